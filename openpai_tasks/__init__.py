@@ -1,0 +1,35 @@
+"""Run deep-learning jobs on OpenPAI clusters from your own project folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from openpai_tasks.client import Client as Client
+    from openpai_tasks.errors import PaiError as PaiError
+    from openpai_tasks.protocol import JobSpec as JobSpec
+    from openpai_tasks.protocol import validate as validate
+    from openpai_tasks.tasks import namespace as namespace
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Client": "openpai_tasks.client",
+    "JobSpec": "openpai_tasks.protocol",
+    "PaiError": "openpai_tasks.errors",
+    "namespace": "openpai_tasks.tasks",
+    "validate": "openpai_tasks.protocol",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, each loaded with its module when first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

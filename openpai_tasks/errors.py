@@ -1,0 +1,77 @@
+"""Every error raised on purpose, with the exit code it ends a command with.
+
+PaiError                 base, never raised itself
+├── ConfigError          settings wrong or missing                 120
+├── ProtocolError        a job document that isn't one             120
+├── Unreachable          no answer from the cluster                121
+├── ApiError             an answer that says no (.status .code)    122
+│   ├── Denied           401 and 403
+│   ├── NotFound         404
+│   └── Conflict         409
+├── PathError            a path that cannot be used (also OSError) 123
+├── TimedOut             a wait that ran out                       124
+└── JobFailed            the job ended, and not well               the job's own exit code
+"""
+
+from __future__ import annotations
+
+
+class PaiError(Exception):
+    """What went wrong, with which value, and what to do about it: one line."""
+
+    exit_code = 125
+
+
+class ConfigError(PaiError):
+    exit_code = 120
+
+
+class ProtocolError(PaiError):
+    """A document the server would refuse; ``problems`` names each place and the rule it breaks."""
+
+    exit_code = 120
+
+    def __init__(self, message: str, problems: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
+
+
+class Unreachable(PaiError):
+    exit_code = 121
+
+
+class ApiError(PaiError):
+    exit_code = 122
+
+    def __init__(self, message: str, status: int = 0, code: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class Denied(ApiError):
+    pass
+
+
+class NotFound(ApiError):
+    pass
+
+
+class Conflict(ApiError):
+    pass
+
+
+class PathError(PaiError, OSError):
+    exit_code = 123
+
+
+class TimedOut(PaiError):
+    exit_code = 124
+
+
+class JobFailed(PaiError):
+    """The job is over and did not succeed; the command ends with the job's own exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -1,0 +1,67 @@
+"""``~/.openpai`` (or ``$OPENPAI_HOME``): where it is, and the one way to write into it.
+
+Files are private (0600, folders 0700), replaced as a whole, and changed under a lock, so that
+two commands at once lose nothing and a crash leaves the old file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from openpai_tasks.errors import ConfigError
+
+
+def home() -> Path:
+    """The user's own folder for clusters, defaults and the embedded cluster."""
+    return Path(os.environ.get("OPENPAI_HOME") or Path.home() / ".openpai")
+
+
+def make_private(folder: Path) -> Path:
+    """Make ``folder`` and what is missing above it, readable by the user alone."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        for path in reversed(missing):
+            path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as err:
+        raise ConfigError(f"cannot make the folder {folder}: {err.strerror}") from err
+    return folder
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace the file as a whole: readers see the old text or the new one, never a part."""
+    make_private(path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:  # mkstemp makes it 0600
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+            raise
+    except OSError as err:
+        raise ConfigError(f"cannot write {path}: {err.strerror}") from err
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock that belongs to ``path`` (a file beside it) while the block runs."""
+    make_private(path.parent)
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as err:
+        raise ConfigError(f"cannot write {lock}: {err.strerror}") from err
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

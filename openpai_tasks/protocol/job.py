@@ -1,0 +1,121 @@
+"""A v2 job document: checked, with its defaults, its roles, and the commands it will run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from openpai_tasks.errors import ProtocolError
+from openpai_tasks.protocol import references, template
+from openpai_tasks.protocol.masking import mask
+from openpai_tasks.protocol.problems import Problem, refuse
+from openpai_tasks.protocol.reader import Source, read
+from openpai_tasks.protocol.roles import StorageMount, TaskRole, storages, task_role
+from openpai_tasks.protocol.rules import Report
+from openpai_tasks.protocol.schema import JOB
+from openpai_tasks.protocol.values import text_of, trim
+
+__all__ = ["JobDocument", "StorageMount", "TaskRole", "validate"]
+
+
+@dataclass(frozen=True)
+class JobDocument:
+    """What a valid document says; values that may be secret stay out of its repr."""
+
+    name: str
+    virtual_cluster: str
+    retries: int
+    gang: bool
+    priority: str | None
+    roles: tuple[TaskRole, ...]
+    storages: tuple[StorageMount, ...] | None
+    data: dict[str, Any] = field(repr=False)
+    source: Source = field(repr=False, compare=False)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return _mapping(self.data, "parameters")
+
+    @property
+    def secrets(self) -> dict[str, Any]:
+        return _mapping(self.data, "secrets")
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        return _mapping(self.data, "extras")
+
+    def masked(self) -> str:
+        """The document as YAML that may be shown: its secrets are stars."""
+        return mask(self.source)
+
+    def entrypoints(self) -> dict[str, str]:
+        """The rendered commands of every role; names of secrets are left in place."""
+        return {name: self.entrypoint(name) for name, _ in references.roles(self.data)}
+
+    def entrypoint(self, role: str) -> str:
+        """The rendered commands of one role, without secrets."""
+        return self._rendered(role, {})
+
+    def commands(self, role: str) -> str:
+        """The commands of a role with the secrets in them: to be run, never to be shown."""
+        return self._rendered(role, {"$secrets": self.secrets})
+
+    def _rendered(self, role: str, names: dict[str, Any]) -> str:
+        lines = "\n".join(trim(command) for command in references.commands(self.data, role))
+        return template.render(lines, {**references.names(self.data, role), **names})
+
+
+def validate(text: str) -> JobDocument:
+    """The document in ``text``, or a ProtocolError that names what the server would refuse."""
+    source = read(text)
+    report = Report(source)
+    JOB(source.value, (), report)
+    if not report.problems:
+        references.check(source.value, report)
+    if report.problems:
+        raise refuse(report.problems)
+    document = _document(source)
+    problems = list(_broken_templates(document))
+    if problems:
+        raise refuse(problems)
+    return document
+
+
+def _document(source: Source) -> JobDocument:
+    raw: dict[str, Any] = source.value
+    roles = {name: {"instances": 1, "taskRetryCount": 0, **role} for name, role in references.roles(raw)}
+    data = {**raw, "jobRetryCount": raw.get("jobRetryCount", 0), "taskRoles": roles}
+    extras = _mapping(raw, "extras")
+    priority = _mapping(extras, "hivedScheduler").get("jobPriorityClass")
+    cluster = _mapping(raw, "defaults").get("virtualCluster")
+    return JobDocument(
+        name=raw["name"],
+        virtual_cluster="default" if cluster is None else text_of(cluster),
+        retries=references.whole(data["jobRetryCount"]),
+        gang=extras.get("gangAllocation") is not False,
+        priority=priority if isinstance(priority, str) else None,
+        roles=tuple(task_role(data, name) for name in roles),
+        storages=storages(extras),
+        data=data,
+        source=source,
+    )
+
+
+def _broken_templates(document: JobDocument) -> Iterator[Problem]:
+    """Commands and registry credentials are rendered once to see whether they can be."""
+    for place, value in references.credentials(document.data):
+        try:
+            template.render(value, {"$secrets": document.secrets})
+        except ProtocolError:
+            yield Problem(place, "the template in it is broken")
+    for name, _ in references.roles(document.data):
+        try:
+            document.entrypoint(name)
+        except ProtocolError as err:
+            yield Problem(f"taskRoles.{name}.commands", str(err), document.source.line(("taskRoles", name)))
+
+
+def _mapping(value: dict[str, Any], key: str) -> dict[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,159 @@
+"""What travels: jobs and tasks as every generation of server tells them, in one shape of ours."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from openpai_tasks.protocol.routes import job_key
+
+FINAL = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+STOPPED_STATUS = 143  # what a shell says of a process ended by TERM
+PLATFORM_STATUS = 125  # the platform failed the job: there is no exit code of its own
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """The latest try of one task instance."""
+
+    role: str
+    index: int
+    state: str
+    attempt: int
+    ip: str
+    ports: dict[str, str]
+    exit_code: int | None
+    launched: int | None
+    completed: int | None
+    message: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.role}-{self.index}"
+
+
+@dataclass(frozen=True)
+class JobInfo:
+    """One job; ``tasks`` and ``message`` are known only when it was asked for by name."""
+
+    name: str
+    user: str
+    state: str
+    virtual_cluster: str
+    submitted: int | None
+    launched: int | None
+    completed: int | None
+    exit_code: int | None  # the platform's
+    user_exit_code: int | None  # the command's own
+    retries: int
+    attempt: int
+    gpus: int | None
+    task_count: int | None
+    tags: tuple[str, ...]
+    message: str = ""
+    tasks: tuple[TaskInfo, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return job_key(self.user, self.name)
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from its start until its end, or until now."""
+        if self.launched is None:
+            return None
+        return ((self.completed or time.time() * 1000) - self.launched) / 1000
+
+    @property
+    def exit_status(self) -> int:
+        """What a shell should see: the job's own exit code where it has one."""
+        if self.state == "SUCCEEDED":
+            return 0
+        if self.state == "STOPPED":
+            return STOPPED_STATUS
+        for code in (self.user_exit_code, self.exit_code):
+            if code is not None and 0 < code < 256:
+                return code
+        return PLATFORM_STATUS
+
+
+def job_from_summary(body: dict[str, Any]) -> JobInfo:
+    """A row of the job list."""
+    return JobInfo(
+        name=body["name"],
+        user=body.get("username") or "",
+        state=body.get("state") or "UNKNOWN",
+        virtual_cluster=body.get("virtualCluster") or "",
+        submitted=body.get("submissionTime") or body.get("createdTime"),
+        launched=body.get("launchedTime"),
+        completed=body.get("completedTime"),
+        exit_code=body.get("appExitCode"),
+        user_exit_code=None,
+        retries=body.get("retries") or 0,
+        attempt=body.get("retries") or 0,
+        gpus=body.get("totalGpuNumber"),
+        task_count=body.get("totalTaskNumber"),
+        tags=tuple(body.get("tags") or ()),
+    )
+
+
+def job_from_detail(body: dict[str, Any]) -> JobInfo:
+    """The answer for one job."""
+    status = body["jobStatus"]
+    tasks = tuple(
+        _task(role, task)
+        for role, group in (body.get("taskRoles") or {}).items()
+        for task in group.get("taskStatuses") or ()
+    )
+    return JobInfo(
+        name=body["name"].partition("~")[2] or body["name"],
+        user=status.get("username") or "",
+        state=status.get("state") or "UNKNOWN",
+        virtual_cluster=status.get("virtualCluster") or "",
+        submitted=status.get("submissionTime") or status.get("createdTime"),
+        launched=status.get("launchedTime") or status.get("appLaunchedTime"),
+        completed=status.get("completedTime"),
+        exit_code=status.get("appExitCode"),
+        user_exit_code=_own_exit_code(status),
+        retries=status.get("retries") or 0,
+        attempt=status.get("attemptId") or 0,
+        gpus=None,
+        task_count=len(tasks),
+        tags=tuple(body.get("tags") or ()),
+        message=_message(status),
+        tasks=tasks,
+    )
+
+
+def _task(role: str, body: dict[str, Any]) -> TaskInfo:
+    ports = body.get("containerPorts") or {}
+    return TaskInfo(
+        role=role,
+        index=int(body["taskIndex"]),
+        state=body.get("taskState") or "UNKNOWN",
+        attempt=body.get("attemptId") or 0,
+        ip=body.get("containerIp") or "",
+        ports={label: str(value) for label, value in ports.items()},
+        exit_code=body.get("containerExitCode"),
+        launched=body.get("launchedTime"),
+        completed=body.get("completedTime"),
+        message=body.get("containerExitDiagnostics") or "",
+    )
+
+
+def _own_exit_code(status: dict[str, Any]) -> int | None:
+    runtime = (status.get("appExitMessages") or {}).get("runtime")
+    if not isinstance(runtime, dict):
+        return None
+    code = runtime.get("originUserExitCode", runtime.get("originalUserExitCode"))
+    return int(code) if code is not None else None
+
+
+def _message(status: dict[str, Any]) -> str:
+    trigger, diagnostics = status.get("appExitTriggerMessage"), status.get("appExitDiagnostics")
+    return str(diagnostics or trigger or "")

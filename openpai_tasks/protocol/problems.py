@@ -1,0 +1,37 @@
+"""What is wrong with a document: the place, the rule it breaks, and the line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from openpai_tasks.errors import ProtocolError
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One place in a document (``taskRoles.worker.instances``) and the rule it breaks."""
+
+    path: str
+    rule: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        where = f" (line {self.line})" if self.line is not None else ""
+        return f"{self.path}: {self.rule}{where}" if self.path else f"{self.rule}{where}"
+
+
+def refuse(problems: Iterable[Problem]) -> ProtocolError:
+    """The error for a refused document: the first problem in words, all of them for programs."""
+    found = tuple(problems)
+    more = f" (+{len(found) - 1} more)" if len(found) > 1 else ""
+    return ProtocolError(f"{found[0]}{more}", found)
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """A hint at the name that was probably meant, ready to be put behind a message."""
+    import difflib
+
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.7)
+    return f", did you mean {names[near[0]]!r}?" if near else ""

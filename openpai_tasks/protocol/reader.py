@@ -1,0 +1,247 @@
+"""Job text to values, by the rules of the YAML reader of the real server.
+
+PyYAML splits the text into events; what they mean is decided here, since the two differ: ``yes`` is
+a word, a key given twice is an error, keys are strings, numbers are JavaScript's, tags are few.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import yaml
+
+from openpai_tasks.protocol import values
+from openpai_tasks.protocol.problems import Problem, refuse
+from openpai_tasks.protocol.scanning import content, events, readers
+
+Path = tuple["str | int", ...]
+
+DEPTH = 100
+SIZE = 1_000_000
+"""How deep and how large a document may become; small texts can name huge values by aliases."""
+
+_TAG = "tag:yaml.org,2002:"
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_Event = Any  # PyYAML has no types of its own
+_SCALARS: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "null": values.null,
+    "bool": values.boolean,
+    "int": values.whole,
+    "float": values.real,
+    "timestamp": values.timestamp,
+    "binary": values.binary,
+    "merge": str,
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A document read: its value, and where in the text each part of it stands."""
+
+    text: str = field(repr=False)
+    value: Any = field(repr=False)
+    lines: dict[int, dict[str | int, int]] = field(repr=False)
+
+    def line(self, path: Path) -> int | None:
+        """The line of the deepest part of ``path`` that is in the document."""
+        value, found = self.value, None
+        for part in path:
+            place = self.lines.get(id(value), {}).get(part)
+            if place is None:
+                return found
+            found, value = place, value[part]
+        return found
+
+
+def read(text: str) -> Source:
+    """The value of the one YAML document in ``text`` (``None`` for an empty one)."""
+    bad = _UNPRINTABLE.search(text)
+    if bad:
+        _fail(f"the character {bad[0]!r} is not allowed", text.count("\n", 0, bad.start()) + 1)
+    *quick, last = readers(text)
+    for reader in quick:
+        with contextlib.suppress(yaml.YAMLError):
+            return _read(text, reader)
+    try:
+        return _read(text, last)
+    except yaml.MarkedYAMLError as err:
+        _fail(f"not YAML: {err.problem or err.context}", _line(err.problem_mark or err.context_mark))
+    except yaml.YAMLError as err:
+        _fail(f"not YAML: {' '.join(str(err).split())}", 1)
+
+
+def _read(text: str, reader: Any) -> Source:
+    builder = _Builder(text, reader)
+    return Source(text, builder.document(), builder.lines)
+
+
+def _fail(rule: str, line: int) -> NoReturn:
+    raise refuse([Problem("", rule, line)])
+
+
+def _line(mark: Any) -> int:
+    return int(mark.line) + 1 if mark else 1
+
+
+class _Builder:
+    """Events to values, one document long."""
+
+    def __init__(self, text: str, reader: Any) -> None:
+        self._events = events(text, reader)
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._size = 0
+        self._depth = 0
+        self.lines: dict[int, dict[str | int, int]] = {}
+
+    def document(self) -> Any:
+        value = None
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if self._size:
+                    _fail("only one document is expected", _line(event.start_mark))
+                value = self._node(next(self._events))
+        return value
+
+    def _node(self, event: _Event) -> Any:
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        self._size += 1
+        before = self._size
+        value = self._scalar(event) if isinstance(event, yaml.ScalarEvent) else self._collection(event)
+        if event.anchor:
+            self._anchors[event.anchor] = (value, self._size - before + 1)
+        return value
+
+    def _alias(self, event: _Event) -> Any:
+        if event.anchor not in self._anchors:
+            _fail(f"unknown alias *{event.anchor}", _line(event.start_mark))
+        value, size = self._anchors[event.anchor]
+        self._size += size
+        if self._size > SIZE:
+            _fail(f"aliases make the document larger than {SIZE} values", _line(event.start_mark))
+        return value
+
+    def _scalar(self, event: _Event) -> Any:
+        text, is_plain = content(event.value), not event.style
+        if event.tag is None:
+            return values.plain(text) if is_plain else text
+        if event.tag == "!":
+            return text or (None if is_plain else "")
+        tag = event.tag.removeprefix(_TAG) if event.tag.startswith(_TAG) else ""
+        if not text and is_plain and tag in _EMPTY:
+            return _EMPTY[tag]()
+        if tag not in _SCALARS or (not text and is_plain and tag == "binary"):
+            _fail(f"unknown tag {event.tag}", _line(event.start_mark))
+        value = _SCALARS[tag](text)
+        if not values.resolved(value):
+            _fail(f"this value is no {tag}", _line(event.start_mark))
+        return value
+
+    def _collection(self, event: _Event) -> Any:
+        self._depth += 1
+        if self._depth > DEPTH:
+            _fail(f"nested deeper than {DEPTH} levels", _line(event.start_mark))
+        if isinstance(event, yaml.SequenceStartEvent):
+            value = self._typed(event, self._sequence(), _SEQUENCES)
+        else:
+            value = self._typed(event, self._mapping(), _MAPPINGS)
+        self._depth -= 1
+        return value
+
+    def _typed(self, event: _Event, value: Any, kinds: dict[str, Callable[[Any], Any]]) -> Any:
+        if event.tag is None or event.tag == "!":
+            return value
+        kind = kinds.get(event.tag.removeprefix(_TAG)) if event.tag.startswith(_TAG) else None
+        if kind is None:
+            _fail(f"unknown tag {event.tag}", _line(event.start_mark))
+        typed = kind(value)
+        if typed is None:
+            _fail(f"this is no {event.tag}", _line(event.start_mark))
+        return typed
+
+    def _sequence(self) -> list[Any]:
+        items: list[Any] = []
+        lines = self.lines[id(items)] = {}
+        for event in self._events:
+            if isinstance(event, yaml.SequenceEndEvent):
+                break
+            lines[len(items)] = _line(event.start_mark)
+            items.append(self._node(event))
+        return items
+
+    def _mapping(self) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        merged: set[str] = set()
+        lines = self.lines[id(result)] = {}
+        for event in self._events:
+            if isinstance(event, yaml.MappingEndEvent):
+                break
+            line = _line(event.start_mark)
+            merge = _is_merge(event)
+            key = self._key(event, line)
+            value = self._node(next(self._events))
+            if merge:
+                _merge(result, merged, value, line)
+            elif key in result and key not in merged:
+                _fail(f"the key {key!r} is given twice", line)
+            else:
+                merged.discard(key)
+                result[key] = value
+            lines.setdefault(key, line)
+        return result
+
+    def _key(self, event: _Event, line: int) -> str:
+        key = self._node(event)
+        if isinstance(key, list) and any(isinstance(item, list) for item in key):
+            _fail("a list cannot be a key", line)
+        return values.text_of(key)
+
+
+def _is_merge(event: _Event) -> bool:
+    if not isinstance(event, yaml.ScalarEvent) or event.value != "<<":
+        return False
+    return event.tag == _TAG + "merge" or (event.tag is None and not event.style)
+
+
+def _merge(result: dict[str, Any], merged: set[str], value: Any, line: int) -> None:
+    """Take over what is not there yet from one mapping, or from each of a list."""
+    for source in value if isinstance(value, list) else [value]:
+        if isinstance(source, list):
+            source = {str(index): item for index, item in enumerate(source)}
+        if not isinstance(source, dict):
+            _fail("only a mapping can be merged", line)
+        merged.update(source.keys() - result.keys())
+        result.update({key: item for key, item in source.items() if key not in result})
+
+
+def _ordered(items: list[Any]) -> list[Any] | None:
+    """``!!omap``: a list of one-key mappings, no key twice."""
+    keys = [next(iter(item)) for item in items if isinstance(item, dict) and len(item) == 1]
+    return items if len(keys) == len(items) == len(set(keys)) else None
+
+
+def _pairs(items: list[Any]) -> list[Any] | None:
+    """``!!pairs``: the same as a list of two-item lists, keys may repeat."""
+    if not all(isinstance(item, dict) and len(item) == 1 for item in items):
+        return None
+    return [list(*item.items()) for item in items]
+
+
+def _set(mapping: dict[str, Any]) -> dict[str, Any] | None:
+    """``!!set``: a mapping whose values are all null."""
+    return mapping if all(value is None for value in mapping.values()) else None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_SEQUENCES: dict[str, Callable[[Any], Any]] = {"seq": _same, "omap": _ordered, "pairs": _pairs}
+_MAPPINGS: dict[str, Callable[[Any], Any]] = {"map": _same, "set": _set}
+_EMPTY: dict[str, Callable[[], Any]] = {"seq": list, "omap": list, "pairs": list, "map": dict, "set": dict}
+_EMPTY["merge"] = lambda: None

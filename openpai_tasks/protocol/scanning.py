@@ -1,0 +1,86 @@
+"""Job text to YAML events.
+
+PyYAML stumbles over tabs between words and takes three rare characters for line breaks; the real
+server's reader does neither. libyaml is fast but stricter, so what it refuses is read once more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+_BREAKS = {0x85: 0xFDD0, 0x2028: 0xFDD1, 0x2029: 0xFDD2}
+_BACK = {stand_in: char for char, stand_in in _BREAKS.items()}
+_SLOW = re.compile(r"\t|![^\s,\[\]{}]*[,\[\]{}]")  # tabs, and tags that libyaml ends where others do not
+
+
+def readers(text: str) -> list[Any]:
+    """The ways to read the text, the fastest first; the last one's word is final."""
+    fast = getattr(yaml, "CSafeLoader", None)
+    return [fast, _TabLoader] if fast and not _SLOW.search(text) else [_TabLoader]
+
+
+def events(text: str, reader: Any) -> Iterator[Any]:
+    """The events of ``text``; their texts are to be read through ``content``."""
+    return iter(yaml.parse(text.translate(_BREAKS), Loader=reader))
+
+
+def content(value: str) -> str:
+    """A text of an event as it stood in the document; halves of characters are put together."""
+    value = value.translate(_BACK)
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
+
+
+class _TabLoader(yaml.SafeLoader):
+    """Tabs are white space anywhere, and do not count where a line is indented."""
+
+    def scan_to_next_token(self) -> None:
+        if self.index == 0 and self.peek() == "\ufeff":
+            self.forward()
+        while True:
+            self._blanks()
+            if self.peek() == "#":
+                while self.peek() not in "\0\r\n":
+                    self.forward()
+            if not self._line_break():
+                return
+            self.allow_simple_key = self.allow_simple_key or not self.flow_level
+
+    def scan_plain_spaces(self, indent: int, start_mark: Any) -> list[str]:
+        blanks, breaks = self._blanks(), 0
+        while self.peek() in "\r\n":
+            self._line_break()
+            self.allow_simple_key = True
+            if self.prefix(3) in ("---", "...") and self.peek(3) in "\0 \t\r\n":
+                return []
+            breaks += 1
+            self._blanks()
+        if breaks:
+            return [" " if breaks == 1 else "\n" * (breaks - 1)]
+        return [blanks] if blanks else []
+
+    def scan_block_scalar_ignored_line(self, start_mark: Any) -> None:
+        self._blanks()
+        super().scan_block_scalar_ignored_line(start_mark)
+
+    def _blanks(self) -> str:
+        """Skip spaces and tabs; a line's column is what was there before the first tab."""
+        begins, skipped = self.column == 0, ""
+        while self.peek() == " ":
+            skipped += " "
+            self.forward()
+        indent = self.column
+        while self.peek() in " \t":
+            skipped += self.peek()
+            self.forward()
+        if begins:
+            self.column = indent
+        return skipped
+
+    def _line_break(self) -> bool:
+        return bool(self.scan_line_break())  # type: ignore[no-untyped-call]

@@ -1,0 +1,67 @@
+"""The words for what a job or task is doing, and the two ways its name is rewritten."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+WAITING = "WAITING"
+RUNNING = "RUNNING"
+STOPPING = "STOPPING"
+SUCCEEDED = "SUCCEEDED"
+FAILED = "FAILED"
+STOPPED = "STOPPED"
+UNKNOWN = "UNKNOWN"
+
+FINAL = frozenset({SUCCEEDED, FAILED, STOPPED})
+
+CREATION_PENDING = "AttemptCreationPending"
+CREATION_REQUESTED = "AttemptCreationRequested"
+PREPARING = "AttemptPreparing"
+ATTEMPT_RUNNING = "AttemptRunning"
+DELETION_PENDING = "AttemptDeletionPending"
+DELETION_REQUESTED = "AttemptDeletionRequested"
+DELETING = "AttemptDeleting"
+ATTEMPT_COMPLETED = "AttemptCompleted"
+COMPLETED = "Completed"
+
+STOP_CODES = frozenset({-210, -220})
+"""A stop the user asked for, and a task ended because its job attempt was over."""
+
+_BEGINNING = frozenset({CREATION_PENDING, CREATION_REQUESTED, PREPARING})
+_ENDING = frozenset({DELETION_PENDING, DELETION_REQUESTED, DELETING, ATTEMPT_COMPLETED})
+
+
+def state(sub_state: str, exit_code: int | None = None) -> str:
+    """The state people see for a sub-state of the cluster."""
+    if sub_state in _BEGINNING:
+        return WAITING
+    if sub_state == ATTEMPT_RUNNING:
+        return RUNNING
+    if sub_state in _ENDING:
+        return STOPPING if exit_code in STOP_CODES else RUNNING
+    if sub_state == COMPLETED:
+        return final_state(exit_code)
+    return UNKNOWN
+
+
+def attempt_state(sub_state: str, exit_code: int | None = None) -> str:
+    """The same for one attempt, which is over as soon as it is completed."""
+    return final_state(exit_code) if sub_state == ATTEMPT_COMPLETED else state(sub_state, exit_code)
+
+
+def final_state(exit_code: int | None) -> str:
+    """What a finished job or task is called."""
+    if exit_code == 0:
+        return SUCCEEDED
+    return STOPPED if exit_code in STOP_CODES else FAILED
+
+
+def role_key(name: str) -> str:
+    """A task role's name as the cluster writes it in answers, URLs and some variables."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def debug_id(key: str) -> str:
+    """The server's own id of the job ``user~name``."""
+    return hashlib.md5(key.encode("utf-8"), usedforsecurity=False).hexdigest()

@@ -1,0 +1,216 @@
+"""Values as the real server's JavaScript sees them: what a word in YAML means, and how a value prints.
+
+Commands are text with holes, so a number, a list or a date must print here as it prints there.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import math
+import re
+from decimal import Decimal
+from typing import Any
+
+SPACE = (
+    "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
+"""What is white space in JavaScript; Python's own set is another."""
+
+_BASED = re.compile(r"([-+]?)(?:0b([01_]*[01])|0x([0-9a-fA-F_]*[0-9a-fA-F])|0([0-7_]*[0-7]))")
+_WHOLE = re.compile(r"([-+]?)([0-9](?:[0-9_]*[0-9])?)((?::[0-5]?[0-9])*)")
+_REAL = re.compile(
+    r"[-+]?(?:0|[1-9][0-9_]*)(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9_]+(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
+_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_TIME = re.compile(
+    r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})(?:[Tt]|[ \t]+)([0-9]{1,2}):([0-9]{2}):([0-9]{2})"
+    r"(?:\.([0-9]*))?(?:[ \t]*(?:Z|([-+])([0-9]{1,2})(?::([0-9]{2}))?))?"
+)
+_DAYS = "Mon Tue Wed Thu Fri Sat Sun"
+_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
+_SAFE = 2**53
+_NONE = object()
+
+
+class Timestamp(dict[str, Any]):
+    """A date: for JavaScript an object without keys, which prints in its own way."""
+
+    def __init__(self, source: str, moment: datetime.datetime | None) -> None:
+        super().__init__()
+        self.source = source
+        self.moment = moment  # None where the calendar ends
+
+
+class Binary(dict[str, Any]):
+    """Bytes: for JavaScript an object with one key per byte, printed as text."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__({str(index): byte for index, byte in enumerate(content)})
+        self.content = content
+
+
+def plain(text: str) -> Any:
+    """What an unquoted word stands for: null, a boolean, a number, a date, or itself."""
+    for meaning in (null, boolean, whole, real, timestamp):
+        value = meaning(text)
+        if value is not _NONE:
+            return value
+    return text
+
+
+def resolved(value: Any) -> bool:
+    """Whether one of the functions below found its meaning in the text."""
+    return value is not _NONE
+
+
+def null(text: str) -> Any:
+    return None if text in ("", "~", "null", "Null", "NULL") else _NONE
+
+
+def boolean(text: str) -> Any:
+    if text in ("true", "True", "TRUE"):
+        return True
+    return False if text in ("false", "False", "FALSE") else _NONE
+
+
+def whole(text: str) -> Any:
+    """An integer: decimal, ``0b``, ``0x``, octal by a leading zero, or base 60 with colons."""
+    based = _BASED.fullmatch(text)
+    if based:
+        digits = next(part for part in based.groups()[1:] if part).replace("_", "")
+        return _signed(based[1], _narrow(int(digits, 2 if based[2] else 16 if based[3] else 8)))
+    match = _WHOLE.fullmatch(text)
+    if not match or (match[2][0] == "0" and len(match[2]) + len(match[3]) > 1):
+        return _NONE
+    value: int | float = _decimal(match[2].replace("_", ""))
+    for part in match[3].split(":")[1:]:
+        value = value * 60 + int(part)
+    return _signed(match[1], value)
+
+
+def real(text: str) -> Any:
+    """A number with a fraction, an exponent or colons, and the infinite ones."""
+    if not _REAL.fullmatch(text) or text.endswith("_"):
+        return _NONE
+    digits = text.replace("_", "").lower()
+    sign, digits = (digits[0], digits[1:]) if digits[0] in "+-" else ("", digits)
+    if digits == ".inf":
+        return _signed(sign, math.inf)
+    if digits == ".nan" or digits.startswith(".e"):
+        return math.nan
+    parts = reversed(digits.split(":"))  # summed from the end, as rounding depends on the order
+    return _signed(sign, sum(float(part) * 60**power for power, part in enumerate(parts)))
+
+
+def timestamp(text: str) -> Any:
+    """A date, or a date with a time; without a zone it is UTC."""
+    match = _DATE.fullmatch(text) or _TIME.fullmatch(text)
+    if not match:
+        return _NONE
+    year, month, day, *clock = match.groups()
+    hours, minutes, seconds, fraction, sign, zone_hours, zone_minutes = (*clock, *[None] * 7)[:7]
+    offset = int(zone_hours or 0) * 60 + int(zone_minutes or 0)
+    years, months = divmod(int(month) - 1, 12)
+    years += int(year) + (1900 if int(year) < 100 else 0)
+    try:
+        moment = datetime.datetime(years, months + 1, 1) + datetime.timedelta(
+            days=int(day) - 1,
+            hours=int(hours or 0),
+            minutes=int(minutes or 0) - (-offset if sign == "-" else offset),
+            seconds=int(seconds or 0),
+            milliseconds=int((fraction or "")[:3].ljust(3, "0")),
+        )
+    except (ValueError, OverflowError):
+        return Timestamp(text, None)
+    return Timestamp(text, moment)
+
+
+def binary(text: str) -> Any:
+    """Base64; line breaks and padding do not count."""
+    digits = re.sub(r"[\r\n=]", "", text)
+    if len(digits) % 4 == 1:
+        return _NONE
+    try:
+        return Binary(base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True))
+    except (binascii.Error, ValueError):
+        return _NONE
+
+
+def trim(text: str) -> str:
+    """The text without the white space at its ends."""
+    return text.strip(SPACE)
+
+
+def text_of(value: Any) -> str:
+    """The value as JavaScript joins it into a string."""
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, (int, float)):
+        return _number_text(value)
+    if isinstance(value, list):
+        return ",".join("" if item is None else text_of(item) for item in value)
+    if isinstance(value, Timestamp):
+        return _date_text(value.moment)
+    if isinstance(value, Binary):
+        return value.content.decode("utf-8", "replace")
+    return "[object Object]"
+
+
+def is_whole(value: Any) -> bool:
+    """Whether the value counts as an integer there: 2.0 does, and so does infinity."""
+    if isinstance(value, float):
+        return value.is_integer() or math.isinf(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _signed(sign: str, value: int | float) -> int | float:
+    return -value if sign == "-" else value
+
+
+def _decimal(digits: str) -> int | float:
+    value = float(digits)
+    return int(value) if value <= _SAFE else value
+
+
+def _narrow(value: int) -> int | float:
+    """Integers too large for a JavaScript number lose their last digits."""
+    if value <= _SAFE:
+        return value
+    return float(value) if value.bit_length() <= 1023 else math.inf
+
+
+def _number_text(number: int | float) -> str:
+    if isinstance(number, int) and abs(number) <= _SAFE:
+        return str(number)
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+    if number == 0:
+        return "0"
+    sign, tuple_digits, exponent = Decimal(repr(float(number))).normalize().as_tuple()
+    digits = "".join(map(str, tuple_digits))
+    point = len(digits) + int(exponent)  # where the decimal point stands in the digits
+    return ("-" if sign else "") + _placed(digits, point)
+
+
+def _placed(digits: str, point: int) -> str:
+    """Digits with their decimal point, or in exponent form where JavaScript switches to it."""
+    if 0 < point <= 21:
+        return digits.ljust(point, "0") if len(digits) <= point else f"{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return "0." + "0" * -point + digits
+    mantissa = digits[0] + ("." + digits[1:] if len(digits) > 1 else "")
+    return f"{mantissa}e{'+' if point > 0 else '-'}{abs(point - 1)}"
+
+
+def _date_text(moment: datetime.datetime | None) -> str:
+    if moment is None:
+        return "Invalid Date"
+    day, month = _DAYS.split()[moment.weekday()], _MONTHS.split()[moment.month - 1]
+    zone = "GMT+0000 (Coordinated Universal Time)"
+    return f"{day} {month} {moment.day:02} {moment.year:04} {moment:%H:%M:%S} {zone}"

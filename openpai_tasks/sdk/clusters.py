@@ -1,0 +1,234 @@
+"""The clusters a person works with: add them, keep them fresh, choose one, speak to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from openpai_tasks import config, credentials
+from openpai_tasks.client import Client
+from openpai_tasks.config import Settings
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import ConfigError, PaiError, Unreachable
+from openpai_tasks.registry import LOCAL, Cluster, Registry, registry_path
+from openpai_tasks.sdk import local
+from openpai_tasks.sdk.discovery import candidates, trusted
+from openpai_tasks.sdk.signin import Ask, Say, sign_in
+
+ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+AT_ONCE = 16
+LEARNT = ("uri", "prefix", "user", "generation", "info", "virtual_clusters", "storages", "verify")
+"""What signing in tells about a cluster; the rest of its record is the user's own choice."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class NewCluster:
+    """What a person says about a cluster they add."""
+
+    alias: str
+    address: str
+    user: str = ""
+    credentials: Credentials = field(default_factory=Credentials)
+    ca: str = ""
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """What a person gives anew for a cluster that is known; nothing of it is needed."""
+
+    user: str = ""
+    credentials: Credentials = field(default_factory=Credentials)
+    ca: str = ""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A known cluster, without asking it; an embedded one that is not running has no address."""
+
+    alias: str
+    selected: bool
+    uri: str
+    user: str
+    generation: str
+    virtual_clusters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What became of one cluster's record; ``problem`` is why it stayed as it was."""
+
+    alias: str
+    uri: str
+    generation: str
+    virtual_clusters: tuple[str, ...]
+    storages: tuple[str, ...]
+    problem: str = ""
+
+
+def registry(settings: Settings) -> Registry:
+    return Registry(registry_path(settings.clusters_in_local))
+
+
+def connect(settings: Settings, alias: str | None = None, say: Say = lambda line: None) -> Client:
+    """A client of the cluster named, or of the selected one; the embedded one is started if need be."""
+    alias = alias or settings.cluster_alias or LOCAL
+    if alias == LOCAL:
+        return local.connect(local_options(settings), say, settings.http_timeout)
+    book = registry(settings)
+    cluster = book.get(alias)
+    if cluster.kind != "openpai":
+        raise ConfigError(f"the cluster {alias!r} is of type {cluster.kind!r}, which runs no jobs")
+    trusted(cluster.verify if isinstance(cluster.verify, str) else None)
+    kept = book.credentials(alias)
+    if kept:
+        return Client(cluster, kept, save_token=_keeper(cluster, kept), timeout=settings.http_timeout)
+    return Client(cluster, credentials.from_environment(), timeout=settings.http_timeout)
+
+
+def local_options(settings: Settings, port: int = 0) -> local.LocalOptions:
+    return local.LocalOptions(engine=settings.local_engine, enforce=settings.local_enforce, port=port)
+
+
+def listed(settings: Settings) -> list[Listed]:
+    """Every known cluster, the embedded one first."""
+    book = registry(settings)
+    own = local.running() or book.get(LOCAL)
+    return [row(settings, cluster) for cluster in (own, *book.clusters())]
+
+
+def row(settings: Settings, cluster: Cluster) -> Listed:
+    return Listed(
+        alias=cluster.alias,
+        selected=cluster.alias == (settings.cluster_alias or LOCAL),
+        uri=cluster.uri,
+        user=cluster.user,
+        generation=cluster.generation,
+        virtual_clusters=cluster.virtual_clusters,
+    )
+
+
+def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) -> Cluster:
+    """Log in there and remember the cluster; without ``check`` remember what was said."""
+    cluster = _prepare(settings, new)
+    known = new.credentials
+    if check:
+        cluster, known = sign_in(cluster, known, ask, say, settings.http_timeout)
+    else:
+        cluster = dataclasses.replace(cluster, uri=candidates(new.address)[0], user=_named(new))
+    registry(settings).put(cluster)
+    if known:
+        where = credentials.save(cluster.alias, cluster.uri, cluster.user, known)
+        say(f"the {'password' if known.password else 'token'} is kept in {where}")
+    return cluster
+
+
+def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> Updated:
+    """Ask the cluster again, with other credentials where some are given."""
+    if alias == LOCAL:
+        raise ConfigError(f"the embedded cluster {LOCAL!r} is always up to date")
+    book = registry(settings)
+    before = book.get(alias)
+    verify = trusted(new.ca) if new.ca else before.verify
+    wanted = dataclasses.replace(before, user=new.user or before.user, verify=verify)
+    kept = new.credentials or (book.credentials(alias) if wanted.user == before.user else Credentials())
+    lent = credentials.from_environment()  # used where nothing is kept, and not kept then
+    found, known = sign_in(wanted, kept or lent, ask, say, settings.http_timeout)
+    fresh: dict[str, Any] = {name: getattr(found, name) for name in LEARNT}
+    after = book.change(alias, lambda now: dataclasses.replace(now, **fresh))
+    if kept or not lent:
+        credentials.save(after.alias, after.uri, after.user, known)
+    return _updated(after)
+
+
+def update_all(settings: Settings, say: Say) -> list[Updated]:
+    """Ask all at once; one that fails is kept as it was."""
+
+    def refresh(cluster: Cluster) -> Updated:
+        try:
+            return update(settings, cluster.alias, Renewal(), cannot_ask, say)
+        except PaiError as err:
+            return _updated(cluster, str(err))
+
+    return at_once(refresh, registry(settings).clusters())
+
+
+def check_updated(rows: Iterable[Updated]) -> None:
+    """An error if some were not updated: a script must notice."""
+    failed = [row.alias for row in rows if row.problem]
+    if failed:
+        raise Unreachable(f"not updated: {', '.join(failed)}")
+
+
+def delete(settings: Settings, aliases: Iterable[str]) -> list[Cluster]:
+    """Forget clusters and their secrets; all must be known, or none is deleted."""
+    book = registry(settings)
+    for alias in aliases:
+        book.get(alias)
+    return [book.remove(alias) for alias in dict.fromkeys(aliases)]
+
+
+def select(settings: Settings, alias: str, is_global: bool) -> Path:
+    """Make it the cluster that commands speak to; returns the file that now says so."""
+    registry(settings).get(alias)
+    path = config.defaults_path(is_global)
+    config.change_defaults(path, {"cluster-alias": alias})
+    return path
+
+
+def at_once(function: Callable[[Cluster], Result], clusters: Iterable[Cluster]) -> list[Result]:
+    """Do it for all clusters side by side, results in their order."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(function, clusters))
+
+
+def _prepare(settings: Settings, new: NewCluster) -> Cluster:
+    """The record to fill, with what the user chose for this alias before."""
+    if not ALIAS.fullmatch(new.alias):
+        raise ConfigError(f"the alias {new.alias!r} may have letters, digits, '.', '_' and '-' only")
+    if new.alias == LOCAL:
+        raise ConfigError(f"the alias {LOCAL!r} belongs to the embedded cluster; choose another")
+    addresses = candidates(new.address)
+    known = {cluster.alias: cluster for cluster in registry(settings).clusters()}
+    base = known.get(new.alias) or Cluster(new.alias, addresses[0])
+    if base.uri not in addresses:
+        if not new.force:
+            raise ConfigError(f"{new.alias!r} is already the cluster at {base.uri}; --force replaces it")
+        base = Cluster(new.alias, addresses[0])
+    verify = trusted(new.ca) if new.ca else base.verify
+    return dataclasses.replace(base, uri=new.address, user=new.user, verify=verify)
+
+
+def _named(new: NewCluster) -> str:
+    return new.user or str(credentials.claims(new.credentials.token).get("username") or "")
+
+
+def _keeper(cluster: Cluster, kept: Credentials) -> Callable[[str], None]:
+    """What stores a fresh token, so that the next command need not log in."""
+
+    def keep(token: str) -> None:
+        fresh = dataclasses.replace(kept, token=token)
+        credentials.save(cluster.alias, cluster.uri, cluster.user, fresh)
+
+    return keep
+
+
+def cannot_ask(prompt: str) -> str:
+    """For when nobody is there to answer."""
+    raise ConfigError("no password or token is kept; cluster.update ALIAS asks for one")
+
+
+def _updated(cluster: Cluster, problem: str = "") -> Updated:
+    names = storage_names(cluster)
+    return Updated(cluster.alias, cluster.uri, cluster.generation, cluster.virtual_clusters, names, problem)
+
+
+def storage_names(cluster: Cluster) -> tuple[str, ...]:
+    return tuple(str(entry.get("name") or entry.get("storage_alias") or "?") for entry in cluster.storages)

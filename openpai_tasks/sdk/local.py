@@ -1,0 +1,232 @@
+"""The embedded cluster, alias ``local``: is it running, start it once, end it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from openpai_tasks.client import Client
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import ConfigError, TimedOut, Unreachable
+from openpai_tasks.home import home, locked, make_private, write_private
+from openpai_tasks.protocol.models import FINAL
+from openpai_tasks.registry import LOCAL as ALIAS
+from openpai_tasks.registry import Cluster
+
+START_SECONDS = 30.0
+STOP_SECONDS = 20.0
+POLL_SECONDS = 0.02
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class LocalStatus:
+    """What `cluster.status` tells."""
+
+    running: bool
+    home: Path
+    pid: int | None = None
+    port: int | None = None
+    uri: str | None = None
+    version: str | None = None
+    engine: str | None = None
+    started: int | None = None
+    jobs: dict[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class LocalOptions:
+    """How the server is to be started."""
+
+    engine: str = "process"
+    enforce: bool = False
+    port: int = 0
+
+
+def folder() -> Path:
+    return home() / ALIAS
+
+
+def connect(options: LocalOptions, say: Say, timeout: float = 60.0) -> Client:
+    """Speak to the embedded cluster as its first user; it is started first if it isn't running."""
+    return _client(ensure(options, say), timeout)
+
+
+def ensure(options: LocalOptions, say: Say) -> Cluster:
+    """The running embedded cluster; it is started if it isn't, once, however many ask at once."""
+    if not _facts():
+        with locked(folder() / "start"):
+            if not _facts():
+                _start(options)
+                say(f"started the embedded cluster 'local' in {folder()} (`cluster.stop` ends it)")
+    return _cluster()
+
+
+def running() -> Cluster | None:
+    """The embedded cluster if it is up; asking does not start it."""
+    return _cluster() if _facts() else None
+
+
+def start(options: LocalOptions) -> bool:
+    """Start it; False if it was running already."""
+    with locked(folder() / "start"):
+        if _facts():
+            return False
+        _start(options)
+        return True
+
+
+def stop(keep_jobs: bool, say: Say) -> bool:
+    """End the server, and unless told otherwise its jobs first; False if it was not running."""
+    with locked(folder() / "start"):
+        facts = _facts()
+        if not facts:
+            return False
+        if not keep_jobs:
+            _stop_jobs(say)
+        os.kill(facts["pid"], signal.SIGTERM)
+        _wait_until(lambda: not _is_held(), STOP_SECONDS, f"the embedded cluster (pid {facts['pid']}) to end")
+        return True
+
+
+def status() -> LocalStatus:
+    facts = _facts()
+    if not facts:
+        return LocalStatus(running=False, home=folder())
+    known = {name: facts.get(name) for name in ("pid", "port", "uri", "version", "engine", "started")}
+    return LocalStatus(running=True, home=folder(), jobs=_job_counts(), **known)
+
+
+def login() -> Credentials:
+    """The first user's password, which the server generated and keeps for its owner."""
+    return Credentials(password=_own_login()["password"])
+
+
+def _cluster() -> Cluster:
+    facts = _facts()
+    if not facts:
+        raise Unreachable("the embedded cluster ended while it was being used; see " + str(_log()))
+    return Cluster(alias=ALIAS, uri=facts["uri"], user=_own_login()["user"], generation="1.8")
+
+
+def _client(cluster: Cluster, timeout: float = 60.0) -> Client:
+    """A client that keeps its token between commands, as logging in is slow on purpose."""
+    kept = folder() / "token"
+    token = kept.read_text(encoding="utf-8") if kept.exists() else ""
+    known = Credentials(password=login().password, token=token)
+    return Client(cluster, known, save_token=lambda fresh: write_private(kept, fresh), timeout=timeout)
+
+
+def _own_login() -> dict[str, str]:
+    path = folder() / "credentials.json"
+    try:
+        found: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+    except (OSError, ValueError) as err:
+        raise ConfigError(f"cannot read the embedded cluster's {path}: {err}") from err
+
+
+def _facts() -> dict[str, Any] | None:
+    """What the running server wrote about itself; the lock it holds says that it lives."""
+    if not _is_held():
+        return None
+    try:
+        facts: dict[str, Any] = json.loads((folder() / "server.json").read_text(encoding="utf-8"))
+        return facts
+    except (OSError, ValueError):
+        return None  # it holds the lock but does not answer yet
+
+
+def _is_held() -> bool:
+    try:
+        handle = os.open(folder() / "server.lock", os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+
+
+def _start(options: LocalOptions) -> None:
+    if _is_held():  # started by hand a moment ago
+        _wait_until(lambda: _facts() is not None, START_SECONDS, "the embedded cluster to answer")
+        return
+    make_private(folder())
+    argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder())]
+    argv += ["--engine", options.engine, "--port", str(options.port)]
+    argv += ["--enforce"] if options.enforce else []
+    with _log_file() as log:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder(), start_new_session=True
+        )
+    _wait_until(
+        lambda: _facts() is not None or process.poll() is not None,
+        START_SECONDS,
+        f"the embedded cluster to answer (see {_log()})",
+    )
+    if process.poll() is not None:
+        raise Unreachable(f"the embedded cluster did not start: {_last_line()} (see {_log()})")
+
+
+def _stop_jobs(say: Say) -> None:
+    """Ask every job that is not over to stop, and wait until all are."""
+    client = _client(_cluster())
+    active = _active(client)
+    for key in active:
+        client.set_execution(key, "STOP")
+    if active:
+        say(f"stopping {len(active)} jobs")
+        _wait_until(lambda: not _active(client), STOP_SECONDS, "the jobs to stop")
+
+
+def _active(client: Client) -> list[str]:
+    return [job.key for job in client.jobs(state="WAITING,RUNNING,STOPPING", limit=50000)]
+
+
+def _job_counts() -> dict[str, int]:
+    client = _client(_cluster())
+    counts: dict[str, int] = dict.fromkeys(("WAITING", "RUNNING", "STOPPING", *sorted(FINAL)), 0)
+    for job in client.jobs(limit=50000):
+        counts[job.state] = counts.get(job.state, 0) + 1
+    return counts
+
+
+def _log() -> Path:
+    return folder() / "server.log"
+
+
+@contextmanager
+def _log_file() -> Iterator[int]:
+    handle = os.open(_log(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _last_line() -> str:
+    lines = _log().read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def _wait_until(done: Callable[[], bool], seconds: float, what: str) -> None:
+    limit = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > limit:
+            raise TimedOut(f"waited {seconds:.0f} s for {what}")
+        time.sleep(POLL_SECONDS)

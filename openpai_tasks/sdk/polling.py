@@ -1,0 +1,31 @@
+"""Asking again: quickly at first and while things move, then with growing pauses."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from openpai_tasks.client import Client
+from openpai_tasks.registry import LOCAL
+
+NEAR = (0.05, 0.5)  # shortest and longest pause in seconds for the embedded cluster
+FAR = (0.5, 5.0)  # for others, well below OpenPAI's limit of 600 requests a minute
+GROWTH = 1.4
+
+
+class Pauses:
+    """How long to wait before asking a cluster again, and whether the time for it is up."""
+
+    def __init__(self, client: Client, timeout: float | None = None) -> None:
+        self._shortest, self._longest = NEAR if client.cluster.alias == LOCAL else FAR
+        self._next = self._shortest
+        self._limit = time.monotonic() + (math.inf if timeout is None else timeout)
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self._limit
+
+    def wait(self, moved: bool = False) -> None:
+        """Sleep; after something has moved, only for the shortest time."""
+        self._next = self._shortest if moved else min(self._next * GROWTH, self._longest)
+        time.sleep(max(0.0, min(self._next, self._limit - time.monotonic())))

@@ -1,0 +1,60 @@
+"""``python -m openpai_tasks.server``: the flags, then the server until TERM or INT."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from openpai_tasks.errors import PaiError
+from openpai_tasks.server import app, service
+from openpai_tasks.server.cluster import ENGINES, Cluster, Options, parse_virtual_cluster
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    flags = _parser().parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    try:
+        named = dict(parse_virtual_cluster(text) for text in flags.virtual_cluster)
+        run(Options(flags.home.absolute(), flags.engine, flags.enforce, named), flags.port)
+    except PaiError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return err.exit_code
+    return 0
+
+
+def run(options: Options, port: int) -> None:
+    """Serve until told to end; the lock comes first, so that only one touches the folder."""
+    service.hold_lock(options.home)
+    bound = service.bind(options.home, port)
+    cluster = Cluster(options)
+    try:
+        cluster.start()
+        service.serve(app.build(cluster.context), bound, options.home, options.engine)
+    finally:
+        cluster.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m openpai_tasks.server", description="The embedded cluster, on loopback only."
+    )
+    parser.add_argument("--home", type=Path, required=True, metavar="DIR", help="where everything is kept")
+    parser.add_argument("--port", type=int, default=0, help="default: the one it had before, else any")
+    parser.add_argument("--enforce", action="store_true", help="jobs larger than their share wait for good")
+    parser.add_argument("--engine", default="process", choices=list(ENGINES), help="how tasks are run")
+    parser.add_argument(
+        "--virtual-cluster",
+        action="append",
+        default=[],
+        metavar="NAME=CPU,MEMORYMB,GPU",
+        help="a part of the machine; repeat for more",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

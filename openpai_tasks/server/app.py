@@ -1,0 +1,159 @@
+"""The web application: one dispatch for every route, and the error body."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterator, Mapping
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request as WebRequest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route as WebRoute
+
+from openpai_tasks.errors import ApiError
+from openpai_tasks.server import bodies, refusals, router
+from openpai_tasks.server.context import Context
+from openpai_tasks.server.identity import Identity
+from openpai_tasks.server.request import FileSlice, Reply, Request, Text
+from openpai_tasks.server.router import Access, Match, Router
+from openpai_tasks.server.table import ROUTES
+
+log = logging.getLogger(__name__)
+
+LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
+LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
+METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
+PIECE = 64 * 1024
+PATIENCE = 64 * 1024 * 1024  # how much of a body that is too large is read before hanging up
+
+
+def build(context: Context) -> Starlette:
+    """The application for one cluster."""
+    cors = Middleware(
+        CORSMiddleware, allow_origin_regex=LOCAL_ORIGIN.pattern, allow_methods=["*"], allow_headers=["*"]
+    )
+    return Starlette(
+        routes=[WebRoute("/{path:path}", Dispatch(context).endpoint, methods=METHODS)],
+        middleware=[cors],
+    )
+
+
+class Dispatch:
+    """Finds the route, checks who calls, reads the body, and turns errors into answers."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._router = Router(ROUTES)
+
+    async def endpoint(self, web: WebRequest) -> Response:
+        begun = time.monotonic()
+        path = router.local(_raw_path(web))
+        match = self._router.match(web.method, path)
+        try:
+            _check_origin(web.headers)
+            raw = await _body(web)
+            status, body = await run_in_threadpool(self._answer, web, path, match, raw)
+        except ApiError as err:
+            status, body = _error(err)
+        except Exception:
+            log.exception("%s %s failed", web.method, match.route.path if match else "?")
+            status, body = _error(refusals.unknown("The server met an error; its log says more."))
+        _note(web.method, match, status, time.monotonic() - begun)
+        return _response(status, body)
+
+    def _answer(self, web: WebRequest, path: str, match: Match | None, raw: bytes) -> Reply:
+        if match is None:
+            query = f"?{web.url.query}" if web.url.query else ""
+            raise refusals.no_api(path + query)
+        identity = self._identify(match.route.access, web.headers.get("authorization", ""))
+        request = Request(
+            method=web.method,
+            params=match.params,
+            query={name: tuple(found) for name, found in _query(web.url.query).items()},
+            headers=dict(web.headers),
+            body=bodies.parse(web.headers.get("content-type", ""), raw),
+            identity=identity,
+        )
+        return match.route.handler(self._context, request)
+
+    def _identify(self, access: Access, authorization: str) -> Identity | None:
+        if access is Access.OPEN:
+            return None
+        identity = self._context.tokens.identify(authorization)
+        if access in (Access.USER, Access.ADMIN) and identity.application:
+            raise refusals.application()
+        if access in (Access.ADMIN, Access.TOKEN_ADMIN) and not identity.admin:
+            raise refusals.non_admin()
+        return identity
+
+
+def _check_origin(headers: Mapping[str, str]) -> None:
+    """A page of another site can make a browser call this port, but it cannot forge these headers."""
+    if not LOCAL_HOST.fullmatch(headers.get("host", "")):
+        raise refusals.forbidden("This server answers only as 127.0.0.1 or localhost.")
+    origin = headers.get("origin")
+    if origin is not None and not LOCAL_ORIGIN.fullmatch(origin):
+        raise refusals.forbidden("Pages of other sites may not use this server.")
+
+
+async def _body(web: WebRequest) -> bytes:
+    """The body, if it is not too large; then it is read to its end, for the caller is still sending."""
+    pieces, size = [], 0
+    async for piece in web.stream():
+        size += len(piece)
+        if size > PATIENCE:
+            break
+        if size <= bodies.LIMIT:
+            pieces.append(piece)
+    if size > bodies.LIMIT:
+        raise bodies.too_large()
+    return b"".join(pieces)
+
+
+def _raw_path(web: WebRequest) -> str:
+    raw: bytes = web.scope.get("raw_path") or web.url.path.encode()
+    return raw.partition(b"?")[0].decode("latin-1")
+
+
+def _query(text: str) -> dict[str, list[str]]:
+    try:
+        return parse_qs(text, keep_blank_values=True, max_num_fields=bodies.FIELDS_LIMIT)
+    except ValueError as err:
+        raise refusals.invalid("too many query parameters") from err
+
+
+def _error(err: ApiError) -> Reply:
+    code = {"code": err.code} if err.code else {}
+    return err.status, {**code, "message": str(err)}
+
+
+def _note(method: str, match: Match | None, status: int, seconds: float) -> None:
+    """One line for what changes something or fails; the route's pattern, for paths can hold tokens."""
+    if method not in ("GET", "HEAD") or status >= 500:
+        path = match.route.path if match else "(no route)"
+        log.info("%s %s %d %.0f ms", method, path, status, 1000 * seconds)
+
+
+def _response(status: int, body: object) -> Response:
+    if isinstance(body, FileSlice):
+        return StreamingResponse(
+            _pieces(body), status, {**body.headers, "content-length": str(body.length)}, "text/plain"
+        )
+    if isinstance(body, Text):
+        return Response(body.content, status, {"content-type": body.type})
+    return JSONResponse(body, status)
+
+
+def _pieces(part: FileSlice) -> Iterator[bytes]:
+    left = part.length
+    with part.path.open("rb") as file:
+        file.seek(part.start)
+        while left > 0 and (piece := file.read(min(PIECE, left))):
+            left -= len(piece)
+            yield piece

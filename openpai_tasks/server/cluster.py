@@ -1,0 +1,91 @@
+"""The embedded cluster put together from its parts, and taken apart again."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from openpai_tasks import home
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.server import accounts, state
+from openpai_tasks.server.accounts import Accounts
+from openpai_tasks.server.context import Context, Storage
+from openpai_tasks.server.database import Database
+from openpai_tasks.server.engines import Engine
+from openpai_tasks.server.engines.process import ProcessEngine
+from openpai_tasks.server.groups import DEFAULT_GROUP, Groups
+from openpai_tasks.server.machine import Machine, Resources
+from openpai_tasks.server.owner import Owner
+from openpai_tasks.server.scheduler import Scheduler
+from openpai_tasks.server.state import State
+from openpai_tasks.server.tokens import Tokens
+
+API_VERSION = "v1.8.1"  # the release of OpenPAI whose API this is
+ENGINES = {"process": ProcessEngine}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the cluster is to be; a virtual cluster's resources are a part of the machine's."""
+
+    home: Path
+    engine: str = "process"
+    enforce: bool = False
+    virtual_clusters: dict[str, Resources] = field(default_factory=dict)
+
+
+class Cluster:
+    """Opened parts that belong together."""
+
+    def __init__(self, options: Options) -> None:
+        machine = Machine.detect()
+        self._database = Database(options.home / "cluster.db", state.SCHEMA + accounts.SCHEMA)
+        jobs = home.make_private(options.home / "jobs")
+        self._state = State(self._database, jobs)
+        storages = {"home": Storage("home", home.make_private(options.home / "storage" / "home"))}
+        shares = virtual_clusters(machine.resources, options.virtual_clusters)
+        tasks = engine(options.engine, jobs, machine, storages)
+        self._scheduler = Scheduler(self._state, tasks, machine, shares, options.enforce)
+        users = Accounts(self._database, Groups(self._database, tuple(shares), tuple(storages)))
+        self.context = Context(
+            version=API_VERSION,
+            accounts=users,
+            tokens=Tokens(self._database, users),
+            owner=Owner(options.home, users),
+            state=self._state,
+            engine=tasks,
+            machine=machine,
+            virtual_clusters=shares,
+            storages=storages,
+        )
+
+    def start(self) -> None:
+        self._scheduler.start()
+
+    def close(self) -> None:
+        """End what runs inside this process; tasks go on outside of it."""
+        self._scheduler.close()
+        self._database.close()
+
+
+def engine(name: str, jobs: Path, machine: Machine, storages: dict[str, Storage]) -> Engine:
+    if name not in ENGINES:
+        raise ConfigError(f"no engine named {name!r} (known: {', '.join(ENGINES)})")
+    return ENGINES[name](jobs, machine, {one.name: one.path for one in storages.values()})
+
+
+def virtual_clusters(machine: Resources, named: dict[str, Resources]) -> dict[str, Resources]:
+    """Those that were named, and ``default`` with what they leave of the machine."""
+    rest = machine - sum(named.values(), Resources())
+    left = Resources(max(rest.cpu, 0), max(rest.memory_mb, 0), max(rest.gpu, 0))
+    return {DEFAULT_GROUP: left, **named}
+
+
+def parse_virtual_cluster(text: str) -> tuple[str, Resources]:
+    """``NAME=CPU,MEMORYMB,GPU`` as a name and resources."""
+    match = re.fullmatch(r"(\w{1,100})=(\d{1,9}),(\d{1,9}),(\d{1,9})", text, re.ASCII)
+    if not match:
+        raise ConfigError(f"a virtual cluster is NAME=CPU,MEMORYMB,GPU, got {text!r}")
+    name, *amounts = match.groups()
+    return name, Resources(*map(int, amounts))

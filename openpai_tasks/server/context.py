@@ -1,0 +1,42 @@
+"""What handlers work with: the cluster's parts, opened once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from openpai_tasks.server.accounts import Accounts
+from openpai_tasks.server.engines import Engine
+from openpai_tasks.server.machine import Machine, Resources
+from openpai_tasks.server.owner import Owner
+from openpai_tasks.server.state import State
+from openpai_tasks.server.tokens import Tokens
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A folder of this machine that jobs can mount; users see their own part unless it is shared."""
+
+    name: str
+    path: Path
+    share: bool = False
+    default: bool = True
+
+
+@dataclass(frozen=True)
+class Context:
+    version: str
+    accounts: Accounts
+    tokens: Tokens
+    owner: Owner
+    state: State
+    engine: Engine
+    machine: Machine
+    virtual_clusters: dict[str, Resources]
+    storages: dict[str, Storage]
+
+    def set_password(self, user: str, password: str) -> None:
+        """Change a password; the owner's is also kept for the command line."""
+        self.accounts.set_password(user, password)
+        if user == self.owner.name:
+            self.owner.keep(password)

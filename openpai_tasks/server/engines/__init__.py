@@ -1,0 +1,61 @@
+"""How a task is really run: one small interface, one module for each way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from openpai_tasks.server.records import Task
+
+if TYPE_CHECKING:
+    from openpai_tasks.protocol import StorageMount
+
+
+@dataclass(frozen=True)
+class Launch:
+    """All that an engine needs to start one try of one task."""
+
+    uid: str
+    user: str
+    folder: Path
+    command: str
+    environment: dict[str, str]
+    image: str
+    storages: tuple[StorageMount, ...] | None  # None: no storage; empty: the user's own
+
+    def __repr__(self) -> str:
+        return f"Launch({self.uid})"  # the command and the environment may hold secrets
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a task ended."""
+
+    user_code: int | None  # the command's own exit code, 128+n after signal n; None: it has none
+    reason: str = ""  # what happened, when it was not the command that ended by itself
+    platform_code: int | None = None  # the platform's exit code, when it was the platform that failed
+    stopped: bool = False  # it ended because it was asked to
+    ended: int | None = None
+
+
+class Engine(Protocol):
+    """Every verb may be said again without harm: a task starts once, however often it is asked to."""
+
+    name: str
+    uses_images: bool
+
+    def start(self, launch: Launch) -> None:
+        """Begin to run it; what goes wrong is told by poll."""
+
+    def poll(self, task: Task) -> Exit | None:
+        """How it ended, or None while it runs."""
+
+    def stop(self, task: Task) -> None:
+        """Ask it to end, and see to it that it does."""
+
+    def logs(self, task: Task) -> dict[str, Path]:
+        """Its log files, by name."""
+
+    def close(self) -> None:
+        """The server ends; tasks go on."""

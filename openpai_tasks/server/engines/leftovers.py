@@ -1,0 +1,49 @@
+"""What a task leaves running when its runner was killed: find it and end it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+MARK = "FC_POD_UID"
+"""The variable that every process of a task carries, with the task's uid."""
+
+_PROC = Path("/proc")
+_ROUNDS = 50
+
+
+def kill(uid: str, group: int | None) -> None:
+    """Kill every process that carries the uid; where that cannot be seen, the task's process group."""
+    if not (_PROC / "self/environ").exists():
+        _kill_group(group)
+        return
+    for _ in range(_ROUNDS):
+        found = carriers(uid)
+        if not found:
+            return
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def carriers(uid: str) -> list[int]:
+    """The processes with the uid in their environment."""
+    mark = f"{MARK}={uid}".encode()
+    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit() and _carries(entry, mark)]
+
+
+def _carries(entry: Path, mark: bytes) -> bool:
+    try:
+        return mark in (entry / "environ").read_bytes().split(b"\0")
+    except OSError:  # gone, or somebody else's
+        return False
+
+
+def _kill_group(group: int | None) -> None:
+    if group is not None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)

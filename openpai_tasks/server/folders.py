@@ -1,0 +1,23 @@
+"""Where a job's files are: names that users choose become folder names that cannot escape or clash."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+_LONGEST = 150  # bytes; file systems stop at 255
+
+
+def folder_name(name: str) -> str:
+    """The name itself where every file system keeps it apart from all others, else with a mark added."""
+    plain = re.sub(r"[^\w.~-]", "_", name, flags=re.ASCII)
+    if plain == name == name.lower() and len(name) <= _LONGEST and not name.startswith("."):
+        return name
+    mark = hashlib.md5(name.encode("utf-8"), usedforsecurity=False).hexdigest()[:8]
+    return f"{plain.lstrip('.')[:_LONGEST]}-{mark}"
+
+
+def task_folder(jobs: Path, key: str, attempt: int, role: str, index: int, number: int) -> Path:
+    """The folder of one try (``number``) of one task instance."""
+    return jobs / folder_name(key) / str(attempt) / f"{folder_name(role)}-{index}-{number}"

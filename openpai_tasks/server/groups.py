@@ -1,0 +1,128 @@
+"""Groups, from which all rights come: admin or not, which virtual clusters, which storages.
+
+As in OpenPAI they are in a group's ``extension.acls``, and each virtual cluster has a group of its name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from openpai_tasks.server import refusals
+from openpai_tasks.server.database import Database
+
+DEFAULT_GROUP = "default"
+ADMIN_GROUP = "admingroup"
+BUILT_IN = (DEFAULT_GROUP, ADMIN_GROUP)
+
+
+@dataclass(frozen=True)
+class Group:
+    name: str
+    description: str
+    external_name: str
+    extension: dict[str, Any]
+
+    @property
+    def admin(self) -> bool:
+        return self._acls.get("admin") is True
+
+    @property
+    def virtual_clusters(self) -> tuple[str, ...]:
+        return self._listed("virtualClusters")
+
+    @property
+    def storages(self) -> tuple[str, ...]:
+        return self._listed("storageConfigs")
+
+    @property
+    def _acls(self) -> dict[str, Any]:
+        acls = self.extension.get("acls")
+        return acls if isinstance(acls, dict) else {}
+
+    def _listed(self, kind: str) -> tuple[str, ...]:
+        names = self._acls.get(kind)
+        return tuple(str(name) for name in names) if isinstance(names, list) else ()
+
+
+class Groups:
+    """The groups in the cluster's database."""
+
+    def __init__(self, database: Database, virtual_clusters: Sequence[str], storages: Sequence[str]) -> None:
+        self._database = database
+        self.virtual_clusters = tuple(virtual_clusters)
+        self.storages = tuple(storages)
+        self._ensure(self._first())
+
+    def all(self) -> dict[str, Group]:
+        rows = self._database.rows("SELECT * FROM account_groups ORDER BY name")
+        return {
+            row["name"]: Group(
+                row["name"], row["description"], row["external_name"], json.loads(row["extension"])
+            )
+            for row in rows
+        }
+
+    def get(self, name: str) -> Group | None:
+        return self.all().get(name)
+
+    def known(self, names: Iterable[str]) -> list[str]:
+        """Each of these groups once; refused if one does not exist."""
+        existing, wanted = self.all(), list(dict.fromkeys(names))
+        for name in wanted:
+            if name not in existing:
+                raise refusals.no_group(name)
+        return wanted
+
+    def create(self, group: Group) -> None:
+        with self._database.transaction():
+            if self.get(group.name):
+                raise refusals.group_exists(group.name)
+            self._write(group)
+
+    def change(self, group: Group) -> None:
+        with self._database.transaction():
+            self.known([group.name])
+            self._write(group)
+
+    def remove(self, name: str) -> None:
+        """Drop the group itself; its members' lists are the accounts' business."""
+        self.known([name])
+        if name in BUILT_IN:
+            raise refusals.forbidden(f"Group {name} belongs to the cluster and cannot be removed.")
+        self._database.write("DELETE FROM account_groups WHERE name = ?", (name,))
+
+    def _ensure(self, groups: Iterable[Group]) -> None:
+        with self._database.transaction():
+            existing = self.all()
+            for group in groups:
+                if group.name not in existing:
+                    self._write(group)
+
+    def _first(self) -> list[Group]:
+        """What a new cluster has: the admins, and a group for each virtual cluster."""
+        everyone = dict.fromkeys((DEFAULT_GROUP, *self.virtual_clusters))
+        return [
+            Group(ADMIN_GROUP, "the admins of this cluster", "", self._acls(True, self.virtual_clusters)),
+            *(
+                Group(name, f"the users of virtual cluster {name}", "", self._acls(False, [name]))
+                for name in everyone
+            ),
+        ]
+
+    def _acls(self, admin: bool, virtual_clusters: Iterable[str]) -> dict[str, Any]:
+        return {
+            "acls": {
+                "admin": admin,
+                "virtualClusters": list(virtual_clusters),
+                "storageConfigs": list(self.storages),
+            }
+        }
+
+    def _write(self, group: Group) -> None:
+        self._database.write(
+            "INSERT OR REPLACE INTO account_groups VALUES (?, ?, ?, ?)",
+            (group.name, group.description, group.external_name, json.dumps(group.extension)),
+        )

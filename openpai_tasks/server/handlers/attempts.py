@@ -1,0 +1,52 @@
+"""Attempts of jobs in the older shape, and of tasks."""
+
+from __future__ import annotations
+
+from openpai_tasks.server import refusals, views
+from openpai_tasks.server.context import Context
+from openpai_tasks.server.handlers.jobs import attempt_number, existing, task_roles
+from openpai_tasks.server.records import Attempt, Job, Task
+from openpai_tasks.server.request import Reply, Request, Text
+
+
+def health(context: Context, request: Request) -> Reply:
+    return 200, Text("ok")
+
+
+def list_job_attempts(context: Context, request: Request) -> Reply:
+    """The latest first, then the others from the first on."""
+    job = context.state.job(request.params["job"])
+    if job is None:
+        return 404, None
+    *others, latest = context.state.attempts(job.key)
+    return 200, [_shown(context, job, latest, True), *(_shown(context, job, one, False) for one in others)]
+
+
+def get_job_attempt(context: Context, request: Request) -> Reply:
+    job = existing(context, request)
+    attempt = context.state.attempt(job.key, attempt_number(job, request))
+    if attempt is None:
+        raise refusals.no_job(job.key)
+    return 200, _shown(context, job, attempt, True)
+
+
+def get_task(context: Context, request: Request) -> Reply:
+    """One task with all its tries."""
+    job = existing(context, request)
+    tries = task_tries(context, job, request)
+    if not tries:
+        raise refusals.no_job(job.key)
+    return 200, views.task_detail(context.machine, job, tries)
+
+
+def task_tries(context: Context, job: Job, request: Request) -> list[Task]:
+    """Every try of the task named in the path, the newest first."""
+    index = request.params["index"]
+    if not index.isdecimal() or len(index) > 9:
+        return []
+    attempt = attempt_number(job, request)
+    return context.state.task_attempts(job.key, attempt, request.params["role"], int(index))
+
+
+def _shown(context: Context, job: Job, attempt: Attempt, latest: bool) -> dict[str, object]:
+    return views.job_attempt(job, attempt, task_roles(context, job, attempt.id), latest)

@@ -1,0 +1,147 @@
+"""Jobs: submit, list, look at, stop and start, tag."""
+
+from __future__ import annotations
+
+import json
+
+from openpai_tasks.protocol.reader import read
+from openpai_tasks.server import fields, refusals, submission, views
+from openpai_tasks.server.context import Context
+from openpai_tasks.server.query import ORDERS, JobQuery
+from openpai_tasks.server.records import Job
+from openpai_tasks.server.request import Reply, Request, Text
+
+MOST_ROWS = 50_000
+FARTHEST = 10**12
+
+
+def submit(context: Context, request: Request) -> Reply:
+    document = submission.read_document(request.body)
+    user = context.accounts.user(request.caller.user)
+    if user is None:
+        raise refusals.bad_token()
+    submission.check_permissions(context, user, document)
+    context.state.submit(user.name, document, request.body)
+    return 202, {"status": 202, "message": f"Update job {document.name} for user {user.name} successfully."}
+
+
+def list_jobs(context: Context, request: Request) -> Reply:
+    total, jobs = context.state.jobs(query(request))
+    rows = [views.summary(job) for job in jobs]
+    return 200, {"totalCount": total, "data": rows} if request.first("withTotalCount") == "true" else rows
+
+
+def query(request: Request) -> JobQuery:
+    """The filters, order and page that the request asks for."""
+    field, _, direction = request.first("order").partition(",")
+    ordered = field in ORDERS and direction in ("ASC", "DESC")
+    return JobQuery(
+        users=_listed(request, "username"),
+        virtual_clusters=_listed(request, "vc"),
+        states=_listed(request, "state"),
+        keyword=request.first("keyword"),
+        tags=_listed(request, "tagsContain"),
+        without_tags=_listed(request, "tagsNotContain"),
+        priorities=_listed(request, "jobPriority"),
+        order=field if ordered else "submissionTime",
+        descending=not ordered or direction == "DESC",
+        offset=fields.whole_number(request.first("offset") or 0, "offset", 0, FARTHEST),
+        limit=fields.whole_number(request.first("limit") or 5000, "limit", 0, MOST_ROWS),
+    )
+
+
+def get_job(context: Context, request: Request) -> Reply:
+    """The job with its latest attempt, or the one named in the path."""
+    job = existing(context, request)
+    number = attempt_number(job, request) if "attempt" in request.params else job.attempt
+    attempt = context.state.attempt(job.key, number)
+    if attempt is None:
+        raise refusals.no_job(job.key)
+    return 200, views.detail(job, attempt, task_roles(context, job, number))
+
+
+def get_config(context: Context, request: Request) -> Reply:
+    """The document without its secrets: JSON, which is YAML too, and called so."""
+    job = existing(context, request)
+    text = json.dumps(read(job.config).value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return 200, Text(text, "text/yaml; charset=utf-8")
+
+
+def set_execution(context: Context, request: Request) -> Reply:
+    value = _value(request)
+    if value not in ("START", "STOP"):
+        raise refusals.invalid('"value" must be one of [START, STOP]')
+    job = _own(context, request)
+    context.state.set_execution(job.key, value)
+    return 202, {"status": 202, "message": f"Execute job {job.key} successfully."}
+
+
+def add_tag(context: Context, request: Request) -> Reply:
+    tag, job = _tag(request), _own(context, request)
+    context.state.add_tag(job.key, tag)
+    return 200, {"status": 200, "message": f"Add tag {tag} for job {job.key} successfully."}
+
+
+def remove_tag(context: Context, request: Request) -> Reply:
+    tag, job = _tag(request), _own(context, request)
+    if not context.state.remove_tag(job.key, tag):
+        raise refusals.no_tag(tag, job.key)
+    return 200, {"status": 200, "message": f"Delete tag {tag} from job {job.key} successfully."}
+
+
+def list_events(context: Context, request: Request) -> Reply:
+    job = existing(context, request)
+    found = context.state.events(job.key, request.first("type") or None)
+    return 200, {"totalCount": len(found), "data": [views.event(context.machine, one) for one in found]}
+
+
+def get_ssh(context: Context, request: Request) -> Reply:
+    raise refusals.no_ssh(request.params["job"])
+
+
+def existing(context: Context, request: Request) -> Job:
+    """The job named in the path."""
+    job = context.state.job(request.params["job"])
+    if job is None:
+        raise refusals.no_job(request.params["job"])
+    return job
+
+
+def attempt_number(job: Job, request: Request) -> int:
+    number = request.params["attempt"]
+    if not number.isdecimal() or len(number) > 9:
+        raise refusals.no_job(job.key)
+    return int(number)
+
+
+def task_roles(context: Context, job: Job, attempt: int) -> dict[str, object]:
+    """The tasks of an attempt, each with its first try, from which its times count."""
+    state = context.state
+    pairs = [
+        (task, state.task_attempts(job.key, attempt, task.role, task.index)[-1] if task.attempt else task)
+        for task in state.tasks(job.key, attempt)
+    ]
+    return views.task_roles(context.machine, pairs)
+
+
+def _listed(request: Request, name: str) -> tuple[str, ...]:
+    return tuple(one for one in request.first(name).split(",") if one)
+
+
+def _own(context: Context, request: Request) -> Job:
+    """The job named in the path, if the caller may change it."""
+    job = existing(context, request)
+    if job.user != request.caller.user and not request.caller.admin:
+        raise refusals.forbidden(f"User {request.caller.user} is not allowed to change job {job.key}.")
+    return job
+
+
+def _value(request: Request) -> str:
+    return fields.text(fields.mapping(request.body, ("value",)), "value")
+
+
+def _tag(request: Request) -> str:
+    tag = _value(request)
+    if not tag or "," in tag:
+        raise refusals.invalid('"value" must be a word without commas')
+    return tag

@@ -1,0 +1,94 @@
+"""Logs: where they are, for holders of a token, and their content, for holders of a ticket."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+from openpai_tasks.protocol import routes, states
+from openpai_tasks.server import refusals
+from openpai_tasks.server.context import Context
+from openpai_tasks.server.handlers.attempts import task_tries
+from openpai_tasks.server.records import Job, Task
+from openpai_tasks.server.request import FileSlice, Reply, Request
+
+TAIL = 16 * 1024
+NODE = "127.0.0.1:9103"  # where OpenPAI's log manager would be; the name says nothing here
+RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
+
+
+def list_logs(context: Context, request: Request) -> Reply:
+    """Addresses of one try's logs, good for two minutes."""
+    job = context.state.job(request.params["job"])
+    if job is None:  # OpenPAI answers so, not with 404
+        raise refusals.unknown(f"Job {request.params['job']} is not found.")
+    for task in task_tries(context, job, request):
+        if str(task.attempt) == request.params["task_attempt"]:
+            tail = "true" in (request.first("tail-mode"), request.first("tailMode"))
+            return 200, {"locations": _locations(context, job, task, tail)}
+    raise refusals.no_log()
+
+
+def get_log(context: Context, request: Request) -> Reply:
+    """The content of one log: all of it, the part a Range header asks for, or its end."""
+    claims = context.tokens.read_log_ticket(request.first("token"))
+    tries = context.state.task_attempts(claims["job"], claims["attempt"], claims["role"], claims["index"])
+    task = next((one for one in tries if one.uid == claims["uid"]), None)
+    if task is None or request.first("pod-uid", task.uid) != task.uid:
+        raise refusals.bad_token()
+    path = _existing_logs(context, task).get(request.params["file"])
+    if path is None:
+        raise refusals.no_log()
+    wanted = f"bytes=-{TAIL}" if request.first("tail-mode") == "true" else request.headers.get("range", "")
+    return sliced(path, wanted)
+
+
+def sliced(path: Path, wanted: str) -> Reply:
+    """The file, or the part of it that a Range header wants."""
+    size = path.stat().st_size
+    match = RANGE.fullmatch(wanted.strip())
+    if not match or match[0] == "bytes=-" or (size == 0 and wanted == f"bytes=-{TAIL}"):
+        return 200, FileSlice(path, 0, size, {"accept-ranges": "bytes"})
+    start, end = _bounds(match[1], match[2], size)
+    if start >= size or end < start:
+        return 416, FileSlice(path, 0, 0, {"content-range": f"bytes */{size}"})
+    headers = {"accept-ranges": "bytes", "content-range": f"bytes {start}-{end}/{size}"}
+    return 206, FileSlice(path, start, end - start + 1, headers)
+
+
+def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
+    """The first and the last byte meant; without a first one, that many from the end."""
+    if not first:
+        return max(size - int(last), 0), size - 1
+    return int(first), min(int(last), size - 1) if last else size - 1
+
+
+def _existing_logs(context: Context, task: Task) -> dict[str, Path]:
+    return {name: path for name, path in context.engine.logs(task).items() if path.is_file()}
+
+
+def _locations(context: Context, job: Job, task: Task, tail: bool) -> list[dict[str, str]]:
+    names = sorted(_existing_logs(context, task))
+    if not names:
+        raise refusals.no_log()
+    claims = {
+        "job": task.job,
+        "attempt": task.job_attempt,
+        "role": task.role,
+        "index": task.index,
+        "uid": task.uid,
+    }
+    query = {
+        "username": job.user,
+        "framework-name": states.debug_id(job.key),
+        "pod-uid": task.uid,
+        "taskrole": states.role_key(task.role),
+        "token": context.tokens.log_ticket(claims),
+        **({"tail-mode": "true"} if tail else {}),
+    }
+    return [{"name": name, "uri": _uri(name, query)} for name in names]
+
+
+def _uri(name: str, query: dict[str, str]) -> str:
+    return f"{routes.LOG_FILE.format(node=NODE, file=quote(name))}?{urlencode(query)}"

@@ -1,0 +1,15 @@
+"""Who makes a call, as its token says and the accounts confirm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Identity:
+    user: str
+    admin: bool
+    application: bool
+    token_id: str
+    issued: int  # seconds, as in the token
+    expires: int | None

@@ -1,0 +1,115 @@
+"""From a job that may start to its tasks' processes: ports, GPUs, variables, commands."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+from collections.abc import Iterable, Mapping
+
+from openpai_tasks.errors import ConfigError, NotFound, PaiError
+from openpai_tasks.protocol import TaskRole, states
+from openpai_tasks.server import environment, ports
+from openpai_tasks.server.allocation import GpuPool, task_demand
+from openpai_tasks.server.engines import Engine, Launch
+from openpai_tasks.server.machine import Machine, Resources
+from openpai_tasks.server.progress import Progress
+from openpai_tasks.server.records import Job, Task
+from openpai_tasks.server.state import State
+
+log = logging.getLogger(__name__)
+
+MOST_TASKS = 10_000  # of one job; a machine has no room for more processes
+
+
+class Launcher:
+    def __init__(
+        self, state: State, progress: Progress, engine: Engine, machine: Machine, inherited: Mapping[str, str]
+    ) -> None:
+        self._state = state
+        self._progress = progress
+        self._engine = engine
+        self._machine = machine
+        self._inherited = inherited
+        self._ports: set[int] = set()
+        self._gpus = GpuPool((), ())
+
+    def survey(self) -> None:
+        """Learn which ports and GPUs are somebody's before any are given away."""
+        tasks = self._progress.unfinished()
+        self._ports = {port for task in tasks for numbers in task.ports.values() for port in numbers}
+        held = [gpu for task in tasks for gpu in task.gpus]
+        self._gpus = GpuPool((gpu.index for gpu in self._machine.gpus), held)
+
+    def waiting_tasks(self, key: str) -> list[Task]:
+        """The tasks of the job's attempt that have yet to start; the first time, they are made."""
+        job = self._job(key)
+        tasks = self._state.tasks(key, job.attempt)
+        if not tasks:
+            if job.tasks > MOST_TASKS:
+                raise ConfigError(f"the job has {job.tasks} tasks, one machine can run {MOST_TASKS} at most")
+            tasks = self._with_ports(self._progress.new_tasks(job, self._state.document(key).roles))
+            self._progress.add_tasks(key, tasks)
+        return [task for task in tasks if task.state == states.WAITING]
+
+    def need(self, task: Task) -> Resources:
+        return task_demand(self._role(task))
+
+    def launch(self, key: str, tasks: Iterable[Task]) -> None:
+        """Write them down as running, then start them."""
+        ready = [dataclasses.replace(task, gpus=self._gpus.take(self._role(task).gpu)) for task in tasks]
+        launches = self._launches(key, ready)
+        if not self._progress.begin(key, ready):
+            return
+        self._note_images(key)
+        for launch in launches:
+            self._engine.start(launch)
+
+    def recover(self, alive: Iterable[Task]) -> None:
+        """Start again whatever an earlier server had written down; what has begun is not begun twice."""
+        running = sorted((task for task in alive if task.state == states.RUNNING), key=lambda task: task.job)
+        for key, tasks in itertools.groupby(running, key=lambda task: task.job):
+            try:
+                for launch in self._launches(key, list(tasks)):
+                    self._engine.start(launch)
+            except PaiError:
+                log.exception("cannot take up job %s again", key)
+
+    def _launches(self, key: str, tasks: list[Task]) -> list[Launch]:
+        job, document = self._job(key), self._state.document(key)
+        everyone = self._state.tasks(key, job.attempt)
+        shared = environment.variables(job.user, document, everyone, self._inherited, len(self._machine.gpus))
+        commands = {role.name: document.commands(role.name) for role in document.roles}
+        return [
+            Launch(
+                uid=task.uid,
+                user=job.user,
+                folder=task.folder,
+                command=commands[task.role],
+                environment=shared.of(task),
+                image=self._role(task).image,
+                storages=document.storages,
+            )
+            for task in tasks
+        ]
+
+    def _with_ports(self, tasks: list[Task]) -> list[Task]:
+        return [
+            dataclasses.replace(task, ports=ports.choose(task.uid, self._role(task).ports, self._ports))
+            for task in tasks
+        ]
+
+    def _note_images(self, key: str) -> None:
+        if not self._engine.uses_images:
+            images = ", ".join(dict.fromkeys(role.image for role in self._state.document(key).roles))
+            message = f"the image {images} is noted but not used: tasks run as processes of this machine"
+            self._state.add_event(key, "Normal", "ImageNotUsed", message, once=True)
+
+    def _role(self, task: Task) -> TaskRole:
+        return next(role for role in self._state.document(task.job).roles if role.name == task.role)
+
+    def _job(self, key: str) -> Job:
+        job = self._state.job(key)
+        if job is None:
+            raise NotFound(f"no job {key}", 404, "NoJobError")
+        return job

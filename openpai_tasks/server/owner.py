@@ -1,0 +1,64 @@
+"""The first user: whoever started the cluster, an admin whose password the command line can read."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from openpai_tasks import home
+from openpai_tasks.server import passwords
+from openpai_tasks.server.accounts import Accounts
+from openpai_tasks.server.fields import LONGEST_NAME, SHORTEST_PASSWORD
+from openpai_tasks.server.groups import ADMIN_GROUP
+
+FILE = "credentials.json"
+FALLBACK = "admin"
+
+
+class Owner:
+    """The user in ``credentials.json``, which is made at the first start and mended when lost."""
+
+    def __init__(self, folder: Path, accounts: Accounts) -> None:
+        self._path = folder / FILE
+        stored = self._stored()
+        self.name = str(stored.get("user") or sanitised(_login_name()))
+        password = stored.get("password") or passwords.generated()
+        if accounts.user(self.name) is None:
+            accounts.create(self.name, password, "", [ADMIN_GROUP], {})
+        elif not stored:
+            accounts.set_password(self.name, password)
+        accounts.set_admin(self.name, True)
+        if not stored:
+            self.keep(password)
+
+    def keep(self, password: str) -> None:
+        home.write_private(self._path, json.dumps({"user": self.name, "password": password}) + "\n")
+
+    def _stored(self) -> dict[str, Any]:
+        """The file's content if it is whole."""
+        try:
+            stored = json.loads(self._path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        usable = (
+            isinstance(stored, dict)
+            and stored.get("user") == sanitised(str(stored.get("user")))
+            and len(str(stored.get("password") or "")) >= SHORTEST_PASSWORD
+        )
+        return stored if usable else {}
+
+
+def sanitised(name: str) -> str:
+    """The name with the characters a user's name may have, and no others."""
+    kept = re.sub(r"[^\w.-]", "", name, flags=re.ASCII)[:LONGEST_NAME]
+    return kept if kept.strip(".") else FALLBACK
+
+
+def _login_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in some containers
+        return FALLBACK

@@ -1,0 +1,342 @@
+"""How a job moves on: every step is one transaction, so a server killed at any point leaves a whole one.
+
+A task is written down as running before it is started and as over after it has ended; starting and
+stopping may be repeated, so whoever reads these tables next can carry on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from openpai_tasks.protocol import TaskRole, exits, states
+from openpai_tasks.server import schema
+from openpai_tasks.server.allocation import task_demand
+from openpai_tasks.server.completion import Verdict, blames_platform, describe, judge, may_retry, retry_delay
+from openpai_tasks.server.engines import Exit
+from openpai_tasks.server.folders import task_folder
+from openpai_tasks.server.machine import Resources
+from openpai_tasks.server.records import Attempt, Job, Task
+from openpai_tasks.server.state import START, State, now
+
+HOST = "127.0.0.1"
+CANNOT_BE_MADE = -200  # the platform's code for a task that its description makes impossible
+_TASK_COLUMNS = 23
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A job in the line, with what it needs when all of it starts at once."""
+
+    key: str
+    virtual_cluster: str
+    need: Resources
+    gang: bool
+    queued: int
+    not_before: int
+
+
+class Progress:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._database = state.database
+
+    # What there is to do
+
+    def line(self, virtual_cluster: str, after: int, limit: int) -> list[Waiting]:
+        """The next jobs of a virtual cluster, behind the place ``after``, that have something to start."""
+        rows = self._database.rows(
+            "SELECT key, cpu, memory_mb, gpus, gang, queued, not_before FROM jobs"
+            " WHERE pending = 1 AND virtual_cluster = ? AND queued > ? ORDER BY queued LIMIT ?",
+            [virtual_cluster, after, limit],
+        )
+        return [
+            Waiting(row[0], virtual_cluster, Resources(row[1], row[2], row[3]), bool(row[4]), row[5], row[6])
+            for row in rows
+        ]
+
+    def lines(self) -> list[str]:
+        """The virtual clusters in which somebody waits."""
+        rows = self._database.rows("SELECT DISTINCT virtual_cluster FROM jobs WHERE pending = 1")
+        return [row[0] for row in rows]
+
+    def unexplained(self, virtual_cluster: str) -> list[str]:
+        """Those in the line who have not been told yet that they wait."""
+        sql = "SELECT key FROM jobs WHERE pending = 1 AND explained = 0 AND virtual_cluster = ?"
+        return [row[0] for row in self._database.rows(sql, [virtual_cluster])]
+
+    def mark_explained(self, key: str) -> None:
+        self._database.write("UPDATE jobs SET explained = 1 WHERE key = ?", [key])
+
+    def alive(self) -> list[Task]:
+        """Every task that holds resources."""
+        return self._tasks_in(states.RUNNING, states.STOPPING)
+
+    def ending(self) -> list[Task]:
+        """Every task that is to be stopped."""
+        return self._tasks_in(states.STOPPING)
+
+    def unfinished(self) -> list[Task]:
+        """Every task that holds ports."""
+        return self._tasks_in(states.WAITING, states.RUNNING, states.STOPPING)
+
+    def is_any_alive(self) -> bool:
+        return bool(self._database.rows("SELECT 1 FROM tasks WHERE state IN ('RUNNING', 'STOPPING') LIMIT 1"))
+
+    def stopping(self) -> list[str]:
+        """The jobs that their users have asked to stop."""
+        return [row[0] for row in self._database.rows("SELECT key FROM jobs WHERE state = 'STOPPING'")]
+
+    # Beginning
+
+    def add_tasks(self, key: str, tasks: Iterable[Task]) -> None:
+        """Write down the tasks of the current attempt, all waiting."""
+        document = self._state.document(key)
+        with self._database.transaction():
+            for task in tasks:
+                self._insert(task, document.roles, document.virtual_cluster)
+
+    def new_tasks(self, job: Job, roles: Iterable[TaskRole]) -> list[Task]:
+        """A first try of every instance of the job's current attempt."""
+        return [self._new_task(job, role.name, index, 0) for role in roles for index in range(role.instances)]
+
+    def begin(self, key: str, tasks: Iterable[Task]) -> bool:
+        """Write these tasks down as running, and the job with them; only then may they be started.
+
+        False, and nothing is written, when the user has stopped the job in the meantime.
+        """
+        time = now()
+        with self._database.transaction():
+            job = self._job(key)
+            if job.state not in (states.WAITING, states.RUNNING):
+                return False
+            for task in tasks:
+                self._database.write(
+                    "UPDATE tasks SET state = ?, sub_state = ?, launched = ?, gpus = ? WHERE uid = ?",
+                    [*_RUNNING, time, json.dumps(task.gpus), task.uid],
+                )
+            self._mark_running(job, time)
+        return True
+
+    def _mark_running(self, job: Job, time: int) -> None:
+        self._database.write(
+            "UPDATE jobs SET state = ?, sub_state = ?, launched = coalesce(launched, ?), pending = EXISTS ("
+            "SELECT 1 FROM tasks WHERE job = key AND job_attempt = jobs.attempt AND state = 'WAITING')"
+            " WHERE key = ?",
+            [*_RUNNING, time, job.key],
+        )
+        self._database.write(
+            "UPDATE attempts SET state = ?, sub_state = ?, launched = coalesce(launched, ?)"
+            " WHERE job = ? AND id = ?",
+            [*_RUNNING, time, job.key, job.attempt],
+        )
+
+    def refuse(self, key: str, reason: str) -> None:
+        """The job cannot be run at all."""
+        with self._database.transaction():
+            self._state.add_event(key, "Warning", "CannotRun", reason)
+            self._decide(self._job(key), Verdict(CANNOT_BE_MADE, None, reason))
+            self.settle(key)
+
+    # Ending
+
+    def finish(self, task: Task, end: Exit) -> None:
+        """A task is over: try it again if that is its right, else see what it means for the job."""
+        with self._database.transaction():
+            job = self._job(task.job)
+            done = _finished(task, end, job)
+            self._update(done)
+            if done.state == states.FAILED:
+                self._state.add_event(job.key, "Warning", "TaskFailed", f"the task {done.diagnostics}", done)
+                if self._retry_task(job, done):
+                    return
+            self.settle(job.key)
+
+    def settle(self, key: str) -> None:
+        """Decide the job's attempt if it can be, and complete it once none of its tasks is alive."""
+        with self._database.transaction():
+            job = self._job(key)
+            attempt = self._attempt(job)
+            tasks = self._state.tasks(key, job.attempt)
+            if attempt.exit_code is None:
+                verdict = self._verdict(job, tasks)
+                if verdict is None:
+                    return
+                self._decide(job, verdict)
+                self._end_tasks(job, tasks)
+            if not any(task.state in _ALIVE for task in tasks):
+                self._complete(job, self._attempt(job))
+
+    def _verdict(self, job: Job, tasks: list[Task]) -> Verdict | None:
+        if job.state == states.STOPPING:
+            return Verdict(exits.STOPPED_BY_USER, None, "stopped by the user")
+        return judge(self._state.document(job.key).roles, tasks) if tasks else None
+
+    def _decide(self, job: Job, verdict: Verdict) -> None:
+        """How the attempt ends is settled; it is over when its last task is."""
+        self._database.write(
+            "UPDATE attempts SET exit_code = ?, user_exit_code = ?, diagnostics = ?, trigger_role = ?,"
+            " trigger_index = ?, sub_state = ? WHERE job = ? AND id = ?",
+            [*dataclasses.astuple(verdict), states.DELETION_PENDING, job.key, job.attempt],
+        )
+        values = [states.DELETION_PENDING, job.key]
+        self._database.write("UPDATE jobs SET sub_state = ?, pending = 0 WHERE key = ?", values)
+
+    def _end_tasks(self, job: Job, tasks: list[Task]) -> None:
+        """Running tasks are to be stopped; those that have not begun never will."""
+        where = "job = ? AND job_attempt = ? AND state = ?"
+        self._database.write(
+            f"UPDATE tasks SET state = ?, sub_state = ? WHERE {where}",
+            [states.STOPPING, states.DELETION_REQUESTED, job.key, job.attempt, states.RUNNING],
+        )
+        for task in tasks:
+            if task.state == states.WAITING:
+                self._update(_finished(task, Exit(None, "was not started", stopped=True), job))
+
+    def _complete(self, job: Job, attempt: Attempt) -> None:
+        code = attempt.exit_code if attempt.exit_code is not None else exits.RUNTIME_FAILURE
+        tries = self._database.rows("SELECT tries FROM jobs WHERE key = ?", [job.key])[0][0]
+        again = job.execution == START and self._may_retry(job, code, tries)
+        restart = job.execution == START and code == exits.STOPPED_BY_USER
+        sub_state = states.ATTEMPT_COMPLETED if again or restart else states.COMPLETED
+        self._database.write(
+            "UPDATE attempts SET state = ?, sub_state = ?, completed = ? WHERE job = ? AND id = ?",
+            [states.final_state(code), sub_state, now(), job.key, job.attempt],
+        )
+        if again:
+            self._retry_job(job, code, tries, attempt.diagnostics)
+        elif restart:
+            self._state.queue_attempt(job.key, job.attempt + 1, tries=0)
+        else:
+            self._close(job, code)
+
+    def _may_retry(self, job: Job, code: int, tries: int) -> bool:
+        if code == CANNOT_BE_MADE or not may_retry(code, 0, allowed=-1):
+            return False
+        return may_retry(code, tries, self._state.document(job.key).retries)
+
+    def _close(self, job: Job, code: int) -> None:
+        self._database.write(
+            "UPDATE jobs SET state = ?, sub_state = ?, completed = ?, exit_code = ?, pending = 0"
+            " WHERE key = ?",
+            [states.final_state(code), states.COMPLETED, now(), code, job.key],
+        )
+        self._state.forget_document(job.key)
+
+    def _retry_job(self, job: Job, code: int, tries: int, why: str) -> None:
+        column = "platform_retries" if blames_platform(code) else "user_retries"
+        self._database.write(f"UPDATE jobs SET {column} = {column} + 1 WHERE key = ?", [job.key])
+        self._state.queue_attempt(job.key, job.attempt + 1, tries + 1, now() + retry_delay(tries))
+        message = f"attempt {job.attempt} failed ({why}): trying again"
+        self._state.add_event(job.key, "Normal", "Retrying", message)
+
+    def _retry_task(self, job: Job, task: Task) -> bool:
+        """One try more for a task alone, which only jobs without gang allocation allow."""
+        document = self._state.document(job.key)
+        role = next(role for role in document.roles if role.name == task.role)
+        undecided = self._attempt(job).exit_code is None and job.state != states.STOPPING
+        if document.gang or not undecided or not may_retry(task.exit_code or 0, task.attempt, role.retries):
+            return False
+        again = self._new_task(job, task.role, task.index, task.attempt + 1)
+        self._insert(dataclasses.replace(again, ports=task.ports), document.roles, job.virtual_cluster)
+        self._database.write(
+            "UPDATE jobs SET pending = 1, not_before = ? WHERE key = ?",
+            [now() + retry_delay(task.attempt), job.key],
+        )
+        return True
+
+    # Rows
+
+    def _new_task(self, job: Job, role: str, index: int, number: int) -> Task:
+        return Task(
+            uid=str(uuid.uuid4()),
+            job=job.key,
+            job_attempt=job.attempt,
+            role=role,
+            index=index,
+            attempt=number,
+            state=states.WAITING,
+            sub_state=states.CREATION_PENDING,
+            created=now(),
+            launched=None,
+            completed=None,
+            exit_code=None,
+            user_exit_code=None,
+            diagnostics="",
+            ip=HOST,
+            ports={},
+            gpus=(),
+            folder=task_folder(self._state.folder, job.key, job.attempt, role, index, number),
+        )
+
+    def _insert(self, task: Task, roles: tuple[TaskRole, ...], virtual_cluster: str) -> None:
+        names = [role.name for role in roles]
+        place = names.index(task.role)
+        need = task_demand(roles[place])
+        self._database.write(
+            f"INSERT INTO tasks VALUES ({', '.join('?' * _TASK_COLUMNS)})",
+            [
+                *(task.uid, task.job, task.job_attempt, task.role, place, task.index, task.attempt),
+                *(task.state, task.sub_state, task.created, task.launched, task.completed),
+                *(task.exit_code, task.user_exit_code, task.diagnostics, task.ip),
+                *(json.dumps(task.ports), json.dumps(task.gpus), str(task.folder)),
+                *(virtual_cluster, need.cpu, need.memory_mb, need.gpu),
+            ],
+        )
+
+    def _update(self, task: Task) -> None:
+        self._database.write(
+            "UPDATE tasks SET state = ?, sub_state = ?, completed = ?, exit_code = ?, user_exit_code = ?,"
+            " diagnostics = ? WHERE uid = ?",
+            [
+                *(task.state, task.sub_state, task.completed, task.exit_code),
+                *(task.user_exit_code, task.diagnostics, task.uid),
+            ],
+        )
+
+    def _tasks_in(self, *wanted: str) -> list[Task]:
+        holes = ", ".join("?" * len(wanted))
+        rows = self._database.rows(f"SELECT * FROM tasks WHERE state IN ({holes})", wanted)
+        return [schema.task(row) for row in rows]
+
+    def _job(self, key: str) -> Job:
+        return schema.job(self._database.rows(f"SELECT {schema.JOB} FROM jobs WHERE key = ?", [key])[0])
+
+    def _attempt(self, job: Job) -> Attempt:
+        where = "job = ? AND id = ?"
+        return schema.attempt(
+            self._database.rows(f"SELECT * FROM attempts WHERE {where}", [job.key, job.attempt])[0]
+        )
+
+
+_RUNNING = (states.RUNNING, states.ATTEMPT_RUNNING)
+_ALIVE = (states.RUNNING, states.STOPPING)
+
+
+def _finished(task: Task, end: Exit, job: Job) -> Task:
+    """The task as it is now that it is over."""
+    code = _exit_code(task, end, job)
+    words = end.reason if end.user_code is None else describe(end.user_code)
+    more = f"; {end.reason}" if end.user_code is not None and end.reason else ""
+    return dataclasses.replace(
+        task,
+        state=states.final_state(code),
+        sub_state=states.COMPLETED,
+        completed=end.ended or now(),
+        exit_code=code,
+        user_exit_code=end.user_code,
+        diagnostics=words + more,
+    )
+
+
+def _exit_code(task: Task, end: Exit, job: Job) -> int:
+    """Stopped tasks say who wanted it; one that had ended before it was asked keeps its own code."""
+    asked = end.stopped or end.user_code is None
+    if asked and (task.state == states.STOPPING or task.state == states.WAITING):
+        return exits.STOPPED_BY_USER if job.state == states.STOPPING else exits.STOPPED_WITH_ATTEMPT
+    if end.platform_code is not None:
+        return end.platform_code
+    return exits.from_user_code(end.user_code if end.user_code is not None else exits.RUNTIME_FAILURE)

@@ -1,0 +1,69 @@
+"""Which jobs to list: the filters, the order and the page, as SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+ORDERS = {
+    "jobName": "name",
+    "submissionTime": "submitted",
+    "username": "user",
+    "vc": "virtual_cluster",
+    "retries": "user_retries + platform_retries",
+    "totalTaskNumber": "tasks",
+    "totalGpuNumber": "gpus",
+    "state": "state",
+    "completionTime": "completed",
+    "jobPriority": "priority",
+}
+"""What a list can be ordered by, and the column behind it."""
+
+NO_PRIORITY = "default"
+
+
+@dataclass(frozen=True)
+class JobQuery:
+    """Values of one filter are alternatives; all filters hold together; an empty one is no filter."""
+
+    users: tuple[str, ...] = ()
+    virtual_clusters: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    keyword: str = ""
+    tags: tuple[str, ...] = ()
+    without_tags: tuple[str, ...] = ()
+    priorities: tuple[str, ...] = ()  # "default" stands for none
+    order: str = "submissionTime"  # a key of ORDERS
+    descending: bool = True
+    offset: int = 0
+    limit: int = 5000
+
+    def where(self) -> tuple[str, list[object]]:
+        """The condition, with the values for its holes."""
+        parts: list[tuple[str, Iterable[object]]] = [
+            (f"user IN ({_holes(self.users)})", self.users),
+            (f"virtual_cluster IN ({_holes(self.virtual_clusters)})", self.virtual_clusters),
+            (f"state IN ({_holes(self.states)})", self.states),
+            (_KEYWORD, [self.keyword] * 3 if self.keyword else ()),
+            (f"key IN ({_TAGGED} ({_holes(self.tags)}))", self.tags),
+            (f"key NOT IN ({_TAGGED} ({_holes(self.without_tags)}))", self.without_tags),
+            (f"coalesce(priority, '{NO_PRIORITY}') IN ({_holes(self.priorities)})", self.priorities),
+        ]
+        used = [(text, list(values)) for text, values in parts if values]
+        condition = " AND ".join(text for text, _ in used) or "1"
+        return condition, [value for _, values in used for value in values]
+
+    def order_by(self) -> str:
+        """NULL counts as larger than every value; equal rows keep the order of submission."""
+        known = self.order in ORDERS
+        column = ORDERS.get(self.order, "submitted")
+        direction = "DESC" if self.descending or not known else "ASC"
+        return f"({column}) IS NULL {direction}, {column} {direction}, queued {direction}"
+
+
+_KEYWORD = "(instr(user, ?) OR instr(name, ?) OR instr(virtual_cluster, ?))"
+_TAGGED = "SELECT job FROM tags WHERE tag IN"
+
+
+def _holes(values: tuple[str, ...]) -> str:
+    return ", ".join("?" * len(values))

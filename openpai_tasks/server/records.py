@@ -1,0 +1,89 @@
+"""What the embedded cluster remembers: jobs, their attempts, their tasks, and what happened.
+
+Times are milliseconds since the epoch; ``None`` means not yet. States are OpenPAI's:
+WAITING RUNNING STOPPING, then SUCCEEDED FAILED STOPPED.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Job:
+    key: str  # user~name
+    user: str
+    name: str
+    virtual_cluster: str
+    config: str  # the submitted YAML, secrets masked
+    execution: str  # START or STOP: what the user last asked for
+    tags: tuple[str, ...]
+    priority: str | None
+    state: str
+    sub_state: str
+    attempt: int  # the current one, from 0
+    user_retries: int
+    platform_retries: int
+    submitted: int
+    launched: int | None
+    completed: int | None
+    exit_code: int | None
+    gpus: int
+    tasks: int
+    roles: int
+
+
+@dataclass(frozen=True)
+class Attempt:
+    job: str
+    id: int
+    state: str
+    sub_state: str
+    created: int
+    launched: int | None
+    completed: int | None
+    exit_code: int | None
+    user_exit_code: int | None  # what the command itself ended with, before the platform mapped it
+    diagnostics: str
+    trigger_role: str | None
+    trigger_index: int | None
+
+
+@dataclass(frozen=True)
+class Task:
+    """One try of one task instance."""
+
+    uid: str
+    job: str
+    job_attempt: int
+    role: str
+    index: int
+    attempt: int
+    state: str
+    sub_state: str
+    created: int
+    launched: int | None
+    completed: int | None
+    exit_code: int | None
+    user_exit_code: int | None
+    diagnostics: str
+    ip: str
+    ports: dict[str, tuple[int, ...]]
+    gpus: tuple[int, ...]
+    folder: Path  # work/ and logs/{stdout,stderr,all} below it
+
+
+@dataclass(frozen=True)
+class Event:
+    uid: str
+    job: str
+    task: str | None  # Task.uid
+    role: str | None
+    index: int | None
+    type: str  # Normal or Warning
+    reason: str
+    message: str
+    first: int
+    last: int
+    count: int

@@ -1,0 +1,110 @@
+"""The server's life as a process: one per folder, on loopback, found through its ``server.json``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from openpai_tasks import __version__, home
+from openpai_tasks.errors import ConfigError
+
+HOST = "127.0.0.1"
+LOCK, PORT, STATUS = "server.lock", "port", "server.json"
+LOCK_TRIES, LOCK_PAUSE = 25, 0.02
+GRACE_SECONDS = 1  # for answers under way when the end comes
+
+
+class AlreadyRunning(ConfigError):
+    exit_code = 3
+
+
+def hold_lock(folder: Path) -> int:
+    """Take the folder for this process; the lock goes with the process, however it ends."""
+    home.make_private(folder)
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    for _ in range(LOCK_TRIES):  # those who only look whether a server lives hold it for a moment too
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError:
+            time.sleep(LOCK_PAUSE)
+    os.close(handle)
+    raise AlreadyRunning(f"a server is already running in {folder}")
+
+
+def bind(folder: Path, port: int) -> socket.socket:
+    """A socket on the port asked for; else on the one it had before, else on any."""
+    for candidate in [port] if port else [_last_port(folder), 0]:
+        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((HOST, candidate))
+        except OSError as err:
+            bound.close()
+            reason = err.strerror
+            continue
+        home.write_private(folder / PORT, f"{bound.getsockname()[1]}\n")
+        return bound
+    raise ConfigError(f"cannot listen on {HOST}:{port}: {reason}")
+
+
+def serve(app: Starlette, bound: socket.socket, folder: Path, engine: str) -> None:
+    """Answer until TERM or INT; ``server.json`` is there exactly as long as there are answers."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,  # it would write tokens that are in paths and queries
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    server = uvicorn.Server(config)
+    # uvicorn catches these while it runs and raises them again after: then they must not kill.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: setattr(server, "should_exit", True))
+    try:
+        asyncio.run(_run(server, bound, folder, engine))
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            (folder / STATUS).unlink()
+
+
+async def _run(server: uvicorn.Server, bound: socket.socket, folder: Path, engine: str) -> None:
+    serving = asyncio.create_task(server.serve(sockets=[bound]))
+    while not (server.started or serving.done()):
+        await asyncio.sleep(0.005)
+    if not serving.done():
+        _announce(folder, bound.getsockname()[1], engine)
+    await serving
+
+
+def _announce(folder: Path, port: int, engine: str) -> None:
+    status = {
+        "pid": os.getpid(),
+        "port": port,
+        "uri": f"http://{HOST}:{port}",
+        "version": __version__,
+        "started": time.time_ns() // 1_000_000,
+        "home": str(folder),
+        "engine": engine,
+    }
+    home.write_private(folder / STATUS, json.dumps(status) + "\n")
+
+
+def _last_port(folder: Path) -> int:
+    try:
+        port = int((folder / PORT).read_text())
+    except (FileNotFoundError, ValueError):
+        return 0
+    return port if 0 < port < 65536 else 0

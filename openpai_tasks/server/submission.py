@@ -1,0 +1,66 @@
+"""Whether a submitted text may become a job: the checks of OpenPAI, in its order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from openpai_tasks.errors import ApiError, ProtocolError
+from openpai_tasks.protocol import JobDocument, references, validate
+from openpai_tasks.protocol.problems import Problem
+from openpai_tasks.protocol.reader import read
+from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.protocol.rules import Report
+from openpai_tasks.protocol.schema import JOB
+from openpai_tasks.server import refusals
+from openpai_tasks.server.accounts import User
+from openpai_tasks.server.context import Context
+
+
+def read_document(text: object) -> JobDocument:
+    """The document, or the refusal the real server has for it."""
+    if not isinstance(text, str):  # it came as JSON or without a type: only text/* is a document
+        raise refusals.invalid_protocol(_listing([Problem("", "should be object")]))
+    try:
+        return validate(text)
+    except ProtocolError as err:
+        raise _refusal(text, err) from err
+
+
+def check_permissions(context: Context, user: User, document: JobDocument) -> None:
+    """A free name, a virtual cluster that is the user's, storages that are there."""
+    if context.state.job(job_key(user.name, document.name)):
+        raise refusals.job_exists(document.name)
+    if document.virtual_cluster not in user.virtual_clusters:
+        raise refusals.forbidden(f"User {user.name} may not use virtual cluster {document.virtual_cluster}.")
+    for mount in document.storages or ():
+        if mount.name not in user.storages:
+            raise refusals.no_storage(mount.name)
+
+
+def _refusal(text: str, err: ProtocolError) -> ApiError:
+    """By the step that failed: neither a text that is no YAML nor a broken template has a code there."""
+    try:
+        source = read(text)
+    except ProtocolError:
+        return ApiError(str(err), 500)
+    report = Report(source)
+    JOB(source.value, (), report)
+    if report.problems:
+        return refusals.invalid_protocol(_listing(report.problems))
+    references.check(source.value, report)
+    return refusals.invalid_protocol(str(err)) if report.problems else ApiError(str(err), 500)
+
+
+def _listing(problems: Iterable[Problem]) -> str:
+    """The problems as the JSON list that clients of OpenPAI take apart."""
+    return json.dumps(
+        [
+            {
+                "dataPath": f".{one.path}" if one.path else "",
+                "params": {"line": one.line},
+                "message": one.rule,
+            }
+            for one in problems
+        ]
+    )

@@ -1,0 +1,120 @@
+"""Tokens: signed so that they cannot be made up, listed so that they can be taken back."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+import time
+from typing import Any
+
+from openpai_tasks.server import jwt, refusals
+from openpai_tasks.server.accounts import Accounts
+from openpai_tasks.server.database import Database
+from openpai_tasks.server.identity import Identity
+
+LIFETIME = 7 * 24 * 3600
+LOG_LIFETIME = 120
+
+
+class Tokens:
+    """The tokens of all users; the list in the database is the truth."""
+
+    def __init__(self, database: Database, accounts: Accounts) -> None:
+        self._database = database
+        self._accounts = accounts
+        self._key = self._stored_key("tokens")
+        self._log_key = self._stored_key("logs")
+
+    def issue(self, user: str, application: bool = False) -> str:
+        """A new token: of an application, which lasts, or of a person, for a week."""
+        now, name = int(time.time()), secrets.token_hex(16)
+        expires = None if application else now + LIFETIME
+        payload = {
+            "username": user,
+            "application": application,
+            "jobSpecific": False,
+            "encodedFrameworkName": "",
+            "jti": name,
+            "iat": now,
+            **({} if expires is None else {"exp": expires}),
+        }
+        token = jwt.encode(payload, self._key)
+        with self._database.transaction():
+            self._database.write("DELETE FROM account_tokens WHERE expires < ?", (now,))
+            self._database.write(
+                "INSERT INTO account_tokens VALUES (?, ?, ?, ?, ?)", (name, user, application, expires, token)
+            )
+        return token
+
+    def of(self, user: str) -> list[str]:
+        rows = self._database.rows(
+            "SELECT token FROM account_tokens WHERE user = ? AND coalesce(expires > ?, 1) ORDER BY rowid",
+            (user, int(time.time())),
+        )
+        return [row["token"] for row in rows]
+
+    def revoke(self, token: str, user: str) -> None:
+        """Take back a token of the user's own."""
+        payload = jwt.decode(token, self._key, now=0)
+        if payload is None:
+            raise refusals.unknown("The token to revoke is not one of this cluster.")
+        if payload["username"] != user:
+            raise refusals.forbidden("Tokens of other users cannot be revoked.")
+        self.forget(payload["jti"])
+
+    def forget(self, token_id: str) -> None:
+        self._database.write("DELETE FROM account_tokens WHERE id = ?", (token_id,))
+
+    def identify(self, authorization: str) -> Identity:
+        """Who sent this header; refused if it is missing, wrong, expired or taken back."""
+        if not authorization:
+            raise refusals.guest()
+        scheme, _, value = authorization.strip().partition(" ")
+        if scheme.lower() == "bearer":
+            return self._identity(value.strip())
+        if scheme.lower() == "basic":
+            return self._basic(value.strip())
+        raise refusals.guest()
+
+    def log_ticket(self, claims: dict[str, Any]) -> str:
+        """A short-lived ticket for one log, to be carried in its URL."""
+        return jwt.encode({**claims, "exp": int(time.time()) + LOG_LIFETIME}, self._log_key)
+
+    def read_log_ticket(self, ticket: str) -> dict[str, Any]:
+        claims = jwt.decode(ticket, self._log_key, time.time())
+        if claims is None:
+            raise refusals.bad_token()
+        return claims
+
+    def _identity(self, token: str) -> Identity:
+        payload = jwt.decode(token, self._key, time.time())
+        if payload is None:
+            raise refusals.bad_token()
+        listed = self._database.row("SELECT 1 FROM account_tokens WHERE id = ?", (payload["jti"],))
+        user = self._accounts.user(payload["username"])
+        if listed is None or user is None:
+            raise refusals.bad_token()
+        application = bool(payload["application"])
+        return Identity(
+            user.name, user.admin, application, payload["jti"], payload["iat"], payload.get("exp")
+        )
+
+    def _basic(self, value: str) -> Identity:
+        """``user:applicationToken``; a password is no substitute."""
+        try:
+            user, _, token = base64.b64decode(value, validate=True).decode("utf-8").partition(":")
+        except (binascii.Error, UnicodeDecodeError) as err:
+            raise refusals.bad_token() from err
+        identity = self._identity(token)
+        if identity.user != user or not identity.application:
+            raise refusals.bad_token()
+        return identity
+
+    def _stored_key(self, name: str) -> bytes:
+        with self._database.transaction():
+            self._database.write(
+                "INSERT OR IGNORE INTO account_keys VALUES (?, ?)", (name, secrets.token_bytes(32))
+            )
+            rows = self._database.rows("SELECT value FROM account_keys WHERE name = ?", (name,))
+        return bytes(rows[0]["value"])

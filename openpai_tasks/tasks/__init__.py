@@ -1,0 +1,78 @@
+"""namespace(): our collections for a project's tasks.py; ``task``: the decorator for a project's own."""
+
+from __future__ import annotations
+
+import sys
+
+# Invoke forbids writing .pyc files before it loads a tasks.py, which would make every start compile us again.
+sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
+
+import copy  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from importlib import import_module  # noqa: E402
+from typing import Any  # noqa: E402
+
+from invoke.collection import Collection  # noqa: E402
+from invoke.tasks import Task  # noqa: E402
+
+from openpai_tasks.errors import ConfigError  # noqa: E402
+from openpai_tasks.tasks._base import task  # noqa: E402
+from openpai_tasks.tasks._mend import mend  # noqa: E402
+
+__all__ = ["Namespace", "namespace", "task"]
+
+MODULES = ("cluster", "job", "config")
+"""The modules of this package that are collections."""
+
+
+class Namespace(Collection):
+    """A Collection in which a project can put its own task in the place of one of ours."""
+
+    def __deepcopy__(self, memo: Any) -> Namespace:
+        """Itself: Invoke copies the whole tree at every start, and a start is all it is used for."""
+        return self
+
+    def override(self, name: str, theirs: Task[Any] | None = None) -> Any:
+        """Put ``theirs`` in the place of the task ``name`` and return ours; a decorator if not given."""
+        folder, _, last = name.rpartition(".")
+        try:
+            home = self.subcollection_from_path(folder) if folder else self
+            ours: Task[Any] = home.tasks[home.transform(last)]
+        except KeyError:
+            known = ", ".join(sorted(self.task_names))
+            raise ConfigError(f"no task named {name!r} to override (known: {known})") from None
+
+        def put(new: Task[Any] | Callable[..., Any]) -> Task[Any]:
+            made: Task[Any] = new if isinstance(new, Task) else task(new)
+            twin = copy.copy(made)
+            twin.aliases = (*made.aliases, *(alias for alias in ours.aliases if alias not in made.aliases))
+            home.tasks[home.transform(last)] = twin
+            return made
+
+        if theirs is None:
+            return put
+        put(theirs)
+        return ours
+
+
+def namespace(*own: Any, **defaults: Any) -> Namespace:
+    """Our collections with a project's ``own`` tasks and collections, and its defaults for our settings."""
+    mend()
+    root = Namespace()
+    for name in MODULES:
+        root.add_collection(_collection(name))
+    for item in own:
+        root._add_object(item)
+    root.configure({"openpai": defaults})
+    return root
+
+
+def _collection(name: str) -> Namespace:
+    module = import_module(f"{__name__}.{name}")
+    collection = Namespace(name)
+    collection.__doc__ = module.__doc__
+    for item in vars(module).values():
+        # isinstance() would look into the lazy modules, and so load them.
+        if issubclass(type(item), Task) and item.__module__ == module.__name__:
+            collection.add_task(item)
+    return collection

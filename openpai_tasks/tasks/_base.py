@@ -1,0 +1,178 @@
+"""What every task is made with: task, settings, connect, show, say, remainder."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import os
+import select
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.parser.argument import Argument
+from invoke.tasks import Task
+from invoke.tasks import task as invoke_task
+
+from openpai_tasks.errors import PaiError
+from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import _parser
+
+if TYPE_CHECKING:
+    from openpai_tasks.client import Client
+    from openpai_tasks.config import Settings
+
+clusters = lazy("openpai_tasks.sdk.clusters")
+config = lazy("openpai_tasks.config")
+render = lazy("openpai_tasks.render")
+
+log = logging.getLogger("openpai_tasks")
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+NICKNAMES = {
+    "cluster-alias": ("a",),
+    "follow": ("f",),
+    "image": ("i",),
+    "is-global": ("g",),
+    "job-name": ("j",),
+    "lines": ("n",),
+    "memory-mb": ("memoryMB",),
+    "output": ("o",),
+    "pip-installs": ("pip",),
+    "sources": ("src",),
+    "timeout": ("t",),
+    "update": ("u",),
+    "virtual-cluster": ("vc",),
+    "workspace": ("w",),
+    "yes": ("y",),
+}
+"""Second names of flags, the same in every task that has the flag; never made up by position."""
+
+SHARED_HELP = {
+    "cluster-alias": "the cluster; `local` is the embedded one",
+    "output": "how to show it: table, json or yaml",
+}
+"""What a flag that many tasks share is for, unless the task says it better."""
+
+
+class PaiTask(Task[Any]):
+    """A task whose expected errors end as one line and an exit code, and whose flags are told fully."""
+
+    def __init__(
+        self,
+        body: Callable[..., Any],
+        *,
+        kinds: Mapping[str, type] | None = None,
+        auto_shortflags: bool = False,
+        **options: Any,
+    ) -> None:
+        self.kinds = kinds or {}
+        self._positional: Iterable[str] | None = None
+        super().__init__(body, auto_shortflags=auto_shortflags, **options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            result = super().__call__(*args, **kwargs)
+            sys.stdout.flush()
+            return result
+        except PaiError as err:
+            log.debug("task failed", exc_info=True)  # shown under `inv -d`
+            raise Exit(f"error: {err}", code=err.exit_code) from err
+        except KeyboardInterrupt as err:
+            raise Exit(code=INTERRUPTED) from err
+        except BrokenPipeError:
+            if not _reader_left():
+                raise
+            raise Exit(code=BROKEN_PIPE) from None
+
+    def __deepcopy__(self, memo: Any) -> PaiTask:
+        """Itself: Invoke copies every task at every start, and nothing changes a task of ours."""
+        return self
+
+    def fill_implicit_positionals(self, positional: Iterable[str] | None) -> Any:
+        """Looked up when first needed: reading 70 signatures takes its time at every start."""
+        return positional
+
+    @property
+    def positional(self) -> Iterable[str]:
+        if self._positional is None:
+            parameters = self.argspec(self.body).parameters.values()
+            self._positional = [item.name for item in parameters if item.default is inspect.Parameter.empty]
+        return self._positional
+
+    @positional.setter
+    def positional(self, names: Iterable[str] | None) -> None:
+        self._positional = names
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """Its flags, with the kinds it declares and the second names of our table."""
+        helps, self.help = self.help, {**self.help}  # Invoke empties it; a second call would find no help
+        try:
+            arguments = super().get_arguments(ignore_unknown_help)
+        finally:
+            self.help = helps
+        taken = {name for argument in arguments for name in argument.names}
+        for argument in arguments:
+            self._complete(argument, taken)
+        return arguments
+
+    def _complete(self, argument: Argument, taken: set[str]) -> None:
+        flag = argument.names[0]
+        argument.names += tuple(name for name in NICKNAMES.get(flag, ()) if name not in taken)
+        argument.help = argument.help or SHARED_HELP.get(flag)
+        kind = self.kinds.get(argument.name or flag)
+        if kind is not None and argument.kind is not list:
+            argument.kind = kind
+
+
+task: Callable[..., Any] = functools.partial(invoke_task, klass=PaiTask)
+
+
+def settings(c: Context, **flags: Any) -> Settings:
+    """The settings a task works with; a flag that was given is stronger than every other place."""
+    loaded: Settings = config.Settings.load(c.config, flags)
+    for line in loaded.unknown:
+        _warn(line)
+    return loaded
+
+
+@functools.cache
+def _warn(line: str) -> None:
+    say(f"warning: {line}")
+
+
+def connect(c: Context, cluster_alias: str | None = None) -> Client:
+    """A client of the cluster named, or of the one that is selected."""
+    client: Client = clusters.connect(settings(c), cluster_alias, say=say)
+    return client
+
+
+def show(c: Context, items: Any, columns: Sequence[str], output: str | None = None) -> None:
+    """Print values as data, in the format asked for."""
+    print(render.text(items, columns, output or settings(c).output))
+
+
+def say(text: str) -> None:
+    """Tell the person something; programs that read our output don't see it."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def remainder() -> list[str]:
+    """The words after ``--``, each as it was typed."""
+    return list(_parser.remainder)
+
+
+def _reader_left() -> bool:
+    """Whether whoever read our output is gone; then nothing more is written, not even at the end."""
+    out = sys.stdout.fileno()
+    watch = select.poll()
+    watch.register(out, 0)  # the ends of a pipe that are gone are always told
+    if not watch.poll(0):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), out)
+    return True

@@ -1,0 +1,49 @@
+"""Where a task gets passwords and tokens from: files, the environment, the terminal."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks._base import say
+
+credentials = lazy("openpai_tasks.credentials")
+
+
+def given(password=None, password_file=None, token=None, token_file=None, login=False):
+    """The credentials that the flags name; empty when they name none."""
+    if (password and password_file) or (token and token_file):
+        raise ConfigError("give a password or token itself or in a file, not both")
+    if password or token:
+        say("warning: others can see what is on the command line; use --password-file or --token-file")
+    if login and not (password or password_file or token or token_file):
+        password = ask("password: ")
+    return credentials.Credentials(
+        password or (credentials.read_secret(password_file) if password_file else ""),
+        token or (credentials.read_secret(token_file) if token_file else ""),
+    )
+
+
+def lent():
+    """What the environment holds."""
+    return credentials.from_environment()
+
+
+def ask(prompt):
+    """A password typed on the terminal, unseen."""
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "no password is given and no terminal is there to ask on; use --password-file or OPENPAI_PASSWORD"
+        )
+    password = getpass.getpass(prompt)
+    if not password:
+        raise ConfigError("no password was given")
+    return password
+
+
+def refuse_for_all(credentials, user, ca):
+    """One login does not fit all clusters."""
+    if credentials or user or ca:
+        raise ConfigError("say which cluster the new login is for: cluster.update ALIAS")

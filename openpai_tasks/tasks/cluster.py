@@ -1,0 +1,172 @@
+"""The clusters you work with, and the embedded one."""
+
+from __future__ import annotations
+
+import subprocess
+
+from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import _secrets
+from openpai_tasks.tasks._base import say, settings, show, task
+
+access = lazy("openpai_tasks.sdk.access")
+clusters = lazy("openpai_tasks.sdk.clusters")
+editing = lazy("openpai_tasks.sdk.editing")
+local = lazy("openpai_tasks.sdk.local")
+render = lazy("openpai_tasks.render")
+resources_ = lazy("openpai_tasks.sdk.resources")
+
+LISTED = ("alias", "selected", "uri", "user", "generation", "virtual_clusters")
+UPDATED = ("alias", "uri", "generation", "virtual_clusters", "storages", "problem")
+RESOURCES = ("cluster", "virtual_cluster", "gpus", "vcores", "memory_mb", "problem")
+
+SECRETS = {
+    "user": "your name there; not needed with a token that says it",
+    "password-file": "file with the password; - for standard input",
+    "token-file": "file with a token or an application token; - for standard input",
+    "password": "the password itself, which others can see in the list of processes; better not",
+    "token": "the token itself, with the same warning",
+    "ca": "file with the CA (PEM) that the server's certificate is to be checked with",
+}
+
+
+@task(name="list", default=True)
+def list_(c, output=None):
+    """Show the known clusters, without asking them."""
+    show(c, clusters.listed(settings(c)), LISTED, output)
+
+
+@task(
+    positional=["cluster_alias", "pai_uri"],
+    help={
+        **SECRETS,
+        "cluster-alias": "the name you want to call it by",
+        "pai-uri": "its address, as in the browser; https is tried first if it has no scheme",
+        "check": "log in now and see; --no-check only notes it down",
+        "force": "put it in the place of another cluster with this alias",
+    },
+)
+def add(
+    c,
+    cluster_alias,
+    pai_uri,
+    user=None,
+    password_file=None,
+    token_file=None,
+    password=None,
+    token=None,
+    ca=None,
+    check=True,
+    force=False,
+    output=None,
+):
+    """Add a cluster: connect, log in, remember it."""
+    given = _secrets.given(password, password_file, token, token_file)
+    new = clusters.NewCluster(cluster_alias, pai_uri, user or "", given or _secrets.lent(), ca or "", force)
+    added = clusters.add(settings(c), new, check, _secrets.ask, say)
+    show(c, [clusters.row(settings(c), added)], LISTED, output)
+
+
+@task(
+    positional=["cluster_aliases"],
+    iterable=["cluster_aliases"],
+    help={"cluster-aliases": "the clusters to forget, with their passwords and tokens"},
+)
+def delete(c, cluster_aliases):
+    """Forget clusters."""
+    for cluster in clusters.delete(settings(c), cluster_aliases):
+        say(f"deleted {cluster.alias} ({cluster.uri})")
+
+
+@task(
+    positional=["cluster_alias"],
+    help={**SECRETS, "cluster-alias": "the cluster; all if not given", "login": "ask for the password again"},
+)
+def update(
+    c,
+    cluster_alias=None,
+    login=False,
+    user=None,
+    password_file=None,
+    token_file=None,
+    password=None,
+    token=None,
+    ca=None,
+    output=None,
+):
+    """Ask clusters again what they have, or renew the login of one."""
+    given = _secrets.given(password, password_file, token, token_file, login)
+    if cluster_alias is None:
+        _secrets.refuse_for_all(given, user, ca)
+        rows = clusters.update_all(settings(c), say)
+    else:
+        new = clusters.Renewal(user or "", given, ca or "")
+        rows = [clusters.update(settings(c), cluster_alias, new, _secrets.ask, say)]
+    show(c, rows, UPDATED, output)
+    clusters.check_updated(rows)
+
+
+@task(help={"editor": "the program to edit with; else $VISUAL, $EDITOR or what is installed"})
+def edit(c, editor=None):
+    """Edit clusters.yaml by hand; it is checked before it is kept."""
+    given = settings(c, editor=editor)
+    command = editing.command(given.editor)
+    draft = editing.begin(clusters.registry(given))
+    # The editor gets the terminal itself: through c.run it would not learn of a resized window.
+    code = subprocess.call([*command, str(draft.path)])
+    say(f"changed {draft.registry.path}" if editing.finish(draft, code) else "nothing was changed")
+
+
+@task(
+    positional=["cluster_alias"],
+    help={
+        "cluster-alias": "the cluster that commands shall speak to",
+        "is-global": "for all folders, not only this one",
+    },
+)
+def select(c, cluster_alias, is_global=False):
+    """Choose the cluster that commands speak to."""
+    path = clusters.select(settings(c), cluster_alias, is_global)
+    say(f"selected {cluster_alias} in {path}")
+    now = settings(c)
+    if now.cluster_alias != cluster_alias:
+        origin = now.origins["cluster-alias"]
+        say(f"warning: {origin} counts more here and says {now.cluster_alias}")
+
+
+@task(positional=["cluster_alias"], help={"cluster-alias": "the cluster; all if not given"})
+def resources(c, cluster_alias=None, output=None):
+    """Show GPUs, vCores and memory, used/total, per virtual cluster."""
+    show(c, resources_.resources(settings(c), cluster_alias, say), RESOURCES, output)
+
+
+@task(positional=["cluster_alias"])
+def info(c, cluster_alias=None, output=None):
+    """Ask a cluster what it is and what it has for you."""
+    show(c, access.describe(settings(c), cluster_alias, say), render.facts, output)
+
+
+@task(positional=["cluster_alias"])
+def credentials(c, cluster_alias=None, output=None):
+    """Print address, user and token, to point other clients at the same cluster."""
+    show(c, access.access(settings(c), cluster_alias, say), render.facts, output)
+
+
+@task(kinds={"port": int}, help={"port": "the port to listen on; else the one it had before"})
+def start(c, port=0, output=None):
+    """Start the embedded cluster."""
+    started = local.start(clusters.local_options(settings(c), port))
+    say("started the embedded cluster" if started else "the embedded cluster is running already")
+    show(c, local.status(), render.facts, output)
+
+
+@task(help={"keep-jobs": "let its jobs run on; they are found again at the next start"})
+def stop(c, keep_jobs=False):
+    """Stop the embedded cluster and its jobs."""
+    stopped = local.stop(keep_jobs, say)
+    say("stopped the embedded cluster" if stopped else "the embedded cluster was not running")
+
+
+@task()
+def status(c, output=None):
+    """Show the embedded cluster: process, port, folder, jobs."""
+    show(c, local.status(), render.facts, output)

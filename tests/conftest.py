@@ -1,0 +1,97 @@
+"""What every test stands on: a home of its own, and real `inv` and `pai` processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BIN = Path(sys.executable).parent
+PROJECT_TASKS = "from openpai_tasks.tasks import namespace\n\nns = namespace()\n"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Shell:
+    """A project folder and a user's home, with commands run in them as a person would."""
+
+    def __init__(self, project: Path, home: Path) -> None:
+        self.project, self.home = project, home
+        keep = {name: value for name, value in os.environ.items() if not name.startswith(("INVOKE_", "OPENPAI_"))}
+        self.environment = {
+            **keep,
+            "OPENPAI_HOME": str(home),
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",  # never a person's own keyring
+        }
+
+    def run(self, *argv: str, timeout: float = 60, input: str | None = None, **environment: str) -> Ran:
+        done = subprocess.run(
+            argv,
+            cwd=self.project,
+            env={**self.environment, **environment},
+            input=input if input is not None else "",
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *argv: str, **options: Any) -> subprocess.Popen[str]:
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(
+            argv, cwd=self.project, env=self.environment, text=True, **{**pipes, **options}
+        )
+
+    def inv(self, *args: str, **options: Any) -> Ran:
+        return self.run("inv", *args, **options)
+
+    def pai(self, *args: str, **options: Any) -> Ran:
+        return self.run("pai", *args, **options)
+
+    def ok(self, *args: str, **options: Any) -> Ran:
+        """`inv` that must succeed."""
+        ran = self.inv(*args, **options)
+        assert ran.code == 0, ran
+        return ran
+
+
+def make_shell(folder: Path) -> Shell:
+    project = folder / "project"
+    project.mkdir()
+    (project / "tasks.py").write_text(PROJECT_TASKS)
+    return Shell(project, folder / "home")
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Any:
+    """A shell of the test's own; if an embedded cluster was started in it, it ends with the test."""
+    shell = make_shell(tmp_path)
+    yield shell
+    if (shell.home / "local").exists():
+        shell.inv("cluster.stop")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A shell with an embedded cluster that the tests of one module share."""
+    shell = make_shell(tmp_path_factory.mktemp("cluster"))
+    shell.ok("cluster.start")
+    yield shell
+    shell.ok("cluster.stop")

@@ -1,0 +1,162 @@
+"""Bad input: one clear line, an exit code of ours, nothing lost."""
+
+import socket
+
+import pytest
+
+OURS = range(120, 126)
+
+
+def assert_one_clear_line(ran, *words):
+    lines = [line for line in ran.err.splitlines() if line.strip()]
+    assert ran.code in OURS, ran
+    assert len(lines) == 1 and lines[0].startswith("error: "), ran.err
+    assert "Traceback" not in ran.err
+    for word in words:
+        assert word in ran.err, ran.err
+    return ran
+
+
+@pytest.fixture(scope="module")
+def dead_port():
+    """A port that nobody listens on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+ALIAS_TAKERS = [
+    ("job.sub", "true"),
+    ("job.list",),
+    ("job.status", "x"),
+    ("job.config", "x"),
+    ("job.logs", "x"),
+    ("job.stop", "x"),
+    ("job.wait", "x"),
+    ("job.connect", "x"),
+]
+
+
+@pytest.mark.parametrize("command", ALIAS_TAKERS, ids=lambda command: command[0])
+def test_an_unknown_alias_is_named_with_the_known_ones(cluster, command):
+    assert_one_clear_line(cluster.inv(*command, "-a", "prod"), "'prod'", "local")
+
+
+@pytest.mark.parametrize("command", ["cluster.select", "cluster.delete", "cluster.info", "cluster.credentials"])
+def test_cluster_commands_name_an_unknown_alias(cluster, command):
+    assert_one_clear_line(cluster.inv(command, "prod"), "'prod'")
+
+
+@pytest.mark.parametrize("command", ["status", "config", "logs", "stop", "wait", "connect"])
+def test_an_unknown_job_is_named(cluster, command):
+    ran = cluster.inv(f"job.{command}", "no-such-job")
+    assert_one_clear_line(ran, "'no-such-job'")
+    assert ran.code == 122
+
+
+def test_a_dead_port_is_unreachable(cluster, dead_port):
+    uri = f"http://127.0.0.1:{dead_port}"
+    ran = cluster.inv("cluster.add", "-a", "dead", "--pai-uri", uri, "--user", "ann", OPENPAI_PASSWORD="secret-pw")
+    assert_one_clear_line(ran, uri)
+    assert ran.code == 121 and "secret-pw" not in ran.err
+    assert "dead" not in cluster.ok("cluster.list").out
+
+
+def test_a_wrong_password_is_refused_and_not_shown(cluster):
+    uri = cluster.ok("cluster.status", "-o", "json").json()["uri"]
+    user = cluster.ok("cluster.credentials", "local", "-o", "json").json()["user"]
+    ran = cluster.inv(
+        "cluster.add", "-a", "wrong", "--pai-uri", uri, "--user", user, OPENPAI_PASSWORD="not-the-password"
+    )
+    assert_one_clear_line(ran)
+    assert "not-the-password" not in ran.err + ran.out
+
+
+def test_malformed_yaml_says_where(cluster):
+    (cluster.project / "broken.yaml").write_text("name: [1,\nfoo: }\n")
+    assert_one_clear_line(cluster.inv("job.submit", "broken.yaml"), "line")
+
+
+def test_a_missing_job_file_is_named(cluster):
+    assert_one_clear_line(cluster.inv("job.submit", "nope.yaml"), "'nope.yaml'")
+    assert_one_clear_line(cluster.inv("job.validate", "nope.yaml"), "'nope.yaml'")
+
+
+def test_a_missing_source_is_named(cluster):
+    assert_one_clear_line(cluster.inv("job.sub", "true", "--sources", "nope.py"), "'nope.py'")
+
+
+@pytest.mark.parametrize("flag", ["--gpu", "--cpu", "--memoryMB"])
+def test_a_number_that_is_none_is_named(cluster, flag):
+    assert_one_clear_line(cluster.inv("job.sub", "true", flag, "two"), flag, "'two'")
+
+
+def test_a_negative_number_of_gpus_is_refused(cluster):
+    assert_one_clear_line(cluster.inv("job.sub", "true", "--gpu", "-1"), "gpu")
+
+
+def test_a_name_that_is_too_long_or_has_odd_characters_is_refused(cluster):
+    assert_one_clear_line(cluster.inv("job.sub", "true", "-j", "x" * 256), "name", "255")
+    assert_one_clear_line(cluster.inv("job.sub", "true", "-j", "a/b"), "name")
+
+
+def test_a_name_that_is_taken_is_refused_before_anything_is_copied(cluster):
+    (cluster.project / "one.py").write_text("1")
+    cluster.ok("job.sub", "cat one.py", "-j", "taken", "--sources", "one.py")
+    (cluster.project / "one.py").write_text("2")
+    ran = cluster.inv("job.sub", "cat one.py", "-j", "taken", "--sources", "one.py")
+    assert ran.code == 122
+    assert "'taken'" in ran.err and "Traceback" not in ran.err
+    copies = list((cluster.home / "local" / "storage").rglob("jobs/taken/source/one.py"))
+    assert [copy.read_text() for copy in copies] == ["1"]
+
+
+@pytest.mark.parametrize("command", ["", "   "])
+def test_an_empty_command_is_refused(cluster, command):
+    assert_one_clear_line(cluster.inv("job.sub", command), "command")
+
+
+def test_no_command_at_all_is_refused(cluster):
+    assert_one_clear_line(cluster.inv("job.sub"), "command")
+
+
+def test_an_unknown_output_format_names_the_known_ones(cluster):
+    assert_one_clear_line(cluster.inv("job.list", "-o", "xml"), "'xml'", "json")
+
+
+def test_an_unknown_task_gets_a_suggestion(cluster):
+    ran = cluster.inv("job.subb", "true")
+    assert ran.code != 0 and "job.sub" in ran.err and "Traceback" not in ran.err
+
+
+def test_an_unknown_setting_is_refused_with_the_known_ones(cluster):
+    assert_one_clear_line(cluster.inv("config.set", "imag=x"), "'imag'", "image")
+    assert not (cluster.project / ".openpai" / "defaults.yaml").exists()
+
+
+def test_an_unknown_virtual_cluster_is_refused_and_takes_the_sources_back(cluster):
+    (cluster.project / "one.py").write_text("1")
+    ran = cluster.inv("job.sub", "true", "-j", "no-vc", "--virtual-cluster", "nope", "--sources", "one.py")
+    assert ran.code == 122 and "nope" in ran.err
+    assert not list((cluster.home / "local" / "storage").rglob("jobs/no-vc/source"))
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("openpai: [", ["invoke.yaml"]),
+        ("openpai: just text", ["invoke.yaml"]),
+        ("openpai:\n  gpu: many", ["gpu", "many"]),
+        ("openpai:\n  imagee: x", ["imagee", "image"]),
+    ],
+)
+def test_a_broken_invoke_yaml_is_one_line(cluster, text, words):
+    path = cluster.project / "invoke.yaml"
+    path.write_text(text)
+    try:
+        ran = cluster.inv("job.sub", "true")
+    finally:
+        path.unlink()
+    assert ran.code != 0 and "Traceback" not in ran.err
+    for word in words:
+        assert word in ran.err

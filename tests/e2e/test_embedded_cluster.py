@@ -1,0 +1,147 @@
+"""The embedded cluster starts once, survives, and cleans up."""
+
+import json
+import os
+import signal
+import stat
+import time
+from pathlib import Path
+
+import pytest
+import requests
+
+
+def facts(shell):
+    return json.loads((shell.home / "local" / "server.json").read_text())
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def until(condition, seconds=20):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def test_ten_first_commands_at_once_start_one_server(shell):
+    racing = [shell.start("inv", "job.list", "-o", "json") for _ in range(10)]
+    ends = [process.communicate(timeout=90) for process in racing]
+    assert [process.returncode for process in racing] == [0] * 10, ends
+    assert sum("started the embedded cluster" in err for _, err in ends) == 1
+    assert all(json.loads(out) == [] for out, _ in ends)
+
+
+def test_status_tells_before_during_and_after(shell):
+    assert shell.ok("cluster.status", "-o", "json").json()["running"] is False
+    shell.ok("cluster.start")
+    running = shell.ok("cluster.status", "-o", "json").json()
+    assert running["running"] and running["pid"] == facts(shell)["pid"] and running["jobs"]["RUNNING"] == 0
+    assert {"port", "home", "version"} <= set(running)
+    shell.ok("cluster.stop")
+    assert not is_alive(running["pid"])
+    assert shell.ok("cluster.status", "-o", "json").json()["running"] is False
+
+
+def test_after_kill_9_running_jobs_still_run_and_finished_ones_keep_their_code(shell):
+    shell.ok("job.sub", "echo before; sleep 4; echo after; exit 7", "-j", "running")
+    shell.ok("job.sub", "sleep 1; exit 3", "-j", "ends-meanwhile")
+    shell.inv("job.sub", "exit 5", "-j", "ended", "--follow")
+    marker = shell.project / "count"
+    shell.ok("job.sub", f"echo x >> {marker}; sleep 2", "-j", "counted")
+    until(lambda: marker.exists())
+    pid = facts(shell)["pid"]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not is_alive(pid))
+    time.sleep(1.5)  # "ends-meanwhile" ends while nobody looks
+    assert shell.inv("job.wait", "running").code == 7
+    assert facts(shell)["pid"] != pid
+    assert shell.ok("job.logs", "running").out == "before\nafter\n"
+    assert shell.inv("job.wait", "ends-meanwhile").code == 3
+    assert shell.inv("job.wait", "ended").code == 5
+    assert shell.inv("job.wait", "counted").code == 0
+    assert marker.read_text() == "x\n"
+
+
+def test_stop_ends_the_jobs_and_keep_jobs_does_not(shell):
+    pids = shell.project / "pids"
+    shell.ok("job.sub", f"echo $$ > {pids}; sleep 300", "-j", "kept")
+    until(lambda: pids.exists() and pids.read_text().strip() != "")
+    pid = int(pids.read_text())
+    shell.ok("cluster.stop", "--keep-jobs")
+    assert is_alive(pid)
+    assert shell.ok("job.status", "kept", "-o", "json").json()["state"] == "RUNNING"
+    shell.ok("cluster.stop")
+    until(lambda: not is_alive(pid))
+    shell.ok("cluster.start")
+    assert shell.ok("job.status", "kept", "-o", "json").json()["state"] == "STOPPED"
+
+
+def test_two_hundred_jobs_queue_and_all_run(shell):
+    shell.ok("cluster.start")
+    login = shell.ok("cluster.credentials", "local", "-o", "json").json()
+    template = shell.ok("job.sub", "echo done", "-j", "NAME", "--cpu", "1", "--preview").out
+    headers = {"Authorization": f"Bearer {login['token']}", "Content-Type": "text/yaml"}
+    url = f"{login['uri']}/rest-server/api/v2/jobs"
+    with requests.Session() as session:
+        for i in range(200):
+            answer = session.post(url, headers=headers, data=template.replace("NAME", f"queued-{i}"), timeout=30)
+            assert answer.status_code == 202, answer.text
+    until(lambda: shell.ok("cluster.status", "-o", "json").json()["jobs"]["SUCCEEDED"] == 200, 90)
+
+
+def test_everything_private_is_readable_by_its_owner_alone(shell):
+    shell.ok("job.sub", "echo hi", "--follow")
+    for path in [shell.home, *shell.home.rglob("*")]:
+        if path.is_symlink():
+            continue
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert path.is_dir() or "work" in path.parts or mode & 0o077 == 0, f"{path} is {mode:o}"
+    assert stat.S_IMODE(shell.home.stat().st_mode) == 0o700
+
+
+def test_without_a_token_only_health_and_info_answer(shell):
+    shell.ok("cluster.start")
+    uri = facts(shell)["uri"]
+    assert requests.get(f"{uri}/healthz", timeout=5).status_code == 200
+    assert requests.get(f"{uri}/rest-server/api/v2/info", timeout=5).status_code == 200
+    for path in ("jobs", "users", "storages", "virtual-clusters", "kubernetes/nodes", "tokens"):
+        answer = requests.get(f"{uri}/rest-server/api/v2/{path}", timeout=5)
+        assert (answer.status_code, answer.json()["code"]) == (401, "UnauthorizedUserError")
+
+
+def test_a_page_in_a_browser_cannot_use_it(shell):
+    shell.ok("cluster.start")
+    uri = facts(shell)["uri"]
+    login = shell.ok("cluster.credentials", "local", "-o", "json").json()
+    bearer = {"Authorization": f"Bearer {login['token']}"}
+    for header in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+        answer = requests.get(f"{uri}/rest-server/api/v2/jobs", headers={**bearer, **header}, timeout=5)
+        assert answer.status_code == 403
+
+
+def test_a_port_of_its_own_choice_is_kept_over_a_restart(shell):
+    shell.ok("cluster.start")
+    port = facts(shell)["port"]
+    shell.ok("cluster.stop")
+    shell.ok("cluster.start")
+    assert facts(shell)["port"] == port
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="lists open sockets through /proc")
+def test_it_listens_on_loopback_only(shell):
+    shell.ok("cluster.start")
+    port = facts(shell)["port"]
+    listening = [
+        line.split()[1]
+        for table in ("/proc/net/tcp", "/proc/net/tcp6")
+        for line in Path(table).read_text().splitlines()[1:]
+        if line.split()[3] == "0A" and int(line.split()[1].split(":")[1], 16) == port
+    ]
+    assert listening == [f"0100007F:{port:04X}"]

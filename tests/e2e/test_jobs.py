@@ -1,0 +1,201 @@
+"""Jobs from the command line, on a real embedded cluster."""
+
+import json
+import signal
+import time
+
+import pytest
+import yaml
+
+
+def submit(shell, command, *flags):
+    return shell.ok("job.sub", command, *flags, "-o", "json").json()[0]["name"]
+
+
+def test_a_followed_job_shows_its_output_and_nothing_else_on_stdout(cluster):
+    ran = cluster.ok("job.sub", "echo one; echo two >&2; echo three", "--follow")
+    assert ran.out.splitlines() == ["one", "two", "three"]
+    assert "is submitted to local" in ran.err
+
+
+@pytest.mark.parametrize("code", [1, 3, 42, 127, 200])
+def test_following_ends_with_the_jobs_own_exit_code(cluster, code):
+    ran = cluster.inv("job.sub", f"exit {code}", "--follow")
+    assert ran.code == code
+    assert "FAILED" in ran.err and "Traceback" not in ran.err
+
+
+def test_wait_ends_with_the_jobs_own_exit_code(cluster):
+    good, bad = submit(cluster, "true"), submit(cluster, "exit 9")
+    assert cluster.inv("job.wait", good).code == 0
+    assert cluster.inv("job.wait", bad).code == 9
+
+
+def test_a_wait_that_runs_out_is_124_and_the_job_goes_on(cluster):
+    name = submit(cluster, "sleep 60")
+    ran = cluster.inv("job.wait", name, "--timeout", "0.3")
+    assert ran.code == 124
+    assert "still" in ran.err and "goes on" in ran.err
+    assert cluster.ok("job.stop", name, "-o", "json").json()[0]["name"] == name
+    assert cluster.inv("job.wait", name, "--timeout", "20").code == 143
+
+
+def test_quoting_survives_in_all_three_spellings(cluster):
+    expected = "a  b|$HOME|it's\n"
+    argv = ["printf", "%s|%s|%s\\n", "a  b", "$HOME", "it's"]
+    assert cluster.ok("job.sub", "--follow", "--", *argv).out == expected
+    assert cluster.pai("sub", "--follow", *argv).out == expected
+    assert cluster.ok("job.sub", r"""printf '%s|%s|%s\n' 'a  b' '$HOME' "it's" """, "-f").out == expected
+
+
+def test_two_equal_submissions_on_one_line_are_two_jobs(cluster):
+    before = len(cluster.ok("job.list", "-o", "json").json())
+    cluster.ok("job.sub", "true", "job.sub", "true")
+    assert len(cluster.ok("job.list", "-o", "json").json()) == before + 2
+
+
+def test_sources_reach_the_job_less_what_is_ignored(cluster):
+    project = cluster.project
+    (project / "train.py").write_text("import lib.model; print(lib.model.NAME)\n")
+    (project / "lib").mkdir()
+    (project / "lib" / "model.py").write_text("NAME = 'from the sources'\n")
+    (project / "lib" / "weights.bin").write_bytes(b"x" * 1000)
+    (project / "lib" / ".paiignore").write_text("*.bin\n")
+    ran = cluster.ok("job.sub", "python3 train.py; ls lib", "--sources", "train.py", "--sources", "lib", "-f")
+    assert ran.out.startswith("from the sources\n")
+    assert "weights.bin" not in ran.out
+    assert "sources: 3 files" in ran.err
+
+
+def test_a_job_changes_its_own_copy_of_the_sources_only(cluster):
+    (cluster.project / "data.txt").write_text("before")
+    cluster.ok("job.sub", "echo after > data.txt", "--sources", "data.txt", "--follow")
+    assert (cluster.project / "data.txt").read_text() == "before"
+
+
+def test_preview_shows_what_would_be_sent_and_sends_nothing(cluster):
+    before = cluster.ok("job.list", "-o", "json").json()
+    ran = cluster.ok("job.sub", "echo hi", "-j", "looked-at", "--gpu", "2", "--preview")
+    document = yaml.safe_load(ran.out)
+    assert document["name"] == "looked-at"
+    assert document["taskRoles"]["main"]["resourcePerInstance"]["gpu"] == 2
+    assert "nothing was sent" in ran.err
+    assert cluster.ok("job.list", "-o", "json").json() == before
+
+
+def test_what_preview_shows_can_be_submitted_as_a_file(cluster):
+    text = cluster.ok("job.sub", "echo from a file", "-j", "from-file", "--preview").out
+    (cluster.project / "job.yaml").write_text(text)
+    assert cluster.ok("job.validate", "job.yaml").code == 0
+    assert cluster.ok("job.submit", "job.yaml", "--follow").out == "from a file\n"
+
+
+def test_a_v1_file_is_converted_and_says_so(cluster):
+    role = {"name": "main", "command": "echo v1 $PAI_TASK_INDEX", "taskNumber": 1}
+    (cluster.project / "v1.json").write_text(
+        json.dumps({"jobName": "old-style", "image": "python:3", "taskRoles": [role]})
+    )
+    ran = cluster.ok("job.submit", "v1.json", "--follow")
+    assert ran.out == "v1 0\n"
+    assert "v1 job" in ran.err
+
+
+def test_several_tasks_are_told_apart_in_the_output(cluster):
+    (cluster.project / "two.yaml").write_text(
+        """
+protocolVersion: 2
+name: two-tasks
+type: job
+prerequisites: [{name: img, type: dockerimage, uri: "python:3"}]
+taskRoles:
+  worker:
+    instances: 2
+    completion: {minSucceededInstances: 2}
+    dockerImage: img
+    resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
+    commands: ["echo I am $PAI_TASK_INDEX of $PAI_TASK_ROLE_TASK_COUNT_worker"]
+"""
+    )
+    ran = cluster.ok("job.submit", "two.yaml", "--follow")
+    assert sorted(ran.out.splitlines()) == ["[worker-0] I am 0 of 2", "[worker-1] I am 1 of 2"]
+    one = cluster.ok("job.logs", "two-tasks", "--role", "worker", "--index", "1")
+    assert one.out == "I am 1 of 2\n"
+
+
+def test_logs_choose_stream_and_lines(cluster):
+    name = submit(cluster, "for i in 1 2 3; do echo out $i; done; echo err >&2")
+    cluster.inv("job.wait", name)
+    assert cluster.ok("job.logs", name, "--stderr").out == "err\n"
+    assert cluster.ok("job.logs", name, "--stdout").out == "out 1\nout 2\nout 3\n"
+    assert cluster.ok("job.logs", name, "--stdout", "-n", "1").out == "out 3\n"
+
+
+def test_long_output_arrives_whole_and_quickly(cluster):
+    began = time.monotonic()
+    ran = cluster.ok("job.sub", "seq 1 1000000", "--follow", timeout=100)
+    assert len(ran.out) == 6888896 and ran.out.endswith("\n1000000\n")
+    assert time.monotonic() - began < 60  # a quadratic reader would take minutes
+
+
+def test_status_and_config_and_list_speak_three_formats(cluster):
+    name = submit(cluster, "echo hi")
+    cluster.inv("job.wait", name)
+    assert cluster.ok("job.status", name, "-o", "json").json()["state"] == "SUCCEEDED"
+    assert yaml.safe_load(cluster.ok("job.status", name, "-o", "yaml").out)["tasks"][0]["role"] == "main"
+    table = cluster.ok("job.status", name).out
+    assert "SUCCEEDED" in table and "main" in table
+    assert yaml.safe_load(cluster.ok("job.config", name).out)["name"] == name
+    assert name in {job["name"] for job in cluster.ok("job.list", "--state", "succeeded", "-o", "json").json()}
+
+
+def test_stop_takes_names_and_patterns(cluster):
+    names = [submit(cluster, "sleep 100", "-j", f"pattern-{i}") for i in range(3)]
+    other = submit(cluster, "sleep 100", "-j", "other-one")
+    stopped = cluster.ok("job.stop", "pattern-*", "-o", "json").json()
+    assert {job["name"] for job in stopped} == set(names)
+    for name in names:
+        assert cluster.inv("job.wait", name, "--timeout", "20").code == 143
+    assert cluster.ok("job.status", other, "-o", "json").json()["state"] in ("WAITING", "RUNNING")
+    cluster.ok("job.stop", other)
+
+
+def test_stop_of_an_unknown_name_stops_nothing(cluster):
+    name = submit(cluster, "sleep 100")
+    ran = cluster.inv("job.stop", name, "no-such-job")
+    assert ran.code == 122 and "no-such-job" in ran.err
+    assert cluster.ok("job.status", name, "-o", "json").json()["state"] in ("WAITING", "RUNNING")
+    cluster.ok("job.stop", name)
+
+
+def test_connect_prints_a_line_for_every_change_and_ends_with_the_jobs_code(cluster):
+    name = submit(cluster, "sleep 0.5; exit 5")
+    ran = cluster.inv("job.connect", name)
+    assert ran.code == 5
+    lines = ran.out.splitlines()
+    assert lines[-1].startswith(f"{name} FAILED")
+    assert len(lines) == len(set(lines))
+
+
+def test_ctrl_c_while_following_leaves_the_job_running_and_says_so(cluster):
+    process = cluster.start("inv", "job.sub", "echo started; sleep 60", "-j", "goes-on", "--follow")
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "goes-on goes on" in err and "Traceback" not in err
+    assert cluster.ok("job.status", "goes-on", "-o", "json").json()["state"] == "RUNNING"
+    cluster.ok("job.stop", "goes-on")
+
+
+def test_the_environment_is_that_of_openpai(cluster):
+    ran = cluster.ok(
+        "job.sub", "echo $PAI_USER_NAME $PAI_JOB_NAME $PAI_CURRENT_TASK_ROLE_NAME $PAI_HOST_IP_main_0", "-j", "env", "-f"
+    )
+    user = cluster.ok("cluster.credentials", "local", "-o", "json").json()["user"]
+    assert ran.out.split() == [user, f"{user}~env", "main", "127.0.0.1"]
+
+
+def test_a_generated_job_carries_no_credentials(cluster):
+    secrets = cluster.ok("cluster.credentials", "local", "-o", "json").json()
+    text = cluster.ok("job.sub", "true", "--sources", "tasks.py", "--preview").out
+    assert secrets["password"] not in text and secrets["token"] not in text

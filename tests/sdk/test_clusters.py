@@ -1,0 +1,490 @@
+"""Adding clusters and speaking to them, against small servers that answer as each generation does."""
+
+import datetime
+import ipaddress
+import socket
+import time
+
+import pytest
+
+from openpai_tasks import credentials
+from openpai_tasks.config import Settings
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
+from openpai_tasks.sdk import access, clusters, editing
+from openpai_tasks.sdk.discovery import candidates, discover
+from openpai_tasks.sdk.resources import resources
+from tests.sdk.pai_server import PASSWORD, USER, PaiServer, jwt
+
+SETTINGS = Settings(http_timeout=10.0)
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    for name in ("OPENPAI_PASSWORD", "OPENPAI_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def serve():
+    """Start servers; they end with the test."""
+    started = []
+
+    def start(*args, **options):
+        started.append(PaiServer(*args, **options))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+@pytest.fixture
+def dead():
+    """The address of a port that nobody listens on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for 127.0.0.1 that is its own CA, with its key, in one PEM file."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test CA")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(address, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    path.write_bytes(pem + made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+def quiet(line):
+    pass
+
+
+def no_terminal(prompt):
+    raise AssertionError(f"asked for {prompt}")
+
+
+def add(server, alias="lab", address=None, check=True, ask=no_terminal, say=quiet, **new):
+    given = {"user": USER, "credentials": Credentials(PASSWORD), **new}
+    return clusters.add(SETTINGS, clusters.NewCluster(alias, address or server.uri, **given), check, ask, say)
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("https://pai.example.com", ["https://pai.example.com"]),
+        ("http://pai.example.com/", ["http://pai.example.com"]),
+        ("HTTP://PAI.example.com:9186", ["http://pai.example.com:9186"]),
+        ("pai.example.com", ["https://pai.example.com", "http://pai.example.com"]),
+        ("10.0.0.1:8080/", ["https://10.0.0.1:8080", "http://10.0.0.1:8080"]),
+        ("http://10.0.0.1/rest-server", ["http://10.0.0.1"]),
+        ("http://10.0.0.1/rest-server/api/v2/", ["http://10.0.0.1"]),
+        ("http://10.0.0.1:9186/api/v1", ["http://10.0.0.1:9186"]),
+        ("https://10.0.0.1/job-list.html?x=1#top", ["https://10.0.0.1"]),
+        ("https://example.com/pai/", ["https://example.com/pai"]),
+        (" http://[::1]:80 ", ["http://[::1]:80"]),
+    ],
+)
+def test_addresses_are_read_as_people_write_them(address, expected):
+    assert list(candidates(address)) == expected
+
+
+@pytest.mark.parametrize(
+    "address", ["", "http://", "ftp://x", "http://a b", "http://x:port", "x:99999", "http://alice:pw123@x"]
+)
+def test_what_is_no_address_is_refused_in_one_line(address):
+    with pytest.raises(ConfigError) as raised:
+        candidates(address)
+    assert "\n" not in str(raised.value) and "pw123" not in str(raised.value)
+
+
+# Generations
+
+
+@pytest.mark.parametrize(
+    ("generation", "version", "expected"),
+    [
+        ("1.8", "v1.8.1", "1.8"),
+        ("1.8", "1.2.0", "1.8"),
+        ("1.8", None, "1.8"),
+        ("0.18", "v1.0.0", "0.18"),
+        ("0.18", None, "0.18"),
+        ("0.16", "v0.16.0", "0.18"),
+        ("0.14", None, "0.14"),
+    ],
+)
+def test_the_generation_is_found_out(serve, generation, version, expected):
+    server = serve(generation, version)
+    assert discover("lab", server.uri, True).generation == expected
+    assert add(server).generation == expected
+
+
+def test_a_rest_server_without_the_proxy_in_front_is_found_too(serve):
+    server = serve(prefix="")
+    assert add(server).rest == server.uri
+    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
+
+
+def test_without_a_scheme_a_plain_server_is_found_after_https_failed(serve):
+    server = serve()
+    assert add(server, address=f"127.0.0.1:{server.port}/rest-server/").uri == server.uri
+
+
+def test_a_redirect_to_https_is_followed_before_the_password_is_sent(serve, certificate):
+    safe = serve(tls=certificate)
+    plain = serve(redirect=safe.uri)
+    assert add(plain, ca=str(certificate)).uri == safe.uri
+    assert [method for method, *_ in plain.seen] == ["GET"]
+    assert not any(PASSWORD in body or auth for _, _, auth, body in plain.seen)
+
+
+def test_another_web_server_is_not_taken_for_openpai(serve):
+    server = serve(prefix="/elsewhere")
+    with pytest.raises(Unreachable, match=r"answers, but not as an OpenPAI server does \(HTTP 404"):
+        add(server)
+
+
+# Adding
+
+
+def test_adding_stores_what_the_server_has_and_keeps_secrets_out(serve, own_home):
+    server = serve()
+    said = []
+    cluster = add(server, say=said.append)
+    assert cluster.virtual_clusters == ("default", "vc1")
+    assert cluster.storages[0]["name"] == "nfs"
+    text = (own_home / "clusters.yaml").read_text()
+    assert PASSWORD not in text and server.token not in text
+    assert credentials.load("lab", server.uri, USER) == Credentials(PASSWORD, server.token)
+    assert said == [f"the password is kept in {own_home / 'credentials.yaml'}"]
+
+
+def test_a_password_is_asked_for_only_when_none_is_given(serve):
+    asked = []
+
+    def ask(prompt):
+        asked.append(prompt)
+        return PASSWORD
+
+    server = serve()
+    add(server, credentials=Credentials(), ask=ask)
+    assert asked == [f"password of {USER} at {server.uri}: "]
+
+
+@pytest.mark.parametrize("generation", ["0.14", "0.18", "1.8"])
+def test_a_wrong_password_is_one_clear_line_and_nothing_is_stored(serve, own_home, generation):
+    server = serve(generation, None)
+    with pytest.raises(Denied, match=f"the password of user '{USER}' is wrong") as raised:
+        add(server, credentials=Credentials("wrong-password"))
+    assert "wrong-password" not in str(raised.value)
+    assert not (own_home / "clusters.yaml").exists() and not (own_home / "credentials.yaml").exists()
+
+
+def test_an_unknown_user_is_named(serve):
+    with pytest.raises(Denied, match="there is no user 'bob'"):
+        add(serve(), user="bob")
+
+
+def test_a_dead_port_is_unreachable_and_quickly_so(dead):
+    begin = time.monotonic()
+    with pytest.raises(Unreachable, match="refused"):
+        add(None, address=dead)
+    assert time.monotonic() - begin < 5
+
+
+def test_a_name_that_does_not_resolve_is_unreachable():
+    with pytest.raises(Unreachable, match=r"no-such-host\.invalid"):
+        add(None, address="http://no-such-host.invalid")
+
+
+def test_no_check_stores_what_was_said_without_asking_the_server(dead):
+    cluster = add(None, address=dead + "/rest-server/", check=False)
+    assert (cluster.uri, cluster.user, cluster.generation) == (dead, USER, "")
+    assert credentials.load("lab", dead, USER).password == PASSWORD
+
+
+def test_a_token_names_its_user(serve):
+    server = serve()
+    cluster = add(server, user="", credentials=Credentials(token=server.token))
+    assert cluster.user == USER
+    assert not any(method == "POST" for method, *_ in server.seen)
+
+
+def test_an_application_token_is_kept_as_one(serve):
+    server = serve()
+    server.token = jwt(USER, application=True)
+    add(server, user="", credentials=Credentials(token=server.token))
+    assert credentials.load("lab", server.uri, USER).application
+
+
+def test_somebody_elses_token_is_refused(serve):
+    with pytest.raises(ConfigError, match="that of user 'bob', not of 'alice'"):
+        add(serve(), credentials=Credentials(token=jwt("bob")))
+
+
+def test_a_token_that_is_not_accepted_is_said(serve):
+    with pytest.raises(Denied, match="does not accept the token of user 'alice'"):
+        add(serve(), credentials=Credentials(token=jwt(USER, old=True)))
+
+
+@pytest.mark.parametrize("generation", ["0.14", "1.8"])
+def test_an_oidc_cluster_wants_a_token_and_never_gets_a_password(serve, generation):
+    server = serve(generation, oidc=True)
+    with pytest.raises(ConfigError, match=r"OIDC.*--token-file or OPENPAI_TOKEN"):
+        add(server)
+    assert not any(PASSWORD in body for *_, body in server.seen)
+    assert add(server, credentials=Credentials(token=server.token)).user == USER
+
+
+@pytest.mark.parametrize("alias", ["", "a b", "a/b", "../x", "-x", "local"])
+def test_an_alias_that_cannot_be_one_is_refused(serve, alias):
+    with pytest.raises(ConfigError, match="alias"):
+        add(None, alias=alias, address="http://127.0.0.1:1")
+
+
+def test_another_address_under_a_known_alias_needs_force(serve):
+    first, second = serve(), serve()
+    add(first)
+    with pytest.raises(ConfigError, match=r"already the cluster at .* --force"):
+        add(second)
+    assert second.seen == []
+    assert add(second, force=True).uri == second.uri
+    assert not credentials.load("lab", first.uri, USER)
+
+
+# TLS
+
+
+def test_an_untrusted_certificate_is_refused_with_the_way_out(serve, certificate):
+    server = serve(tls=certificate)
+    with pytest.raises(
+        Unreachable, match=r"not trusted \(self-signed certificate\); give its CA with --ca FILE"
+    ):
+        add(server)
+    assert server.seen == []
+
+
+def test_an_untrusted_certificate_is_no_reason_to_try_without_encryption(serve, certificate):
+    server = serve(tls=certificate)
+    with pytest.raises(Unreachable, match="not trusted"):
+        add(server, address=f"127.0.0.1:{server.port}")
+
+
+def test_a_private_ca_is_trusted_and_remembered_whatever_the_environment_says(
+    serve, certificate, monkeypatch
+):
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/etc/ssl/certs/ca-certificates.crt")
+    server = serve(tls=certificate)
+    assert add(server, address=f"127.0.0.1:{server.port}", ca=str(certificate)).uri == server.uri
+    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_ca_file_that_is_none_is_said(tmp_path, content):
+    path = tmp_path / "ca.pem"
+    if content:
+        path.write_text(content)
+    with pytest.raises(ConfigError, match=r"ca\.pem"):
+        add(None, address="https://127.0.0.1:1", ca=str(path))
+
+
+# Working with them
+
+
+def test_a_fresh_token_is_kept_so_that_the_next_command_need_not_log_in(serve):
+    server = serve()
+    add(server)
+    server.token = jwt(USER, renewed=1)  # the old one is revoked
+    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
+    server.seen.clear()
+    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
+    assert [method for method, *_ in server.seen] == ["GET"]
+
+
+def test_a_netrc_entry_does_not_replace_the_token(serve, tmp_path, monkeypatch):
+    server = serve()
+    add(server, address=server.uri.replace("127.0.0.1", "localhost"))
+    (tmp_path / "netrc").write_text("machine localhost login mallory password other\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
+
+
+def test_the_environment_lends_a_token_where_none_is_kept(serve, monkeypatch, own_home):
+    server = serve()
+    add(server, credentials=Credentials(), check=False)
+    monkeypatch.setenv("OPENPAI_TOKEN", server.token)
+    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
+    clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet)
+    assert not (own_home / "credentials.yaml").exists()
+
+
+def test_the_environment_does_not_lend_a_token_to_a_cluster_that_has_its_own(serve, monkeypatch):
+    server = serve()
+    add(server)
+    monkeypatch.setenv("OPENPAI_TOKEN", "meant.for.another")
+    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
+    assert not any("meant.for.another" in auth for _, _, auth, _ in server.seen)
+
+
+def test_nothing_known_about_the_user_is_one_clear_line(serve):
+    add(serve(), credentials=Credentials(), check=False)
+    with pytest.raises(Denied, match="no password or token"):
+        clusters.connect(SETTINGS, "lab").virtual_clusters()
+
+
+def test_resources_are_asked_of_all_at_once_and_a_dead_one_is_a_row(serve, dead):
+    new, old = serve("1.8"), serve("0.14", None)
+    add(new, alias="new")
+    add(old, alias="old")
+    add(None, alias="gone", address=dead, check=False)
+    rows = {(row.cluster, row.virtual_cluster): row for row in resources(SETTINGS, None, quiet)}
+    assert set(rows) == {("local", ""), ("new", "default"), ("new", "vc1"), ("old", "default"), ("gone", "")}
+    assert (rows["new", "vc1"].gpus, rows["new", "vc1"].vcores, rows["new", "vc1"].memory_mb) == (
+        "1/8",
+        "2/32",
+        "1024/65536",
+    )
+    assert rows["old", "default"].gpus == "1/4"
+    assert "refused" in rows["gone", ""].problem and "not running" in rows["local", ""].problem
+
+
+def test_resources_of_one_dead_cluster_are_an_error(dead):
+    add(None, address=dead, check=False)
+    with pytest.raises(Unreachable):
+        resources(SETTINGS, "lab", quiet)
+
+
+def test_update_renews_what_the_server_says_and_keeps_what_the_user_chose(serve):
+    server = serve("0.18", None)
+    add(server)
+    book = clusters.registry(SETTINGS)
+    book.change("lab", lambda cluster: type(cluster)(**{**vars(cluster), "workspace": "/mine"}))
+    server.generation, server.version = "1.8", "v1.8.1"
+    assert clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet).generation == "1.8"
+    assert book.get("lab").workspace == "/mine"
+
+
+def test_update_takes_a_new_password(serve):
+    server = serve()
+    add(server)
+    server.password, server.token = "another password", jwt(USER, renewed=1)
+    with pytest.raises(Denied, match="wrong"):
+        clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet)
+    new = clusters.Renewal(credentials=Credentials("another password"))
+    assert not clusters.update(SETTINGS, "lab", new, no_terminal, quiet).problem
+    assert credentials.load("lab", server.uri, USER) == Credentials("another password", server.token)
+
+
+def test_updating_all_keeps_one_that_fails_and_says_so(serve, dead):
+    add(serve(), alias="good")
+    add(None, alias="gone", address=dead, check=False)
+    rows = clusters.update_all(SETTINGS, quiet)
+    assert [(row.alias, bool(row.problem)) for row in rows] == [("good", False), ("gone", True)]
+    assert clusters.registry(SETTINGS).get("gone").uri == dead
+    with pytest.raises(PaiError, match="not updated: gone"):
+        clusters.check_updated(rows)
+
+
+def test_access_renews_an_expired_token_and_shows_the_password_of_no_real_cluster(serve):
+    server = serve()
+    server.token = jwt(USER, exp=1)
+    add(server)
+    server.token = jwt(USER, exp=4102444800)
+    shown = access.access(SETTINGS, "lab", quiet)
+    assert (shown.token, shown.password) == (server.token, None)
+    assert server.token not in repr(shown)
+
+
+def test_describe_asks_the_server(serve):
+    add(serve())
+    told = access.describe(SETTINGS, "lab", quiet)
+    assert (told.version, told.login, told.storages) == ("v1.8.1", "basic", ("nfs",))
+
+
+def test_deleting_needs_every_alias_to_be_known(serve):
+    server = serve()
+    add(server)
+    with pytest.raises(ConfigError, match="'nope'"):
+        clusters.delete(SETTINGS, ["lab", "nope"])
+    assert clusters.registry(SETTINGS).get("lab")
+    clusters.delete(SETTINGS, ["lab"])
+    assert not credentials.load("lab", server.uri, USER)
+
+
+def test_select_writes_the_default_of_the_folder_or_of_all(serve, tmp_path, own_home):
+    add(serve())
+    assert clusters.select(SETTINGS, "lab", is_global=False) == tmp_path / ".openpai" / "defaults.yaml"
+    assert clusters.select(SETTINGS, "local", is_global=True) == own_home / "defaults.yaml"
+    assert Settings.load().cluster_alias == "lab"
+    with pytest.raises(ConfigError, match="'nope'"):
+        clusters.select(SETTINGS, "nope", is_global=False)
+
+
+def test_a_storage_pseudo_cluster_runs_no_jobs(own_home):
+    own_home.mkdir()
+    (own_home / "clusters.yaml").write_text(
+        "- {cluster_alias: nas, pai_uri: 'http://x', type: storage-nfs}\n"
+    )
+    with pytest.raises(ConfigError, match="storage-nfs"):
+        clusters.connect(SETTINGS, "nas")
+
+
+# Editing
+
+
+def test_editing_takes_secrets_out_of_the_text(own_home):
+    draft = editing.begin(clusters.registry(SETTINGS))
+    draft.path.write_text("- {cluster_alias: lab, pai_uri: 'http://x', user: ann, password: hunter22}\n")
+    assert editing.finish(draft, 0)
+    assert "hunter22" not in (own_home / "clusters.yaml").read_text()
+    assert credentials.load("lab", "http://x", "ann").password == "hunter22"
+    assert not draft.path.exists()
+
+
+def test_a_change_by_another_command_meanwhile_is_not_overwritten(dead):
+    draft = editing.begin(clusters.registry(SETTINGS))
+    add(None, address=dead, check=False)
+    draft.path.write_text("- {cluster_alias: mine, pai_uri: 'http://x'}\n")
+    with pytest.raises(ConfigError, match=r"changed by another command meanwhile.*your text is in"):
+        editing.finish(draft, 0)
+    assert draft.path.exists() and clusters.registry(SETTINGS).get("lab")
+
+
+def test_the_editor_is_the_flags_then_visual_then_editor(monkeypatch):
+    monkeypatch.setenv("VISUAL", "true --visual")
+    monkeypatch.setenv("EDITOR", "true --editor")
+    assert editing.command("true --flag") == ["true", "--flag"]
+    assert editing.command("") == ["true", "--visual"]
+    monkeypatch.delenv("VISUAL")
+    assert editing.command("") == ["true", "--editor"]
+    with pytest.raises(ConfigError, match="no editor 'no-such-editor -x'"):
+        editing.command("no-such-editor -x")

@@ -1,0 +1,34 @@
+"""Putting a job's output together."""
+
+from openpai_tasks.sdk.logs import Chunk, labelled, last_lines, stream
+
+
+def test_one_task_is_shown_as_it_comes():
+    assert list(labelled([Chunk("", b"50%\r"), Chunk("", b"100%")])) == [b"50%\r", b"100%"]
+
+
+def test_lines_of_several_tasks_are_never_mixed():
+    chunks = [Chunk("a-0", b"one t"), Chunk("b-0", b"other\n"), Chunk("a-0", b"wo\nthree")]
+    assert list(labelled(chunks)) == [b"[b-0] other\n", b"[a-0] one two\n", b"[a-0] three\n"]
+
+
+def test_the_last_lines_are_each_tasks_own():
+    chunks = [Chunk("a", b"1\n2\n3"), Chunk("b", b"x\n")]
+    assert [(chunk.task, chunk.data) for chunk in last_lines(chunks, 2)] == [
+        ("a", b"2\n"),
+        ("a", b"3\n"),
+        ("b", b"x\n"),
+    ]
+
+
+def test_no_lines_at_all_can_be_asked_for():
+    assert list(last_lines([Chunk("", b"1\n2\n")], 0)) == []
+
+
+def test_two_flags_or_none_mean_everything():
+    assert [stream(False, False), stream(True, True), stream(True, False), stream(False, True)] == [
+        "all",
+        "all",
+        "stdout",
+        "stderr",
+    ]

@@ -1,0 +1,185 @@
+"""A real server in a process of its own, and a caller that speaks HTTP to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+JOB = """\
+protocolVersion: 2
+name: {name}
+type: job
+prerequisites:
+  - {{name: image, type: dockerimage, uri: busybox}}
+taskRoles:
+  main:
+    instances: 1
+    dockerImage: image
+    resourcePerInstance: {{cpu: 1, memoryMB: 64, gpu: 0}}
+    commands:
+      - {command}
+"""
+
+
+def wait_for(found: Callable[[], Any], seconds: float = 15) -> Any:
+    """The first true answer."""
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        answer = found()
+        if answer:
+            return answer
+        time.sleep(0.02)
+    raise AssertionError(f"waited {seconds} s in vain")
+
+
+@dataclass
+class Api:
+    """One user's calls to the server."""
+
+    uri: str
+    token: str = ""
+
+    def call(self, method: str, path: str, **options: Any) -> requests.Response:
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        headers |= options.pop("headers", {})
+        url = path if path.startswith("http") else self.uri + path
+        return requests.request(method, url, headers=headers, timeout=20, **options)
+
+    def get(self, path: str, **options: Any) -> requests.Response:
+        return self.call("GET", path, **options)
+
+    def put(self, path: str, json: Any) -> requests.Response:
+        return self.call("PUT", path, json=json)
+
+    def post(self, path: str, json: Any) -> requests.Response:
+        return self.call("POST", path, json=json)
+
+    def delete(self, path: str, **options: Any) -> requests.Response:
+        return self.call("DELETE", path, **options)
+
+    def submit(self, text: str, type: str = "text/yaml") -> requests.Response:
+        return self.call("POST", "/api/v2/jobs", data=text.encode(), headers={"Content-Type": type})
+
+    def run(self, name: str, command: str = "echo hello") -> None:
+        """Submit a job of one command."""
+        answer = self.submit(JOB.format(name=name, command=json.dumps(command)))
+        assert answer.status_code == 202, answer.text
+
+    def detail(self, key: str) -> Any:
+        return self.get(f"/api/v2/jobs/{key}").json()
+
+    def until(self, key: str, *states: str) -> Any:
+        """The job's detail once it is in one of the states."""
+
+        def arrived() -> Any:
+            body = self.detail(key)
+            return body if body["jobStatus"]["state"] in states else None
+
+        return wait_for(arrived)
+
+
+class ServerProcess:
+    """``python -m openpai_tasks.server`` over one folder, started and ended as often as needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, *flags: str) -> dict[str, Any]:
+        argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(self.folder), *flags]
+        with (self.folder.parent / "server.log").open("a") as log:
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=log, text=True)
+        return self.facts(self.process)
+
+    def facts(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        def read() -> Any:
+            assert process.poll() is None, self.log
+            with contextlib.suppress(FileNotFoundError):
+                facts = json.loads((self.folder / "server.json").read_text())
+                return facts if facts["pid"] == process.pid else None
+
+        found: dict[str, Any] = wait_for(read)
+        return found
+
+    @property
+    def log(self) -> str:
+        return (self.folder.parent / "server.log").read_text()
+
+    @property
+    def owner(self) -> dict[str, str]:
+        credentials: dict[str, str] = json.loads((self.folder / "credentials.json").read_text())
+        return credentials
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+        return self.process.wait(10)
+
+    def login(self, user: str, password: str) -> Api:
+        uri = json.loads((self.folder / "server.json").read_text())["uri"]
+        form = {"username": user, "password": password}
+        answer = requests.post(f"{uri}/api/v1/token", data=form, timeout=20)
+        assert answer.status_code == 200, answer.text
+        return Api(uri, answer.json()["token"])
+
+    def admin(self) -> Api:
+        return self.login(self.owner["user"], self.owner["password"])
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A folder for a server of the test's own."""
+    server = ServerProcess(tmp_path / "home")
+    yield server
+    if server.process and server.process.poll() is None:
+        server.end()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A running server that the tests of one module share, with a second virtual cluster."""
+    server = ServerProcess(tmp_path_factory.mktemp("server") / "home")
+    server.start("--virtual-cluster", "lab=1,512,0")
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def admin(server: ServerProcess) -> Api:
+    return server.admin()
+
+
+@pytest.fixture(scope="module")
+def owner(server: ServerProcess) -> str:
+    return server.owner["user"]
+
+
+@pytest.fixture(scope="module")
+def alice(server: ServerProcess, admin: Api) -> Api:
+    """An ordinary user."""
+    answer = admin.post("/api/v2/users", {"username": "alice", "password": "alice-secret"})
+    assert answer.status_code == 201, answer.text
+    return server.login("alice", "alice-secret")
+
+
+@pytest.fixture(scope="module")
+def guest(admin: Api) -> Api:
+    """A caller without a token."""
+    return Api(admin.uri)
+
+
+def code(answer: requests.Response) -> tuple[int, str | None]:
+    """Status and error code."""
+    return answer.status_code, answer.json().get("code")

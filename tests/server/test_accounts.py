@@ -1,0 +1,179 @@
+"""Users, groups, passwords and tokens, without the web."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.errors import ApiError, Denied
+from openpai_tasks.server import accounts, bodies, jwt, passwords
+from openpai_tasks.server.accounts import Accounts
+from openpai_tasks.server.database import Database
+from openpai_tasks.server.groups import Groups
+from openpai_tasks.server.owner import Owner, sanitised
+from openpai_tasks.server.tokens import Tokens
+
+KEY = b"k" * 32
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "cluster.db", accounts.SCHEMA)
+
+
+@pytest.fixture
+def users(database: Database) -> Accounts:
+    return Accounts(database, Groups(database, ("default", "lab"), ("home",)))
+
+
+@pytest.fixture
+def tokens(database: Database, users: Accounts) -> Tokens:
+    users.create("alice", "alice-secret", "", [], {})
+    return Tokens(database, users)
+
+
+def test_a_password_is_stored_salted_and_only_it_matches() -> None:
+    first, second = passwords.hashed("correct horse"), passwords.hashed("correct horse")
+    assert first != second and "correct" not in first
+    assert passwords.matches("correct horse", first) and passwords.matches("correct horse", second)
+    assert not passwords.matches("correct horsf", first)
+
+
+def test_a_new_user_is_in_the_default_group_and_has_what_it_grants(users: Accounts) -> None:
+    users.create("bob", "bob-secret", "", [], {})
+    bob = users.user("bob")
+    assert bob is not None
+    assert (bob.grouplist, bob.admin) == (("default",), False)
+    assert (bob.virtual_clusters, bob.storages) == (("default",), ("home",))
+
+
+def test_an_admin_has_every_virtual_cluster(users: Accounts) -> None:
+    users.create("root", "root-secret", "", [], {})
+    users.set_admin("root", True)
+    root = users.user("root")
+    assert root is not None and root.admin and root.virtual_clusters == ("default", "lab")
+    users.set_admin("root", False)
+    root = users.user("root")
+    assert root is not None and not root.admin and root.virtual_clusters == ("default",)
+
+
+def test_names_that_differ_only_in_case_are_the_same_name(users: Accounts) -> None:
+    users.create("bob", "bob-secret", "", [], {})
+    with pytest.raises(ApiError) as refused:
+        users.create("BOB", "bob-secret", "", [], {})
+    assert (refused.value.status, refused.value.code) == (409, "ConflictUserError")
+
+
+def test_an_unknown_group_leaves_no_half_made_user(users: Accounts) -> None:
+    with pytest.raises(ApiError, match="nobody"):
+        users.create("bob", "bob-secret", "", ["nobody"], {})
+    assert users.user("bob") is None
+
+
+def test_a_token_says_who_it_is_until_it_is_taken_back(tokens: Tokens) -> None:
+    token = tokens.issue("alice")
+    assert tokens.identify(f"Bearer {token}").user == "alice"
+    tokens.revoke(token, "alice")
+    with pytest.raises(Denied, match="Your token is invalid"):
+        tokens.identify(f"Bearer {token}")
+
+
+def test_two_tokens_of_the_same_second_are_different(tokens: Tokens) -> None:
+    first, second = tokens.issue("alice"), tokens.issue("alice")
+    tokens.revoke(first, "alice")
+    assert tokens.of("alice") == [second]
+
+
+def test_a_password_change_ends_all_tokens_but_those_of_applications(tokens: Tokens, users: Accounts) -> None:
+    tokens.issue("alice")
+    application = tokens.issue("alice", application=True)
+    users.set_password("alice", "another-secret")
+    assert tokens.of("alice") == [application]
+    assert users.accepts("alice", "another-secret") and not users.accepts("alice", "alice-secret")
+
+
+def test_basic_authentication_takes_only_an_application_token_of_that_user(tokens: Tokens) -> None:
+    def basic(user: str, secret: str) -> str:
+        return "Basic " + base64.b64encode(f"{user}:{secret}".encode()).decode()
+
+    application = tokens.issue("alice", application=True)
+    assert tokens.identify(basic("alice", application)).application
+    for header in (
+        basic("bob", application),
+        basic("alice", tokens.issue("alice")),
+        basic("alice", "alice-secret"),
+        "Basic %%%",
+    ):
+        with pytest.raises(Denied):
+            tokens.identify(header)
+
+
+def test_a_log_ticket_is_no_token_and_a_token_is_no_log_ticket(tokens: Tokens) -> None:
+    ticket = tokens.log_ticket({"uid": "1", "username": "alice", "jti": "x"})
+    assert tokens.read_log_ticket(ticket)["uid"] == "1"
+    with pytest.raises(Denied):
+        tokens.identify(f"Bearer {ticket}")
+    with pytest.raises(Denied):
+        tokens.read_log_ticket(tokens.issue("alice"))
+
+
+def test_tokens_survive_a_restart(database: Database, users: Accounts, tokens: Tokens) -> None:
+    token = tokens.issue("alice")
+    assert Tokens(database, users).identify(f"Bearer {token}").user == "alice"
+
+
+@pytest.mark.parametrize("change", ["", "x", "sig", "alg"])
+def test_a_forged_or_expired_token_is_refused(change: str) -> None:
+    token = jwt.encode({"username": "alice", "exp": 100}, KEY)
+    assert jwt.decode(token, KEY, now=99) == {"username": "alice", "exp": 100}
+    head, payload, signature = token.split(".")
+    none = base64.urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=").decode()
+    forged = {"": token, "x": "x", "sig": f"{head}.{payload}.{signature[:-2]}AA", "alg": f"{none}.{payload}."}
+    assert jwt.decode(forged[change], KEY, now=100 if change == "" else 99) is None
+
+
+def test_the_owner_is_an_admin_whose_password_is_in_a_private_file(tmp_path: Path, users: Accounts) -> None:
+    owner = Owner(tmp_path, users)
+    path = tmp_path / "credentials.json"
+    stored = json.loads(path.read_text())
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert users.accepts(owner.name, stored["password"])
+    user = users.user(owner.name)
+    assert user is not None and user.admin
+
+
+def test_a_lost_or_broken_credentials_file_is_made_again(tmp_path: Path, users: Accounts) -> None:
+    name = Owner(tmp_path, users).name
+    path = tmp_path / "credentials.json"
+    before = json.loads(path.read_text())
+    path.write_text("{")
+    assert Owner(tmp_path, users).name == name
+    after = json.loads(path.read_text())
+    assert after != before and users.accepts(name, after["password"])
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("Jo Doe", "JoDoe"), ("a\\b/c~d", "abcd"), ("..", "admin"), ("", "admin"), ("ü", "admin")],
+)
+def test_a_login_name_becomes_a_user_name(name: str, kept: str) -> None:
+    assert sanitised(name) == kept
+
+
+def test_a_nested_form_becomes_lists_and_dictionaries() -> None:
+    form = b"jobName=j&taskRoles[0][name]=a&taskRoles[1][name]=b"
+    form += b"&taskRoles[1][ports][]=1&taskRoles[1][ports][]=2"
+    assert bodies.parse("application/x-www-form-urlencoded", form) == {
+        "jobName": "j",
+        "taskRoles": [{"name": "a"}, {"name": "b", "ports": ["1", "2"]}],
+    }
+
+
+@pytest.mark.parametrize("raw", [b"{", b"3", b"\xff", b"[" * 100_000])
+def test_a_body_that_is_no_json_is_refused_without_a_code(raw: bytes) -> None:
+    with pytest.raises(ApiError) as refused:
+        bodies.parse("application/json", raw)
+    assert (refused.value.status, refused.value.code) == (400, "")

@@ -1,0 +1,221 @@
+"""Who is let in: routes, tokens, hosts and origins."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from openpai_tasks.protocol import routes
+from openpai_tasks.server.router import Access, split
+from openpai_tasks.server.table import ROUTES
+from tests.server.conftest import Api, ServerProcess, code
+
+GUEST = (401, "UnauthorizedUserError")
+FORBIDDEN = (403, "ForbiddenUserError")
+
+
+def test_health_is_plain_text_under_both_prefixes(guest: Api) -> None:
+    for path in ("/healthz", "/rest-server/healthz"):
+        answer = guest.get(path)
+        assert (answer.status_code, answer.text) == (200, "Pylon ready.")
+
+
+def test_info_answers_every_method_on_every_path_it_has(guest: Api) -> None:
+    expected = {"name": "PAI RESTful API", "launcherType": "k8s", "authnMethod": "basic", "version": "v1.8.1"}
+    for path in ("/api/v2/info", "/rest-server/api/v2/info", "/api/v1", "/api/v1/"):
+        assert guest.get(path).json() == expected
+        assert guest.post(path, {}).json() == expected
+
+
+def test_the_way_to_log_in_is_told_to_anyone(guest: Api) -> None:
+    assert guest.get("/api/v2/authn/info").json() == {
+        "authn_type": "basic",
+        "loginURI": "/api/v1/authn/basic/login",
+        "loginURIMethod": "post",
+    }
+
+
+def test_without_a_token_no_other_route_answers(guest: Api) -> None:
+    filled = {name: "1" for row in ROUTES for name in split(row.path) if name.startswith("{")}
+    for row in ROUTES:
+        if row.access is not Access.OPEN:
+            path = row.path
+            for hole, value in filled.items():
+                path = path.replace(hole, value)
+            assert code(guest.call(row.method, path)) == GUEST, row.path
+
+
+def test_a_header_that_is_no_token_is_an_invalid_token(guest: Api) -> None:
+    for header in ("Bearer x", "Bearer a.b.c", "Basic x", "Basic " + base64.b64encode(b"a:b").decode()):
+        answer = guest.get("/api/v2/users", headers={"Authorization": header})
+        assert code(answer) == GUEST
+        assert answer.json()["message"] == "Your token is invalid."
+
+
+def test_an_unknown_path_or_method_names_itself(admin: Api) -> None:
+    answer = admin.get("/rest-server/api/v2/nothing?a=b")
+    assert (answer.status_code, answer.json()) == (
+        404,
+        {"code": "NoApiError", "message": "API /api/v2/nothing?a=b is not found."},
+    )
+    assert code(admin.delete("/api/v2/jobs")) == (404, "NoApiError")
+    assert code(admin.get("/")) == (404, "NoApiError")
+
+
+def test_case_and_a_trailing_slash_do_not_matter(admin: Api) -> None:
+    assert admin.get("/API/v2/Users/").status_code == 200
+
+
+def test_an_encoded_slash_stays_in_its_own_segment(admin: Api) -> None:
+    answer = admin.get("/api/v2/users/..%2F..%2Finfo")
+    assert code(answer) == (400, "NoUserError")
+    assert "../../info" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost@evil", ""])
+def test_a_foreign_host_is_refused(guest: Api, host: str) -> None:
+    assert code(guest.get("/api/v2/info", headers={"Host": host})) == FORBIDDEN
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example"])
+def test_a_foreign_origin_is_refused(admin: Api, origin: str) -> None:
+    answer = admin.get("/api/v2/users", headers={"Origin": origin})
+    assert code(answer) == FORBIDDEN
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_page_of_this_machine_may_call(admin: Api) -> None:
+    origin = {"Origin": "http://localhost:3000"}
+    assert (
+        admin.get("/api/v2/users", headers=origin).headers["access-control-allow-origin"] == origin["Origin"]
+    )
+    asked = {
+        **origin,
+        "Access-Control-Request-Method": "PUT",
+        "Access-Control-Request-Headers": "authorization",
+    }
+    assert admin.call("OPTIONS", "/api/v2/users", headers=asked).status_code == 200
+
+
+def test_the_host_may_be_called_localhost(guest: Api) -> None:
+    assert guest.get("/api/v2/info", headers={"Host": "LOCALHOST:1"}).status_code == 200
+
+
+def test_a_body_over_four_megabytes_is_too_large(admin: Api) -> None:
+    answer = admin.submit("#" * (4 * 1024 * 1024 + 1))
+    assert (answer.status_code, answer.json()) == (413, {"message": "request entity too large"})
+
+
+def test_malformed_json_is_400_without_a_code(admin: Api) -> None:
+    answer = admin.call("PUT", "/api/v2/users", data=b"{", headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert set(answer.json()) == {"message"}
+
+
+def test_a_request_that_is_no_http_does_not_hurt_the_server(guest: Api) -> None:
+    connection = http.client.HTTPConnection(urlsplit(guest.uri).netloc, timeout=10)
+    connection.request("GET", "/api/v2/info", headers={"Content-Length": "-1"})
+    assert connection.getresponse().status == 400
+    connection.close()
+    assert guest.get("/healthz").status_code == 200
+
+
+def test_login_takes_a_form_or_json_on_every_path(server: ServerProcess, guest: Api) -> None:
+    owner = server.owner
+    login = {"username": owner["user"], "password": owner["password"], "expiration": 4000}
+    for path in ("/api/v1/token", "/api/v1/authn/basic/login", "/rest-server/api/v2/authn/basic/login"):
+        for body in ({"json": login}, {"data": login}):
+            answer = requests.post(guest.uri + path, timeout=20, **body)
+            assert answer.status_code == 200
+            assert set(answer.json()) == {"user", "token", "admin"}
+            assert (answer.json()["user"], answer.json()["admin"]) == (owner["user"], True)
+
+
+def test_a_wrong_login_is_400_with_its_reason(server: ServerProcess, guest: Api) -> None:
+    def attempt(**login: object) -> tuple[int, str | None]:
+        return code(guest.post("/api/v1/token", login))
+
+    name = server.owner["user"]
+    assert attempt(username=name, password="wrong-password") == (400, "IncorrectPasswordError")
+    assert attempt(username="nobody", password="wrong-password") == (400, "NoUserError")
+    for wrong in (
+        {"username": name},
+        {"username": name, "password": "short"},
+        {"username": "no/one", "password": "wrong-password"},
+        {"username": name, "password": "wrong-password", "expiration": 5},
+        {"username": name, "password": "wrong-password", "extra": 1},
+        {"username": {"a": 1}, "password": "wrong-password"},
+    ):
+        assert attempt(**wrong) == (400, "InvalidParametersError")
+
+
+def test_a_token_can_be_checked_listed_and_ended(server: ServerProcess) -> None:
+    api = server.admin()
+    checked = api.get("/api/v2/tokens/check").json()
+    assert set(checked) == {
+        "username",
+        "application",
+        "jobSpecific",
+        "encodedFrameworkName",
+        "iat",
+        "exp",
+        "admin",
+    }
+    assert checked["exp"] - checked["iat"] == 7 * 24 * 3600 and checked["admin"] is True
+    assert api.token in api.get("/api/v1/token").json()["tokens"]
+    assert api.delete("/api/v2/authn/basic/logout").status_code == 200
+    assert code(api.get("/api/v2/tokens/check")) == GUEST
+
+
+def test_the_token_s_payload_is_that_of_openpai(admin: Api, owner: str) -> None:
+    payload = admin.token.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=="))
+    assert claims["username"] == owner
+    assert (claims["application"], claims["jobSpecific"]) == (False, False)
+
+
+def test_an_application_token_works_but_not_for_what_only_people_do(
+    server: ServerProcess, owner: str
+) -> None:
+    person = server.admin()
+    answer = person.post("/api/v2/tokens/application", {}).json()
+    assert answer["application"] is True
+    application = Api(person.uri, answer["token"])
+    assert application.get("/api/v2/kubernetes/nodes").status_code == 200
+    assert "exp" not in application.get("/api/v2/tokens/check").json()
+    for refused in (
+        application.get("/api/v2/tokens"),
+        application.post("/api/v2/tokens/application", {}),
+        application.post("/api/v2/users", {}),
+    ):
+        assert code(refused) == FORBIDDEN
+        assert refused.json()["message"] == "Applications are not allowed to do this operation."
+    basic = requests.get(f"{person.uri}/api/v2/users", auth=(owner, answer["token"]), timeout=20)
+    assert basic.status_code == 200
+    assert person.delete(f"/api/v2/tokens/{answer['token']}").status_code == 200
+    assert code(application.get("/api/v2/users")) == GUEST
+
+
+def test_only_one_s_own_tokens_can_be_revoked(admin: Api, alice: Api) -> None:
+    assert code(alice.delete(f"/api/v2/tokens/{admin.token}")) == FORBIDDEN
+    assert code(alice.delete("/api/v2/tokens/garbage")) == (500, "UnknownError")
+
+
+def test_head_is_answered_as_get_without_a_body(guest: Api) -> None:
+    answer = guest.call("HEAD", routes.INFO)
+    assert (answer.status_code, answer.text) == (200, "")
+
+
+def test_no_secret_is_in_the_log(server: ServerProcess, guest: Api) -> None:
+    api = server.admin()
+    api.delete(f"/api/v2/tokens/{api.token}")
+    guest.post("/api/v1/token", {"username": "x", "password": "a-password-to-find"})
+    log = server.log
+    assert "DELETE /api/v2/tokens/{token}" in log
+    for secret in (api.token, server.owner["password"], "a-password-to-find"):
+        assert secret not in log

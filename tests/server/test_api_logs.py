@@ -1,0 +1,118 @@
+"""Where logs are and what is in them, over HTTP."""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from openpai_tasks.server import jwt, tokens
+from openpai_tasks.server.database import Database
+from tests.server.conftest import Api, ServerProcess, code
+
+PLACE = "/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs"
+LINES = 5000  # of ten bytes: more than the 16 KiB of a tail
+
+
+@pytest.fixture(scope="module")
+def logs(alice: Api) -> dict[str, str]:
+    """Names and addresses of a finished job's logs."""
+    alice.run("logs", f"echo trouble >&2; seq -f 'line%05.0f' 1 {LINES} | head -c -1; echo")
+    alice.until("alice~logs", "SUCCEEDED")
+    return locations(alice, PLACE)
+
+
+def locations(api: Api, place: str) -> dict[str, str]:
+    body = api.get(f"/api/v2/jobs/alice~logs{place}").json()
+    return {one["name"]: one["uri"] for one in body["locations"]}
+
+
+def test_a_task_has_three_logs_whose_addresses_need_no_other_token(logs: dict[str, str], guest: Api) -> None:
+    assert set(logs) == {"stdout", "stderr", "all"}
+    assert guest.get(logs["stderr"]).text == "trouble\n"
+    out = guest.get(logs["stdout"])
+    assert (out.status_code, len(out.text.splitlines())) == (200, LINES)
+    assert out.headers["content-type"].startswith("text/plain")
+    assert len(guest.get(logs["all"]).content) == len(out.content) + len("trouble\n")
+
+
+def test_an_address_has_the_shape_of_the_log_manager_s(logs: dict[str, str]) -> None:
+    parts = urlsplit(logs["stdout"])
+    assert parts.path == "/log-manager/127.0.0.1:9103/api/v1/logs/stdout"
+    assert set(parse_qs(parts.query)) == {"username", "framework-name", "pod-uid", "taskrole", "token"}
+
+
+@pytest.mark.parametrize("flag", ["tail-mode", "tailMode"])
+def test_tail_mode_gives_the_last_sixteen_kilobytes(logs: dict[str, str], alice: Api, flag: str) -> None:
+    uri = locations(alice, f"{PLACE}?{flag}=true")["stdout"]
+    answer = alice.get(uri)
+    assert (answer.status_code, len(answer.content)) == (206, 16 * 1024)
+    assert answer.text.endswith(f"line{LINES:05}\n")
+    assert alice.get(locations(alice, f"{PLACE}?{flag}=true")["stderr"]).text == "trouble\n"
+
+
+def test_a_range_gives_that_part(logs: dict[str, str], guest: Api) -> None:
+    size = LINES * 10
+
+    def part(wanted: str) -> tuple[int, str, str]:
+        answer = guest.get(logs["stdout"], headers={"Range": wanted})
+        return answer.status_code, answer.headers.get("content-range", ""), answer.text
+
+    assert part("bytes=0-8") == (206, f"bytes 0-8/{size}", "line00001")
+    assert part("bytes=10-18") == (206, f"bytes 10-18/{size}", "line00002")
+    assert part(f"bytes={size - 10}-") == (206, f"bytes {size - 10}-{size - 1}/{size}", f"line{LINES:05}\n")
+    assert part("bytes=-10") == (206, f"bytes {size - 10}-{size - 1}/{size}", f"line{LINES:05}\n")
+    assert part(f"bytes={size}-") == (416, f"bytes */{size}", "")
+    assert part("lines=1-2")[0] == 200
+
+
+def test_a_log_that_grows_is_read_on_from_where_it_ended(alice: Api) -> None:
+    alice.run("grow", "echo one; while [ ! -e go ]; do sleep 0.05; done; echo two")
+    alice.until("alice~grow", "RUNNING")
+    place = "/api/v2/jobs/alice~grow" + PLACE
+    seen, limit = b"", time.monotonic() + 15
+    while seen != b"one\n" and time.monotonic() < limit:
+        found = alice.get(place)
+        if found.status_code == 200:
+            uri = next(one["uri"] for one in found.json()["locations"] if one["name"] == "stdout")
+            answer = alice.get(uri, headers={"Range": f"bytes={len(seen)}-"})
+            seen += answer.content if answer.status_code == 206 else b""
+    assert seen == b"one\n"
+    assert alice.get(uri, headers={"Range": "bytes=4-"}).status_code == 416
+    alice.put("/api/v2/jobs/alice~grow/executionType", {"value": "STOP"})
+    alice.until("alice~grow", "STOPPED")
+
+
+def test_a_log_that_is_not_there_is_404_and_a_job_that_is_not_there_500(
+    alice: Api, logs: dict[str, str]
+) -> None:
+    for place in (PLACE.replace("attempts/0/logs", "attempts/1/logs"), PLACE.replace("main", "none")):
+        assert code(alice.get(f"/api/v2/jobs/alice~logs{place}")) == (404, "NoTaskLogError")
+    assert code(alice.get(f"/api/v2/jobs/alice~none{PLACE}")) == (500, "UnknownError")
+
+
+def test_a_path_cannot_leave_the_log_folder(guest: Api, logs: dict[str, str]) -> None:
+    for name in ("..%2Fexit", "..%2F..%2F..%2F..%2Fcluster.db", "environment", "%2Fetc%2Fpasswd"):
+        answer = guest.get(logs["stdout"].replace("/stdout?", f"/{name}?"))
+        assert code(answer) == (404, "NoTaskLogError"), name
+
+
+def test_a_ticket_is_good_for_its_own_task_only(guest: Api, logs: dict[str, str]) -> None:
+    uri = logs["stdout"]
+    token = parse_qs(urlsplit(uri).query)["token"][0]
+    pod = parse_qs(urlsplit(uri).query)["pod-uid"][0]
+    for wrong in (uri.replace(token, token[:-3] + "AAA"), uri.replace(pod, "other"), uri.split("?")[0]):
+        assert code(guest.get(wrong)) == (401, "UnauthorizedUserError")
+    assert code(guest.get("/api/v2/jobs", headers={"Authorization": f"Bearer {token}"}))[0] == 401
+
+
+def test_a_ticket_expires(server: ServerProcess, guest: Api, logs: dict[str, str]) -> None:
+    query = parse_qs(urlsplit(logs["stdout"]).query)
+    database = Database(server.folder / "cluster.db", "")
+    key = bytes(database.rows("SELECT value FROM account_keys WHERE name = 'logs'")[0]["value"])
+    database.close()
+    claims = jwt.decode(query["token"][0], key, time.time())
+    assert claims is not None and 0 < claims["exp"] - time.time() <= tokens.LOG_LIFETIME
+    stale = jwt.encode({**claims, "exp": int(time.time()) - 1}, key)
+    assert code(guest.get(logs["stdout"].replace(query["token"][0], stale))) == (401, "UnauthorizedUserError")

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from openpai_tasks.errors import Conflict, NotFound
+from tests.server.workshop import Workshop, role, until, workshop
+
+__all__ = ["workshop"]  # the fixture
+Make = Callable[..., Workshop]
+LONG = "exec sleep 600"
+
+
+def test_a_failing_job_is_tried_again_as_often_as_it_allows(workshop: Make) -> None:
+    here = workshop()
+    job = here.run("again", "echo $FC_FRAMEWORK_ATTEMPT_ID; exit 3", jobRetryCount=2)
+    attempts = here.state.attempts(job.key)
+    assert (job.state, job.attempt, job.user_retries, job.platform_retries) == ("FAILED", 2, 2, 0)
+    assert [one.id for one in attempts] == [0, 1, 2]
+    assert [one.sub_state for one in attempts] == ["AttemptCompleted", "AttemptCompleted", "Completed"]
+    assert [one.user_exit_code for one in attempts] == [3, 3, 3]
+    assert [here.state.tasks(job.key, one.id)[0].folder.exists() for one in attempts] == [True] * 3
+    assert here.output(job.key) == "2\n"
+
+
+def test_a_retry_that_succeeds_ends_the_retries(workshop: Make) -> None:
+    here = workshop()
+    mark = here.folder / "mark"
+    job = here.run("second", f"test -e {mark} || {{ touch {mark}; exit 1; }}", jobRetryCount=5)
+    assert (job.state, job.exit_code, job.attempt) == ("SUCCEEDED", 0, 1)
+
+
+def test_a_permanent_failure_is_not_tried_again(workshop: Make) -> None:
+    here = workshop()
+    job = here.run("missing", "no-such-command", jobRetryCount=3)
+    assert (job.state, job.attempt, job.exit_code) == ("FAILED", 0, 220)
+
+
+def test_a_transient_failure_counts_as_the_platforms_and_ends_at_the_limit(workshop: Make) -> None:
+    here = workshop()
+    job = here.run("killed", "kill -9 $$", jobRetryCount=1)
+    assert (job.attempt, job.user_retries, job.platform_retries) == (1, 0, 1)
+
+
+def test_a_task_alone_is_tried_again_without_gang_allocation(workshop: Make) -> None:
+    here = workshop()
+    mark = here.folder / "mark"
+    flaky = role(f"test -e {mark} || {{ touch {mark}; exit 4; }}", taskRetryCount=2)
+    job = here.run("flaky", {"main": flaky}, extras={"gangAllocation": False})
+    tries = here.state.task_attempts(job.key, 0, "main", 0)
+    assert (job.state, job.attempt) == ("SUCCEEDED", 0)
+    assert [(task.attempt, task.state, task.user_exit_code) for task in tries] == [
+        (1, "SUCCEEDED", 0),
+        (0, "FAILED", 4),
+    ]
+    assert len(here.tasks(job.key)) == 1
+
+
+def test_with_gang_allocation_a_task_alone_is_not_tried_again(workshop: Make) -> None:
+    here = workshop()
+    job = here.run("gang", {"main": role("exit 4", taskRetryCount=2)})
+    assert (job.state, here.tasks(job.key)[0].attempt) == ("FAILED", 0)
+
+
+def test_the_first_failed_task_fails_the_job_and_the_others_are_stopped(workshop: Make) -> None:
+    here = workshop(cpus=4)
+    job = here.run("one", {"bad": role("exit 9"), "good": role(LONG, instances=2)})
+    assert (job.state, job.exit_code) == ("FAILED", 255)
+    tasks = {f"{task.role}{task.index}": task for task in here.tasks(job.key)}
+    assert tasks["bad0"].user_exit_code == 9
+    assert [(tasks[name].state, tasks[name].exit_code) for name in ("good0", "good1")] == [("STOPPED", -220)] * 2
+    assert tasks["good0"].user_exit_code == 128 + signal.SIGTERM
+
+
+def test_as_many_failures_as_the_role_allows_do_not_end_the_job(workshop: Make) -> None:
+    here = workshop(cpus=4)
+    some = role("exit $PAI_TASK_INDEX", instances=3, completion={"minFailedInstances": 3})
+    job = here.run("some", {"main": some})
+    assert (job.state, job.exit_code) == ("SUCCEEDED", 0)
+    assert [task.user_exit_code for task in here.tasks(job.key)] == [0, 1, 2]
+
+
+def test_a_role_that_has_fully_succeeded_ends_the_job(workshop: Make) -> None:
+    here = workshop(cpus=4)
+    job = here.run("worker", {"ps": role(LONG), "worker": role("sleep 0.1", instances=2)})
+    assert job.state == "SUCCEEDED"
+    assert {task.role: task.state for task in here.tasks(job.key)} == {"ps": "STOPPED", "worker": "SUCCEEDED"}
+
+
+def test_with_both_rules_off_the_job_waits_for_every_task(workshop: Make) -> None:
+    here = workshop(cpus=4)
+    off = {"minFailedInstances": -1, "minSucceededInstances": -1}
+    roles = {"a": role("exit 5", completion=off), "b": role("sleep 0.2", completion=off)}
+    job = here.run("off", roles)
+    assert (job.state, [task.state for task in here.tasks(job.key)]) == ("SUCCEEDED", ["FAILED", "SUCCEEDED"])
+
+
+def test_a_running_job_is_stopped_with_all_its_processes(workshop: Make) -> None:
+    here = workshop()
+    key = here.submit("stop", "trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.01; done")
+    until(lambda: here.tasks(key) and "stdout" in here.engine.logs(here.tasks(key)[0]))
+    until(lambda: here.output(key) == "up\n")
+    here.state.set_execution(key, "STOP")
+    assert here.job(key).state in ("STOPPING", "STOPPED")
+    job = here.wait(key)
+    assert (job.state, job.exit_code, job.execution) == ("STOPPED", -210, "STOP")
+    task = here.tasks(key)[0]
+    assert (task.state, task.exit_code, task.user_exit_code) == ("STOPPED", -210, 5)
+    assert here.output(key) == "up\nbye\n"
+
+
+def test_a_stopped_job_is_not_tried_again(workshop: Make) -> None:
+    here = workshop()
+    key = here.submit("stop", LONG, jobRetryCount=5)
+    here.wait(key, "RUNNING")
+    here.state.set_execution(key, "STOP")
+    assert (here.wait(key).state, here.job(key).attempt) == ("STOPPED", 0)
+
+
+def test_a_task_that_ignores_term_is_killed_after_the_grace(workshop: Make) -> None:
+    here = workshop()
+    key = here.submit("deaf", "trap '' TERM; echo up; while :; do sleep 0.01; done")
+    until(lambda: here.tasks(key) and "stdout" in here.engine.logs(here.tasks(key)[0]))
+    until(lambda: here.output(key) == "up\n")
+    began = time.monotonic()
+    here.state.set_execution(key, "STOP")
+    assert here.wait(key).state == "STOPPED"
+    assert time.monotonic() - began >= 0.5
+    assert here.tasks(key)[0].user_exit_code == 137
+
+
+def test_a_waiting_job_that_is_stopped_never_runs(workshop: Make) -> None:
+    here = workshop(cpus=1)
+    first = here.submit("first", LONG)
+    second = here.submit("second", f"touch {here.folder / 'ran'}")
+    here.state.set_execution(second, "STOP")
+    assert (here.wait(second).state, here.job(second).exit_code) == ("STOPPED", -210)
+    here.state.set_execution(first, "STOP")
+    here.wait(first)
+    assert not (here.folder / "ran").exists()
+
+
+def test_start_gives_a_stopped_job_a_new_attempt(workshop: Make) -> None:
+    here = workshop()
+    key = here.submit("twice", "test $FC_FRAMEWORK_ATTEMPT_ID = 1 || sleep 600")
+    here.wait(key, "RUNNING")
+    here.state.set_execution(key, "STOP")
+    here.wait(key, "STOPPED")
+    here.state.set_execution(key, "START")
+    job = here.wait(key, "SUCCEEDED")
+    assert (job.attempt, job.execution, job.user_retries) == (1, "START", 0)
+    assert [one.state for one in here.state.attempts(key)] == ["STOPPED", "SUCCEEDED"]
+
+
+def test_start_while_a_job_is_being_stopped_starts_it_again_afterwards(workshop: Make) -> None:
+    here = workshop()
+    key = here.submit("twice", "test $FC_FRAMEWORK_ATTEMPT_ID = 1 || sleep 600")
+    here.wait(key, "RUNNING")
+    here.state.set_execution(key, "STOP")
+    here.state.set_execution(key, "START")
+    assert here.wait(key, "SUCCEEDED").attempt == 1
+
+
+def test_start_of_a_running_job_changes_nothing(workshop: Make) -> None:
+    here = workshop()
+    key = here.submit("once", "sleep 0.3")
+    here.wait(key, "RUNNING")
+    here.state.set_execution(key, "START")
+    assert (here.wait(key).state, here.job(key).attempt) == ("SUCCEEDED", 0)
+
+
+def test_stopping_what_is_over_leaves_its_end_as_it_was(workshop: Make) -> None:
+    here = workshop()
+    job = here.run("done", "true")
+    here.state.set_execution(job.key, "STOP")
+    assert (here.job(job.key).state, here.job(job.key).execution) == ("SUCCEEDED", "STOP")
+
+
+def test_many_jobs_stopped_at_once_all_stop(workshop: Make) -> None:
+    here = workshop(cpus=5)
+    keys = [here.submit(f"job{number}", LONG) for number in range(10)]
+    for key in keys:
+        here.state.set_execution(key, "STOP")
+    assert {here.wait(key).state for key in keys} == {"STOPPED"}
+    assert here.state.usage() == {}
+
+
+def test_a_name_can_be_used_once_by_each_user(workshop: Make) -> None:
+    here = workshop()
+    here.submit("name", "true")
+    with pytest.raises(Conflict, match="name of user alice exists"):
+        here.submit("name", "true")
+    assert here.submit("name", "true", user="bob") == "bob~name"
+
+
+def test_an_unknown_job_cannot_be_stopped(workshop: Make) -> None:
+    with pytest.raises(NotFound):
+        workshop().state.set_execution("alice~none", "STOP")
+
+
+def test_a_job_with_more_tasks_than_a_machine_can_hold_fails_and_says_why(workshop: Make) -> None:
+    here = workshop()
+    job = here.run("crowd", {"main": role("true", instances=1_000_000)})
+    assert (job.state, job.exit_code) == ("FAILED", -200)
+    assert "1000000 tasks" in here.state.attempts(job.key)[0].diagnostics

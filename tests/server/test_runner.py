@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.server import runner
+from tests.server.workshop import until
+
+BASH = "/bin/bash"
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who a process's children are")
+
+
+def prepare(folder: Path, command: str, **variables: str) -> Path:
+    for name in ("work", "logs"):
+        (folder / name).mkdir()
+    (folder / "command").write_text(command)
+    known = {"PATH": os.environ["PATH"], **variables}
+    (folder / "environment").write_text("".join(f"{name}={value}\0" for name, value in known.items()))
+    return folder
+
+
+def start(folder: Path, grace: float = 0.3, shell: str = BASH) -> subprocess.Popen[bytes]:
+    options = [shell, str(grace), str(folder / "bell"), "boot-id"]
+    return subprocess.Popen([sys.executable, "-I", "-S", runner.__file__, *options, str(folder)])
+
+
+def run(folder: Path, shell: str = BASH) -> dict[str, str]:
+    assert start(folder, shell=shell).wait(30) == 0
+    return result(folder)
+
+
+def result(folder: Path) -> dict[str, str]:
+    return dict(line.split() for line in (folder / "exit").read_text().splitlines())
+
+
+def log(folder: Path, name: str = "stdout") -> str:
+    path = folder / "logs" / name
+    return path.read_text() if path.exists() else ""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_outputs_are_kept_apart_and_together_and_private(tmp_path: Path) -> None:
+    assert run(prepare(tmp_path, "echo one; sleep 0.05; echo two >&2; sleep 0.05; echo three"))["code"] == "0"
+    assert log(tmp_path) == "one\nthree\n"
+    assert log(tmp_path, "stderr") == "two\n"
+    assert log(tmp_path, "all") == "one\ntwo\nthree\n"
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "logs").iterdir()}
+    assert modes == {0o600}
+
+
+def test_the_command_finds_its_variables_and_its_folder(tmp_path: Path) -> None:
+    prepare(tmp_path, 'printf "%s|" "$TEXT" "$EMPTY" "$PWD"; test -z "${HOME+x}"', TEXT="a\nb = 'c'", EMPTY="")
+    assert run(tmp_path)["code"] == "0"
+    assert log(tmp_path) == f"a\nb = 'c'||{tmp_path.resolve()}/work|"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("exit 7", 7),
+        ("false; echo no", 1),
+        ("false | true; echo no", 1),
+        ('echo "$NOT_SET"', 1),
+        ("kill -11 $$", -11),
+        ("bash -c 'kill -9 $$'; true", 137),
+        ("no-such-command", 127),
+        ("yes | head -n 1 > /dev/null || exit ${PIPESTATUS[0]}", 141),
+    ],
+)
+def test_it_ends_as_the_command_does(tmp_path: Path, command: str, code: int) -> None:
+    assert run(prepare(tmp_path, command))["code"] == str(code)
+    assert "no\n" not in log(tmp_path)
+
+
+def test_a_plain_sh_will_do(tmp_path: Path) -> None:
+    assert run(prepare(tmp_path, "echo hi; false; echo no"), shell="/bin/sh")["code"] == "1"
+    assert log(tmp_path) == "hi\n"
+
+
+def test_a_shell_that_cannot_be_run_is_a_failure_of_the_task(tmp_path: Path) -> None:
+    assert run(prepare(tmp_path, "true"), shell="/no/shell")["code"] == "126"
+    assert "/no/shell" in log(tmp_path, "stderr")
+
+
+def test_many_runners_for_one_task_run_it_once(tmp_path: Path) -> None:
+    prepare(tmp_path, "echo ran >> ../count; sleep 0.2")
+    for one in [start(tmp_path) for _ in range(5)]:
+        assert one.wait(30) == 0
+    assert start(tmp_path).wait(30) == 0
+    assert (tmp_path / "count").read_text() == "ran\n"
+
+
+def test_term_lets_the_task_end_by_itself(tmp_path: Path) -> None:
+    # bash dies of TERM at once; the program it waits for gets the time it was promised.
+    program = "import signal, time\nsignal.signal(15, lambda *_: (time.sleep(0.3), print('saved'), exit(0)))\n"
+    program += "print('up', flush=True)\nsignal.pause()"
+    prepare(tmp_path, f'{sys.executable} -c "$PROGRAM"; true', PROGRAM=program)
+    process = start(tmp_path, grace=10)
+    until(lambda: log(tmp_path) == "up\n")
+    process.terminate()
+    assert process.wait(8) == 0
+    assert result(tmp_path)["stopped"] == "1"
+    assert log(tmp_path) == "up\nsaved\n"
+
+
+def test_what_ignores_term_is_killed_after_the_grace(tmp_path: Path) -> None:
+    prepare(tmp_path, "trap '' TERM; echo up; while :; do sleep 0.01; done")
+    process = start(tmp_path, grace=0.3)
+    until(lambda: log(tmp_path) == "up\n")
+    process.terminate()
+    assert process.wait(10) == 0
+    assert (result(tmp_path)["code"], result(tmp_path)["stopped"]) == ("-9", "1")
+
+
+def test_what_the_task_leaves_running_is_ended_with_it(tmp_path: Path) -> None:
+    prepare(tmp_path, "sleep 600 & echo $! > ../pid; exit 4")
+    began = time.monotonic()
+    assert run(tmp_path)["code"] == "4"
+    assert time.monotonic() - began < 5
+    assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+@linux
+def test_what_has_left_the_group_is_ended_too(tmp_path: Path) -> None:
+    escape = "setsid bash -c 'setsid sleep 600 & echo $! > ../pid; exec sleep 600' & "
+    prepare(tmp_path, escape + "until test -s ../pid; do sleep 0.01; done; exit 3")
+    assert run(tmp_path)["code"] == "3"
+    assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+@linux
+def test_the_command_dies_with_a_runner_that_is_killed(tmp_path: Path) -> None:
+    process = start(prepare(tmp_path, "echo $$ > ../pid; exec sleep 600"))
+    pid = int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    until(lambda: not is_running(pid))
+    assert not (tmp_path / "exit").exists()
+
+
+def test_a_great_deal_of_output_is_copied_fast_and_in_little_memory(tmp_path: Path) -> None:
+    size = 300 * 2**20
+    prepare(tmp_path, f"head -c {size} /dev/zero | tee /dev/stderr; exit 2")
+    began = time.monotonic()
+    process = start(tmp_path)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = 0
+    assert status == 0 and result(tmp_path)["code"] == "2"
+    sizes = {name: (tmp_path / "logs" / name).stat().st_size for name in ("stdout", "stderr", "all")}
+    assert sizes == {"stdout": size, "stderr": size, "all": 2 * size}
+    assert time.monotonic() - began < 30
+    scale = 1 if sys.platform == "darwin" else 1024
+    assert usage.ru_maxrss * scale < 100 * 2**20
+
+
+def test_it_starts_without_what_it_does_not_need() -> None:
+    code = f"import runpy, sys; runpy.run_path({runner.__file__!r}); print(len(sys.modules), *sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert not {"json", "subprocess", "pathlib", "openpai_tasks"} & set(done.stdout.split())

@@ -1,0 +1,143 @@
+"""The server as a process: one per folder, found through its file, gone without a trace."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import requests
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.server.cluster import parse_virtual_cluster, virtual_clusters
+from openpai_tasks.server.machine import Resources
+from tests.server.conftest import ServerProcess, wait_for
+
+
+def run(*flags: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "openpai_tasks.server", *flags]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=20)
+
+
+def test_its_file_says_where_it_answers(own_server: ServerProcess) -> None:
+    facts = own_server.start()
+    assert set(facts) == {"pid", "port", "uri", "version", "started", "home", "engine"}
+    assert facts["uri"] == f"http://127.0.0.1:{facts['port']}"
+    assert (facts["home"], facts["engine"]) == (str(own_server.folder), "process")
+    assert abs(facts["started"] - time.time() * 1000) < 60_000
+    assert requests.get(facts["uri"] + "/healthz", timeout=5).status_code == 200
+
+
+def test_everything_it_keeps_is_private(own_server: ServerProcess) -> None:
+    own_server.start()
+    assert own_server.folder.stat().st_mode & 0o777 == 0o700
+    for name in ("cluster.db", "credentials.json", "server.json", "server.lock", "port"):
+        assert (own_server.folder / name).stat().st_mode & 0o777 == 0o600, name
+    for name in ("jobs", "storage", "storage/home"):
+        assert (own_server.folder / name).stat().st_mode & 0o777 == 0o700, name
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_cleanly_and_quickly(own_server: ServerProcess, number: int) -> None:
+    own_server.start()
+    session = requests.Session()  # keeps its connection open
+    session.get(json.loads((own_server.folder / "server.json").read_text())["uri"] + "/healthz", timeout=5)
+    begun = time.monotonic()
+    assert own_server.end(number) == 0
+    assert time.monotonic() - begun < 1
+    assert not (own_server.folder / "server.json").exists()
+    assert "Traceback" not in own_server.log
+
+
+def test_a_second_one_in_the_same_folder_is_refused(own_server: ServerProcess) -> None:
+    own_server.start()
+    second = run("--home", str(own_server.folder))
+    assert second.returncode == 3
+    assert second.stderr == f"error: a server is already running in {own_server.folder}\n"
+    assert (own_server.folder / "server.json").exists()
+
+
+def test_it_comes_back_on_the_port_it_had_if_that_is_free(own_server: ServerProcess) -> None:
+    first = own_server.start()
+    own_server.end(signal.SIGKILL)
+    assert own_server.start()["port"] == first["port"]
+    own_server.end()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", first["port"]))
+        taken.listen()
+        assert own_server.start()["port"] != first["port"]
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = run("--home", str(tmp_path / "home"), "--port", str(port))
+    assert refused.returncode == 120
+    assert refused.stderr.startswith(f"error: cannot listen on 127.0.0.1:{port}: ")
+    assert refused.stderr.count("\n") == 1
+
+
+def test_it_listens_on_loopback_only(own_server: ServerProcess) -> None:
+    port = own_server.start()["port"]
+    with socket.socket() as other:
+        other.bind(("127.0.0.2", port) if sys.platform == "linux" else ("127.0.0.1", 0))
+
+
+def test_users_tokens_and_jobs_are_there_after_a_kill(own_server: ServerProcess) -> None:
+    own_server.start()
+    before = own_server.admin()
+    name = own_server.owner["user"]
+    before.run("survivor", "sleep 1; exit 5")
+    before.until(f"{name}~survivor", "RUNNING")
+    own_server.end(signal.SIGKILL)
+    own_server.start()
+    status = before.until(f"{name}~survivor", "FAILED")["jobStatus"]  # the same token, the same port
+    assert status["appExitMessages"]["runtime"]["originUserExitCode"] == 5
+    assert status["attemptId"] == 0
+
+
+def test_no_process_is_left_of_it_but_the_runners_of_tasks(own_server: ServerProcess) -> None:
+    own_server.start()
+    api, name = own_server.admin(), own_server.owner["user"]
+    api.run("outlives", "sleep 30")
+    api.until(f"{name}~outlives", "RUNNING")
+    wait_for(lambda: list(own_server.folder.glob("jobs/*/0/*/group")))
+    own_server.end()
+    own_server.start()
+    assert api.detail(f"{name}~outlives")["jobStatus"]["state"] == "RUNNING"
+    api.put(f"/api/v2/jobs/{name}~outlives/executionType", {"value": "STOP"})
+    api.until(f"{name}~outlives", "STOPPED")
+    own_server.end()
+    wait_for(lambda: not _mentions(str(own_server.folder)))
+
+
+def _mentions(folder: str) -> list[str]:
+    """Processes whose command line names the folder."""
+    listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listing.splitlines() if folder in line]
+
+
+def test_virtual_clusters_are_parts_and_default_is_the_rest() -> None:
+    machine = Resources(8, 1000, 2)
+    assert virtual_clusters(machine, {}) == {"default": machine}
+    assert virtual_clusters(machine, {"a": Resources(9, 400, 1)}) == {
+        "default": Resources(0, 600, 1),
+        "a": Resources(9, 400, 1),
+    }
+    assert virtual_clusters(machine, {"default": Resources(1, 1, 0)}) == {"default": Resources(1, 1, 0)}
+
+
+@pytest.mark.parametrize(
+    "text", ["lab", "lab=1,2", "lab=1,2,x", "la b=1,2,3", "=1,2,3", "lab=1,2,3,4", "lab=-1,2,3"]
+)
+def test_a_virtual_cluster_of_another_shape_is_refused(text: str) -> None:
+    assert parse_virtual_cluster("lab=1,512,0") == ("lab", Resources(1, 512, 0))
+    with pytest.raises(ConfigError, match="NAME=CPU,MEMORYMB,GPU"):
+        parse_virtual_cluster(text)

@@ -1,0 +1,127 @@
+"""A cluster core for tests: real database, real scheduler, real processes, in a folder of the test's own."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from openpai_tasks.protocol import validate
+from openpai_tasks.protocol.states import FINAL
+from openpai_tasks.server.database import Database
+from openpai_tasks.server.engines.process import ProcessEngine
+from openpai_tasks.server.machine import Gpu, Machine, Resources
+from openpai_tasks.server.records import Job, Task
+from openpai_tasks.server.scheduler import Scheduler
+from openpai_tasks.server.state import SCHEMA, State
+
+T = TypeVar("T")
+BOOT = Machine.detect().boot
+
+
+def until(look: Callable[[], T], seconds: float = 20) -> T:
+    """What ``look`` returns as soon as it is true."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.005)
+    raise AssertionError(f"still {look()!r} after {seconds} s")
+
+
+def role(command: str, instances: int = 1, cpu: int = 1, gpu: int = 0, **more: object) -> dict[str, object]:
+    resources = {"cpu": cpu, "memoryMB": 10, "gpu": gpu, **({"ports": more.pop("ports")} if "ports" in more else {})}
+    return {
+        "instances": instances,
+        "dockerImage": "image",
+        "resourcePerInstance": resources,
+        "commands": [command],
+        **more,
+    }
+
+
+def document(name: str, roles: dict[str, object], **more: object) -> str:
+    image = {"type": "dockerimage", "name": "image", "uri": "some/image:1"}
+    head = {"protocolVersion": 2, "name": name, "type": "job", "prerequisites": [image]}
+    return json.dumps({**head, "taskRoles": roles, **more})
+
+
+def machine(cpus: int = 2, gpus: int = 0) -> Machine:
+    return Machine("here", cpus, 1000, tuple(Gpu(index, f"GPU-{index}", "test", 0) for index in range(gpus)), BOOT)
+
+
+class Workshop:
+    """The server without its web part; ``close`` and ``open`` are an end and a new start of it."""
+
+    def __init__(self, folder: Path, here: Machine, clusters: dict[str, Resources], enforce: bool) -> None:
+        self.folder, self.machine, self.clusters, self.enforce = folder, here, clusters, enforce
+        self.open()
+
+    def open(self) -> None:
+        self.database = Database(self.folder / "cluster.db", SCHEMA)
+        self.state = State(self.database, self.folder / "jobs")
+        storages = {"home": self.folder / "storage"}
+        self.engine = ProcessEngine(self.folder / "jobs", self.machine, storages, grace=0.5)
+        self.scheduler = Scheduler(self.state, self.engine, self.machine, self.clusters, self.enforce)
+        self.scheduler.start()
+
+    def close(self) -> None:
+        self.scheduler.close()
+        self.database.close()
+
+    def clean(self) -> None:
+        """Leave no process behind."""
+        for key in self.state.active():
+            self.state.set_execution(key, "STOP")
+        until(lambda: not self.state.active())
+        self.close()
+
+    def submit(self, name: str, command: str | dict[str, object], user: str = "alice", **more: object) -> str:
+        roles = command if isinstance(command, dict) else {"main": role(command)}
+        text = document(name, roles, **more)
+        return self.state.submit(user, validate(text), text).key
+
+    def job(self, key: str) -> Job:
+        found = self.state.job(key)
+        assert found
+        return found
+
+    def wait(self, key: str, *wanted: str) -> Job:
+        """The job once it is in one of these states, or, without any, over."""
+        until(lambda: self.job(key).state in (wanted or FINAL))
+        return self.job(key)
+
+    def run(self, name: str, command: str | dict[str, object], **more: object) -> Job:
+        return self.wait(self.submit(name, command, **more))
+
+    def tasks(self, key: str) -> list[Task]:
+        return self.state.tasks(key, self.job(key).attempt)
+
+    def output(self, key: str, log: str = "stdout", number: int = 0) -> str:
+        return self.engine.logs(self.tasks(key)[number])[log].read_text()
+
+    def reasons(self, key: str) -> dict[str, str]:
+        """What was said to the job, by reason."""
+        return {event.reason: event.message for event in self.state.events(key)}
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Iterator[Callable[..., Workshop]]:
+    """Makes a workshop; all that are made end with the test."""
+    made: list[Workshop] = []
+
+    def make(
+        cpus: int = 2, gpus: int = 0, clusters: dict[str, Resources] | None = None, enforce: bool = False
+    ) -> Workshop:
+        here = machine(cpus, gpus)
+        made.append(Workshop(tmp_path, here, clusters or {"default": here.resources}, enforce))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.clean()

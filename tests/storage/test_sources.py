@@ -1,0 +1,83 @@
+"""What goes along with a job."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.errors import PathError
+from openpai_tasks.storage.sources import collect
+
+
+def write(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+
+
+def names(root: Path, *given: str) -> list[str]:
+    return [source.name for source in collect(given, root)]
+
+
+def test_a_file_keeps_its_relative_name(tmp_path):
+    write(tmp_path, "src/train.py")
+    assert names(tmp_path, "src/train.py", "./src/../src/train.py") == ["src/train.py"]
+
+
+def test_a_folder_brings_everything_below_it_but_repositories_and_caches(tmp_path):
+    write(tmp_path, "a/one.py", "a/b/two.py", "a/.git/config", "a/__pycache__/x.pyc", "a/.openpai/x")
+    assert names(tmp_path, "a") == ["a/b/two.py", "a/one.py"]
+
+
+def test_the_current_folder_is_taken_without_a_name_in_front(tmp_path):
+    write(tmp_path, "train.py")
+    assert names(tmp_path, ".") == ["train.py"]
+
+
+def test_ignore_files_hold_in_their_folder_and_below(tmp_path):
+    write(tmp_path, "a/keep.py", "a/big.bin", "a/data/x", "a/b/big.bin", "a/b/only-here", "a/only-here")
+    (tmp_path / ".gitignore").write_text("*.bin\n")
+    (tmp_path / "a" / ".gitignore").write_text("/data/\n")
+    (tmp_path / "a" / "b" / ".gitignore").write_text("only-here\n")
+    assert names(tmp_path, "a") == ["a/.gitignore", "a/b/.gitignore", "a/keep.py", "a/only-here"]
+
+
+def test_paiignore_has_the_last_word_over_gitignore(tmp_path):
+    write(tmp_path, "a/model.bin", "a/other.bin", "a/notes.md")
+    (tmp_path / "a" / ".gitignore").write_text("*.bin\n")
+    (tmp_path / "a" / ".paiignore").write_text("!model.bin\n*.md\n.gitignore\n.paiignore\n")
+    assert names(tmp_path, "a") == ["a/model.bin"]
+
+
+def test_what_is_named_itself_is_taken_although_it_is_ignored(tmp_path):
+    write(tmp_path, "out/model.bin")
+    (tmp_path / ".gitignore").write_text("*.bin\n")
+    assert names(tmp_path, "out/model.bin") == ["out/model.bin"]
+
+
+def test_a_path_outside_keeps_its_last_part_and_never_climbs(tmp_path):
+    write(tmp_path, "lib/x.py", "lib/sub/y.py", "project/train.py")
+    assert names(tmp_path / "project", "../lib", "../lib/x.py") == ["lib/sub/y.py", "lib/x.py", "x.py"]
+
+
+def test_two_files_of_one_name_are_refused(tmp_path):
+    write(tmp_path, "one/x.py", "two/x.py", "project/t.py")
+    with pytest.raises(PathError, match="two sources would both be 'x.py'"):
+        collect(["../one/x.py", "../two/x.py"], tmp_path / "project")
+
+
+def test_a_missing_source_is_named(tmp_path):
+    with pytest.raises(PathError, match="no such source: 'nope.py'"):
+        collect(["nope.py"], tmp_path)
+
+
+def test_a_link_back_to_a_folder_above_ends(tmp_path):
+    write(tmp_path, "a/one.py")
+    os.symlink(tmp_path / "a", tmp_path / "a" / "again")
+    assert names(tmp_path, "a") == ["a/one.py"]
+
+
+def test_odd_names_survive(tmp_path):
+    odd = ["a/with space.py", "a/ünï.py", "a/new\nline.py", "a/#hash%20.py"]
+    write(tmp_path, *odd)
+    assert names(tmp_path, "a") == sorted(odd)

@@ -1,0 +1,137 @@
+"""A project's tasks.py: our tasks, its own, ours replaced, its defaults."""
+
+import pytest
+from invoke import Context
+
+from openpai_tasks.errors import ConfigError, NotFound
+from openpai_tasks.tasks import MODULES, namespace, task
+from openpai_tasks.tasks._base import NICKNAMES
+from openpai_tasks.tasks._contexts import Contexts
+
+CORE = {"config", "debug", "dry", "echo", "help", "hide", "list", "pty", "version"}
+
+
+@pytest.fixture
+def contexts():
+    return Contexts(namespace())
+
+
+def test_the_namespace_has_every_collection_of_the_table():
+    assert set(namespace().collections) == set(MODULES)
+
+
+def test_every_task_and_every_flag_says_what_it_is_for(contexts):
+    for name in namespace().task_names:
+        assert contexts.collection[name].__doc__, name
+        for flag, about in contexts[name].help_tuples():
+            assert about, f"{name} {flag}"
+
+
+def test_no_flag_of_ours_hides_one_of_invokes(contexts):
+    for name in namespace().task_names:
+        assert not CORE & set(contexts[name].args), name
+
+
+def test_second_names_are_the_same_in_every_task(contexts):
+    for name in namespace().task_names:
+        for argument in contexts[name].args.values():
+            assert argument.nicknames == NICKNAMES.get(argument.names[0], ()), (name, argument)
+
+
+def test_a_flag_keeps_its_short_name_when_another_flag_is_added():
+    @task
+    def one(c, output=None):
+        pass
+
+    @task
+    def two(c, only=None, outer=None, output=None):
+        pass
+
+    for item in (one, two):
+        [names] = [argument.names for argument in item.get_arguments() if argument.name == "output"]
+        assert names == ("output", "o")
+
+
+def test_an_expected_error_ends_as_one_line_with_its_code(project):
+    project.tasks(
+        "from openpai_tasks.errors import NotFound\n"
+        "@task\ndef look(c):\n    raise NotFound('no job named x')\nns.add_task(look)\n"
+    )
+    ran = project.inv("look")
+    assert (ran.code, ran.out, ran.err) == (NotFound.exit_code, "", "error: no job named x\n")
+
+
+def test_any_other_error_keeps_its_traceback(project):
+    project.tasks("@task\ndef look(c):\n    raise KeyError('bug')\nns.add_task(look)\n")
+    with pytest.raises(KeyError):
+        project.inv("look")
+
+
+def test_two_namespaces_do_not_share_what_is_replaced():
+    first, second = namespace(), namespace()
+    first.override("config.show", lambda c: print("mine"))
+    assert first["config.show"] is not second["config.show"]
+
+
+def test_replacing_keeps_aliases_and_the_default_and_hands_on_ours(capsys):
+    ns = namespace()
+
+    @task
+    def mine(c):
+        print("mine")
+
+    ours = ns.override("config.show", mine)
+    assert ours.name == "show"
+    ns["config"](Context())
+    assert capsys.readouterr().out == "mine\n"
+
+
+def test_replacing_a_task_that_is_not_there_names_those_that_are():
+    with pytest.raises(ConfigError, match=r"no task named 'config.shwo' to override \(known: .*config.show"):
+        namespace().override("config.shwo", lambda c: None)
+
+
+def test_the_public_names_of_the_package_are_there():
+    import openpai_tasks
+
+    assert openpai_tasks.namespace is namespace
+    assert openpai_tasks.PaiError.__name__ == "PaiError"
+    for name in ("Client", "JobSpec", "validate"):
+        assert name in dir(openpai_tasks) and getattr(openpai_tasks, name)
+    with pytest.raises(AttributeError):
+        openpai_tasks.nothing  # noqa: B018
+
+
+def test_ctrl_c_ends_with_130(shell):
+    import signal
+
+    (shell.project / "tasks.py").write_text(
+        "import time\nfrom openpai_tasks.tasks import namespace, task\n"
+        "@task\ndef wait(c):\n    print('waiting', flush=True)\n    time.sleep(60)\nns = namespace(wait)\n"
+    )
+    for program in ("inv", "pai"):
+        process = shell.start(program, "wait")
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+        assert (process.returncode, err) == (130, "")
+
+
+def test_a_reader_that_leaves_is_no_error(shell):
+    (shell.project / "tasks.py").write_text(
+        "from openpai_tasks.tasks import namespace, task\n"
+        "@task\ndef many(c):\n    [print('line', i) for i in range(100000)]\nns = namespace(many)\n"
+    )
+    for line in ("inv many", "pai many"):
+        ran = shell.run("bash", "-c", f"{line} | head -n 1; exit ${{PIPESTATUS[0]}}")
+        assert (ran.code, ran.out, ran.err) == (141, "line 0\n", "")
+
+
+def test_modules_of_the_project_are_compiled_once(shell):
+    (shell.project / "tasks.py").write_text(
+        "from openpai_tasks.tasks import namespace\nimport helper\n\nns = namespace()\n"
+    )
+    (shell.project / "helper.py").write_text("")
+    shell.environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    shell.ok("--list")
+    assert list((shell.project / "__pycache__").glob("helper*.pyc"))

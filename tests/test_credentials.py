@@ -1,0 +1,152 @@
+"""Where passwords and tokens are kept, and that they are seen nowhere else."""
+
+import stat
+import sys
+
+import pytest
+
+from openpai_tasks import credentials
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import ConfigError
+
+LAB = ("lab", "https://lab", "alice")
+SECRET = Credentials("pass: word # '\"", "to.ke.n")
+
+WORKING = """
+import json, os
+from keyring import errors
+def _all():
+    path = os.environ["RING"]
+    return json.load(open(path)) if os.path.exists(path) else {}
+def get_password(service, name):
+    return _all().get(service + name)
+def set_password(service, name, text):
+    json.dump({**_all(), service + name: text}, open(os.environ["RING"], "w"))
+def delete_password(service, name):
+    left = _all(); del left[service + name]
+    json.dump(left, open(os.environ["RING"], "w"))
+"""
+REFUSING = """
+from keyring import errors
+def get_password(*args): raise errors.KeyringError("no D-Bus")
+set_password = delete_password = get_password
+"""
+CRASHING = """
+from keyring import errors
+def get_password(*args): raise RuntimeError("back end fell over")
+set_password = delete_password = get_password
+"""
+FORGETFUL = """
+from keyring import errors
+def get_password(*args): return None
+def set_password(*args): pass
+"""
+UNLOADABLE = "raise RuntimeError('cannot load the back end')"
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("RING", str(tmp_path / "ring.json"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Put a third-party `keyring` of that text in the place of any that is installed."""
+
+    def put(text):
+        package = tmp_path / "site" / "keyring"
+        package.mkdir(parents=True, exist_ok=True)
+        (package / "__init__.py").write_text(text)
+        (package / "errors.py").write_text("class KeyringError(Exception): pass")
+        forget_modules()
+        monkeypatch.syspath_prepend(str(package.parent))
+
+    def forget_modules():
+        for name in [name for name in sys.modules if name.split(".")[0] == "keyring"]:
+            monkeypatch.delitem(sys.modules, name)
+
+    yield put
+    for name in [name for name in sys.modules if name.split(".")[0] == "keyring"]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("text", [REFUSING, CRASHING, FORGETFUL, UNLOADABLE])
+def test_a_keyring_that_does_not_work_is_replaced_by_a_private_file(install, own_home, text):
+    install(text)
+    where = credentials.save(*LAB, SECRET)
+    assert where == str(own_home / "credentials.yaml")
+    assert credentials.load(*LAB) == SECRET
+    assert stat.S_IMODE((own_home / "credentials.yaml").stat().st_mode) == 0o600
+    credentials.forget(*LAB)
+    assert not credentials.load(*LAB)
+
+
+def test_a_working_keyring_keeps_the_secret_and_no_file_does(install, own_home, tmp_path):
+    install(WORKING)
+    assert credentials.save(*LAB, SECRET) == "the system keyring"
+    assert credentials.load(*LAB) == SECRET
+    assert not (own_home / "credentials.yaml").exists()
+    credentials.forget(*LAB)
+    assert not credentials.load(*LAB)
+    assert "pass: word" not in (tmp_path / "ring.json").read_text()
+
+
+def test_a_keyring_that_works_again_takes_the_secret_over_from_the_file(install, own_home):
+    install(REFUSING)
+    credentials.save(*LAB, SECRET)
+    install(WORKING)
+    assert credentials.load(*LAB) == SECRET
+    credentials.save(*LAB, SECRET)
+    assert SECRET.token not in (own_home / "credentials.yaml").read_text()
+    assert credentials.load(*LAB) == SECRET
+
+
+def test_the_real_keyring_without_a_back_end_falls_back_to_the_file(own_home, monkeypatch):
+    keyring = pytest.importorskip("keyring")
+    from keyring.backends import fail
+
+    monkeypatch.setattr(keyring.core, "_keyring_backend", fail.Keyring())
+    assert credentials.save(*LAB, SECRET) == str(own_home / "credentials.yaml")
+    assert credentials.load(*LAB) == SECRET
+
+
+def test_a_secret_is_not_handed_out_for_another_address_or_user(install):
+    install(REFUSING)
+    credentials.save(*LAB, SECRET)
+    assert not credentials.load("lab", "https://elsewhere", "alice")
+    assert not credentials.load("lab", "https://lab", "bob")
+
+
+def test_repr_and_str_show_no_secret():
+    for text in (repr(SECRET), str(SECRET), f"{[SECRET]}"):
+        assert "pass: word" not in text and "to.ke.n" not in text
+    assert repr(SECRET) == "Credentials(password, token, application=False)"
+
+
+def test_a_broken_credentials_file_is_one_line_without_its_content(install, own_home):
+    install(REFUSING)
+    own_home.mkdir()
+    (own_home / "credentials.yaml").write_text("- password: [hunter2\n")
+    with pytest.raises(ConfigError, match="not valid YAML") as raised:
+        credentials.load(*LAB)
+    assert "hunter2" not in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_secret_is_read_from_the_first_line_of_a_file(tmp_path):
+    (tmp_path / "secret").write_text("with space \r\nsecond line\n")
+    assert credentials.read_secret(str(tmp_path / "secret")) == "with space "
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_missing_or_empty_secret_file_is_said(tmp_path, content):
+    if content is not None:
+        (tmp_path / "secret").write_text(content)
+    with pytest.raises(ConfigError, match="secret"):
+        credentials.read_secret(str(tmp_path / "secret"))
+
+
+@pytest.mark.parametrize("token", ["", "abc", "a.b.c", "a.!!.c", "a.W10.c"])
+def test_a_token_that_is_no_jwt_says_nothing(token):
+    assert credentials.claims(token) == {}

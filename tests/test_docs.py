@@ -1,0 +1,61 @@
+"""What the documentation shows is true: its commands run, its links lead somewhere, its tables are complete."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def commands(text):
+    """The shell commands of the blocks that say they can be run."""
+    blocks = re.findall(r"<!-- run -->\n```sh\n(.*?)```", text, re.S)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def test_the_commands_of_the_readme_run_in_order(shell):
+    (shell.project / "tasks.py").unlink()  # `pai` needs none
+    for line in commands(README):
+        ran = shell.run("sh", "-c", line)
+        assert ran.code == 0, (line, ran)
+        assert "Traceback" not in ran.err
+
+
+def test_the_first_command_of_the_readme_says_hello(shell):
+    first = next(line for line in README.splitlines() if line.startswith("python3 -m venv"))
+    words = shlex.split(first.rpartition("&&")[2])
+    assert Path(words[0]).name == "inv"
+    for name in ("tasks.py", "invoke.yaml"):
+        shutil.copy(ROOT / name, shell.project / name)
+    assert shell.ok(*words[1:]).out == "hello from a job\n"
+
+
+def test_ci_runs_the_test_command_of_the_readme():
+    command = next(line for line in README.splitlines() if line.endswith(".venv/bin/pytest"))
+    assert command.replace("python3 ", '"$python" ', 1) in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_readme_lists_every_task(shell):
+    listed = set(re.findall(r"^\| `(\w+\.[\w-]+)` \|", README, re.M))
+    there = {
+        f"{collection['name']}.{task['name']}"
+        for collection in shell.ok("--list", "-F", "json").json()["collections"]
+        for task in collection["tasks"]
+    }
+    assert listed == there
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_that_exist(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_the_templates_run(shell):
+    for template in sorted((ROOT / "job_templates").glob("*.yaml")):
+        assert "hello world" in shell.ok("job.submit", str(template), "--follow").out

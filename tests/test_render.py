@@ -1,0 +1,64 @@
+"""Values as text."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from openpai_tasks import render
+from openpai_tasks.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    gpus: int | None
+    tags: tuple[str, ...] = ()
+    home: Path = Path("/x")
+
+
+ROWS = [Row("one", 1, ("a", "b")), Row("three", None)]
+
+
+def test_a_table_has_aligned_columns_and_a_dash_for_nothing():
+    assert render.text(ROWS, ("name", "gpus", "tags")).splitlines() == [
+        "NAME   GPUS  TAGS",
+        "one    1     a, b",
+        "three  -     -",
+    ]
+
+
+def test_json_carries_every_field_whatever_the_columns():
+    assert json.loads(render.text(ROWS, ("name",), "json"))[0] == {
+        "name": "one",
+        "gpus": 1,
+        "tags": ["a", "b"],
+        "home": "/x",
+    }
+
+
+def test_yaml_says_the_same_as_json():
+    assert yaml.safe_load(render.text(ROWS, (), "yaml")) == json.loads(render.text(ROWS, (), "json"))
+
+
+def test_nothing_in_a_cell_can_steer_the_terminal():
+    assert render.cell("name", "a\x1b[2Jb\nc") == "a [2Jb c"
+
+
+def test_an_unknown_format_names_the_known_ones():
+    with pytest.raises(ConfigError, match="'xml' .*table, json, yaml"):
+        render.text([], (), "xml")
+
+
+@pytest.mark.parametrize(
+    "count, expected", [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 << 30, "5.0 GiB")]
+)
+def test_sizes_have_the_unit_a_person_would_choose(count, expected):
+    assert render.size(count) == expected
+
+
+@pytest.mark.parametrize("seconds, expected", [(0.25, "0.2s"), (75, "1m 15s"), (3725, "1h 02m")])
+def test_durations_have_two_units(seconds, expected):
+    assert render.duration(seconds) == expected
