@@ -12,7 +12,13 @@ from urllib.parse import quote, urljoin
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, Unreachable
 from openpai_tasks.protocol import routes
-from openpai_tasks.protocol.models import JobInfo, job_from_detail, job_from_summary
+from openpai_tasks.protocol.models import (
+    EventInfo,
+    JobInfo,
+    event_from_body,
+    job_from_detail,
+    job_from_summary,
+)
 from openpai_tasks.registry import Cluster
 
 if TYPE_CHECKING:
@@ -124,8 +130,9 @@ class Client:
     def job_config(self, key: str) -> str:
         return self._call("GET", _fill(routes.JOB_CONFIG, job=key)).text
 
-    def job_events(self, key: str) -> list[dict[str, Any]]:
-        return _rows(self._object("GET", _fill(routes.JOB_EVENTS, job=key)).get("data"))
+    def job_events(self, key: str) -> tuple[EventInfo, ...]:
+        rows = _rows(self._object("GET", _fill(routes.JOB_EVENTS, job=key)).get("data"))
+        return tuple(map(event_from_body, rows))
 
     @property
     def submit_url(self) -> str:

@@ -41,7 +41,7 @@ class Settings:
     """Every setting, typed; ``origins`` says where each one came from."""
 
     cluster_alias: str = _setting("cluster-alias", "local", "the cluster that commands speak to")
-    image: str = _setting("image", "", "the docker image that jobs run in")
+    image: str = _setting("image", "python:3", "the docker image that jobs run in")
     workspace: str = _setting("workspace", "", "folder on the storage that jobs keep their files in")
     virtual_cluster: str = _setting("virtual-cluster", "", "the part of the cluster that jobs run in")
     cpu: int = _setting("cpu", 2, "CPU cores of a job", least=1)

@@ -80,15 +80,17 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
-JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
+JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "exit", "retries")
 TASK = ("role", "index", "state", "ip", "ports", "exit_code")
+EVENT = ("type", "reason", "message")
 
 
 def status(job: Any) -> str:
-    """A job, why it ended if it did not end well, and its tasks."""
+    """A job, why it ended if it did not end well, its tasks, and what the platform noted."""
     parts = [table([job], JOB)]
     parts += [f"because: {cell('message', job.message)}"] if job.message and job.exit_status else []
     parts += [table(job.tasks, TASK)] if job.tasks else []
+    parts += [table(job.events, EVENT)] if job.events else []
     return "\n\n".join(parts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import Any
 
 import yaml
@@ -10,6 +11,7 @@ import yaml
 from openpai_tasks.protocol import values
 
 _TAG = "tag:yaml.org,2002:"
+_BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")  # line breaks to some readers, text to others
 
 
 class Quoted(str):
@@ -32,10 +34,16 @@ def dump(document: dict[str, Any]) -> str:
 
 
 def _text(dumper: _Dumper, value: str) -> yaml.Node:
+    return dumper.represent_scalar(_TAG + "str", value, style=_style(value))
+
+
+def _style(value: str) -> str | None:
+    """Literal for several lines, quotes where a reader could see something else in the text."""
+    if _BREAKS.search(value):
+        return '"'
     if "\n" in value:
-        return dumper.represent_scalar(_TAG + "str", value, style="|")
-    quoted = not isinstance(values.plain(value), str) or value in ("<<", "=")
-    return dumper.represent_scalar(_TAG + "str", value, style="'" if quoted else None)
+        return "|"
+    return "'" if value in ("<<", "=") or not isinstance(values.plain(value), str) else None
 
 
 def _quoted(dumper: _Dumper, value: Quoted) -> yaml.Node:

@@ -34,8 +34,19 @@ class TaskInfo:
 
 
 @dataclass(frozen=True)
+class EventInfo:
+    """Something the platform noted about a job, such as why it waits."""
+
+    type: str
+    reason: str
+    message: str
+    count: int
+    last: str
+
+
+@dataclass(frozen=True)
 class JobInfo:
-    """One job; ``tasks`` and ``message`` are known only when it was asked for by name."""
+    """One job; ``tasks``, ``message`` and ``events`` are known only when they were asked for."""
 
     name: str
     user: str
@@ -53,6 +64,7 @@ class JobInfo:
     tags: tuple[str, ...]
     message: str = ""
     tasks: tuple[TaskInfo, ...] = ()
+    events: tuple[EventInfo, ...] = ()
 
     @property
     def key(self) -> str:
@@ -61,6 +73,11 @@ class JobInfo:
     @property
     def final(self) -> bool:
         return self.state in FINAL
+
+    @property
+    def exit(self) -> int | None:
+        """The command's own exit code where it is known, else the platform's."""
+        return self.exit_code if self.user_exit_code is None else self.user_exit_code
 
     @property
     def duration(self) -> float | None:
@@ -127,6 +144,16 @@ def job_from_detail(body: dict[str, Any]) -> JobInfo:
         tags=tuple(body.get("tags") or ()),
         message=_message(status),
         tasks=tasks,
+    )
+
+
+def event_from_body(body: dict[str, Any]) -> EventInfo:
+    return EventInfo(
+        type=str(body.get("type") or ""),
+        reason=str(body.get("reason") or ""),
+        message=str(body.get("message") or ""),
+        count=body.get("count") or 1,
+        last=str(body.get("lastTimestamp") or ""),
     )
 
 

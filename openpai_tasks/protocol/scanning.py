@@ -64,10 +64,6 @@ class _TabLoader(yaml.SafeLoader):
             return [" " if breaks == 1 else "\n" * (breaks - 1)]
         return [blanks] if blanks else []
 
-    def scan_block_scalar_ignored_line(self, start_mark: Any) -> None:
-        self._blanks()
-        super().scan_block_scalar_ignored_line(start_mark)
-
     def _blanks(self) -> str:
         """Skip spaces and tabs; a line's column is what was there before the first tab."""
         begins, skipped = self.column == 0, ""

@@ -48,7 +48,7 @@ def document(spec: JobSpec) -> dict[str, Any]:
     """The v2 job document of a spec."""
     for what in ("command", "name", "image"):
         if not getattr(spec, what):
-            raise ProtocolError(f"a job needs a {what}")
+            raise ProtocolError(f"a job needs {'an' if what == 'image' else 'a'} {what}")
     before = _before(spec)
     result: dict[str, Any] = {
         "protocolVersion": 2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fnmatch
 import json
@@ -148,6 +149,14 @@ def find(client: Client, name: str) -> JobInfo:
     except NotFound as err:
         where = f"cluster {client.cluster.alias!r}"
         raise NotFound(f"no job named {name!r} on {where}; `job.list` shows them", 404, err.code) from err
+
+
+def describe(client: Client, name: str) -> JobInfo:
+    """The job with what the platform noted about it; servers before 1.3 note nothing."""
+    job = find(client, name)
+    with contextlib.suppress(NotFound):
+        return dataclasses.replace(job, events=client.job_events(job.key))
+    return job
 
 
 def key_of(client: Client, name: str) -> str:

@@ -69,7 +69,7 @@ def ensure(options: LocalOptions, say: Say) -> Cluster:
         with locked(folder() / "start"):
             if not _facts():
                 _start(options)
-                say(f"started the embedded cluster 'local' in {folder()} (`cluster.stop` ends it)")
+                say(f"started the embedded cluster in {folder()}; jobs run as processes, without their image")
     return _cluster()
 
 
@@ -88,16 +88,23 @@ def start(options: LocalOptions) -> bool:
 
 
 def stop(keep_jobs: bool, say: Say) -> bool:
-    """End the server, and unless told otherwise its jobs first; False if it was not running."""
+    """End the server, and unless told otherwise its jobs first; False if nothing was running."""
     with locked(folder() / "start"):
-        facts = _facts()
-        if not facts:
-            return False
-        if not keep_jobs:
-            _stop_jobs(say)
+        was_running = _facts() is not None
+        if not was_running:
+            if keep_jobs or not (folder() / "cluster.db").exists():
+                return False
+            _start(LocalOptions())  # its jobs may have outlived it, and only it knows how to end them
+        stopped = 0 if keep_jobs else _stop_jobs(say)
+        _end_server()
+        return was_running or stopped > 0
+
+
+def _end_server() -> None:
+    facts = _facts()
+    if facts:
         os.kill(facts["pid"], signal.SIGTERM)
-        _wait_until(lambda: not _is_held(), STOP_SECONDS, f"the embedded cluster (pid {facts['pid']}) to end")
-        return True
+        _wait_until(lambda: not _is_alive(facts["pid"]), STOP_SECONDS, "the embedded cluster to end")
 
 
 def status() -> LocalStatus:
@@ -162,6 +169,14 @@ def _is_held() -> bool:
         os.close(handle)
 
 
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def _start(options: LocalOptions) -> None:
     if _is_held():  # started by hand a moment ago
         _wait_until(lambda: _facts() is not None, START_SECONDS, "the embedded cluster to answer")
@@ -183,8 +198,8 @@ def _start(options: LocalOptions) -> None:
         raise Unreachable(f"the embedded cluster did not start: {_last_line()} (see {_log()})")
 
 
-def _stop_jobs(say: Say) -> None:
-    """Ask every job that is not over to stop, and wait until all are."""
+def _stop_jobs(say: Say) -> int:
+    """Ask every job that is not over to stop, and wait until all are; how many there were."""
     client = _client(_cluster())
     active = _active(client)
     for key in active:
@@ -192,6 +207,7 @@ def _stop_jobs(say: Say) -> None:
     if active:
         say(f"stopping {len(active)} jobs")
         _wait_until(lambda: not _active(client), STOP_SECONDS, "the jobs to stop")
+    return len(active)
 
 
 def _active(client: Client) -> list[str]:

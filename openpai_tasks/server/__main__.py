@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from openpai_tasks.errors import PaiError
+from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.server import app, service
 from openpai_tasks.server.cluster import ENGINES, Cluster, Options, parse_virtual_cluster
 
@@ -28,9 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(options: Options, port: int) -> None:
     """Serve until told to end; the lock comes first, so that only one touches the folder."""
-    service.hold_lock(options.home)
-    bound = service.bind(options.home, port)
-    cluster = Cluster(options)
+    try:
+        service.hold_lock(options.home)
+        bound = service.bind(options.home, port)
+        cluster = Cluster(options)
+    except (OSError, sqlite3.Error) as err:
+        raise ConfigError(f"cannot use the folder {options.home}: {err}") from err
     try:
         cluster.start()
         service.serve(app.build(cluster.context), bound, options.home, options.engine)
@@ -43,7 +47,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m openpai_tasks.server", description="The embedded cluster, on loopback only."
     )
     parser.add_argument("--home", type=Path, required=True, metavar="DIR", help="where everything is kept")
-    parser.add_argument("--port", type=int, default=0, help="default: the one it had before, else any")
+    parser.add_argument(
+        "--port", type=int, choices=range(65536), default=0, metavar="N", help="default: as before, else any"
+    )
     parser.add_argument("--enforce", action="store_true", help="jobs larger than their share wait for good")
     parser.add_argument("--engine", default="process", choices=list(ENGINES), help="how tasks are run")
     parser.add_argument(

@@ -42,6 +42,8 @@ def _decoded(raw: bytes) -> str:
 def _json(text: str) -> Any:
     try:
         value = json.loads(text)
+        if "\\u" in text:  # half a surrogate pair can be written so, and then neither stored nor sent
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as err:
         raise ApiError(f"the body is not JSON: {err}", 400) from err
     if not isinstance(value, dict | list):

@@ -12,7 +12,7 @@ _LONGEST = 150  # bytes; file systems stop at 255
 def folder_name(name: str) -> str:
     """The name itself where every file system keeps it apart from all others, else with a mark added."""
     plain = re.sub(r"[^\w.~-]", "_", name, flags=re.ASCII)
-    if plain == name == name.lower() and len(name) <= _LONGEST and not name.startswith("."):
+    if plain == name == name.lower() and 0 < len(name) <= _LONGEST and not name.startswith("."):
         return name
     mark = hashlib.md5(name.encode("utf-8"), usedforsecurity=False).hexdigest()[:8]
     return f"{plain.lstrip('.')[:_LONGEST]}-{mark}"

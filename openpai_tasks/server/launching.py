@@ -34,11 +34,10 @@ class Launcher:
         self._ports: set[int] = set()
         self._gpus = GpuPool((), ())
 
-    def survey(self) -> None:
+    def survey(self, unfinished: list[Task]) -> None:
         """Learn which ports and GPUs are somebody's before any are given away."""
-        tasks = self._progress.unfinished()
-        self._ports = {port for task in tasks for numbers in task.ports.values() for port in numbers}
-        held = [gpu for task in tasks for gpu in task.gpus]
+        self._ports = {port for task in unfinished for numbers in task.ports.values() for port in numbers}
+        held = [gpu for task in unfinished for gpu in task.gpus]
         self._gpus = GpuPool((gpu.index for gpu in self._machine.gpus), held)
 
     def waiting_tasks(self, key: str) -> list[Task]:

@@ -28,7 +28,7 @@ class Owner:
         password = stored.get("password") or passwords.generated()
         if accounts.user(self.name) is None:
             accounts.create(self.name, password, "", [ADMIN_GROUP], {})
-        elif not stored:
+        elif not accounts.accepts(self.name, password):  # the file was lost, or a crash came between the two
             accounts.set_password(self.name, password)
         accounts.set_admin(self.name, True)
         if not stored:

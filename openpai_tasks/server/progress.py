@@ -10,7 +10,6 @@ import dataclasses
 import json
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from openpai_tasks.protocol import TaskRole, exits, states
 from openpai_tasks.server import schema
@@ -18,7 +17,6 @@ from openpai_tasks.server.allocation import task_demand
 from openpai_tasks.server.completion import Verdict, blames_platform, describe, judge, may_retry, retry_delay
 from openpai_tasks.server.engines import Exit
 from openpai_tasks.server.folders import task_folder
-from openpai_tasks.server.machine import Resources
 from openpai_tasks.server.records import Attempt, Job, Task
 from openpai_tasks.server.state import START, State, now
 
@@ -27,68 +25,10 @@ CANNOT_BE_MADE = -200  # the platform's code for a task that its description mak
 _TASK_COLUMNS = 23
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A job in the line, with what it needs when all of it starts at once."""
-
-    key: str
-    virtual_cluster: str
-    need: Resources
-    gang: bool
-    queued: int
-    not_before: int
-
-
 class Progress:
     def __init__(self, state: State) -> None:
         self._state = state
         self._database = state.database
-
-    # What there is to do
-
-    def line(self, virtual_cluster: str, after: int, limit: int) -> list[Waiting]:
-        """The next jobs of a virtual cluster, behind the place ``after``, that have something to start."""
-        rows = self._database.rows(
-            "SELECT key, cpu, memory_mb, gpus, gang, queued, not_before FROM jobs"
-            " WHERE pending = 1 AND virtual_cluster = ? AND queued > ? ORDER BY queued LIMIT ?",
-            [virtual_cluster, after, limit],
-        )
-        return [
-            Waiting(row[0], virtual_cluster, Resources(row[1], row[2], row[3]), bool(row[4]), row[5], row[6])
-            for row in rows
-        ]
-
-    def lines(self) -> list[str]:
-        """The virtual clusters in which somebody waits."""
-        rows = self._database.rows("SELECT DISTINCT virtual_cluster FROM jobs WHERE pending = 1")
-        return [row[0] for row in rows]
-
-    def unexplained(self, virtual_cluster: str) -> list[str]:
-        """Those in the line who have not been told yet that they wait."""
-        sql = "SELECT key FROM jobs WHERE pending = 1 AND explained = 0 AND virtual_cluster = ?"
-        return [row[0] for row in self._database.rows(sql, [virtual_cluster])]
-
-    def mark_explained(self, key: str) -> None:
-        self._database.write("UPDATE jobs SET explained = 1 WHERE key = ?", [key])
-
-    def alive(self) -> list[Task]:
-        """Every task that holds resources."""
-        return self._tasks_in(states.RUNNING, states.STOPPING)
-
-    def ending(self) -> list[Task]:
-        """Every task that is to be stopped."""
-        return self._tasks_in(states.STOPPING)
-
-    def unfinished(self) -> list[Task]:
-        """Every task that holds ports."""
-        return self._tasks_in(states.WAITING, states.RUNNING, states.STOPPING)
-
-    def is_any_alive(self) -> bool:
-        return bool(self._database.rows("SELECT 1 FROM tasks WHERE state IN ('RUNNING', 'STOPPING') LIMIT 1"))
-
-    def stopping(self) -> list[str]:
-        """The jobs that their users have asked to stop."""
-        return [row[0] for row in self._database.rows("SELECT key FROM jobs WHERE state = 'STOPPING'")]
 
     # Beginning
 
@@ -296,11 +236,6 @@ class Progress:
                 *(task.user_exit_code, task.diagnostics, task.uid),
             ],
         )
-
-    def _tasks_in(self, *wanted: str) -> list[Task]:
-        holes = ", ".join("?" * len(wanted))
-        rows = self._database.rows(f"SELECT * FROM tasks WHERE state IN ({holes})", wanted)
-        return [schema.task(row) for row in rows]
 
     def _job(self, key: str) -> Job:
         return schema.job(self._database.rows(f"SELECT {schema.JOB} FROM jobs WHERE key = ?", [key])[0])

@@ -9,12 +9,13 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.server.agenda import Agenda, Waiting
 from openpai_tasks.server.allocation import Answer, Room
 from openpai_tasks.server.bell import Bell, bell_path
 from openpai_tasks.server.engines import Engine
 from openpai_tasks.server.launching import Launcher
 from openpai_tasks.server.machine import Machine, Resources
-from openpai_tasks.server.progress import Progress, Waiting
+from openpai_tasks.server.progress import Progress
 from openpai_tasks.server.records import Task
 from openpai_tasks.server.state import State, now
 
@@ -40,6 +41,7 @@ class Scheduler:
         self._machine = machine
         self._clusters = dict(virtual_clusters) or {"default": machine.resources}
         self._enforce = enforce
+        self._agenda = Agenda(state.database)
         self._progress = Progress(state)
         self._launcher = Launcher(state, self._progress, engine, machine, os.environ)
         self._bell = Bell(bell_path(state.folder))
@@ -69,7 +71,7 @@ class Scheduler:
         while not self._closing:
             try:
                 if not recovered:
-                    self._launcher.recover(self._progress.alive())
+                    self._launcher.recover(self._agenda.alive())
                     recovered = True
                 pause = self._turn()
             except Exception:  # as a request's, a turn's failure is its own: the next one may do better
@@ -82,35 +84,40 @@ class Scheduler:
         self._collect()
         self._stop()
         delays = list(self._start_waiting())
-        if self._progress.is_any_alive():
+        if self._agenda.is_any_alive():
             delays.append(LOOK_AFTER)
         return min(delays, default=None)
 
     def _collect(self) -> None:
-        for task in self._progress.alive():
+        for task in self._agenda.alive():
+            self._look_at(task)
+
+    def _look_at(self, task: Task) -> None:
+        """See whether it is over; a task that cannot be looked at must not keep others waiting."""
+        try:
             end = self._engine.poll(task)
             if end:
-                try:
-                    self._progress.finish(task, end)
-                except PaiError:  # a document that an older release took and this one does not
-                    log.exception("cannot finish job %s: stop it", task.job)
+                self._progress.finish(task, end)
+        except (OSError, PaiError):
+            log.exception("cannot look after task %s-%s of job %s", task.role, task.index, task.job)
 
     def _stop(self) -> None:
         """Settle what users want stopped, and see that what must end does."""
-        for key in self._progress.stopping():
+        for key in self._agenda.stopping():
             self._told.pop(key, None)
             self._progress.settle(key)
-        for task in self._progress.ending():
+        for task in self._agenda.ending():
             self._engine.stop(task)
+            self._look_at(task)  # one that had not begun is over at once
 
     # Starting
 
     def _start_waiting(self) -> Iterator[float]:
         """Start what has room; yields the seconds until a delayed retry is due."""
-        lines = self._progress.lines()
+        lines = self._agenda.lines()
         if not lines:
             return
-        self._launcher.survey()
+        self._launcher.survey(self._agenda.unfinished())
         room = Room(self._machine.resources, self._clusters, self._state.usage(), self._enforce)
         blocked: dict[str, str] = {}  # virtual cluster -> the job everyone in it waits behind
         for job in heapq.merge(*(self._line(name, blocked) for name in lines), key=lambda job: job.queued):
@@ -129,7 +136,7 @@ class Scheduler:
     def _line(self, name: str, blocked: Mapping[str, str]) -> Iterator[Waiting]:
         """The jobs of one line, as long as its first can start."""
         place = 0
-        while page := self._progress.line(name, place, PAGE):
+        while page := self._agenda.line(name, place, PAGE):
             for job in page:
                 if name in blocked:
                     return
@@ -182,12 +189,12 @@ class Scheduler:
         if self._told.get(key) != answer.why:
             self._told[key] = answer.why
             self._state.add_event(key, "Warning", "FailedScheduling", answer.why)
-            self._progress.mark_explained(key)
+            self._agenda.mark_explained(key)
 
     def _explain(self, cluster: str, head: str | None) -> None:
         """Say once to everyone else in the line that they are in it."""
         behind = f"behind job {head} " if head else ""
         with self._state.database.transaction():
-            for key in self._progress.unexplained(cluster):
+            for key in self._agenda.unexplained(cluster):
                 self._state.add_event(key, "Normal", "Queued", f"waits {behind}in virtual cluster {cluster}")
-                self._progress.mark_explained(key)
+                self._agenda.mark_explained(key)

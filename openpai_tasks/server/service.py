@@ -45,7 +45,8 @@ def hold_lock(folder: Path) -> int:
 def bind(folder: Path, port: int) -> socket.socket:
     """A socket on the port asked for; else on the one it had before, else on any."""
     for candidate in [port] if port else [_last_port(folder), 0]:
-        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # asyncio sends small answers at once only on sockets that are said to be TCP, not just streams
+        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((HOST, candidate))

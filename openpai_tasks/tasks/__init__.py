@@ -16,10 +16,10 @@ from invoke.collection import Collection  # noqa: E402
 from invoke.tasks import Task  # noqa: E402
 
 from openpai_tasks.errors import ConfigError  # noqa: E402
-from openpai_tasks.tasks._base import task  # noqa: E402
+from openpai_tasks.tasks._base import connect, say, settings, show, task  # noqa: E402
 from openpai_tasks.tasks._mend import mend  # noqa: E402
 
-__all__ = ["Namespace", "namespace", "task"]
+__all__ = ["Namespace", "connect", "namespace", "say", "settings", "show", "task"]
 
 MODULES = ("cluster", "job", "config")
 """The modules of this package that are collections."""
@@ -63,7 +63,8 @@ def namespace(*own: Any, **defaults: Any) -> Namespace:
         root.add_collection(_collection(name))
     for item in own:
         root._add_object(item)
-    root.configure({"openpai": defaults})
+    if defaults:
+        root.configure({"openpai": defaults})
     return root
 
 

@@ -54,13 +54,9 @@ def make_parser(program: Program) -> _parser.Parser:
 def parse_cleanup(program: Program) -> None:
     """``--help NAME`` knows collections and suggests; ``--list-format`` is checked."""
     topic, form = program.args.help.value, program.args["list-format"].value
-    contexts = program.parser.contexts
+    contexts: Contexts = program.parser.contexts  # type: ignore[assignment]
     if isinstance(topic, str) and topic not in contexts:
-        if contexts.is_collection(topic):
-            program.args.help._value = None
-            program.args.list.set_value(topic, cast=False)
-        elif contexts.first(topic) is None:
-            raise contexts.unknown(topic)
+        _explain(program, contexts, topic)
     if form not in LIST_FORMATS:
         raise UsageError(f"--list-format must be one of {', '.join(LIST_FORMATS)}, got {form!r}")
     root = program.args.list.value
@@ -69,10 +65,22 @@ def parse_cleanup(program: Program) -> None:
     _parse_cleanup(program)
 
 
+def _explain(program: Program, contexts: Contexts, topic: str) -> None:
+    """Ask for the list of a collection, or for the help of the task behind a classic command."""
+    if contexts.is_collection(topic):
+        program.args.help._value = None
+        program.args.list.set_value(topic, cast=False)
+        return
+    context = contexts.first(topic)
+    if context is None:
+        raise contexts.unknown(topic)
+    program.args.help.set_value(context.name, cast=False)
+
+
 def print_task_help(program: Program, name: str) -> None:
     """Usage with the words a task takes, what it does, and its flags."""
-    contexts = program.parser.contexts
-    context = contexts.first(name) or contexts[name]
+    contexts: Contexts = program.parser.contexts  # type: ignore[assignment]
+    context = contexts[name]
     flags = context.help_tuples()
     print(f"Usage: {program.binary} {context.usage()}{' [--options]' if flags else ''}\n")
     for line in (inspect.getdoc(program.collection[context.name]) or "").splitlines():

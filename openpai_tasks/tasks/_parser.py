@@ -109,8 +109,10 @@ class _Line:
                 self.words.appendleft(f"-{value}")
 
     def lookup(self, name: str) -> Argument | None:
-        """The flag of the task, else of Invoke itself."""
+        """The flag of the task, else of Invoke itself; a flag of one letter may have two dashes."""
         if self.context is not None:
+            if len(name) == 3 and name[1:] in self.context.flags:
+                name = name[1:]
             name = self.context.inverse_flags.get(name, name)
             if name in self.context.flags:
                 return _argument(self.context, name)
@@ -192,7 +194,8 @@ class _Line:
         if self.context is None:
             hint = suggestion(name, self.core.flags) or " (a task's flags come after its name)"
             raise UsageError(f"no flag {name}{hint}", self.context)
-        hint = suggestion(name, [*self.context.flags, *self.context.inverse_flags])
+        known = [*self.context.flags, *self.context.inverse_flags, *self.core.flags]
+        hint = suggestion(name, known)
         raise UsageError(f"{self.context.name} has no flag {name}{hint}", self.context)
 
     def take_rest(self) -> None:

@@ -16,7 +16,7 @@ logs_ = lazy("openpai_tasks.sdk.logs")
 protocol = lazy("openpai_tasks.protocol")
 render = lazy("openpai_tasks.render")
 
-COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
+COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit", "retries")
 SUBMITTED = ("name", "state", "virtual_cluster")
 
 ALIAS_HELP = "the cluster; `local` is the embedded one"
@@ -142,7 +142,7 @@ def list_(
 @task(positional=["name"], help={"name": NAME_HELP, "cluster-alias": ALIAS_HELP})
 def status(c, name, cluster_alias=None, output=None):
     """Show one job and its tasks."""
-    show(c, jobs.find(connect(c, cluster_alias), name), render.status, output)
+    show(c, jobs.describe(connect(c, cluster_alias), name), render.status, output)
 
 
 @task(positional=["name"], help={"name": NAME_HELP, "cluster-alias": ALIAS_HELP})

@@ -147,7 +147,6 @@ def test_an_unknown_virtual_cluster_is_refused_and_takes_the_sources_back(cluste
         ("openpai: [", ["invoke.yaml"]),
         ("openpai: just text", ["invoke.yaml"]),
         ("openpai:\n  gpu: many", ["gpu", "many"]),
-        ("openpai:\n  imagee: x", ["imagee", "image"]),
     ],
 )
 def test_a_broken_invoke_yaml_is_one_line(cluster, text, words):
@@ -160,3 +159,13 @@ def test_a_broken_invoke_yaml_is_one_line(cluster, text, words):
     assert ran.code != 0 and "Traceback" not in ran.err
     for word in words:
         assert word in ran.err
+
+
+def test_a_setting_in_invoke_yaml_that_nobody_knows_is_warned_of(cluster):
+    path = cluster.project / "invoke.yaml"
+    path.write_text("openpai:\n  imagee: x")
+    try:
+        ran = cluster.ok("job.sub", "true")
+    finally:
+        path.unlink()
+    assert "'imagee', did you mean image?" in ran.err

@@ -13,7 +13,7 @@ def submit(shell, command, *flags):
 
 
 def test_a_followed_job_shows_its_output_and_nothing_else_on_stdout(cluster):
-    ran = cluster.ok("job.sub", "echo one; echo two >&2; echo three", "--follow")
+    ran = cluster.ok("job.sub", "echo one; sleep 0.3; echo two >&2; sleep 0.3; echo three", "--follow")
     assert ran.out.splitlines() == ["one", "two", "three"]
     assert "is submitted to local" in ran.err
 

@@ -172,7 +172,7 @@ def test_a_nested_form_becomes_lists_and_dictionaries() -> None:
     }
 
 
-@pytest.mark.parametrize("raw", [b"{", b"3", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("raw", [b"{", b"3", b"\xff", b"[" * 100_000, b'{"a": "\\ud800"}'])
 def test_a_body_that_is_no_json_is_refused_without_a_code(raw: bytes) -> None:
     with pytest.raises(ApiError) as refused:
         bodies.parse("application/json", raw)

@@ -130,7 +130,7 @@ def test_login_takes_a_form_or_json_on_every_path(server: ServerProcess, guest: 
     login = {"username": owner["user"], "password": owner["password"], "expiration": 4000}
     for path in ("/api/v1/token", "/api/v1/authn/basic/login", "/rest-server/api/v2/authn/basic/login"):
         for body in ({"json": login}, {"data": login}):
-            answer = requests.post(guest.uri + path, timeout=20, **body)
+            answer = guest.call("POST", path, **body)
             assert answer.status_code == 200
             assert set(answer.json()) == {"user", "token", "admin"}
             assert (answer.json()["user"], answer.json()["admin"]) == (owner["user"], True)

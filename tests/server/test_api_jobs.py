@@ -213,7 +213,8 @@ def test_a_job_is_stopped_and_started_again_as_a_new_attempt(alice: Api) -> None
 
 
 def test_a_wrong_execution_type_or_tag_is_invalid_before_the_job_is_looked_for(admin: Api) -> None:
-    for body in ({"value": "PAUSE"}, {}, {"value": 1}, {"value": "STOP", "more": 1}, []):
+    wrong: tuple[Any, ...] = ({"value": "PAUSE"}, {}, {"value": 1}, {"value": "STOP", "more": 1}, [])
+    for body in wrong:
         assert code(admin.put("/api/v2/jobs/alice~none/executionType", body)) == INVALID
     for body in ({"value": "a,b"}, {"value": ""}, {}):
         assert code(admin.put("/api/v2/jobs/alice~none/tag", body)) == INVALID

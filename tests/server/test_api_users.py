@@ -60,14 +60,9 @@ def test_a_bad_new_user_is_refused_with_the_right_code(admin: Api, alice: Api) -
         400,
         "NoVirtualClusterError",
     )
-    for wrong in (
-        {"email": "no"},
-        {"password": "short"},
-        {"admin": "maybe"},
-        {"extension": []},
-        {"other": 1},
-    ):
-        assert code(admin.post("/api/v2/users", {**fine, **wrong})) == INVALID
+    wrong = {"email": "no", "password": "short", "admin": "maybe", "extension": [], "other": 1}
+    for name, value in wrong.items():
+        assert code(admin.post("/api/v2/users", {**fine, name: value})) == INVALID
     assert code(alice.post("/api/v2/users", fine)) == FORBIDDEN
     assert code(admin.get("/api/v2/users/dora")) == (400, "NoUserError")
 

@@ -71,7 +71,9 @@ def test_the_first_failed_task_fails_the_job_and_the_others_are_stopped(workshop
     assert (job.state, job.exit_code) == ("FAILED", 255)
     tasks = {f"{task.role}{task.index}": task for task in here.tasks(job.key)}
     assert tasks["bad0"].user_exit_code == 9
-    assert [(tasks[name].state, tasks[name].exit_code) for name in ("good0", "good1")] == [("STOPPED", -220)] * 2
+    assert [(tasks[name].state, tasks[name].exit_code) for name in ("good0", "good1")] == [
+        ("STOPPED", -220)
+    ] * 2
     assert tasks["good0"].user_exit_code == 128 + signal.SIGTERM
 
 

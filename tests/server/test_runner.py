@@ -62,7 +62,9 @@ def test_outputs_are_kept_apart_and_together_and_private(tmp_path: Path) -> None
 
 
 def test_the_command_finds_its_variables_and_its_folder(tmp_path: Path) -> None:
-    prepare(tmp_path, 'printf "%s|" "$TEXT" "$EMPTY" "$PWD"; test -z "${HOME+x}"', TEXT="a\nb = 'c'", EMPTY="")
+    prepare(
+        tmp_path, 'printf "%s|" "$TEXT" "$EMPTY" "$PWD"; test -z "${HOME+x}"', TEXT="a\nb = 'c'", EMPTY=""
+    )
     assert run(tmp_path)["code"] == "0"
     assert log(tmp_path) == f"a\nb = 'c'||{tmp_path.resolve()}/work|"
 
@@ -105,7 +107,9 @@ def test_many_runners_for_one_task_run_it_once(tmp_path: Path) -> None:
 
 def test_term_lets_the_task_end_by_itself(tmp_path: Path) -> None:
     # bash dies of TERM at once; the program it waits for gets the time it was promised.
-    program = "import signal, time\nsignal.signal(15, lambda *_: (time.sleep(0.3), print('saved'), exit(0)))\n"
+    program = (
+        "import signal, time\nsignal.signal(15, lambda *_: (time.sleep(0.3), print('saved'), exit(0)))\n"
+    )
     program += "print('up', flush=True)\nsignal.pause()"
     prepare(tmp_path, f'{sys.executable} -c "$PROGRAM"; true', PROGRAM=program)
     process = start(tmp_path, grace=10)
@@ -168,5 +172,7 @@ def test_a_great_deal_of_output_is_copied_fast_and_in_little_memory(tmp_path: Pa
 
 def test_it_starts_without_what_it_does_not_need() -> None:
     code = f"import runpy, sys; runpy.run_path({runner.__file__!r}); print(len(sys.modules), *sys.modules)"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
     assert not {"json", "subprocess", "pathlib", "openpai_tasks"} & set(done.stdout.split())

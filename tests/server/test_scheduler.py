@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from openpai_tasks.server.machine import Resources
 from tests.server.workshop import Workshop, role, until, workshop
@@ -94,7 +95,7 @@ def test_without_gang_allocation_tasks_start_one_by_one(workshop: Make) -> None:
     job = here.run("loose", {"main": role("sleep 0.05", instances=3)}, extras={"gangAllocation": False})
     assert job.state == "SUCCEEDED"
     tasks = sorted(here.tasks(job.key), key=lambda task: task.launched or 0)
-    assert all(a.completed <= b.launched for a, b in zip(tasks, tasks[1:], strict=False))  # type: ignore[operator]
+    assert all(a.completed <= b.launched for a, b in pairwise(tasks))  # type: ignore[operator]
 
 
 def test_a_job_larger_than_the_machine_runs_alone_and_says_so(workshop: Make) -> None:

@@ -84,10 +84,26 @@ def test_a_port_that_was_asked_for_and_is_taken_is_one_line(tmp_path: Path) -> N
     assert refused.stderr.count("\n") == 1
 
 
-def test_it_listens_on_loopback_only(own_server: ServerProcess) -> None:
+def test_a_folder_it_cannot_use_is_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "cluster.db").write_text("this is no database, and long enough to be seen as none" * 20)
+    refused = run("--home", str(folder))
+    assert refused.returncode == 120
+    assert refused.stderr == f"error: cannot use the folder {folder}: file is not a database\n"
+
+
+def test_answers_are_sent_at_once(own_server: ServerProcess) -> None:
+    uri, session = own_server.start()["uri"], requests.Session()
+    times = sorted(session.get(f"{uri}/healthz", timeout=5).elapsed.total_seconds() for _ in range(15))
+    assert times[7] < 0.03  # with a delayed acknowledgement in between it is more than 0.04
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is only one loopback address")
+def test_it_listens_on_one_address_only(own_server: ServerProcess) -> None:
     port = own_server.start()["port"]
     with socket.socket() as other:
-        other.bind(("127.0.0.2", port) if sys.platform == "linux" else ("127.0.0.1", 0))
+        other.bind(("127.0.0.2", port))  # taken if it listened on all
 
 
 def test_users_tokens_and_jobs_are_there_after_a_kill(own_server: ServerProcess) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 BOOT = Machine.detect().boot
 
 
-def until(look: Callable[[], T], seconds: float = 20) -> T:
+def until(look: Callable[[], T | None], seconds: float = 20) -> T:
     """What ``look`` returns as soon as it is true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -35,7 +35,12 @@ def until(look: Callable[[], T], seconds: float = 20) -> T:
 
 
 def role(command: str, instances: int = 1, cpu: int = 1, gpu: int = 0, **more: object) -> dict[str, object]:
-    resources = {"cpu": cpu, "memoryMB": 10, "gpu": gpu, **({"ports": more.pop("ports")} if "ports" in more else {})}
+    resources = {
+        "cpu": cpu,
+        "memoryMB": 10,
+        "gpu": gpu,
+        **({"ports": more.pop("ports")} if "ports" in more else {}),
+    }
     return {
         "instances": instances,
         "dockerImage": "image",
@@ -45,14 +50,16 @@ def role(command: str, instances: int = 1, cpu: int = 1, gpu: int = 0, **more: o
     }
 
 
-def document(name: str, roles: dict[str, object], **more: object) -> str:
+def document(name: str, roles: Mapping[str, object], **more: object) -> str:
     image = {"type": "dockerimage", "name": "image", "uri": "some/image:1"}
     head = {"protocolVersion": 2, "name": name, "type": "job", "prerequisites": [image]}
     return json.dumps({**head, "taskRoles": roles, **more})
 
 
 def machine(cpus: int = 2, gpus: int = 0) -> Machine:
-    return Machine("here", cpus, 1000, tuple(Gpu(index, f"GPU-{index}", "test", 0) for index in range(gpus)), BOOT)
+    return Machine(
+        "here", cpus, 1000, tuple(Gpu(index, f"GPU-{index}", "test", 0) for index in range(gpus)), BOOT
+    )
 
 
 class Workshop:
@@ -81,8 +88,8 @@ class Workshop:
         until(lambda: not self.state.active())
         self.close()
 
-    def submit(self, name: str, command: str | dict[str, object], user: str = "alice", **more: object) -> str:
-        roles = command if isinstance(command, dict) else {"main": role(command)}
+    def submit(self, name: str, command: str | Mapping[str, object], user: str = "alice", **more: Any) -> str:
+        roles = {"main": role(command)} if isinstance(command, str) else command
         text = document(name, roles, **more)
         return self.state.submit(user, validate(text), text).key
 
@@ -96,7 +103,7 @@ class Workshop:
         until(lambda: self.job(key).state in (wanted or FINAL))
         return self.job(key)
 
-    def run(self, name: str, command: str | dict[str, object], **more: object) -> Job:
+    def run(self, name: str, command: str | Mapping[str, object], **more: Any) -> Job:
         return self.wait(self.submit(name, command, **more))
 
     def tasks(self, key: str) -> list[Task]:

@@ -48,6 +48,7 @@ class Project:
         return self._run(program, "pai", words)
 
     def _run(self, program: Program, name: str, words: tuple[str, ...]) -> Ran:
+        self.program = program
         sys.modules.pop("tasks", None)
         path = list(sys.path)
         code: Any = 0
@@ -62,9 +63,7 @@ class Project:
 
 
 @pytest.fixture
-def project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Project:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Project:
     """An empty project folder with a home beside it; nothing of the developer's own settings is seen."""
     for name in os.environ:
         if name.startswith(("INVOKE_", "OPENPAI_")):

@@ -7,7 +7,6 @@ What is known of a task is in its folder (see runner.py), so a new server takes 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -15,13 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from openpai_tasks import home
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server import runner
 from openpai_tasks.server.bell import bell_path
-from openpai_tasks.server.engines import Exit, Launch, leftovers
+from openpai_tasks.server.engines import Exit, Launch, leftovers, traces
 from openpai_tasks.server.machine import Machine
 from openpai_tasks.server.records import Task
 
@@ -30,6 +30,18 @@ RUNTIME_FAILED = 256
 NODE_LOST = -1001
 PATIENCE = 10.0  # seconds for a runner to begin before another one is asked for
 ASKED_AT_MOST = 3
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A runner was asked for: when, of which process, and for the how manieth time."""
+
+    when: float
+    forker: int
+    times: int
+
+
+NEVER = Asked(0, 0, 0)
 
 
 class ProcessEngine:
@@ -46,11 +58,11 @@ class ProcessEngine:
         self._command = [sys.executable, "-I", "-S", runner.__file__, shell]
         self._command += [str(grace), str(bell_path(folder.absolute())), machine.boot]
         self._forker: subprocess.Popen[bytes] | None = None
-        self._asked: dict[str, tuple[float, int]] = {}  # uid -> when, how often
+        self._asked: dict[str, Asked] = {}  # by uid
         self._failed: dict[str, str] = {}  # uid -> why it could not even be tried
 
     def start(self, launch: Launch) -> None:
-        if _began(launch.folder):
+        if traces.began(launch.folder):
             return
         try:
             self._prepare(launch)
@@ -68,9 +80,9 @@ class ProcessEngine:
         return found
 
     def stop(self, task: Task) -> None:
-        if not self._cancel(task.folder) and _alive(task.folder):
+        if not self._cancel(task.folder) and traces.alive(task.folder):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(_started(task.folder)[0], signal.SIGTERM)
+                os.kill(traces.started(task.folder)[0], signal.SIGTERM)
 
     def logs(self, task: Task) -> dict[str, Path]:
         paths = {name: task.folder / "logs" / name for name in LOGS}
@@ -84,38 +96,44 @@ class ProcessEngine:
             self._forker = None
 
     def _poll(self, task: Task) -> Exit | None:
-        done = _exit(task.folder)
+        done = traces.read_exit(task.folder)
         if done:
             return done
-        if not _began(task.folder):
+        if not traces.began(task.folder):
             return self._wait_for_runner(task)
-        if _alive(task.folder):
+        if traces.alive(task.folder):
             return None
-        return _exit(task.folder) or self._abandoned(task)  # it may have ended between the two looks
+        return traces.read_exit(task.folder) or self._abandoned(
+            task
+        )  # it may have ended between the two looks
 
     def _abandoned(self, task: Task) -> Exit:
         """The runner is gone and has not said how the task ended."""
-        boot, group = _started(task.folder)[1], _number(task.folder / "group")
+        boot, group = traces.started(task.folder)[1], traces.read_number(task.folder / "group")
         if boot is None:
             return Exit(None, "was stopped before it began", RUNTIME_FAILED, stopped=True)
         if boot != self._boot:
             return Exit(None, "was running when the machine was restarted", NODE_LOST)
         leftovers.kill(task.uid, group)
-        note = _last_line(task.folder / "runner.log")
+        note = traces.last_line(task.folder / "runner.log")
         return Exit(None, f"lost its runner: {note or 'it was killed'}", RUNTIME_FAILED)
 
     def _wait_for_runner(self, task: Task) -> Exit | None:
         """A runner was asked for and has not begun: ask again a few times, then make sure it never does."""
-        when, times = self._asked.get(task.uid, (0.0, 0))
-        failure = self._failed.get(task.uid)
-        if failure is None and time.monotonic() - when < PATIENCE:
+        asked, failure = self._asked.get(task.uid, NEVER), self._failed.get(task.uid)
+        if failure is None and self._may_yet_begin(asked):
             return None
-        if failure is None and times < ASKED_AT_MOST:
+        if failure is None and asked.times < ASKED_AT_MOST:
             self._ask_again(task)
             return None
-        if task.folder.exists() and not self._cancel(task.folder):
+        if task.folder.is_dir() and not self._cancel(task.folder):
             return None
         return Exit(None, failure or "could not be started: its runner did not begin", RUNTIME_FAILED)
+
+    def _may_yet_begin(self, asked: Asked) -> bool:
+        forker = self._forker
+        alive = forker is not None and forker.pid == asked.forker and forker.poll() is None
+        return alive and time.monotonic() - asked.when < PATIENCE
 
     def _ask_again(self, task: Task) -> None:
         try:
@@ -133,15 +151,16 @@ class ProcessEngine:
         return True
 
     def _ask(self, uid: str, folder: Path) -> None:
-        self._asked[uid] = time.monotonic(), self._asked.get(uid, (0.0, 0))[1] + 1
+        times = self._asked.get(uid, NEVER).times + 1
         request = os.fsencode(folder.absolute()) + b"\0"
         try:
-            self._send(request)
+            forker = self._send(request)
         except BrokenPipeError:
             self.close()
-            self._send(request)
+            forker = self._send(request)
+        self._asked[uid] = Asked(time.monotonic(), forker, times)
 
-    def _send(self, request: bytes) -> None:
+    def _send(self, request: bytes) -> int:
         if self._forker is None or self._forker.poll() is not None:
             self._forker = subprocess.Popen(
                 self._command,
@@ -153,6 +172,7 @@ class ProcessEngine:
             )
         assert self._forker.stdin is not None
         self._forker.stdin.write(request)
+        return self._forker.pid
 
     def _prepare(self, launch: Launch) -> None:
         """Lay out the task's folder; done again, it makes the same."""
@@ -194,61 +214,3 @@ def _write(path: Path, text: str) -> None:
     with open(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
         file.write(text)
     new.replace(path)
-
-
-def _began(folder: Path) -> bool:
-    return (folder / "started").exists()
-
-
-def _alive(folder: Path) -> bool:
-    """Whether the runner holds its lock; only asked once it has begun, since asking takes the lock."""
-    try:
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
-
-
-def _started(folder: Path) -> tuple[int, str | None]:
-    """The runner's process and the machine's start it belongs to, or (0, None) when there was no runner."""
-    words = _text(folder / "started").split()
-    if len(words) < 2:
-        return 0, None
-    return int(words[0]), words[2] if len(words) > 2 else ""
-
-
-def _exit(folder: Path) -> Exit | None:
-    """What the runner wrote at the end; a file that a power cut left empty says nothing."""
-    values = dict(line.split() for line in _text(folder / "exit").splitlines())
-    if "code" not in values:
-        return None
-    code = int(values["code"])
-    lost = int(values["lost"])
-    return Exit(
-        user_code=code if code >= 0 else 128 - code,
-        reason=f"{lost} bytes of its output could not be written" if lost else "",
-        stopped=values["stopped"] == "1",
-        ended=int(values["ended"]),
-    )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.isdigit() else None
-
-
-def _last_line(path: Path) -> str:
-    return next(reversed(_text(path).strip().splitlines()), "")

@@ -1,0 +1,67 @@
+"""What a runner leaves in its task's folder, read back: has it begun, does it live, how did it end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from openpai_tasks.server.engines import Exit
+
+
+def began(folder: Path) -> bool:
+    return (folder / "started").exists()
+
+
+def alive(folder: Path) -> bool:
+    """Whether the runner holds its lock; only asked once it has begun, since asking takes the lock."""
+    try:
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def started(folder: Path) -> tuple[int, str | None]:
+    """The runner's process and the machine's start it belongs to, or (0, None) when there was no runner."""
+    words = _text(folder / "started").split()
+    if len(words) < 2:
+        return 0, None
+    return int(words[0]), words[2] if len(words) > 2 else ""
+
+
+def read_exit(folder: Path) -> Exit | None:
+    """What the runner wrote at the end; a file that a power cut left empty says nothing."""
+    values = dict(line.split() for line in _text(folder / "exit").splitlines())
+    if "code" not in values:
+        return None
+    code = int(values["code"])
+    lost = int(values["lost"])
+    return Exit(
+        user_code=code if code >= 0 else 128 - code,
+        reason=f"{lost} bytes of its output could not be written" if lost else "",
+        stopped=values["stopped"] == "1",
+        ended=int(values["ended"]),
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+
+
+def read_number(path: Path) -> int | None:
+    text = _text(path).strip()
+    return int(text) if text.isdigit() else None
+
+
+def last_line(path: Path) -> str:
+    return next(reversed(_text(path).strip().splitlines()), "")

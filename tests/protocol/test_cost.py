@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_importing_the_protocol_loads_no_third_party_but_yaml():
+    code = (
+        "import sys; before = set(sys.modules); import openpai_tasks.protocol;"
+        "new = {name.split('.')[0] for name in set(sys.modules) - before};"
+        "print(*sorted(new - set(sys.stdlib_module_names)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = [name for name in done.stdout.split() if "cython" not in name]  # libyaml's own
+    assert set(found) <= {"_yaml", "openpai_tasks", "yaml"}

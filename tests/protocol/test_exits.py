@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from openpai_tasks.protocol import exits
+
+TYPES = {
+    "USER_SUCCESS",
+    "USER_STOP",
+    "USER_FAILURE",
+    "PLATFORM_FAILURE",
+    "RESOURCE_ALLOCATION_TIMEOUT",
+    "UNKNOWN_FAILURE",
+}
+REACTIONS = {exits.ALWAYS_RETRY, exits.ALWAYS_BACKOFF_RETRY, exits.RETRY_TO_MAX, exits.NEVER_RETRY}
+KNOWN = [0, 128, 130, 131, 132, 134, 135, 136, 137, 139, 141, 143, *range(220, 227), *range(228, 236)]
+KNOWN += [*range(249, 257), -100, -101, -110, -111, -120, -200, -210, -220, -230, -300, -310]
+KNOWN += [*range(-1006, -999), -1100, *range(-1205, -1199), -1300, -8000]
+
+
+@pytest.mark.parametrize("code", KNOWN)
+def test_each_known_code_has_a_record_of_its_own(code):
+    spec = exits.exit_spec(code)
+    assert spec["code"] == code
+    assert spec["type"] in TYPES
+    assert spec["reaction"] in REACTIONS
+    assert (code == 0) == ("reason" not in spec)
+    same_phrase = [other for other in KNOWN if exits.exit_spec(other)["phrase"] == spec["phrase"]]
+    assert same_phrase == [code]
+
+
+def test_an_unknown_code_gets_the_record_of_its_sign():
+    assert exits.exit_spec(77)["phrase"] == "PAIRuntimeExitAbnormally"
+    assert exits.exit_spec(-77)["phrase"] == "ContainerUndefinedNegativeExitCode"
+    assert exits.exit_spec(-77)["code"] == -77
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster"),
+    [(0, 0), (1, 255), (2, 255), (127, 220), (128, 255), (133, 255), (137, 137), (255, 255)],
+)
+def test_what_a_command_ends_with_becomes_a_code_of_the_cluster(user, cluster):
+    assert exits.from_user_code(user) == cluster
+
+
+@pytest.mark.parametrize(
+    ("code", "reaction"),
+    [
+        (0, "NEVER_RETRY"),
+        (255, "RETRY_TO_MAX"),
+        (137, "ALWAYS_RETRY"),
+        (251, "ALWAYS_BACKOFF_RETRY"),
+        (220, "NEVER_RETRY"),
+    ],
+)
+def test_the_reaction_decides_about_retries(code, reaction):
+    assert exits.reaction(code) == reaction

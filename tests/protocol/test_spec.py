@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.errors import ProtocolError
+from openpai_tasks.protocol import JobSpec, document, dump, validate
+
+SHELLS = [["sh", "-c"], ["bash", "-euo", "pipefail", "-c"]]
+JOINS = ["\n", " && "]
+
+
+def entrypoint(spec: JobSpec) -> str:
+    return validate(dump(document(spec))).commands(spec.role)
+
+
+def steps(spec: JobSpec) -> list[str]:
+    """The commands as the server has them before it joins them."""
+    data = validate(dump(document(spec))).data
+    deployed = data.get("deployments", [{"taskRoles": {}}])[0]["taskRoles"]
+    return [*deployed.get(spec.role, {}).get("preCommands", []), *data["taskRoles"][spec.role]["commands"]]
+
+
+def run(shell: list[str], script: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {"PATH": "/usr/bin:/bin", **environment}
+    return subprocess.run(
+        [*shell, script], cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_simple_spec_becomes_a_simple_document():
+    assert dump(document(JobSpec("python train.py", name="train", image="python:3.11"))) == (
+        "protocolVersion: 2\n"
+        "name: train\n"
+        "type: job\n"
+        "jobRetryCount: 0\n"
+        "prerequisites:\n"
+        "- protocolVersion: 2\n"
+        "  name: image\n"
+        "  type: dockerimage\n"
+        "  uri: python:3.11\n"
+        "taskRoles:\n"
+        "  main:\n"
+        "    instances: 1\n"
+        "    dockerImage: image\n"
+        "    resourcePerInstance:\n"
+        "      cpu: 2\n"
+        "      memoryMB: 4096\n"
+        "      gpu: 0\n"
+        "    commands:\n"
+        "    - python train.py\n"
+    )
+
+
+def test_every_wish_is_in_the_document():
+    spec = JobSpec(
+        "run",
+        name="n",
+        image="i",
+        cpu=4,
+        gpu=1,
+        memory_mb=99,
+        shm_mb=64,
+        virtual_cluster="lab",
+        instances=3,
+        role="worker",
+        ports={"web": 2},
+        retries=5,
+        pip_installs=("numpy", "torch>=2"),
+        environment={"A": "b c"},
+        sources_folder="/mnt/home/jobs/n",
+        storage="home",
+        extras={"submitFrom": "here"},
+    )
+    job = validate(dump(document(spec)))
+    role = job.roles[0]
+    assert (role.name, role.instances, role.cpu, role.gpu, role.memory_mb) == ("worker", 3, 4, 1, 99)
+    assert (role.shm_mb, role.ports) == (64, {"web": 2})
+    assert (job.virtual_cluster, job.retries) == ("lab", 5)
+    assert job.extras == {"submitFrom": "here", "storages": [{"name": "home"}]}
+    assert job.entrypoints()["worker"].splitlines() == [
+        "export A='b c' || exit 1",
+        'cp -R "${PAI_MOUNT_ROOT-}/mnt/home/jobs/n/." . || exit 1',
+        "python3 -m pip install numpy 'torch>=2' || exit 1",
+        "run",
+    ]
+
+
+@pytest.mark.parametrize("what", ["command", "name", "image"])
+def test_a_spec_without_the_needful_is_refused(what):
+    with pytest.raises(ProtocolError, match=what):
+        document(JobSpec(**{"command": "c", "name": "n", "image": "i", what: ""}))
+
+
+def test_a_variable_that_no_shell_can_export_is_refused():
+    with pytest.raises(ProtocolError, match="'A-B'"):
+        document(JobSpec("c", "n", "i", environment={"A-B": "x"}))
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=["sh", "bash"])
+@pytest.mark.parametrize("join", JOINS, ids=["newline", "and"])
+def test_sources_and_variables_arrive_whatever_they_are_called(tmp_path, shell, join):
+    storage, work = tmp_path / "root" / "mnt" / "home" / 'a "b" $c `d`', tmp_path / "work"
+    for folder in (storage / ".hidden", work):
+        folder.mkdir(parents=True)
+    (storage / "train.py").write_text("x")
+    value = 'it\'s "$HOME"\n<% $parameters.x %> \\'
+    spec = JobSpec(
+        'ls -A; printf %s "$VALUE"',
+        "n",
+        "i",
+        environment={"VALUE": value},
+        sources_folder=f"/mnt/home/{storage.name}",
+    )
+    script = entrypoint(spec) if join == "\n" else entrypoint(spec).replace(" || exit 1\n", " || exit 1 && ")
+    done = run(shell, script, work, PAI_MOUNT_ROOT=str(tmp_path / "root"))
+    assert done.stdout == f".hidden\ntrain.py\n{value}"
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=["sh", "bash"])
+@pytest.mark.parametrize("join", JOINS, ids=["newline", "and"])
+@pytest.mark.parametrize(
+    "wish", [{"sources_folder": "/mnt/home/missing"}, {"python": "no-such-python", "pip_installs": ("x",)}]
+)
+def test_a_step_that_fails_ends_the_job(tmp_path, shell, join, wish):
+    spec = JobSpec("echo ran", "n", "i", **wish)
+    done = run(shell, join.join(steps(spec)), tmp_path)
+    assert done.returncode == 1
+    assert "ran" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command", ["echo '<% $parameters.openTag %>'", "<%! x", "a <%# b %> c", "x < y %> z <%"]
+)
+def test_a_command_with_template_brackets_arrives_as_it_is(command):
+    assert entrypoint(JobSpec(command, "n", "i")) == command
+
+
+def test_a_command_of_several_lines_arrives_as_it_is():
+    command = "cat <<E\n  a\tb\n\n# c\nE\nfor x in 1; do\n  echo $x\ndone"
+    assert entrypoint(JobSpec(command, "n", "i")) == command
+
+
+def test_a_folder_that_is_no_mount_is_used_as_it_is():
+    assert steps(JobSpec("c", "n", "i", sources_folder="/data/x/"))[0] == 'cp -R "/data/x/." . || exit 1'
+
+
+def test_variables_are_not_in_the_repr():
+    assert "hunter2" not in repr(JobSpec("c", "n", "i", environment={"PASSWORD": "hunter2"}))

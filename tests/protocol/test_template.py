@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+
+from openpai_tasks.errors import ProtocolError
+from openpai_tasks.protocol.template import literal, render
+
+NAMES = {
+    "$parameters": {
+        "lr": 0.01,
+        "zero": 0,
+        "no": False,
+        "null": None,
+        "empty": "",
+        "text": 'a <b> & "c"',
+        "list": [64, [1, None, "x"], {"k": "v"}],
+        "deep": {"er": {"est": [7, 8]}},
+        "a.b": "dotted",
+    },
+    "$data": {"uri": ["hdfs://a", "hdfs://b"]},
+    "$script": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    {
+        "<%$parameters.lr%>/<%  $parameters.lr\n%>": "0.01/0.01",
+        "<% $parameters.zero %> <% $parameters.no %>": "0 false",
+        "[<% $parameters.empty %>]": "[]",
+        "<% $parameters.text %>": 'a <b> & "c"',
+        "<% $parameters.list %>": "64,1,,x,[object Object]",
+        "<% $parameters.list[1][2] %> <% $parameters.list.2.k %>": "x v",
+        "<% $parameters.list.length %> <% $parameters.text[0] %>": "3 a",
+        "<% $parameters.deep.er.est[1] %>": "8",
+        "<% $parameters %>": "[object Object]",
+        "<% $data.uri[1] %>": "hdfs://b",
+        "<%$parameters.null%> <%$parameters.list[9]%>": "<% $parameters.null %> <% $parameters.list.9 %>",
+        "<% $parameters.a.b %> <% $secrets.x %>": "<% $parameters.a.b %> <% $secrets.x %>",
+        "<% $script.uri %> <%%>": "<% $script.uri %> <%  %>",
+        "a<%! a note %>b": "ab",
+        "a\n  <%! alone on its line %>\nb": "a\nb",
+        "a<%# x %>b<% $parameters.lr %><%/ x %>c": "ac",
+        "<%{ $parameters.lr }%><%& $parameters.lr %><%> part %>x": "x",
+        "<%=<< >>=%><< $parameters.lr >> <% $parameters.lr %>": "0.01 <% $parameters.lr %>",
+        "{{ $parameters.lr }} 100 % > < %>": "{{ $parameters.lr }} 100 % > < %>",
+        "\ufeff\u00a0 x \t\n": "x",
+        "": "",
+    }.items(),
+)
+def test_a_template_renders_as_on_the_real_server(template, text):
+    assert render(template, NAMES) == text
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "<% $parameters.lr",
+        "<%# a %>x",
+        "x<%/ a %>",
+        "<%# a %><%# b %><%/ a %><%/ b %>",
+        "<%= x =%>",
+        "<%= $x %>",
+    ],
+)
+def test_a_broken_template_is_refused(template):
+    with pytest.raises(ProtocolError, match="template"):
+        render(template, NAMES)
+
+
+def test_a_literal_text_renders_to_itself():
+    text = "echo '<% $parameters.lr %>' <% <%! x"
+    assert render(literal(text, "open"), {"$parameters": {"open": "<%", "lr": 1}}) == text
+
+
+def test_a_long_template_takes_no_time_to_speak_of():
+    assert render("<%" + " " * 1_000_000 + "a %>" + " x" * 100_000, {"a": 1}).startswith("1 x")

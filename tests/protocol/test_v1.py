@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from openpai_tasks.errors import ProtocolError
+from openpai_tasks.protocol import dump, to_v2, validate, validate_v1
+
+JOB = {
+    "jobName": "old-job",
+    "image": "repo/img",
+    "dataDir": "hdfs://nn/data",
+    "outputDir": "$PAI_DEFAULT_FS_URI/out",
+    "codeDir": "",
+    "virtualCluster": "lab",
+    "retryCount": 2,
+    "jobEnvs": {"DEBUG": True, "NAME": "it's"},
+    "extras": {"a.b": 1},
+    "taskRoles": [
+        {
+            "name": "worker",
+            "taskNumber": "2",
+            "memoryMB": 1024,
+            "portList": [{"label": "web", "portNumber": 3}],
+            "command": "run <% 1",
+        },
+    ],
+}
+
+
+def changed(**changes):
+    return {**copy.deepcopy(JOB), **changes}
+
+
+def role(**changes):
+    return changed(taskRoles=[{**JOB["taskRoles"][0], **changes}])
+
+
+def test_the_given_document_is_left_as_it_is():
+    given = copy.deepcopy(JOB)
+    validate_v1(given)
+    assert given == JOB
+
+
+@pytest.mark.parametrize(
+    ("given", "number"),
+    [("2", 2), (" 2 ", 2), ("2.0", 2), (2.0, 2), ("1e3", 1000), ("+5", 5), ("5.", 5), ("0x10", 0), (-7, -7)],
+)
+def test_text_counts_as_a_number_where_the_real_server_takes_it(given, number):
+    result = validate_v1(role(gpuNumber=given))["taskRoles"][0]["gpuNumber"]
+    assert (result, type(result)) == (number, int)
+
+
+@pytest.mark.parametrize(
+    "given", ["", "two", "2a", "1_0", "NaN", "Infinity", "1e400", "1.5", 2**53, None, True, [1]]
+)
+def test_other_values_do_not(given):
+    with pytest.raises(ProtocolError, match=r"taskRoles\[0\].gpuNumber: must be"):
+        validate_v1(role(gpuNumber=given))
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (changed(taskRole=[]), "taskRole: unknown key, did you mean 'taskRoles'?"),
+        (changed(extras={"a b": 1}), "extras.a b: unknown key"),
+        (changed(retryCount=-3), "retryCount: must be >= -2, got -3"),
+        (role(shmMB=2000), r"taskRoles[0].shmMB: must be <= memoryMB (1024), got 2000"),
+        (role(name="a-b"), "taskRoles[0].name: must match [A-Za-z0-9._~]+, got 'a-b'"),
+        (changed(jobName="a\n"), "jobName: must match"),
+        (changed(taskRoles="[]"), "taskRoles: must have at least 1 item"),
+        ([], "must be an object"),
+    ],
+)
+def test_what_the_real_server_refuses_is_refused(document, message):
+    with pytest.raises(ProtocolError) as caught:
+        validate_v1(document)
+    assert str(caught.value).startswith(message)
+
+
+def test_lists_and_objects_may_come_as_json_text():
+    document = changed(jobEnvs='{"A": 1}', taskRoles='[{"name": "a", "command": "c"}]')
+    assert validate_v1(document)["jobEnvs"] == {"A": 1}
+    assert validate_v1(document)["taskRoles"][0]["taskNumber"] == 1
+
+
+def test_a_converted_job_is_a_valid_v2_document():
+    job = validate(dump(to_v2(JOB)))
+    (worker,) = job.roles
+    assert (job.name, job.virtual_cluster, job.retries) == ("old-job", "lab", 2)
+    assert (worker.instances, worker.image, worker.ports) == (2, "repo/img", {"web": 3})
+    assert (worker.memory_mb, worker.shm_mb, worker.cpu) == (1024, 64, 1)
+    assert job.extras == {"a.b": 1}
+    assert job.entrypoints()["worker"].splitlines() == [
+        'export PAI_DATA_DIR="hdfs://nn/data"',
+        'export PAI_OUTPUT_DIR="$PAI_DEFAULT_FS_URI/out"',
+        "export DEBUG=true",
+        "export NAME='it'\"'\"'s'",
+        "run <% 1",
+    ]
+
+
+def test_credentials_for_the_registry_become_secrets():
+    with pytest.raises(ProtocolError, match="authFile"):
+        to_v2(changed(authFile="hdfs://nn/auth"))
+    document = to_v2(changed(authFile="hdfs://nn/auth"), registry=("r.io", "user", "hunter2"))
+    assert validate(dump(document)).secrets == {"registry": {"username": "user", "password": "hunter2"}}
+    assert "hunter2" not in validate(dump(document)).masked()
+
+
+def test_retries_without_end_become_very_many():
+    assert to_v2(changed(retryCount=-1))["jobRetryCount"] == 2**31 - 1

@@ -1,0 +1,167 @@
+"""The server, or a runner, is killed at any point: nothing is lost, and nothing runs twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from openpai_tasks.protocol import validate
+from openpai_tasks.protocol.states import FINAL
+from openpai_tasks.server.database import Database
+from openpai_tasks.server.progress import Progress
+from openpai_tasks.server.state import SCHEMA, State
+from tests.server.workshop import Workshop, document, role, until, workshop
+
+__all__ = ["workshop"]  # the fixture
+Make = Callable[..., Workshop]
+
+
+@contextmanager
+def server(folder: Path, cpus: int = 4) -> Iterator[subprocess.Popen[str]]:
+    """A core in a process of its own, killed without warning at the end."""
+    command = [sys.executable, "-m", "tests.server.core_process", str(folder), str(cpus)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_until_up(process: subprocess.Popen[str]) -> None:
+    assert process.stdout and process.stdout.readline() == "up\n"
+
+
+def remember(folder: Path) -> State:
+    return State(Database(folder / "cluster.db", SCHEMA), folder / "jobs")
+
+
+def submit(state: State, name: str, command: str) -> str:
+    text = document(name, {"main": role(command)})
+    return state.submit("alice", validate(text), text).key
+
+
+def state_of(state: State, key: str) -> str:
+    job = state.job(key)
+    assert job
+    return job.state
+
+
+def test_jobs_go_on_while_the_server_is_dead_and_have_their_true_end_after(tmp_path: Path) -> None:
+    state = remember(tmp_path)
+    gate = tmp_path / "gate"
+    waiting = f"until test -e {gate}; do sleep 0.01; done; "
+    short = submit(state, "short", waiting + "echo done; exit 6")
+    long = submit(state, "long", f"echo $$; until test -e {gate}.2; do sleep 0.01; done; exit 0")
+    with server(tmp_path) as process:
+        wait_until_up(process)
+        until(lambda: state_of(state, short) == state_of(state, long) == "RUNNING")
+        folder = state.tasks(short, 0)[0].folder
+        until(lambda: (folder / "started").exists())
+    gate.touch()
+    until(lambda: (folder / "exit").exists())  # it has ended with no server to see it
+    assert state_of(state, short) == "RUNNING"
+    with server(tmp_path) as process:
+        until(lambda: state_of(state, short) == "FAILED")
+        assert state.tasks(short, 0)[0].user_exit_code == 6
+        assert state_of(state, long) == "RUNNING"
+        Path(f"{gate}.2").touch()
+        until(lambda: state_of(state, long) == "SUCCEEDED")
+    assert (state.tasks(long, 0)[0].folder / "logs/stdout").read_text().count("\n") == 1
+
+
+def test_a_server_killed_over_and_over_runs_every_job_exactly_once(tmp_path: Path) -> None:
+    state = remember(tmp_path)
+    ran = tmp_path / "ran"
+    chance = random.Random(7)
+    count = 60
+    for number in range(count):
+        pause = chance.random() / 10
+        submit(state, f"job{number}", f"echo {number} >> {ran}; sleep {pause:.3f}; exit {number % 5}")
+    rounds = 0
+    while state.active() and rounds < 40:
+        rounds += 1
+        with server(tmp_path) as process:
+            wait_until_up(process)
+            time.sleep(chance.random() / 5)
+    assert rounds > 2
+    assert Counter(ran.read_text().split()) == {str(number): 1 for number in range(count)}
+    for number in range(count):
+        task = state.tasks(f"alice~job{number}", 0)[0]
+        assert (task.state in FINAL, task.user_exit_code) == (True, number % 5)
+
+
+def test_a_stop_is_carried_through_by_the_next_server(tmp_path: Path) -> None:
+    state = remember(tmp_path)
+    key = submit(state, "stop", "echo $$ > pid; exec sleep 600")
+    with server(tmp_path) as process:
+        wait_until_up(process)
+        until(lambda: state.tasks(key, 0) and (state.tasks(key, 0)[0].folder / "work/pid").exists())
+    pid = int(until((state.tasks(key, 0)[0].folder / "work/pid").read_text))
+    state.set_execution(key, "STOP")
+    os.kill(pid, 0)
+    with server(tmp_path):
+        until(lambda: state_of(state, key) == "STOPPED")
+    until(lambda: not _is_running(pid))
+
+
+def test_tasks_written_down_but_never_started_are_started_by_the_next_server(
+    tmp_path: Path, workshop: Make
+) -> None:
+    state = remember(tmp_path)
+    key = submit(state, "first", "echo ran")
+    progress, job = Progress(state), state.job(key)
+    assert job
+    tasks = progress.new_tasks(job, state.document(key).roles)
+    progress.add_tasks(key, tasks)
+    progress.begin(key, tasks)  # and here the server is killed
+    here = workshop(cpus=1)
+    assert here.wait(key).state == "SUCCEEDED"
+    assert here.output(key) == "ran\n"
+
+
+def test_a_killed_runner_is_a_failure_with_a_reason_and_leaves_nothing(workshop: Make) -> None:
+    here = workshop()
+    key = here.submit("orphan", "setsid sleep 601 & echo $! > pid; wait")
+    folder = until(lambda: here.tasks(key))[0].folder
+    pid = int(until(lambda: (folder / "work/pid").exists() and (folder / "work/pid").read_text()))
+    os.kill(int((folder / "started").read_text().split()[0]), signal.SIGKILL)
+    job = here.wait(key)
+    assert (job.state, job.exit_code) == ("FAILED", 256)
+    assert "lost its runner" in here.tasks(key)[0].diagnostics
+    until(lambda: not _is_running(pid))
+
+
+def test_after_a_reboot_what_was_running_has_failed_with_the_reason(workshop: Make) -> None:
+    here = workshop()
+    key = here.submit("before", "exec sleep 600")
+    folder = until(lambda: here.tasks(key))[0].folder
+    until(lambda: (folder / "started").exists() and (folder / "started").read_text())
+    runner = int((folder / "started").read_text().split()[0])
+    waiting = here.submit("waiting", {"main": role("true", cpu=2)})
+    here.close()
+    os.kill(runner, signal.SIGKILL)
+    (folder / "started").write_text(f"{runner} 0 another-boot\n")
+    here.open()
+    assert here.wait(key).state == "FAILED"
+    assert "the machine was restarted" in here.tasks(key)[0].diagnostics
+    assert here.wait(waiting).state == "SUCCEEDED"
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True

@@ -1,0 +1,156 @@
+"""`pai`: needs no tasks.py, honours one, knows the classic commands, completes without starting Python."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from openpai_tasks.program import CLASSIC
+from openpai_tasks.tasks import namespace
+
+RUN = """
+@task(positional=["command"])
+def sub(c, command=None, job_name=None, image=None, cluster_alias=None):
+    print(repr(command), job_name, image, cluster_alias)
+
+
+ns.add_collection(Collection("job", sub))
+"""
+
+
+def test_without_arguments_it_lists_the_tasks(project):
+    ran = project.pai()
+    assert ran.code == 0
+    assert "config.show (config)" in ran.out and "job.sub" in ran.out
+
+
+def test_it_needs_no_tasks_file_but_reads_the_settings_file_above(project, monkeypatch):
+    project.write("invoke.yaml", "openpai:\n  image: from-above\n")
+    project.write("deep/er/x", "")
+    monkeypatch.chdir(project.folder / "deep" / "er")
+    assert "from-above" in project.pai("config.show").out
+
+
+def test_a_plain_tasks_file_and_ours_are_both_there(project):
+    project.write("tasks.py", "from invoke import task\n\n@task\ndef hello(c):\n    print('hello')\n")
+    assert project.pai("hello").out == "hello\n"
+    assert project.pai("config.show").code == 0
+
+
+def test_a_tasks_file_with_our_namespace_is_taken_as_it_is(project):
+    project.write(
+        "tasks.py",
+        "from openpai_tasks.tasks import namespace\n\nns = namespace(image='mine')\n"
+        "ns.override('config.set', lambda c: print('replaced'))\n",
+    )
+    assert "mine" in project.pai("config.show").out
+    assert project.pai("config.set").out == "replaced\n"
+
+
+def test_a_tasks_file_of_another_program_is_left_alone(project):
+    project.write("tasks.py", "import celery_that_is_not_installed\n")
+    assert project.pai("config.show").code == 0
+
+
+def test_a_collection_that_is_asked_for_must_be_there(project):
+    ran = project.pai("-c", "nope", "config.show")
+    assert ran.code == 120
+    assert ran.err.startswith("error: no tasks named 'nope' from ")
+
+
+@pytest.mark.parametrize(
+    "words, command",
+    [
+        (["python", "train.py", "--lr", "0.1"], "'python train.py --lr 0.1'"),
+        (["python train.py --lr 0.1"], "'python train.py --lr 0.1'"),
+        (["echo", "a b", "$HOME"], "\"echo 'a b' '$HOME'\""),
+        (["sh", "-c", "x", "--", "-i"], "'sh -c x -- -i'"),
+        (["--", "python", "-c", "print(1)"], "\"python -c 'print(1)'\""),
+        (["env", "job.sub", "sub"], "'env job.sub sub'"),
+    ],
+)
+def test_sub_takes_everything_from_the_first_word_on_as_the_command(project, words, command):
+    project.tasks(RUN)
+    ran = project.pai("sub", "-a", "lab", "-i", "img", "-j", "name", *words)
+    assert (ran.code, ran.out) == (0, f"{command} name img lab\n")
+
+
+def test_the_first_word_alone_is_a_classic_command(project):
+    project.tasks(
+        RUN + "@task(positional=['name'])\ndef stop(c, name=None):\n    print(name)\nns.add_task(stop)\n"
+    )
+    assert project.pai("stop", "submit").out == "submit\n"
+
+
+def test_classic_commands_have_help(project):
+    assert "Usage: pai job.sub [COMMAND] [--options]" in project.pai("sub", "--help").out
+    assert "Usage: pai job.sub [COMMAND] [--options]" in project.pai("--help", "sub").out
+
+
+def test_a_classic_command_whose_task_is_to_come_says_so(project):
+    project.tasks(RUN)
+    ran = project.pai("copy", "a", "b")
+    assert ran.code == 120
+    assert ran.err == "error: 'copy' is not available yet (it will be `storage.copy`)\n"
+
+
+def test_every_classic_command_of_our_collections_has_its_task():
+    names = namespace().task_names
+    later = {"storage", "container", "notebook"}
+    missing = {row.target for row in CLASSIC.values() if row.target not in names}
+    assert {target.partition(".")[0] for target in missing} <= later
+
+
+def test_a_core_flag_with_a_wrong_number_is_one_line(project):
+    ran = project.pai("-T", "two", "config.show")
+    assert (ran.code, ran.err) == (120, "error: -T needs a whole number, got 'two'\n")
+
+
+def test_an_unknown_shell_is_told_the_known_ones(project):
+    ran = project.pai("--print-completion-script", "tcsh")
+    assert (ran.code, ran.err) == (120, "error: no completion for 'tcsh' (known: bash, fish, zsh)\n")
+
+
+@pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
+def test_completion_scripts_hold_names_and_flags(project, shell_name):
+    script = project.pai("--print-completion-script", shell_name).out
+    assert "config.unset" in script and "list-clusters" in script and "is-global" in script
+    assert "storage" not in script
+    if shutil.which(shell_name):
+        subprocess.run([shell_name, "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["config.un"], "config.unset"),
+        (["config.set", "--is"], "--is-global"),
+        (["set", "--is"], "--is-global"),
+        (["--vers"], "--version"),
+        (["select-c"], "select-cluster"),
+    ],
+)
+def test_bash_completes_from_the_script_alone(project, words, expected):
+    script = project.pai("--print-completion-script", "bash").out
+    quoted = " ".join(f"'{word}'" for word in ["pai", *words])
+    script += f"\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words)}; _pai_complete; echo ${{COMPREPLY[@]}}"
+    bash = shutil.which("bash") or "bash"
+    done = subprocess.run([bash, "-c", script], env={"PATH": ""}, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
+
+
+def test_the_installed_program_runs_and_a_reader_that_leaves_its_list_is_no_error(shell):
+    assert shell.pai("--version").out.startswith("pai ")
+    ran = shell.run("bash", "-c", "pai --list | true; exit ${PIPESTATUS[0]}", timeout=20)
+    assert ran.code in (0, 141) and ran.err == ""
+
+
+def test_a_broken_settings_file_of_the_user_is_one_line(project):
+    home = os.environ["HOME"]
+    os.makedirs(home)
+    with open(os.path.join(home, ".invoke.yaml"), "w") as file:
+        file.write("a: [\n")
+    ran = project.pai("config.show")
+    assert ran.code == 120
+    assert ran.err.startswith(f"error: cannot read {home}/.invoke.yaml, line 2: ")

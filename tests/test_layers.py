@@ -1,0 +1,66 @@
+"""Imports point left: a module may import only from the layers named beside it, lazily or not."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
+BASE = {"errors", "home", "lazy"}
+VALUES = BASE | {"protocol", "config", "registry", "credentials"}
+MAY_IMPORT = {
+    "__init__": {"client", "errors", "protocol", "tasks"},
+    "errors": set(),
+    "lazy": set(),
+    "completion": set(),
+    "render": {"errors"},
+    "home": {"errors"},
+    "protocol": BASE,
+    "config": BASE,
+    "credentials": VALUES,
+    "registry": VALUES,
+    "client": VALUES,
+    "storage": VALUES | {"client"},
+    "sdk": VALUES | {"client", "storage"},
+    "tasks": VALUES | {"client", "storage", "sdk", "render"},
+    "program": {"__init__", "tasks", "completion"},
+    "server": BASE | {"protocol"},
+}
+MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
+
+
+def layer(dotted: str) -> str:
+    """``openpai_tasks.sdk.jobs`` is of the layer ``sdk``."""
+    parts = dotted.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The layers a module names in imports and in lazy("...")."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "openpai_tasks":
+            names += [f"openpai_tasks.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names.append(node.module or "")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "lazy":
+            names.append(node.args[0].value)
+    ours = {layer(name) for name in names if name.split(".")[0] == "openpai_tasks"}
+    return {"__init__" if name.startswith("__") else name for name in ours}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_left(path):
+    own = path.relative_to(PACKAGE).with_suffix("").parts[0]
+    allowed = MAY_IMPORT[own] | {own, "__init__"}
+    assert imported(ast.parse(path.read_text())) <= allowed
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_tasks_and_the_programs_print(path):
+    if path.relative_to(PACKAGE).parts[0] in ("tasks", "program.py", "server"):
+        return
+    called = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    assert not [func for func in called if isinstance(func, ast.Name) and func.id == "print"]

@@ -1,0 +1,57 @@
+"""A start is quick: nothing heavy is loaded before it is needed."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"fabric", "paramiko", "requests", "urllib3", "starlette", "uvicorn", "fsspec", "nbconvert", "rich"}
+HEAVY |= {"keyring", "pathspec", "sqlite3", "jsonschema"}
+OURS = {"client", "config", "registry", "credentials", "render", "server"}
+
+LISTING = "from invoke.main import program; program.run(['inv', '--list'], exit=False)"
+HELP = "from openpai_tasks.program import PaiProgram as P; P().run(['pai', '--help', 'job.sub'], exit=False)"
+STARTS = {"import": "import openpai_tasks", "inv --list": LISTING, "pai --help job.sub": HELP}
+
+
+def loaded(shell, code):
+    """The modules a new process has loaded after the code; lazy ones count when they have run."""
+    report = (
+        "import sys, types; sys.stderr.write(' '.join("
+        "name for name, module in list(sys.modules.items()) if type(module) is types.ModuleType))"
+    )
+    ran = shell.run(sys.executable, "-c", f"{code}\n{report}")
+    assert ran.code == 0, ran
+    return set(ran.err.split())
+
+
+@pytest.mark.parametrize("code", STARTS.values(), ids=STARTS)
+def test_nothing_heavy_is_loaded_at_the_start(shell, code):
+    modules = loaded(shell, code)
+    assert "openpai_tasks" in modules
+    assert not HEAVY & {name.partition(".")[0] for name in modules}
+
+
+def test_a_list_of_tasks_runs_none_of_our_own_machinery(shell):
+    modules = loaded(shell, LISTING)
+    assert "openpai_tasks.tasks.job" in modules
+    layers = {name.split(".")[1] for name in modules if name.startswith("openpai_tasks.")}
+    assert not OURS & layers
+    assert not [name for name in modules if name.startswith("openpai_tasks.sdk.")]
+
+
+def test_the_benchmark_builds_what_it_measures(tmp_path):
+    sys.path.insert(0, "benchmarks")
+    try:
+        import startup
+    finally:
+        sys.path.remove("benchmarks")
+    places = startup.projects(tmp_path)
+    listed = subprocess.run(
+        [sys.executable, "-m", "invoke", "--list"],
+        cwd=places["ours + 70 tasks"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert listed.count("many.task-") == 70 and "job.sub" in listed
