@@ -33,7 +33,9 @@ class Shell:
 
     def __init__(self, project: Path, home: Path) -> None:
         self.project, self.home = project, home
-        keep = {name: value for name, value in os.environ.items() if not name.startswith(("INVOKE_", "OPENPAI_"))}
+        keep = {
+            name: value for name, value in os.environ.items() if not name.startswith(("INVOKE_", "OPENPAI_"))
+        }
         self.environment = {
             **keep,
             "OPENPAI_HOME": str(home),

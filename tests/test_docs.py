@@ -1,4 +1,4 @@
-"""What the documentation shows is true: its commands run, its links lead somewhere, its tables are complete."""
+"""The documentation is true: its commands run, its links lead somewhere, its tables are complete."""
 
 import re
 import shlex

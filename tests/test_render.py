@@ -48,7 +48,7 @@ def test_nothing_in_a_cell_can_steer_the_terminal():
 
 
 def test_an_unknown_format_names_the_known_ones():
-    with pytest.raises(ConfigError, match="'xml' .*table, json, yaml"):
+    with pytest.raises(ConfigError, match=r"'xml' .*table, json, yaml"):
         render.text([], (), "xml")
 
 

@@ -27,7 +27,7 @@ def mask(source: Source) -> str:
 def _cut(source: Source) -> str | None:
     """Replace the lines from the key ``secrets`` to the next key, in the usual style of one key a line."""
     lines = _LINE.findall(source.text)
-    places = source.lines.get(id(source.value), {})
+    places = source.lines(source.value)
     first = places.get("secrets")
     if first is None or not _KEY.match(lines[first - 1]):
         return None

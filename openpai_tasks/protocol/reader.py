@@ -45,13 +45,17 @@ class Source:
 
     text: str = field(repr=False)
     value: Any = field(repr=False)
-    lines: dict[int, dict[str | int, int]] = field(repr=False)
+    places: dict[int, tuple[Any, dict[str | int, int]]] = field(repr=False)  # kept by identity
+
+    def lines(self, part: Any) -> dict[str | int, int]:
+        """Where the items of a list or mapping of the document begin."""
+        return self.places.get(id(part), (None, {}))[1]
 
     def line(self, path: Path) -> int | None:
         """The line of the deepest part of ``path`` that is in the document."""
         value, found = self.value, None
         for part in path:
-            place = self.lines.get(id(value), {}).get(part)
+            place = self.lines(value).get(part)
             if place is None:
                 return found
             found, value = place, value[part]
@@ -77,7 +81,7 @@ def read(text: str) -> Source:
 
 def _read(text: str, reader: Any) -> Source:
     builder = _Builder(text, reader)
-    return Source(text, builder.document(), builder.lines)
+    return Source(text, builder.document(), builder.places)
 
 
 def _fail(rule: str, line: int) -> NoReturn:
@@ -96,7 +100,7 @@ class _Builder:
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._size = 0
         self._depth = 0
-        self.lines: dict[int, dict[str | int, int]] = {}
+        self.places: dict[int, tuple[Any, dict[str | int, int]]] = {}
 
     def document(self) -> Any:
         value = None
@@ -166,7 +170,7 @@ class _Builder:
 
     def _sequence(self) -> list[Any]:
         items: list[Any] = []
-        lines = self.lines[id(items)] = {}
+        lines = self._lines(items)
         for event in self._events:
             if isinstance(event, yaml.SequenceEndEvent):
                 break
@@ -177,7 +181,7 @@ class _Builder:
     def _mapping(self) -> dict[str, Any]:
         result: dict[str, Any] = {}
         merged: set[str] = set()
-        lines = self.lines[id(result)] = {}
+        lines = self._lines(result)
         for event in self._events:
             if isinstance(event, yaml.MappingEndEvent):
                 break
@@ -194,6 +198,11 @@ class _Builder:
                 result[key] = value
             lines.setdefault(key, line)
         return result
+
+    def _lines(self, part: Any) -> dict[str | int, int]:
+        lines: dict[str | int, int] = {}
+        self.places[id(part)] = (part, lines)
+        return lines
 
     def _key(self, event: _Event, line: int) -> str:
         key = self._node(event)

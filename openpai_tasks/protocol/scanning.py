@@ -1,7 +1,8 @@
 """Job text to YAML events.
 
-PyYAML stumbles over tabs between words and takes three rare characters for line breaks; the real
-server's reader does neither. libyaml is fast but stricter, so what it refuses is read once more.
+PyYAML stumbles over tabs between words, takes three rare characters for line breaks, and drops
+spaces where a quoted line ends; the real server's reader does none of that. libyaml is fast but
+stricter, so what it refuses is read once more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import yaml
 
 _BREAKS = {0x85: 0xFDD0, 0x2028: 0xFDD1, 0x2029: 0xFDD2}
 _BACK = {stand_in: char for char, stand_in in _BREAKS.items()}
-_SLOW = re.compile(r"\t|![^\s,\[\]{}]*[,\[\]{}]")  # tabs, and tags that libyaml ends where others do not
+_SLOW = re.compile(r"\t| \r?\n|![^\s,\[\]{}]*[,\[\]{}]")  # what libyaml takes for something else
 
 
 def readers(text: str) -> list[Any]:
@@ -37,7 +38,7 @@ def content(value: str) -> str:
 
 
 class _TabLoader(yaml.SafeLoader):
-    """Tabs are white space anywhere, and do not count where a line is indented."""
+    """Tabs are white space anywhere but in the indentation; quoted texts keep the spaces at line ends."""
 
     def scan_to_next_token(self) -> None:
         if self.index == 0 and self.peek() == "\ufeff":
@@ -63,6 +64,9 @@ class _TabLoader(yaml.SafeLoader):
         if breaks:
             return [" " if breaks == 1 else "\n" * (breaks - 1)]
         return [blanks] if blanks else []
+
+    def scan_flow_scalar_spaces(self, double: bool, start_mark: Any) -> list[str]:
+        return [self._blanks(), *super().scan_flow_scalar_spaces(double, start_mark)]
 
     def _blanks(self) -> str:
         """Skip spaces and tabs; a line's column is what was there before the first tab."""

@@ -52,7 +52,8 @@ class Database:
 
     def row(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Row | None:
         with self._lock:
-            return self._connection.execute(sql, values).fetchone()
+            found: sqlite3.Row | None = self._connection.execute(sql, values).fetchone()
+            return found
 
     def close(self) -> None:
         with self._lock:

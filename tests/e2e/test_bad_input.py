@@ -42,7 +42,9 @@ def test_an_unknown_alias_is_named_with_the_known_ones(cluster, command):
     assert_one_clear_line(cluster.inv(*command, "-a", "prod"), "'prod'", "local")
 
 
-@pytest.mark.parametrize("command", ["cluster.select", "cluster.delete", "cluster.info", "cluster.credentials"])
+@pytest.mark.parametrize(
+    "command", ["cluster.select", "cluster.delete", "cluster.info", "cluster.credentials"]
+)
 def test_cluster_commands_name_an_unknown_alias(cluster, command):
     assert_one_clear_line(cluster.inv(command, "prod"), "'prod'")
 
@@ -56,7 +58,9 @@ def test_an_unknown_job_is_named(cluster, command):
 
 def test_a_dead_port_is_unreachable(cluster, dead_port):
     uri = f"http://127.0.0.1:{dead_port}"
-    ran = cluster.inv("cluster.add", "-a", "dead", "--pai-uri", uri, "--user", "ann", OPENPAI_PASSWORD="secret-pw")
+    ran = cluster.inv(
+        "cluster.add", "-a", "dead", "--pai-uri", uri, "--user", "ann", OPENPAI_PASSWORD="secret-pw"
+    )
     assert_one_clear_line(ran, uri)
     assert ran.code == 121 and "secret-pw" not in ran.err
     assert "dead" not in cluster.ok("cluster.list").out

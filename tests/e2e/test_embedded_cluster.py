@@ -91,7 +91,9 @@ def test_two_hundred_jobs_queue_and_all_run(shell):
     url = f"{login['uri']}/rest-server/api/v2/jobs"
     with requests.Session() as session:
         for i in range(200):
-            answer = session.post(url, headers=headers, data=template.replace("NAME", f"queued-{i}"), timeout=30)
+            answer = session.post(
+                url, headers=headers, data=template.replace("NAME", f"queued-{i}"), timeout=30
+            )
             assert answer.status_code == 202, answer.text
     until(lambda: shell.ok("cluster.status", "-o", "json").json()["jobs"]["SUCCEEDED"] == 200, 90)
 

@@ -145,7 +145,9 @@ def test_status_and_config_and_list_speak_three_formats(cluster):
     table = cluster.ok("job.status", name).out
     assert "SUCCEEDED" in table and "main" in table
     assert yaml.safe_load(cluster.ok("job.config", name).out)["name"] == name
-    assert name in {job["name"] for job in cluster.ok("job.list", "--state", "succeeded", "-o", "json").json()}
+    assert name in {
+        job["name"] for job in cluster.ok("job.list", "--state", "succeeded", "-o", "json").json()
+    }
 
 
 def test_stop_takes_names_and_patterns(cluster):
@@ -189,7 +191,11 @@ def test_ctrl_c_while_following_leaves_the_job_running_and_says_so(cluster):
 
 def test_the_environment_is_that_of_openpai(cluster):
     ran = cluster.ok(
-        "job.sub", "echo $PAI_USER_NAME $PAI_JOB_NAME $PAI_CURRENT_TASK_ROLE_NAME $PAI_HOST_IP_main_0", "-j", "env", "-f"
+        "job.sub",
+        "echo $PAI_USER_NAME $PAI_JOB_NAME $PAI_CURRENT_TASK_ROLE_NAME $PAI_HOST_IP_main_0",
+        "-j",
+        "env",
+        "-f",
     )
     user = cluster.ok("cluster.credentials", "local", "-o", "json").json()["user"]
     assert ran.out.split() == [user, f"{user}~env", "main", "127.0.0.1"]

@@ -79,6 +79,8 @@ def test_a_word_means_what_it_means_to_the_real_server(word, value):
         "a: x\n   y\n\n   z\n": {"a": "x y\nz"},
         "a: x\ty\n  \tz\n": {"a": "x\ty z"},
         "a: |\n  x\n  \ty\n": {"a": "x\n\ty\n"},
+        "a: 'x \n  y'\nb: \"x  \n\n y\"\n": {"a": "x  y", "b": "x  \ny"},
+        "a: x \n  y\n": {"a": "x y"},
         '{\n\t"a": [1,\t2]\n}': {"a": [1, 2]},
         "true: b\n~: c\n2.50: d\n": {"true": "b", "null": "c", "2.5": "d"},
         "? [1, 2]\n: b\n": {"1,2": "b"},

@@ -62,12 +62,12 @@ def test_a_path_outside_keeps_its_last_part_and_never_climbs(tmp_path):
 
 def test_two_files_of_one_name_are_refused(tmp_path):
     write(tmp_path, "one/x.py", "two/x.py", "project/t.py")
-    with pytest.raises(PathError, match="two sources would both be 'x.py'"):
+    with pytest.raises(PathError, match=r"two sources would both be 'x\.py'"):
         collect(["../one/x.py", "../two/x.py"], tmp_path / "project")
 
 
 def test_a_missing_source_is_named(tmp_path):
-    with pytest.raises(PathError, match="no such source: 'nope.py'"):
+    with pytest.raises(PathError, match=r"no such source: 'nope\.py'"):
         collect(["nope.py"], tmp_path)
 
 
