@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import yaml
 
-from openpai_tasks.protocol import values
+from openpai_tasks.protocol import tags, values
 from openpai_tasks.protocol.problems import Problem, refuse
 from openpai_tasks.protocol.scanning import content, events, readers
 
@@ -24,19 +23,8 @@ DEPTH = 100
 SIZE = 1_000_000
 """How deep and how large a document may become; small texts can name huge values by aliases."""
 
-_TAG = "tag:yaml.org,2002:"
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _Event = Any  # PyYAML has no types of its own
-_SCALARS: dict[str, Callable[[str], Any]] = {
-    "str": str,
-    "null": values.null,
-    "bool": values.boolean,
-    "int": values.whole,
-    "float": values.real,
-    "timestamp": values.timestamp,
-    "binary": values.binary,
-    "merge": str,
-}
 
 
 @dataclass(frozen=True)
@@ -134,39 +122,21 @@ class _Builder:
         text, is_plain = content(event.value), not event.style
         if event.tag is None:
             return values.plain(text) if is_plain else text
-        if event.tag == "!":
-            return text or (None if is_plain else "")
-        tag = event.tag.removeprefix(_TAG) if event.tag.startswith(_TAG) else ""
-        if not text and is_plain and tag in _EMPTY:
-            return _EMPTY[tag]()
-        if tag not in _SCALARS or (not text and is_plain and tag == "binary"):
-            _fail(f"unknown tag {event.tag}", _line(event.start_mark))
-        value = _SCALARS[tag](text)
-        if not values.resolved(value):
-            _fail(f"this value is no {tag}", _line(event.start_mark))
-        return value
+        try:
+            return tags.scalar(event.tag, text, is_plain)
+        except tags.Unfit as err:
+            _fail(str(err), _line(event.start_mark))
 
     def _collection(self, event: _Event) -> Any:
         self._depth += 1
         if self._depth > DEPTH:
             _fail(f"nested deeper than {DEPTH} levels", _line(event.start_mark))
-        if isinstance(event, yaml.SequenceStartEvent):
-            value = self._typed(event, self._sequence(), _SEQUENCES)
-        else:
-            value = self._typed(event, self._mapping(), _MAPPINGS)
+        value = self._sequence() if isinstance(event, yaml.SequenceStartEvent) else self._mapping()
         self._depth -= 1
-        return value
-
-    def _typed(self, event: _Event, value: Any, kinds: dict[str, Callable[[Any], Any]]) -> Any:
-        if event.tag is None or event.tag == "!":
-            return value
-        kind = kinds.get(event.tag.removeprefix(_TAG)) if event.tag.startswith(_TAG) else None
-        if kind is None:
-            _fail(f"unknown tag {event.tag}", _line(event.start_mark))
-        typed = kind(value)
-        if typed is None:
-            _fail(f"this is no {event.tag}", _line(event.start_mark))
-        return typed
+        try:
+            return value if event.tag is None else tags.collection(event.tag, value)
+        except tags.Unfit as err:
+            _fail(str(err), _line(event.start_mark))
 
     def _sequence(self) -> list[Any]:
         items: list[Any] = []
@@ -214,7 +184,7 @@ class _Builder:
 def _is_merge(event: _Event) -> bool:
     if not isinstance(event, yaml.ScalarEvent) or event.value != "<<":
         return False
-    return event.tag == _TAG + "merge" or (event.tag is None and not event.style)
+    return event.tag == tags.MERGE or (event.tag is None and not event.style)
 
 
 def _merge(result: dict[str, Any], merged: set[str], value: Any, line: int) -> None:
@@ -226,31 +196,3 @@ def _merge(result: dict[str, Any], merged: set[str], value: Any, line: int) -> N
             _fail("only a mapping can be merged", line)
         merged.update(source.keys() - result.keys())
         result.update({key: item for key, item in source.items() if key not in result})
-
-
-def _ordered(items: list[Any]) -> list[Any] | None:
-    """``!!omap``: a list of one-key mappings, no key twice."""
-    keys = [next(iter(item)) for item in items if isinstance(item, dict) and len(item) == 1]
-    return items if len(keys) == len(items) == len(set(keys)) else None
-
-
-def _pairs(items: list[Any]) -> list[Any] | None:
-    """``!!pairs``: the same as a list of two-item lists, keys may repeat."""
-    if not all(isinstance(item, dict) and len(item) == 1 for item in items):
-        return None
-    return [list(*item.items()) for item in items]
-
-
-def _set(mapping: dict[str, Any]) -> dict[str, Any] | None:
-    """``!!set``: a mapping whose values are all null."""
-    return mapping if all(value is None for value in mapping.values()) else None
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-_SEQUENCES: dict[str, Callable[[Any], Any]] = {"seq": _same, "omap": _ordered, "pairs": _pairs}
-_MAPPINGS: dict[str, Callable[[Any], Any]] = {"map": _same, "set": _set}
-_EMPTY: dict[str, Callable[[], Any]] = {"seq": list, "omap": list, "pairs": list, "map": dict, "set": dict}
-_EMPTY["merge"] = lambda: None

@@ -32,7 +32,8 @@ class _Field:
 
 def validate_v1(document: Any) -> Data:
     """The configuration with defaults filled in and numbers given as text converted."""
-    return _mapping(_JOB)(document, "", {})  # type: ignore[no-any-return]
+    result: Data = _mapping(_JOB)(document, "", {})
+    return result
 
 
 def _fail(path: str, rule: str) -> ProtocolError:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PaiError
-from openpai_tasks.server import app, service
+from openpai_tasks.server import service
 from openpai_tasks.server.cluster import ENGINES, Cluster, Options, parse_virtual_cluster
+from openpai_tasks.server.web import app
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -24,7 +24,7 @@ class Waiting:
 
 
 class Agenda:
-    """Questions the scheduler asks in every turn; none of them grows with the number of jobs that are over."""
+    """The scheduler's questions in every turn; jobs that are over do not make them dearer."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -8,18 +8,19 @@ from pathlib import Path
 
 from openpai_tasks import home
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server import accounts, state
-from openpai_tasks.server.accounts import Accounts
-from openpai_tasks.server.context import Context, Storage
+from openpai_tasks.server import state
+from openpai_tasks.server.accounts import users as accounts
+from openpai_tasks.server.accounts.groups import DEFAULT_GROUP, Groups
+from openpai_tasks.server.accounts.owner import Owner
+from openpai_tasks.server.accounts.tokens import Tokens
+from openpai_tasks.server.accounts.users import Accounts
 from openpai_tasks.server.database import Database
 from openpai_tasks.server.engines import Engine
 from openpai_tasks.server.engines.process import ProcessEngine
-from openpai_tasks.server.groups import DEFAULT_GROUP, Groups
 from openpai_tasks.server.machine import Machine, Resources
-from openpai_tasks.server.owner import Owner
 from openpai_tasks.server.scheduler import Scheduler
 from openpai_tasks.server.state import State
-from openpai_tasks.server.tokens import Tokens
+from openpai_tasks.server.web.context import Context, Storage
 
 API_VERSION = "v1.8.1"  # the release of OpenPAI whose API this is
 ENGINES = {"process": ProcessEngine}

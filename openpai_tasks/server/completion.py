@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,17 @@ def judge(roles: Sequence[TaskRole], tasks: Sequence[Task]) -> Verdict | None:
     if all(task.state in states.FINAL for task in tasks):
         return Verdict(0, 0, "all tasks are over")
     return None
+
+
+def may_be_over(roles: Sequence[TaskRole], counts: Mapping[tuple[str, str], int]) -> bool:
+    """False only when ``judge`` would find nothing decided; cheap to know, also for very many tasks."""
+    if all(state in states.FINAL for _, state in counts):
+        return True
+    return any(
+        1 <= role.min_failed <= counts.get((role.name, states.FAILED), 0)
+        or 1 <= role.min_succeeded <= counts.get((role.name, states.SUCCEEDED), 0)
+        for role in roles
+    )
 
 
 def may_retry(exit_code: int, tries: int, allowed: int) -> bool:

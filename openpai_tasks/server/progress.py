@@ -14,7 +14,15 @@ from collections.abc import Iterable
 from openpai_tasks.protocol import TaskRole, exits, states
 from openpai_tasks.server import schema
 from openpai_tasks.server.allocation import task_demand
-from openpai_tasks.server.completion import Verdict, blames_platform, describe, judge, may_retry, retry_delay
+from openpai_tasks.server.completion import (
+    Verdict,
+    blames_platform,
+    describe,
+    judge,
+    may_be_over,
+    may_retry,
+    retry_delay,
+)
 from openpai_tasks.server.engines import Exit
 from openpai_tasks.server.folders import task_folder
 from openpai_tasks.server.records import Attempt, Job, Task
@@ -99,21 +107,30 @@ class Progress:
         """Decide the job's attempt if it can be, and complete it once none of its tasks is alive."""
         with self._database.transaction():
             job = self._job(key)
-            attempt = self._attempt(job)
-            tasks = self._state.tasks(key, job.attempt)
-            if attempt.exit_code is None:
-                verdict = self._verdict(job, tasks)
+            if self._attempt(job).exit_code is None:
+                verdict = self._verdict(job)
                 if verdict is None:
                     return
                 self._decide(job, verdict)
-                self._end_tasks(job, tasks)
-            if not any(task.state in _ALIVE for task in tasks):
+                self._end_tasks(job)
+            if not any(state in _ALIVE for _, state in self._counts(job)):
                 self._complete(job, self._attempt(job))
 
-    def _verdict(self, job: Job, tasks: list[Task]) -> Verdict | None:
+    def _verdict(self, job: Job) -> Verdict | None:
         if job.state == states.STOPPING:
             return Verdict(exits.STOPPED_BY_USER, None, "stopped by the user")
-        return judge(self._state.document(job.key).roles, tasks) if tasks else None
+        counts, roles = self._counts(job), self._state.document(job.key).roles
+        if not counts or not may_be_over(roles, counts):
+            return None
+        return judge(roles, self._state.tasks(job.key, job.attempt))
+
+    def _counts(self, job: Job) -> dict[tuple[str, str], int]:
+        """How many tries of the attempt are in each state, by role and state."""
+        rows = self._database.rows(
+            "SELECT role, state, count(*) FROM tasks WHERE job = ? AND job_attempt = ? GROUP BY role, state",
+            [job.key, job.attempt],
+        )
+        return {(row[0], row[1]): row[2] for row in rows}
 
     def _decide(self, job: Job, verdict: Verdict) -> None:
         """How the attempt ends is settled; it is over when its last task is."""
@@ -125,14 +142,14 @@ class Progress:
         values = [states.DELETION_PENDING, job.key]
         self._database.write("UPDATE jobs SET sub_state = ?, pending = 0 WHERE key = ?", values)
 
-    def _end_tasks(self, job: Job, tasks: list[Task]) -> None:
+    def _end_tasks(self, job: Job) -> None:
         """Running tasks are to be stopped; those that have not begun never will."""
         where = "job = ? AND job_attempt = ? AND state = ?"
         self._database.write(
             f"UPDATE tasks SET state = ?, sub_state = ? WHERE {where}",
             [states.STOPPING, states.DELETION_REQUESTED, job.key, job.attempt, states.RUNNING],
         )
-        for task in tasks:
+        for task in self._state.tasks(job.key, job.attempt):
             if task.state == states.WAITING:
                 self._update(_finished(task, Exit(None, "was not started", stopped=True), job))
 

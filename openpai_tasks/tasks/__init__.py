@@ -10,6 +10,7 @@ sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 import copy  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from importlib import import_module  # noqa: E402
+from types import ModuleType  # noqa: E402
 from typing import Any  # noqa: E402
 
 from invoke.collection import Collection  # noqa: E402
@@ -21,8 +22,12 @@ from openpai_tasks.tasks._mend import mend  # noqa: E402
 
 __all__ = ["Namespace", "connect", "namespace", "say", "settings", "show", "task"]
 
-MODULES = ("cluster", "job", "config")
-"""The modules of this package that are collections."""
+COLLECTIONS = {
+    "cluster": ("cluster",),
+    "job": ("job",),
+    "config": ("config",),
+}
+"""Each collection and the modules of this package that its tasks are in."""
 
 
 class Namespace(Collection):
@@ -59,8 +64,8 @@ def namespace(*own: Any, **defaults: Any) -> Namespace:
     """Our collections with a project's ``own`` tasks and collections, and its defaults for our settings."""
     mend()
     root = Namespace()
-    for name in MODULES:
-        root.add_collection(_collection(name))
+    for name, modules in COLLECTIONS.items():
+        root.add_collection(_collection(name, [import_module(f"{__name__}.{module}") for module in modules]))
     for item in own:
         root._add_object(item)
     if defaults:
@@ -68,12 +73,12 @@ def namespace(*own: Any, **defaults: Any) -> Namespace:
     return root
 
 
-def _collection(name: str) -> Namespace:
-    module = import_module(f"{__name__}.{name}")
+def _collection(name: str, modules: list[ModuleType]) -> Namespace:
     collection = Namespace(name)
-    collection.__doc__ = module.__doc__
-    for item in vars(module).values():
-        # isinstance() would look into the lazy modules, and so load them.
-        if issubclass(type(item), Task) and item.__module__ == module.__name__:
-            collection.add_task(item)
+    collection.__doc__ = modules[0].__doc__
+    for module in modules:
+        for item in vars(module).values():
+            # isinstance() would look into the lazy modules, and so load them.
+            if issubclass(type(item), Task) and item.__module__ == module.__name__:
+                collection.add_task(item)
     return collection

@@ -108,7 +108,7 @@ def test_a_text_reads_as_on_the_real_server(text, value):
         "a: !mine x\n": "unknown tag !mine",
         "a: !!bool yes\n": "this value is no bool",
         "a: !!binary '%'\n": "this value is no binary",
-        "a: !!omap [a: 1, a: 2]\n": "this is no",
+        "a: !!omap [a: 1, a: 2]\n": "this list is no omap",
         "b: {<<: 1}\n": "only a mapping can be merged",
         "a: 'x\n": "not YAML",
         "a: [1\n": "not YAML",

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ApiError, Denied
-from openpai_tasks.server import accounts, bodies, jwt, passwords
-from openpai_tasks.server.accounts import Accounts
+from openpai_tasks.server.accounts import jwt, passwords
+from openpai_tasks.server.accounts import users as accounts
+from openpai_tasks.server.accounts.groups import Groups
+from openpai_tasks.server.accounts.owner import Owner, sanitised
+from openpai_tasks.server.accounts.tokens import Tokens
+from openpai_tasks.server.accounts.users import Accounts
 from openpai_tasks.server.database import Database
-from openpai_tasks.server.groups import Groups
-from openpai_tasks.server.owner import Owner, sanitised
-from openpai_tasks.server.tokens import Tokens
+from openpai_tasks.server.web import bodies
 
 KEY = b"k" * 32
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from openpai_tasks.server import jwt, tokens
+from openpai_tasks.server.accounts import jwt, tokens
 from openpai_tasks.server.database import Database
 from tests.server.conftest import Api, ServerProcess, code
 

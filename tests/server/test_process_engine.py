@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import time
@@ -69,6 +70,20 @@ def test_stopping_what_is_over_does_nothing(engine: ProcessEngine, tmp_path: Pat
     end = until(lambda: engine.poll(task(tmp_path)))
     engine.stop(task(tmp_path))
     assert engine.poll(task(tmp_path)) == end
+
+
+def test_a_stop_while_the_runner_writes_its_number_hits_nobody_else(
+    engine: ProcessEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hit: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: hit.append(pid))
+    (tmp_path / "uid").mkdir()
+    (tmp_path / "uid/started").touch()
+    with open(tmp_path / "uid/lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        engine.stop(task(tmp_path))
+        assert engine.poll(task(tmp_path)) is None
+    assert hit == []
 
 
 def test_when_the_process_that_forks_runners_is_killed_another_takes_its_place(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.server import runner
-from tests.server.workshop import until
+from tests.server.workshop import text, until
 
 BASH = "/bin/bash"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who a process's children are")
@@ -148,7 +148,7 @@ def test_what_has_left_the_group_is_ended_too(tmp_path: Path) -> None:
 @linux
 def test_the_command_dies_with_a_runner_that_is_killed(tmp_path: Path) -> None:
     process = start(prepare(tmp_path, "echo $$ > ../pid; exec sleep 600"))
-    pid = int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+    pid = int(until(lambda: text(tmp_path / "pid")))
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     until(lambda: not is_running(pid))

@@ -18,7 +18,7 @@ from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.server.database import Database
 from openpai_tasks.server.progress import Progress
 from openpai_tasks.server.state import SCHEMA, State
-from tests.server.workshop import Workshop, document, role, until, workshop
+from tests.server.workshop import Workshop, document, role, text, until, workshop
 
 __all__ = ["workshop"]  # the fixture
 Make = Callable[..., Workshop]
@@ -132,7 +132,7 @@ def test_a_killed_runner_is_a_failure_with_a_reason_and_leaves_nothing(workshop:
     here = workshop()
     key = here.submit("orphan", "setsid sleep 601 & echo $! > pid; wait")
     folder = until(lambda: here.tasks(key))[0].folder
-    pid = int(until(lambda: (folder / "work/pid").exists() and (folder / "work/pid").read_text()))
+    pid = int(until(lambda: text(folder / "work/pid")))
     os.kill(int((folder / "started").read_text().split()[0]), signal.SIGKILL)
     job = here.wait(key)
     assert (job.state, job.exit_code) == ("FAILED", 256)

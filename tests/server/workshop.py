@@ -34,6 +34,11 @@ def until(look: Callable[[], T | None], seconds: float = 20) -> T:
     raise AssertionError(f"still {look()!r} after {seconds} s")
 
 
+def text(path: Path) -> str:
+    """What is in the file, or nothing while it is not there."""
+    return path.read_text() if path.exists() else ""
+
+
 def role(command: str, instances: int = 1, cpu: int = 1, gpu: int = 0, **more: object) -> dict[str, object]:
     resources = {
         "cpu": cpu,

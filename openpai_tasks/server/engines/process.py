@@ -81,8 +81,10 @@ class ProcessEngine:
 
     def stop(self, task: Task) -> None:
         if not self._cancel(task.folder) and traces.alive(task.folder):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(traces.started(task.folder)[0], signal.SIGTERM)
+            pid = traces.started(task.folder)[0]
+            if pid:  # it has taken its place and may be about to write its number: then the next time
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGTERM)
 
     def logs(self, task: Task) -> dict[str, Path]:
         paths = {name: task.folder / "logs" / name for name in LOGS}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from openpai_tasks.protocol.reader import read
-from openpai_tasks.server import fields, refusals, submission, views
-from openpai_tasks.server.context import Context
 from openpai_tasks.server.query import ORDERS, JobQuery
 from openpai_tasks.server.records import Job
-from openpai_tasks.server.request import Reply, Request, Text
+from openpai_tasks.server.web import fields, refusals, submission, views
+from openpai_tasks.server.web.context import Context
+from openpai_tasks.server.web.request import Reply, Request, Text
 
 MOST_ROWS = 50_000
 FARTHEST = 10**12

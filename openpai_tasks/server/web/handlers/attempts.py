@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from openpai_tasks.server import refusals, views
-from openpai_tasks.server.context import Context
-from openpai_tasks.server.handlers.jobs import attempt_number, existing, task_roles
 from openpai_tasks.server.records import Attempt, Job, Task
-from openpai_tasks.server.request import Reply, Request, Text
+from openpai_tasks.server.web import refusals, views
+from openpai_tasks.server.web.context import Context
+from openpai_tasks.server.web.handlers.jobs import attempt_number, existing, task_roles
+from openpai_tasks.server.web.request import Reply, Request, Text
 
 
 def health(context: Context, request: Request) -> Reply:

@@ -7,9 +7,9 @@ from typing import Any
 
 from openpai_tasks.protocol import routes, states
 from openpai_tasks.protocol.exits import exit_spec
-from openpai_tasks.server.kubernetes import timestamp
 from openpai_tasks.server.machine import Machine
 from openpai_tasks.server.records import Attempt, Event, Job, Task
+from openpai_tasks.server.web.kubernetes import timestamp
 
 
 def summary(job: Job) -> dict[str, Any]:

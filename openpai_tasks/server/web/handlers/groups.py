@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from openpai_tasks.server import fields, refusals
-from openpai_tasks.server.context import Context
-from openpai_tasks.server.groups import Group
-from openpai_tasks.server.request import Reply, Request
+from openpai_tasks.server.accounts.groups import Group
+from openpai_tasks.server.web import fields, refusals
+from openpai_tasks.server.web.context import Context
+from openpai_tasks.server.web.request import Reply, Request
 
 FIELDS = ("groupname", "description", "externalName", "extension")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from openpai_tasks.protocol import routes, states
-from openpai_tasks.server import refusals
-from openpai_tasks.server.context import Context
-from openpai_tasks.server.handlers.attempts import task_tries
 from openpai_tasks.server.records import Job, Task
-from openpai_tasks.server.request import FileSlice, Reply, Request
+from openpai_tasks.server.web import refusals
+from openpai_tasks.server.web.context import Context
+from openpai_tasks.server.web.handlers.attempts import task_tries
+from openpai_tasks.server.web.request import FileSlice, Reply, Request
 
 TAIL = 16 * 1024
 NODE = "127.0.0.1:9103"  # where OpenPAI's log manager would be; the name says nothing here

@@ -17,12 +17,12 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route as WebRoute
 
 from openpai_tasks.errors import ApiError
-from openpai_tasks.server import bodies, refusals, router
-from openpai_tasks.server.context import Context
-from openpai_tasks.server.identity import Identity
-from openpai_tasks.server.request import FileSlice, Reply, Request, Text
-from openpai_tasks.server.router import Access, Match, Router
-from openpai_tasks.server.table import ROUTES
+from openpai_tasks.server.accounts.identity import Identity
+from openpai_tasks.server.web import bodies, refusals, router
+from openpai_tasks.server.web.context import Context
+from openpai_tasks.server.web.request import FileSlice, Reply, Request, Text
+from openpai_tasks.server.web.router import Access, Match, Router
+from openpai_tasks.server.web.table import ROUTES
 
 log = logging.getLogger(__name__)
 

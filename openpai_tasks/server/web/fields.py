@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from typing import Any, TypeVar
 
-from openpai_tasks.server import refusals
+from openpai_tasks.server.web import refusals
 
 T = TypeVar("T")
 

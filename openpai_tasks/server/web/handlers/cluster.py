@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from openpai_tasks.server import kubernetes, refusals
-from openpai_tasks.server.context import Context, Storage
 from openpai_tasks.server.machine import Resources
-from openpai_tasks.server.request import Reply, Request
+from openpai_tasks.server.web import kubernetes, refusals
+from openpai_tasks.server.web.context import Context, Storage
+from openpai_tasks.server.web.request import Reply, Request
 
 
 def list_virtual_clusters(context: Context, request: Request) -> Reply:

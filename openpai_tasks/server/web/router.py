@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from openpai_tasks.protocol.routes import PREFIX
-from openpai_tasks.server.context import Context
-from openpai_tasks.server.request import Reply, Request
+from openpai_tasks.server.web.context import Context
+from openpai_tasks.server.web.request import Reply, Request
 
 ANY = "ANY"
 

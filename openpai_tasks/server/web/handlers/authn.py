@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from openpai_tasks.server import fields, refusals
-from openpai_tasks.server.context import Context
-from openpai_tasks.server.request import Reply, Request, Text
+from openpai_tasks.server.web import fields, refusals
+from openpai_tasks.server.web.context import Context
+from openpai_tasks.server.web.request import Reply, Request, Text
 
 SHORTEST_SESSION, LONGEST_SESSION = 60, 604800
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.server.identity import Identity
+from openpai_tasks.server.accounts.identity import Identity
 
 
 @dataclass(frozen=True)

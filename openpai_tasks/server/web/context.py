@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from openpai_tasks.server.accounts import Accounts
+from openpai_tasks.server.accounts.owner import Owner
+from openpai_tasks.server.accounts.tokens import Tokens
+from openpai_tasks.server.accounts.users import Accounts
 from openpai_tasks.server.engines import Engine
 from openpai_tasks.server.machine import Machine, Resources
-from openpai_tasks.server.owner import Owner
 from openpai_tasks.server.state import State
-from openpai_tasks.server.tokens import Tokens
 
 
 @dataclass(frozen=True)

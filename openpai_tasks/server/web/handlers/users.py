@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from openpai_tasks.server import fields, refusals
-from openpai_tasks.server.accounts import User
-from openpai_tasks.server.context import Context
-from openpai_tasks.server.groups import ADMIN_GROUP
-from openpai_tasks.server.request import Reply, Request
+from openpai_tasks.server.accounts.groups import ADMIN_GROUP
+from openpai_tasks.server.accounts.users import User
+from openpai_tasks.server.web import fields, refusals
+from openpai_tasks.server.web.context import Context
+from openpai_tasks.server.web.request import Reply, Request
 
 CREATE = ("username", "password", "email", "virtualCluster", "admin", "extension")
 UPDATE_SELF = ("username", "email", "oldPassword", "newPassword", "extension")

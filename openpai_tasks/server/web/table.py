@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from openpai_tasks.protocol import routes
-from openpai_tasks.server.handlers import attempts, authn, cluster, groups, jobs, logs, users
-from openpai_tasks.server.router import ANY, Access, Route
+from openpai_tasks.server.web.handlers import attempts, authn, cluster, groups, jobs, logs, users
+from openpai_tasks.server.web.router import ANY, Access, Route
 
 OPEN, TOKEN, USER = Access.OPEN, Access.TOKEN, Access.USER
 ADMIN, TOKEN_ADMIN = Access.ADMIN, Access.TOKEN_ADMIN

@@ -12,9 +12,9 @@ from openpai_tasks.protocol.reader import read
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.rules import Report
 from openpai_tasks.protocol.schema import JOB
-from openpai_tasks.server import refusals
-from openpai_tasks.server.accounts import User
-from openpai_tasks.server.context import Context
+from openpai_tasks.server.accounts.users import User
+from openpai_tasks.server.web import refusals
+from openpai_tasks.server.web.context import Context
 
 
 def read_document(text: object) -> JobDocument:
