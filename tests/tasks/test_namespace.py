@@ -4,7 +4,7 @@ import pytest
 from invoke import Context
 
 from openpai_tasks.errors import ConfigError, NotFound
-from openpai_tasks.tasks import MODULES, namespace, task
+from openpai_tasks.tasks import COLLECTIONS, namespace, task
 from openpai_tasks.tasks._base import NICKNAMES
 from openpai_tasks.tasks._contexts import Contexts
 
@@ -17,7 +17,7 @@ def contexts():
 
 
 def test_the_namespace_has_every_collection_of_the_table():
-    assert set(namespace().collections) == set(MODULES)
+    assert set(namespace().collections) == set(COLLECTIONS)
 
 
 def test_every_task_and_every_flag_says_what_it_is_for(contexts):
