@@ -31,7 +31,7 @@ setup(
     extras_require={
         "keyring": ["keyring>=24"],
         "notebook": ["nbconvert>=7.16", "ipykernel>=6.29"],
-        "test": ["pytest>=8", "pytest-timeout>=2.3"],
+        "test": ["pytest>=8", "pytest-timeout>=2.3", "keyring>=24"],
     },
     entry_points={"console_scripts": ["pai = openpai_tasks.program:main"]},
 )

@@ -65,11 +65,10 @@ def install(tmp_path, monkeypatch):
 
     def forget_modules():
         for name in [name for name in sys.modules if name.split(".")[0] == "keyring"]:
-            monkeypatch.delitem(sys.modules, name)
+            del sys.modules[name]
 
     yield put
-    for name in [name for name in sys.modules if name.split(".")[0] == "keyring"]:
-        del sys.modules[name]
+    forget_modules()
 
 
 @pytest.mark.parametrize("text", [REFUSING, CRASHING, FORGETFUL, UNLOADABLE])

@@ -33,6 +33,7 @@ class Launcher:
         self._inherited = inherited
         self._ports: set[int] = set()
         self._gpus = GpuPool((), ())
+        self._known: tuple[str, int, environment.Variables] | None = None
 
     def survey(self, unfinished: list[Task]) -> None:
         """Learn which ports and GPUs are somebody's before any are given away."""
@@ -43,13 +44,13 @@ class Launcher:
     def waiting_tasks(self, key: str) -> list[Task]:
         """The tasks of the job's attempt that have yet to start; the first time, they are made."""
         job = self._job(key)
-        tasks = self._state.tasks(key, job.attempt)
-        if not tasks:
+        tasks = self._progress.waiting_tasks(job)
+        if tasks is None:
             if job.tasks > MOST_TASKS:
                 raise ConfigError(f"the job has {job.tasks} tasks, one machine can run {MOST_TASKS} at most")
             tasks = self._with_ports(self._progress.new_tasks(job, self._state.document(key).roles))
             self._progress.add_tasks(key, tasks)
-        return [task for task in tasks if task.state == states.WAITING]
+        return tasks
 
     def need(self, task: Task) -> Resources:
         return task_demand(self._role(task))
@@ -76,8 +77,7 @@ class Launcher:
 
     def _launches(self, key: str, tasks: list[Task]) -> list[Launch]:
         job, document = self._job(key), self._state.document(key)
-        everyone = self._state.tasks(key, job.attempt)
-        shared = environment.variables(job.user, document, everyone, self._inherited, len(self._machine.gpus))
+        shared = self._variables(job)
         commands = {role.name: document.commands(role.name) for role in document.roles}
         return [
             Launch(
@@ -91,6 +91,15 @@ class Launcher:
             )
             for task in tasks
         ]
+
+    def _variables(self, job: Job) -> environment.Variables:
+        """Those of the last attempt are kept, for one whose many tasks start one by one."""
+        if self._known is None or self._known[:2] != (job.key, job.attempt):
+            document, tasks = self._state.document(job.key), self._state.tasks(job.key, job.attempt)
+            gpus = len(self._machine.gpus)
+            found = environment.variables(job.user, document, tasks, self._inherited, gpus)
+            self._known = (job.key, job.attempt, found)
+        return self._known[2]
 
     def _with_ports(self, tasks: list[Task]) -> list[Task]:
         return [

@@ -51,6 +51,15 @@ class Progress:
         """A first try of every instance of the job's current attempt."""
         return [self._new_task(job, role.name, index, 0) for role in roles for index in range(role.instances)]
 
+    def waiting_tasks(self, job: Job) -> list[Task] | None:
+        """The tasks of the current attempt that have yet to start; None when none is written down."""
+        where = "job = ? AND job_attempt = ?"
+        rows = self._database.rows(
+            f"SELECT * FROM tasks WHERE {where} AND state = 'WAITING' ORDER BY place, task_index",
+            [job.key, job.attempt],
+        )
+        return [schema.task(row) for row in rows] if rows or self._counts(job) else None
+
     def begin(self, key: str, tasks: Iterable[Task]) -> bool:
         """Write these tasks down as running, and the job with them; only then may they be started.
 

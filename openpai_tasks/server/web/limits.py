@@ -1,0 +1,90 @@
+"""How many calls are taken in a time: of everyone together, and of each user for lists and submissions."""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from openpai_tasks.errors import ApiError, ConfigError
+
+API, LIST, SUBMIT = "api", "list", "submit"
+NAMES = (API, LIST, SUBMIT)
+SECONDS = {"s": 1, "min": 60, "h": 3600}
+OFF = "off"
+WORDS = "Too many requests, please try again later."
+
+
+@dataclass(frozen=True)
+class Rate:
+    """That many calls in that time."""
+
+    count: int
+    seconds: float
+
+
+class TooMany(ApiError):
+    """Refused, with the headers that say when to come back."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        super().__init__(WORDS, 429)
+        self.headers = headers
+
+
+@dataclass
+class _Window:
+    ends: float
+    used: int = 0
+
+
+class Limiter:
+    """Counts calls in windows that begin with the first call of each caller."""
+
+    def __init__(self, rates: Mapping[str, Rate]) -> None:
+        self._rates = dict(rates)
+        self._windows: dict[tuple[str, str], _Window] = {}
+        self._lock = threading.Lock()
+
+    def take(self, name: str, who: str) -> dict[str, str]:
+        """Count a call; the headers that tell the caller what is left, or TooMany."""
+        rate = self._rates.get(name)
+        if rate is None:
+            return {}
+        with self._lock:
+            window = self._window(name, who, rate)
+            window.used += 1
+            used, left = window.used, window.ends - time.monotonic()
+        headers = {
+            "x-ratelimit-limit": str(rate.count),
+            "x-ratelimit-remaining": str(max(rate.count - used, 0)),
+            "x-ratelimit-reset": str(math.ceil(time.time() + left)),
+        }
+        if used > rate.count:
+            raise TooMany({**headers, "retry-after": str(max(math.ceil(left), 1))})
+        return headers
+
+    def _window(self, name: str, who: str, rate: Rate) -> _Window:
+        now = time.monotonic()
+        window = self._windows.get((name, who))
+        if window is None or window.ends <= now:
+            window = self._windows[name, who] = _Window(now + rate.seconds)
+        return window
+
+
+def parse_rate(text: str) -> tuple[str, Rate | None]:
+    """``list=60/min``, ``submit=10/2s`` or ``api=off`` as a name and a rate."""
+    name, _, rate = text.partition("=")
+    match = re.fullmatch(r"(\d{1,9})/(\d{0,6})(s|min|h)", rate, re.ASCII)
+    if name not in NAMES or not (match or rate == OFF):
+        raise ConfigError(f"a rate limit is {'|'.join(NAMES)}=COUNT/[N]s|min|h or =off, got {text!r}")
+    if not match:
+        return name, None
+    return name, Rate(int(match[1]), max(int(match[2] or 1), 1) * SECONDS[match[3]])
+
+
+def merged(rates: Mapping[str, Rate], changes: Mapping[str, Rate | None]) -> dict[str, Rate]:
+    """The rates after the changes; None takes one away."""
+    return {name: rate for name, rate in {**rates, **changes}.items() if rate is not None}

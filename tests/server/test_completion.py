@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from openpai_tasks.server.completion import blames_platform, describe, may_retry, retry_delay
+
+
+@pytest.mark.parametrize(
+    ("code", "tries", "allowed", "again"),
+    [
+        (255, 0, 1, True),
+        (255, 1, 1, False),
+        (137, 0, 0, False),  # transient, but nobody asked for another try
+        (137, 0, 1, True),
+        (220, 0, 9, False),  # permanent
+        (220, 9, -1, True),  # without limit
+        (0, 0, 9, False),
+        (0, 0, -1, False),
+        (-210, 0, -1, False),
+        (-220, 0, 9, False),
+    ],
+)
+def test_failures_are_tried_again_as_the_user_allows(
+    code: int, tries: int, allowed: int, again: bool
+) -> None:
+    assert may_retry(code, tries, allowed) is again
+
+
+def test_the_first_tries_follow_at_once_and_later_ones_ever_more_slowly() -> None:
+    assert [retry_delay(tries) for tries in (0, 2, 3, 4, 99)] == [0, 0, 1000, 2000, 60_000]
+
+
+def test_signals_are_called_by_their_names() -> None:
+    assert describe(0) == "succeeded"
+    assert describe(3) == "exited with code 3"
+    assert describe(139) == "was ended by SIGSEGV (exit code 139)"
+    assert describe(255) == "exited with code 255"
+
+
+def test_only_platform_failures_are_the_platforms() -> None:
+    assert blames_platform(137) and blames_platform(-1001)
+    assert not blames_platform(255) and not blames_platform(220)
