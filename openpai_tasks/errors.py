@@ -7,7 +7,8 @@ PaiError                 base, never raised itself
 ├── ApiError             an answer that says no (.status .code)    122
 │   ├── Denied           401 and 403
 │   ├── NotFound         404
-│   └── Conflict         409
+│   ├── Conflict         409
+│   └── TooManyRequests  429 (.retry_after)
 ├── PathError            a path that cannot be used (also OSError) 123
 ├── TimedOut             a wait that ran out                       124
 └── JobFailed            the job ended, and not well               the job's own exit code
@@ -59,6 +60,14 @@ class NotFound(ApiError):
 
 class Conflict(ApiError):
     pass
+
+
+class TooManyRequests(ApiError):
+    """The server wants to be left alone for ``retry_after`` seconds, longer than a call waits."""
+
+    def __init__(self, message: str, status: int = 429, code: str = "", retry_after: float = 0.0) -> None:
+        super().__init__(message, status, code)
+        self.retry_after = retry_after
 
 
 class PathError(PaiError, OSError):

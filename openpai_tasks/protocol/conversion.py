@@ -6,7 +6,8 @@ import shlex
 from typing import Any
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol.spec import BRACKET, variable
+from openpai_tasks.protocol.dressing import BRACKET
+from openpai_tasks.protocol.scripts import variable
 from openpai_tasks.protocol.template import OPEN, literal
 from openpai_tasks.protocol.v1 import validate_v1
 from openpai_tasks.protocol.values import text_of

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol import references, template
 from openpai_tasks.protocol.masking import mask
-from openpai_tasks.protocol.problems import Problem, refuse
+from openpai_tasks.protocol.problems import refuse
 from openpai_tasks.protocol.reader import Source, read
 from openpai_tasks.protocol.roles import StorageMount, TaskRole, storages, task_role
 from openpai_tasks.protocol.rules import Report
@@ -32,6 +31,7 @@ class JobDocument:
     storages: tuple[StorageMount, ...] | None
     data: dict[str, Any] = field(repr=False)
     source: Source = field(repr=False, compare=False)
+    joint: str = field(default="\n", compare=False)  # what stands between commands; " && " in OpenPAI 0.14
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -62,23 +62,23 @@ class JobDocument:
         return self._rendered(role, {"$secrets": self.secrets})
 
     def _rendered(self, role: str, names: dict[str, Any]) -> str:
-        lines = "\n".join(trim(command) for command in references.commands(self.data, role))
+        lines = self.joint.join(trim(command) for command in references.commands(self.data, role))
         return template.render(lines, {**references.names(self.data, role), **names})
 
 
 def validate(text: str) -> JobDocument:
-    """The document in ``text``, or a ProtocolError that names what the server would refuse."""
+    """The document in ``text``, or a ProtocolError that names all that the server would refuse."""
     source = read(text)
     report = Report(source)
     JOB(source.value, (), report)
-    if not report.problems:
+    if report.sound:
         references.check(source.value, report)
-    if report.problems:
+    if not report.sound:
         raise refuse(report.problems)
     document = _document(source)
-    problems = list(_broken_templates(document))
-    if problems:
-        raise refuse(problems)
+    _check_templates(document, report)
+    if report.problems:
+        raise refuse(report.problems)
     return document
 
 
@@ -102,18 +102,19 @@ def _document(source: Source) -> JobDocument:
     )
 
 
-def _broken_templates(document: JobDocument) -> Iterator[Problem]:
+def _check_templates(document: JobDocument, report: Report) -> None:
     """Commands and registry credentials are rendered once to see whether they can be."""
-    for place, value in references.credentials(document.data):
+    for path, value in references.credentials(document.data):
         try:
             template.render(value, {"$secrets": document.secrets})
         except ProtocolError:
-            yield Problem(place, "the template in it is broken")
+            report.add(path, "the template in it is broken")
+    is_list = isinstance(document.source.value["taskRoles"], list)
     for name, _ in references.roles(document.data):
         try:
             document.entrypoint(name)
         except ProtocolError as err:
-            yield Problem(f"taskRoles.{name}.commands", str(err), document.source.line(("taskRoles", name)))
+            report.add(("taskRoles", int(name) if is_list else name, "commands"), str(err))
 
 
 def _mapping(value: dict[str, Any], key: str) -> dict[str, Any]:

@@ -27,10 +27,28 @@ class TaskInfo:
     launched: int | None
     completed: int | None
     message: str
+    container: str = ""
+    log: str = ""  # where the server says that its output is
 
     @property
     def label(self) -> str:
         return f"{self.role}-{self.index}"
+
+    @property
+    def ssh(self) -> SshInfo | None:
+        """Where its container takes ssh, once it has one."""
+        port = self.ports.get("ssh", "").partition(",")[0]
+        return SshInfo(self.container, self.ip, int(port)) if self.ip and port.isdecimal() else None
+
+
+@dataclass(frozen=True)
+class SshInfo:
+    """Where one container takes ssh; ``key_url`` is where its private key can be fetched, if it is told."""
+
+    container: str
+    ip: str
+    port: int
+    key_url: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,10 +83,13 @@ class JobInfo:
     message: str = ""
     tasks: tuple[TaskInfo, ...] = ()
     events: tuple[EventInfo, ...] = ()
+    namespace: str | None = None  # what its key begins with, if not its user; "" for one without an owner
 
     @property
     def key(self) -> str:
-        return job_key(self.user, self.name)
+        """What paths call it; a job from before jobs had owners goes by its bare name."""
+        owner = self.user if self.namespace is None else self.namespace
+        return job_key(owner, self.name) if owner else self.name
 
     @property
     def final(self) -> bool:
@@ -116,20 +137,23 @@ def job_from_summary(body: dict[str, Any]) -> JobInfo:
         gpus=body.get("totalGpuNumber"),
         task_count=body.get("totalTaskNumber"),
         tags=tuple(body.get("tags") or ()),
+        namespace="" if body.get("legacy") else body.get("namespace") or None,
     )
 
 
-def job_from_detail(body: dict[str, Any]) -> JobInfo:
-    """The answer for one job."""
+def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
+    """The answer for the job that was asked for by ``key``."""
     status = body["jobStatus"]
+    owner, _, name = key.partition("~") if "~" in key else ("", "", key)
+    user = status.get("username") or owner
     tasks = tuple(
         _task(role, task)
         for role, group in (body.get("taskRoles") or {}).items()
         for task in group.get("taskStatuses") or ()
     )
     return JobInfo(
-        name=body["name"].partition("~")[2] or body["name"],
-        user=status.get("username") or "",
+        name=name,
+        user=user,
         state=status.get("state") or "UNKNOWN",
         virtual_cluster=status.get("virtualCluster") or "",
         submitted=status.get("submissionTime") or status.get("createdTime"),
@@ -138,12 +162,13 @@ def job_from_detail(body: dict[str, Any]) -> JobInfo:
         exit_code=status.get("appExitCode"),
         user_exit_code=_own_exit_code(status),
         retries=status.get("retries") or 0,
-        attempt=status.get("attemptId") or 0,
+        attempt=status.get("attemptId", status.get("retries")) or 0,
         gpus=None,
         task_count=len(tasks),
         tags=tuple(body.get("tags") or ()),
         message=_message(status),
         tasks=tasks,
+        namespace=None if owner == user else owner,
     )
 
 
@@ -170,17 +195,38 @@ def _task(role: str, body: dict[str, Any]) -> TaskInfo:
         launched=body.get("launchedTime"),
         completed=body.get("completedTime"),
         message=body.get("containerExitDiagnostics") or "",
+        container=body.get("containerId") or "",
+        log=body.get("containerLog") or "",
+    )
+
+
+def ssh_from_body(body: dict[str, Any]) -> tuple[SshInfo, ...]:
+    """What the servers that have an endpoint for it say."""
+    key_url = str((body.get("keyPair") or {}).get("privateKeyDirectDownloadLink") or "")
+    return tuple(
+        SshInfo(str(one.get("id") or ""), str(one["sshIp"]), int(one["sshPort"]), key_url)
+        for one in body.get("containers") or ()
+        if one.get("sshIp") and str(one.get("sshPort") or "").isdecimal()
     )
 
 
 def _own_exit_code(status: dict[str, Any]) -> int | None:
-    runtime = (status.get("appExitMessages") or {}).get("runtime")
-    if not isinstance(runtime, dict):
-        return None
+    """The command's own, which the platform keeps where it replaced it by one of its own."""
+    runtime = _runtime(status)
     code = runtime.get("originUserExitCode", runtime.get("originalUserExitCode"))
-    return int(code) if code is not None else None
+    try:
+        return None if code is None else int(code)
+    except (TypeError, ValueError):
+        return None
 
 
 def _message(status: dict[str, Any]) -> str:
+    """Why it ended so; the oldest servers say it best in the words of the container's runtime."""
     trigger, diagnostics = status.get("appExitTriggerMessage"), status.get("appExitDiagnostics")
-    return str(diagnostics or trigger or "")
+    reason = _runtime(status).get("reason")
+    return str(reason or diagnostics or trigger or "")
+
+
+def _runtime(status: dict[str, Any]) -> dict[str, Any]:
+    found = (status.get("appExitMessages") or {}).get("runtime")
+    return found if isinstance(found, dict) else {}

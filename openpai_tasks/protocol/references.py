@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from openpai_tasks.protocol.problems import closest
+from openpai_tasks.protocol.reader import Path
 from openpai_tasks.protocol.rules import Report, kind
 from openpai_tasks.protocol.values import text_of
 
@@ -51,13 +52,13 @@ def commands(data: Data, role: str) -> list[str]:
     return [*around.get("preCommands", ()), *own, *around.get("postCommands", ())]
 
 
-def credentials(data: Data) -> Iterator[tuple[str, str]]:
+def credentials(data: Data) -> Iterator[tuple[Path, str]]:
     """Where templates stand in the credentials for image registries, and what they say."""
     for index, item in enumerate(data.get("prerequisites", ())):
         if item["type"] == "dockerimage":
             for key, value in item.get("auth", {}).items():
                 if isinstance(value, str):
-                    yield f"prerequisites[{index}].auth.{key}", value
+                    yield ("prerequisites", index, "auth", key), value
 
 
 def whole(value: Any) -> int:
@@ -69,10 +70,9 @@ def check(data: Data, report: Report) -> None:
     """Names that are given twice, and names of things that are not there."""
     _check_twice(data, report)
     _check_shapes(data, report)
-    if report.problems:
-        return
-    _check_roles(data, report)
-    _check_deployment(data, report)
+    if report.sound:
+        _check_roles(data, report)
+        _check_deployment(data, report)
 
 
 def _check_twice(data: Data, report: Report) -> None:
@@ -80,11 +80,13 @@ def _check_twice(data: Data, report: Report) -> None:
     for index, item in enumerate(data.get("prerequisites", ())):
         key = (item["type"], item["name"])
         if key in seen:
-            report.add(("prerequisites", index, "name"), f"{key[0]} prerequisite {key[1]!r} is given twice")
+            rule = f"{key[0]} prerequisite {key[1]!r} is given twice"
+            report.add(("prerequisites", index, "name"), rule, sound=True)
         seen.add(key)
     for index, item in enumerate(data.get("deployments", ())):
         if ("", item["name"]) in seen:
-            report.add(("deployments", index, "name"), f"deployment {item['name']!r} is given twice")
+            rule = f"deployment {item['name']!r} is given twice"
+            report.add(("deployments", index, "name"), rule, sound=True)
         seen.add(("", item["name"]))
 
 
@@ -117,11 +119,13 @@ def _check_roles(data: Data, report: Report) -> None:
         path = ("taskRoles", name if isinstance(data["taskRoles"], dict) else int(name))
         for index, wanted in enumerate(role.get("prerequisites", ())):
             if not isinstance(wanted, str) or wanted not in known:
-                report.add((*path, "prerequisites", index), _absent("prerequisite", wanted, known))
+                rule = _absent("prerequisite", wanted, known)
+                report.add((*path, "prerequisites", index), rule, sound=True)
         for field, type_ in FIELDS.items():
             there = {item["name"] for item in given if item["type"] == type_}
             if field in role and text_of(role[field]) not in there:
-                report.add((*path, field), _absent(f"{type_} prerequisite", role[field], there))
+                rule = _absent(f"{type_} prerequisite", role[field], there)
+                report.add((*path, field), rule, sound=True)
 
 
 def _check_deployment(data: Data, report: Report) -> None:
@@ -131,7 +135,7 @@ def _check_deployment(data: Data, report: Report) -> None:
     known = {item["name"]: item for item in data.get("deployments", ())}
     wanted = defaults["deployment"]
     if wanted not in known:
-        report.add(("defaults", "deployment"), _absent("deployment", wanted, known))
+        report.add(("defaults", "deployment"), _absent("deployment", wanted, known), sound=True)
     elif not isinstance(known[wanted]["taskRoles"], (dict, list)) and any(roles(data)):
         report.add(("deployments",), f"taskRoles of {wanted!r} must be a mapping")
 

@@ -86,9 +86,9 @@ def _mount(item: Data) -> StorageMount:
 
 
 def _ports(value: Any) -> dict[str, int]:
-    """Counts by label; ssh and http are given to every task without asking."""
+    """Counts by label; one ssh and one http port are given to every task without asking."""
     counts = {label: _count(count, 0) for label, count in _mapping(value).items()}
-    return {label: count for label, count in counts.items() if count > 0 and label not in ("ssh", "http")}
+    return {label: count for label, count in counts.items() if count > 0}
 
 
 def _minimum(value: Any, default: int) -> int:

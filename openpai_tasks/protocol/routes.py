@@ -7,6 +7,7 @@ PREFIX = "/rest-server"
 
 HEALTH = "/healthz"
 INFO_V1 = "/api/v1"
+ROOT = "/api/v2"
 INFO = "/api/v2/info"
 AUTHN_INFO = "/api/v2/authn/info"
 AUTHN_INFO_V1 = "/api/v1/authn/info"
@@ -50,6 +51,17 @@ JOB_ATTEMPT_V1 = "/api/v2/jobs/{job}/job-attempts/{attempt}"
 TASK = "/api/v2/jobs/{job}/attempts/{attempt}/taskRoles/{role}/taskIndex/{index}/attempts"
 TASK_LOGS = TASK + "/{task_attempt}/logs"
 LOG_FILE = "/log-manager/{node}/api/v1/logs/{file}"
+
+# What only older servers have.
+JOBS_V1 = "/api/v1/jobs"
+JOB_V1 = "/api/v1/jobs/{job}"
+USER_JOBS_V1 = "/api/v1/user/{user}/jobs"
+USER_JOB_V1 = "/api/v1/user/{user}/jobs/{job}"
+CONTAINER_LOGS = "/yarn/{node}/node/containerlogs/{container}/{user}"
+CONTAINER_LOG = CONTAINER_LOGS + "/{file}"
+POD_LOGS = "/log-manager/{node}/{user}/{framework}/{role}/{pod}"
+POD_LOGS_FULL = "/log-manager/{node}/full/{user}/{framework}/{role}/{pod}"
+POD_LOGS_TAIL = "/log-manager/{node}/tail/{user}/{framework}/{role}/{pod}"
 
 
 def job_key(user: str, name: str) -> str:

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from openpai_tasks.errors import ProtocolError
+from openpai_tasks.protocol import scripts
+from openpai_tasks.protocol.dressing import BRACKET, dressed
 from openpai_tasks.protocol.template import OPEN, literal
 
-MOUNTS = "/mnt/"
 IMAGE = "image"
-DEPLOYMENT = "default"
-BRACKET = "openTag"
-"""The parameter that stands for ``<%``, so that a command which contains it arrives as it is."""
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+@dataclass(frozen=True)
+class RoleSpec:
+    """One kind of task: its command, how many of them, and what each needs."""
+
+    name: str
+    command: str
+    instances: int = 1
+    image: str = ""
+    cpu: int = 2
+    gpu: int = 0
+    memory_mb: int = 4096
+    shm_mb: int | None = None
+    ports: Mapping[str, int] = field(default_factory=dict)
+    min_failed: int | None = None
+    min_succeeded: int | None = None
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One command, the image it runs in, what it needs, and what is put beside it."""
+    """A command, the image it runs in, what it needs, and what is put beside it; or several ``roles``."""
 
     command: str
     name: str = ""
@@ -42,73 +53,93 @@ class JobSpec:
     sources_folder: str | None = None  # as the job sees it: /mnt/<storage>/...
     storage: str | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
+    roles: tuple[RoleSpec, ...] = ()  # in place of command, image, ..., ports above
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_seconds: int | None = None
+    jobs_folder: str | None = None  # holds the folders of all jobs, as the job sees it
+
+    @property
+    def all_roles(self) -> tuple[RoleSpec, ...]:
+        return self.roles or (
+            RoleSpec(
+                self.role,
+                self.command,
+                self.instances,
+                self.image,
+                self.cpu,
+                self.gpu,
+                self.memory_mb,
+                self.shm_mb,
+                self.ports,
+            ),
+        )
 
 
 def document(spec: JobSpec) -> dict[str, Any]:
     """The v2 job document of a spec."""
-    for what in ("command", "name", "image"):
-        if not getattr(spec, what):
-            raise ProtocolError(f"a job needs {'an' if what == 'image' else 'a'} {what}")
-    before = _before(spec)
+    _check(spec)
+    images = _images(spec)
     result: dict[str, Any] = {
         "protocolVersion": 2,
         "name": spec.name,
         "type": "job",
         "jobRetryCount": spec.retries,
         "prerequisites": [
-            {"protocolVersion": 2, "name": IMAGE, "type": "dockerimage", "uri": spec.image},
+            {"protocolVersion": 2, "name": name, "type": "dockerimage", "uri": uri}
+            for uri, name in images.items()
         ],
+        "taskRoles": {role.name: _role(spec, role, images[_image(spec, role)]) for role in spec.all_roles},
     }
-    if any(OPEN in command for command in (*before, spec.command)):
-        result["parameters"] = {BRACKET: OPEN}
-    result["taskRoles"] = {spec.role: _role(spec)}
-    if before:
-        commands = [literal(command, BRACKET) for command in before]
-        result["deployments"] = [{"name": DEPLOYMENT, "taskRoles": {spec.role: {"preCommands": commands}}}]
-    return {**result, **_closing(spec, bool(before))}
+    commands = [_command(spec, role) for role in spec.all_roles]
+    return dressed(result, spec, any(OPEN in command for command in commands))
 
 
-def _role(spec: JobSpec) -> dict[str, Any]:
-    resources: dict[str, Any] = {"cpu": spec.cpu, "memoryMB": spec.memory_mb, "gpu": spec.gpu}
-    if spec.ports:
-        resources["ports"] = dict(spec.ports)
-    role: dict[str, Any] = {"instances": spec.instances, "dockerImage": IMAGE}
-    if spec.shm_mb is not None:
-        role["extraContainerOptions"] = {"shmMB": spec.shm_mb}
-    return {**role, "resourcePerInstance": resources, "commands": [literal(spec.command, BRACKET)]}
+def _check(spec: JobSpec) -> None:
+    if not spec.name:
+        raise ProtocolError("a job needs a name")
+    for role in spec.all_roles:
+        if not role.command:
+            raise ProtocolError(
+                "a job needs a command" + f" (role {role.name!r} has none)" * bool(spec.roles)
+            )
+        if not _image(spec, role):
+            raise ProtocolError("a job needs an image")
 
 
-def _closing(spec: JobSpec, deployed: bool) -> dict[str, Any]:
-    """Defaults and extras, where there are any."""
-    defaults = {"virtualCluster": spec.virtual_cluster} if spec.virtual_cluster else {}
-    if deployed:
-        defaults["deployment"] = DEPLOYMENT
-    extras = dict(spec.extras)
-    if spec.storage:
-        extras.setdefault("storages", [{"name": spec.storage}])
-    found: dict[str, Any] = {"defaults": defaults, "extras": extras}
-    return {key: value for key, value in found.items() if value}
+def _image(spec: JobSpec, role: RoleSpec) -> str:
+    return role.image or spec.image
 
 
-def _before(spec: JobSpec) -> list[str]:
-    """What runs before the command; each ends the job itself, as not every server does that."""
-    steps = [f"export {variable(name)}={shlex.quote(value)}" for name, value in spec.environment.items()]
-    if spec.sources_folder:
-        steps.append(f"cp -R {_mounted(spec.sources_folder.rstrip('/') + '/.')} .")
-    if spec.pip_installs:
-        packages = " ".join(map(shlex.quote, spec.pip_installs))
-        steps.append(f"{shlex.quote(spec.python)} -m pip install {packages}")
-    return [f"{step} || exit 1" for step in steps]
+def _images(spec: JobSpec) -> dict[str, str]:
+    """Each image that a role runs in, and what it is called in the document."""
+    uris = dict.fromkeys(_image(spec, role) for role in spec.all_roles)
+    return {uri: IMAGE if number == 1 else f"{IMAGE}-{number}" for number, uri in enumerate(uris, 1)}
 
 
-def variable(name: str) -> str:
-    """The name, if a shell can export it."""
-    if not _VARIABLE.fullmatch(name):
-        raise ProtocolError(f"{name!r} cannot be the name of a variable: letters, digits and _ only")
-    return name
+def _command(spec: JobSpec, role: RoleSpec) -> str:
+    return role.command if spec.max_seconds is None else scripts.limited(role.command, spec.max_seconds)
 
 
-def _mounted(path: str) -> str:
-    """A path in double quotes, below the folder of mounts where the cluster cannot mount at the root."""
-    escaped = re.sub(r'([\\"$`])', r"\\\1", path)
-    return f'"${{PAI_MOUNT_ROOT-}}{escaped}"' if path.startswith(MOUNTS) else f'"{escaped}"'
+def _role(spec: JobSpec, role: RoleSpec, image: str) -> dict[str, Any]:
+    resources: dict[str, Any] = {"cpu": role.cpu, "memoryMB": role.memory_mb, "gpu": role.gpu}
+    if role.ports:
+        resources["ports"] = dict(role.ports)
+    result: dict[str, Any] = {"instances": role.instances}
+    completion = _completion(spec, role)
+    if completion:
+        result["completion"] = completion
+    result["dockerImage"] = image
+    if role.shm_mb is not None:
+        result["extraContainerOptions"] = {"shmMB": role.shm_mb}
+    commands = [literal(_command(spec, role), BRACKET)]
+    return {**result, "resourcePerInstance": resources, "commands": commands}
+
+
+def _completion(spec: JobSpec, role: RoleSpec) -> dict[str, int]:
+    """When the role ends the job; said in full where the generations of servers would not agree."""
+    if len(spec.all_roles) == 1 and role.min_failed is None and role.min_succeeded is None:
+        return {}
+    return {
+        "minFailedInstances": 1 if role.min_failed is None else role.min_failed,
+        "minSucceededInstances": role.instances if role.min_succeeded is None else role.min_succeeded,
+    }

@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol.problems import Problem, closest, refuse
+from openpai_tasks.protocol.reader import Path, Source
+from openpai_tasks.protocol.rules import written
 from openpai_tasks.protocol.values import SPACE
 
 Data = dict[str, Any]
-Convert = Callable[[Any, str, Data], Any]
-"""A value, its path and its siblings to what it counts as; raises ProtocolError."""
+Convert = Callable[[Any, Path, Data], Any]
+"""A value, its path and its siblings to what it counts as; raises _Refused."""
 
 _NOTHING = object()
 _MOST = 2**53 - 1
@@ -30,18 +31,32 @@ class _Field:
     required: bool = False
 
 
-def validate_v1(document: Any) -> Data:
-    """The configuration with defaults filled in and numbers given as text converted."""
-    result: Data = _mapping(_JOB)(document, "", {})
+class _Refused(Exception):
+    """What is wrong with a part: paths and rules."""
+
+    def __init__(self, *found: tuple[Path, str]) -> None:
+        self.found = found
+
+
+def validate_v1(document: Any, source: Source | None = None) -> Data:
+    """The configuration with defaults filled in and numbers given as text converted.
+
+    With the ``source`` it was read from, the problems of a refused one have their lines.
+    """
+    try:
+        result: Data = _mapping(_JOB)(document, (), {})
+    except _Refused as err:
+        line = source.line if source else lambda path: None
+        raise refuse(Problem(written(path), rule, line(path)) for path, rule in err.found) from None
     return result
 
 
-def _fail(path: str, rule: str) -> ProtocolError:
-    return refuse([Problem(path, rule)])
+def _fail(path: Path, rule: str) -> _Refused:
+    return _Refused((path, rule))
 
 
 def _text(pattern: str = "", empty: bool = False) -> Convert:
-    def convert(value: Any, path: str, siblings: Data) -> Any:
+    def convert(value: Any, path: Path, siblings: Data) -> Any:
         if not isinstance(value, str):
             raise _fail(path, "must be a string")
         if not value and not empty:
@@ -56,7 +71,7 @@ def _text(pattern: str = "", empty: bool = False) -> Convert:
 def _whole(least: int | None = None, null: bool = False, most: str = "") -> Convert:
     """An integer, or text that is one; ``most`` names the sibling it must not exceed."""
 
-    def convert(value: Any, path: str, siblings: Data) -> Any:
+    def convert(value: Any, path: Path, siblings: Data) -> Any:
         if null and value is None:
             return None
         number = _number(value)
@@ -66,7 +81,7 @@ def _whole(least: int | None = None, null: bool = False, most: str = "") -> Conv
             raise _fail(path, f"must be an integer, got {number}")
         if least is not None and number < least:
             raise _fail(path, f"must be >= {least}, got {int(number)}")
-        if most and number > siblings[most]:
+        if most and isinstance(siblings.get(most), int) and number > siblings[most]:
             raise _fail(path, f"must be <= {most} ({siblings[most]}), got {int(number)}")
         return int(number)
 
@@ -101,37 +116,60 @@ def _parsed(value: Any, kind: type) -> Any:
     return found if isinstance(found, kind) else value
 
 
+class _Wrong:
+    """Gathers what is wrong with the parts of one value, so that all of it is told at once."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[Path, str]] = []
+
+    def gather(self, convert: Convert, value: Any, path: Path, siblings: Data) -> Any:
+        """The value converted, or None if it is wrong."""
+        try:
+            return convert(value, path, siblings)
+        except _Refused as err:
+            self.found += err.found
+            return None
+
+    def unless(self, result: Any) -> Any:
+        """The result, unless something was wrong."""
+        if self.found:
+            raise _Refused(*self.found)
+        return result
+
+
 def _mapping(fields: Mapping[str, _Field]) -> Convert:
-    def convert(value: Any, path: str, siblings: Data) -> Any:
+    def convert(value: Any, path: Path, siblings: Data) -> Any:
         value = _parsed(value, dict)
         if not isinstance(value, dict):
             raise _fail(path, "must be an object")
-        result = dict(value)
-        for name, field in fields.items():
-            where = f"{path}.{name}" if path else name
-            if name in value:
-                result[name] = field.convert(value[name], where, result)
-            elif field.required:
-                raise _fail(where, "is required but missing")
-            elif field.default is not _NOTHING:
-                result[name] = field.default if field.default != [] else []
+        result, wrong = dict(value), _Wrong()
         for name in value:
             if name not in fields:
-                raise _fail(f"{path}.{name}" if path else name, f"unknown key{closest(name, fields)}")
-        return result
+                wrong.found.append(((*path, name), f"unknown key{closest(name, fields)}"))
+        for name, field in fields.items():
+            if name in value:
+                result[name] = wrong.gather(field.convert, value[name], (*path, name), result)
+            elif field.required:
+                wrong.found.append(((*path, name), "is required but missing"))
+            elif field.default is not _NOTHING:
+                result[name] = field.default if field.default != [] else []
+        return wrong.unless(result)
 
     return convert
 
 
 def _list(convert_item: Convert, least: int = 0) -> Convert:
-    def convert(value: Any, path: str, siblings: Data) -> Any:
+    def convert(value: Any, path: Path, siblings: Data) -> Any:
         value = _parsed(value, list)
         if not isinstance(value, list):
             raise _fail(path, "must be a list")
-        result = [convert_item(item, f"{path}[{index}]", siblings) for index, item in enumerate(value)]
+        wrong = _Wrong()
+        result = [
+            wrong.gather(convert_item, item, (*path, index), siblings) for index, item in enumerate(value)
+        ]
         if len(value) < least:
-            raise _fail(path, f"must have at least {least} item")
-        return result
+            wrong.found.append((path, f"must have at least {least} item"))
+        return wrong.unless(result)
 
     return convert
 
@@ -139,13 +177,13 @@ def _list(convert_item: Convert, least: int = 0) -> Convert:
 def _free(pattern: str = "") -> Convert:
     """A mapping of anything, its keys of a pattern where given."""
 
-    def convert(value: Any, path: str, siblings: Data) -> Any:
+    def convert(value: Any, path: Path, siblings: Data) -> Any:
         value = _parsed(value, dict)
         if not isinstance(value, dict):
             raise _fail(path, "must be an object")
-        for key in value:
-            if pattern and not re.search(pattern, key):
-                raise _fail(f"{path}.{key}", "unknown key")
+        wrong = [key for key in value if pattern and not re.search(pattern, key)]
+        if wrong:
+            raise _Refused(*(((*path, key), "unknown key") for key in wrong))
         return value
 
     return convert

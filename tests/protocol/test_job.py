@@ -46,7 +46,7 @@ def test_a_document_tells_what_it_asks_for():
     )
     assert (worker.name, worker.instances, worker.image) == ("worker", 2, "repo/img:1")
     assert (worker.cpu, worker.gpu, worker.memory_mb, worker.shm_mb) == (2, 1, 1024, 64)
-    assert worker.ports == {"rpc": 3}
+    assert worker.ports == {"http": 2, "rpc": 3}
     assert (worker.min_failed, worker.min_succeeded, worker.retries, worker.infiniband) == (1, 2, 0, True)
     assert (ps.instances, ps.min_failed, ps.min_succeeded, ps.retries, ps.shm_mb) == (1, -1, -1, 4, None)
     assert job.parameters == {"lr": 0.1}

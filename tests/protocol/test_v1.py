@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol import dump, to_v2, validate, validate_v1
+from openpai_tasks.protocol import dump, read, to_v2, validate, validate_v1
 
 JOB = {
     "jobName": "old-job",
@@ -64,7 +64,7 @@ def test_other_values_do_not(given):
     ("document", "message"),
     [
         (changed(taskRole=[]), "taskRole: unknown key, did you mean 'taskRoles'?"),
-        (changed(extras={"a b": 1}), "extras.a b: unknown key"),
+        (changed(extras={"a b": 1}), "extras['a b']: unknown key"),
         (changed(retryCount=-3), "retryCount: must be >= -2, got -3"),
         (role(shmMB=2000), r"taskRoles[0].shmMB: must be <= memoryMB (1024), got 2000"),
         (role(name="a-b"), "taskRoles[0].name: must match [A-Za-z0-9._~]+, got 'a-b'"),
@@ -111,3 +111,29 @@ def test_credentials_for_the_registry_become_secrets():
 
 def test_retries_without_end_become_very_many():
     assert to_v2(changed(retryCount=-1))["jobRetryCount"] == 2**31 - 1
+
+
+def test_all_problems_are_told_at_once_with_their_lines():
+    text = """{
+  "jobName": "a b",
+  "image": "python:3",
+  "gpuTyp": "K80",
+  "taskRoles": [
+    {"name": "one", "command": "true"},
+    {"name": "two", "command": "",
+     "memoryMB": "lots", "shmMB": 9000000,
+     "gpuNumber": 1.5}
+  ]
+}"""
+    source = read(text)
+    with pytest.raises(ProtocolError) as caught:
+        validate_v1(source.value, source)
+    assert [(problem.path, problem.line) for problem in caught.value.problems] == [
+        ("gpuTyp", 4),
+        ("jobName", 2),
+        ("taskRoles[1].memoryMB", 8),
+        ("taskRoles[1].gpuNumber", 9),
+        ("taskRoles[1].command", 7),
+    ]
+    assert "did you mean 'gpuType'?" in caught.value.problems[0].rule
+    assert str(caught.value).endswith("(line 4) (+4 more)")

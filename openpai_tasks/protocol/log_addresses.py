@@ -1,0 +1,44 @@
+"""The logs that a task's ``containerLog`` leads to, of servers that have no endpoint for them."""
+
+from __future__ import annotations
+
+import html
+import re
+
+FILES = {"stdout": "user.pai.stdout", "stderr": "user.pai.stderr", "all": "user.pai.all"}
+
+_LOG_MANAGER = re.compile(r"(/log-manager(?:/[^/]+:[0-9]+)?)/tail/")
+_PAGES = "/containerlogs/"
+_TEXT = re.compile(r"<pre[^>]*>(.*)</pre>", re.DOTALL | re.IGNORECASE)
+_CUT = "�"  # what a character becomes of which only the first bytes were written yet
+
+
+def addresses(container_log: str) -> dict[str, str]:
+    """The addresses of the whole logs by name; none where the server has to be asked for them.
+
+    OpenPAI 0.18 has a log manager, which serves the end of a log under ``tail`` and all of it under
+    ``full``. In 0.14 it is a page of YARN's NodeManager for each log, and there is none of both streams.
+    """
+    folder = container_log.rstrip("/")
+    if _LOG_MANAGER.search(container_log):
+        whole = _LOG_MANAGER.sub(r"\1/full/", folder, count=1)
+        return {name: f"{whole}/{file}" for name, file in FILES.items()}
+    if is_page(container_log):
+        return {name: f"{folder}/{file}/" for name, file in FILES.items() if name != "all"}
+    return {}
+
+
+def is_page(url: str) -> bool:
+    """Whether a log is told in a page for people."""
+    return _PAGES in url
+
+
+def page(url: str, start: int) -> str:
+    """The page with a log from its byte ``start`` on; without it there are only the last 4 KB."""
+    return f"{url}?start={start}"
+
+
+def text_of_page(source: str) -> bytes:
+    """The log in such a page; nothing in one that says only that there is no log."""
+    found = _TEXT.search(source)
+    return html.unescape(found[1]).rstrip(_CUT).encode() if found else b""

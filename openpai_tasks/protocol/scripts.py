@@ -1,0 +1,119 @@
+"""Shell text that a generated job runs: POSIX sh, and the same on servers that join commands with
+newlines and on those that join them with ``&&``, so each step ends the job itself when it fails."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+
+from openpai_tasks.errors import ProtocolError
+
+MOUNTS = "/mnt/"
+OUTPUT = "PAI_OUTPUT_DIR"
+"""The variable that names the folder in which a job keeps what shall outlive it."""
+TIMED_OUT = 124
+GRACE = 10  # seconds between TERM and KILL when the time is up
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN = re.compile(r"[A-Za-z0-9_.:@+, -]+")
+
+
+def variable(name: str) -> str:
+    """The name, if a shell can export it."""
+    if not _VARIABLE.fullmatch(name):
+        raise ProtocolError(f"{name!r} cannot be the name of a variable: letters, digits and _ only")
+    return name
+
+
+def export(name: str, value: str) -> str:
+    return f"export {variable(name)}={shlex.quote(value)}"
+
+
+def secret_value(value: str) -> str:
+    """How a secret is kept in the document: as it is, or byte by byte as printf reads it.
+
+    The renderers of real servers turn ``&``, ``<``, quotes and more into HTML entities.
+    """
+    if _PLAIN.fullmatch(value):
+        return value
+    return "".join(f"\\{byte:03o}" for byte in value.encode())
+
+
+def export_secret(name: str, value: str) -> str:
+    """The export of a secret whose value gets to its place only when the job runs."""
+    hole = f"<% $secrets.{variable(name)} %>"
+    if _PLAIN.fullmatch(value):
+        return f"export {name}='{hole}'"
+    return f"""{name}=$(printf '{hole}x') && export {name}="${{{name}%x}}\""""
+
+
+def make_output(jobs_folder: str) -> str:
+    """A folder that outlives the job, named by a variable; a copy of the job gets one of its own."""
+    folder = mounted(jobs_folder.rstrip("/") + "/")[:-1] + '${PAI_JOB_NAME#*~}/output"'
+    return f'export {OUTPUT}={folder} && mkdir -p "${OUTPUT}"'
+
+
+def copy_sources(folder: str) -> str:
+    return f"cp -R {mounted(folder.rstrip('/') + '/.')} ."
+
+
+def install(python: str, packages: Iterable[str]) -> str:
+    return f"{shlex.quote(python)} -m pip install {' '.join(map(shlex.quote, packages))}"
+
+
+def step(command: str) -> str:
+    """The command, ending the job when it fails."""
+    return f"{command} || exit 1"
+
+
+def mounted(path: str) -> str:
+    """A path in double quotes, below the folder of mounts where the cluster cannot mount at the root."""
+    escaped = re.sub(r'([\\"$`])', r"\\\1", path)
+    return f'"${{PAI_MOUNT_ROOT-}}{escaped}"' if path.startswith(MOUNTS) else f'"{escaped}"'
+
+
+_LIMITED = """\
+pai_script={script}
+pai_options=$(set +o)
+case $- in *e*) pai_options="$pai_options; set -e" ;; esac
+pai_script="$pai_options
+$pai_script"
+pai_child= pai_clock= pai_told= pai_begun=$(date +%s)
+trap 'pai_told=1; [ -z "$pai_child" ] || kill -TERM "$pai_child" 2>/dev/null || :' TERM
+if timeout -k 1 1 true 2>/dev/null; then
+  timeout -k {grace} {seconds} "${{BASH:-sh}}" -c "$pai_script" & pai_child=$!
+else
+  "${{BASH:-sh}}" -c "$pai_script" & pai_child=$!
+  (sleep {seconds}; kill -TERM "$pai_child") >/dev/null 2>&1 & pai_clock=$!
+fi
+[ -z "$pai_told" ] || kill -TERM "$pai_child" 2>/dev/null || :
+pai_code=
+while :; do
+  pai_told=
+  wait "$pai_child" 2>/dev/null && pai_last=0 || pai_last=$?
+  if [ "$pai_last" -eq 127 ] && [ -n "$pai_code" ]; then break; fi
+  pai_code=$pai_last
+  [ -n "$pai_told" ] || break
+done
+if [ -n "$pai_clock" ]; then
+  kill -TERM "$pai_clock" 2>/dev/null || :
+  if [ "$pai_code" -gt 128 ] && [ "$(($(date +%s) - pai_begun))" -ge {seconds} ]; then
+    pai_code={timed_out}
+  fi
+fi
+if [ "$pai_code" -eq {timed_out} ]; then
+  echo "exit code {timed_out}: the time limit of {seconds} s is over" >&2
+fi
+exit "$pai_code"
+"""
+
+
+def limited(command: str, seconds: int) -> str:
+    """The command with a limit to its time, kept by ``timeout`` or, where there is none, by the shell.
+
+    It runs in a shell of the same kind with the same options, which gets the signals that the first one gets.
+    A ``wait`` that a signal ended is repeated; 127 says that the first one had told all.
+    """
+    script = shlex.quote(command)
+    return _LIMITED.format(script=script, seconds=seconds, grace=GRACE, timed_out=TIMED_OUT).rstrip("\n")

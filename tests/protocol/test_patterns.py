@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from openpai_tasks.protocol.patterns import recognise
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "found"),
+    [
+        (127, "bash: line 1: trian: command not found", (220, "command not found")),
+        (127, "sh: 1: trian: not found", (220, ": not found")),
+        (1, "train: command not found", (255, "")),
+        (127, "", (255, "")),
+        (
+            1,
+            "tensorflow.python: ResourceExhaustedError: OOM when",
+            (221, "tensorflow.python: ResourceExhaustedError: OOM when"),
+        ),
+        (
+            1,
+            "CUDA driver version is insufficient for CUDA runtime version",
+            (224, "CUDA driver version is insufficient for CUDA runtime version"),
+        ),
+        (2, "x: Unknown option -z", (228, "Unknown option")),
+        (1, "  SyntaxError: invalid syntax", (231, "SyntaxError: invalid syntax")),
+        (1, "NameError: name 'x' is not defined", (231, "NameError: name 'x' is not defined")),
+        (1, "ImportError: cannot import name 'y'", (232, "ImportError: cannot import name 'y'")),
+        (1, "ModuleNotFoundError: No module named 'z'", (255, "")),
+        (1, "IndexError: list index out of range", (233, "IndexError: list index out of range")),
+        (1, "Segmentation fault", (234, "Segmentation fault")),
+        (1, "FileNotFoundError: [Errno 2] No such file or directory", (255, "")),
+        (139, "Segmentation fault (core dumped)", (139, "")),
+        (0, "ImportError: but it went on", (0, "")),
+    ],
+)
+def test_a_log_tells_what_kind_of_failure_it_was(code: int, log: str, found: tuple[int, str]) -> None:
+    assert recognise(code, f"before\n{log}\nafter\n".encode()) == found
+
+
+def test_of_several_causes_the_one_first_in_the_table_counts() -> None:
+    assert recognise(1, b"Segmentation fault\nImportError: x\n")[0] == 232
+
+
+def test_bytes_that_are_no_text_do_not_matter() -> None:
+    assert recognise(1, b"\xff\xfe\xc4\xb0 ImportError: \xff") == (232, "ImportError: \ufffd")

@@ -1,0 +1,144 @@
+"""The shell text of generated jobs, run by the shells that servers run it with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.errors import ProtocolError
+from openpai_tasks.protocol import JobSpec, RoleSpec, document, dump, scripts, validate
+
+SHELLS = {"sh": ["sh", "-c"], "dash": ["dash", "-eu", "-c"], "bash": ["bash", "-euo", "pipefail", "-c"]}
+JOINS = {"newline": "\n", "and": " && "}
+
+
+@pytest.fixture(params=SHELLS)
+def shell(request):
+    return SHELLS[request.param]
+
+
+def run(shell, script, folder, **environment):
+    variables = {"PATH": os.environ["PATH"], **environment}
+    return subprocess.run(
+        [*shell, script], cwd=folder, env=variables, capture_output=True, text=True, timeout=20
+    )
+
+
+def without_timeout(folder: Path) -> str:
+    """A PATH with the usual tools but no `timeout`."""
+    folder.mkdir()
+    for tool in ("sh", "dash", "bash", "sleep", "true", "date"):
+        for place in os.environ["PATH"].split(os.pathsep):
+            if Path(place, tool).exists():
+                (folder / tool).symlink_to(Path(place, tool))
+                break
+    return str(folder)
+
+
+def joined(spec: JobSpec, join: str) -> str:
+    """The commands as a server joins them, secrets in place."""
+    job = validate(dump(document(spec)))
+    [deployment] = job.data["deployments"]
+    [role] = job.roles
+    before = deployment["taskRoles"][role.name]["preCommands"]
+    text = join.join([*before, *job.data["taskRoles"][role.name]["commands"]])
+    for name, value in job.secrets.items():
+        text = text.replace(f"<% $secrets.{name} %>", value)
+    return text
+
+
+HARD = ["plain", "it's", 'a "b" & <c> $HOME `d` \\n', "two\nlines\n\n", "ünïcode", "%s %d", "-n", ""]
+
+
+@pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
+@pytest.mark.parametrize("value", HARD)
+def test_a_secret_arrives_as_it_is(tmp_path, shell, join, value):
+    spec = JobSpec('printf %s "$KEY"', "n", "i", secrets={"KEY": value})
+    done = run(shell, joined(spec, join), tmp_path)
+    assert (done.stdout, done.stderr) == (value, "")
+
+
+@pytest.mark.parametrize("value", HARD)
+def test_what_is_kept_of_a_secret_survives_an_html_escape(value):
+    assert not set("&<>\"'`/=") & set(scripts.secret_value(value))
+
+
+def test_a_secret_is_in_the_secrets_and_nowhere_else():
+    spec = JobSpec("echo", "n", "i", secrets={"KEY": "hunter2"})
+    text = dump(document(spec))
+    assert text.count("hunter2") == 1 and "\nsecrets:\n  KEY: hunter2\n" in text
+    assert "hunter2" not in validate(text).masked() + repr(spec)
+
+
+def test_secrets_and_template_brackets_do_not_mix():
+    with pytest.raises(ProtocolError, match="secrets"):
+        document(JobSpec("echo '<%'", "n", "i", secrets={"KEY": "x"}))
+
+
+@pytest.mark.parametrize("has_timeout", [True, False])
+class TestATimeLimit:
+    @pytest.fixture
+    def path(self, tmp_path, has_timeout):
+        return os.environ["PATH"] if has_timeout else without_timeout(tmp_path / "tools")
+
+    def test_ends_a_command_that_takes_too_long(self, tmp_path, shell, path):
+        began = time.monotonic()
+        script = scripts.limited("echo begun; exec >&- 2>&-; sleep 6; echo ended", 1)
+        done = run(shell, script, tmp_path, PATH=path)
+        assert done.returncode == 124 and done.stdout == "begun\n"
+        assert "time limit of 1 s" in done.stderr
+        assert time.monotonic() - began < 5
+
+    @pytest.mark.parametrize("code", [0, 3, 143])
+    def test_leaves_another_command_its_exit_code(self, tmp_path, shell, path, code):
+        done = run(shell, scripts.limited(f"echo 'it'\\''s'; exit {code}", 15), tmp_path, PATH=path)
+        assert (done.returncode, done.stdout, done.stderr) == (code, "it's\n", "")
+
+    def test_keeps_the_options_of_the_shell(self, tmp_path, shell, path):
+        done = run(shell, scripts.limited("false\necho went on", 15), tmp_path, PATH=path)
+        stops = shell[1] != "-c"
+        assert done.stdout == ("" if stops else "went on\n")
+        assert done.returncode == (1 if stops else 0)
+
+
+def test_a_limited_bash_command_is_still_bash(tmp_path):
+    done = run(SHELLS["bash"], scripts.limited("a=(1 2); echo ${a[1]}; false | true", 9), tmp_path)
+    assert done.stdout == "2\n" and done.returncode == 1  # pipefail
+
+
+def test_a_limited_command_gets_the_signal_of_its_shell(tmp_path):
+    script = scripts.limited("trap 'echo told; exit 7' TERM; echo ready; while :; do sleep 0.05; done", 15)
+    process = subprocess.Popen(
+        [*SHELLS["bash"], script], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.terminate()
+    out, _ = process.communicate(timeout=10)
+    assert (out, process.returncode) == ("told\n", 7)
+
+
+def test_roles_have_what_they_say_and_each_image_is_named_once():
+    roles = (
+        RoleSpec("ps", "run ps", image="a", cpu=1),
+        RoleSpec("worker", "run worker", 3, "b", gpu=2, ports={"web": 1}, shm_mb=64, min_succeeded=-1),
+        RoleSpec("chief", "run chief", image="a"),
+    )
+    job = validate(dump(document(JobSpec("x", "n", roles=roles, environment={"A": "1"}))))
+    assert [role.name for role in job.roles] == ["ps", "worker", "chief"]
+    assert [role.image for role in job.roles] == ["a", "b", "a"]
+    assert [item["uri"] for item in job.data["prerequisites"]] == ["a", "b"]
+    worker = job.roles[1]
+    assert (worker.instances, worker.gpu, worker.ports, worker.shm_mb) == (3, 2, {"web": 1}, 64)
+    assert [role.min_succeeded for role in job.roles] == [1, -1, 1]
+    assert job.entrypoints()["worker"] == "export A=1 || exit 1\nrun worker"
+
+
+def test_the_output_folder_is_that_of_the_job_that_runs(tmp_path, shell):
+    spec = JobSpec('echo "$PAI_OUTPUT_DIR"; ls -d "$PAI_OUTPUT_DIR"', "n", "i", jobs_folder="/mnt/a b/jobs")
+    root = str(tmp_path / "root")
+    done = run(shell, joined(spec, " && "), tmp_path, PAI_MOUNT_ROOT=root, PAI_JOB_NAME="me~copy")
+    assert done.stdout == f"{root}/mnt/a b/jobs/copy/output\n" * 2
