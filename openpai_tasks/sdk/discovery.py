@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import ssl
 from dataclasses import dataclass, field
@@ -41,11 +42,11 @@ def candidates(address: str) -> tuple[str, ...]:
     """The addresses to try, best first: without a scheme https, then http."""
     text = address.strip()
     given = "://" in text
-    parts = urlsplit(text if given else f"//{text}")
     try:
+        parts = urlsplit(text if given else f"//{text}")
         port = parts.port
     except ValueError as err:
-        raise ConfigError(f"the address {address!r} has a port that is none") from err
+        raise ConfigError(f"the address {address!r} is none: {err}") from err
     if given and parts.scheme.lower() not in ("http", "https"):
         raise ConfigError(f"the address {address!r} must begin with https:// or http://")
     if not parts.hostname or re.search(r"[\s\\]", text):
@@ -84,6 +85,16 @@ def discover(alias: str, address: str, verify: bool | str, seconds: float = PROB
                 raise Unreachable(_untrusted(uri, err)) from err
             problem = err
     raise problem
+
+
+def learn(cluster: Cluster, seconds: float = PROBE_SECONDS) -> Cluster:
+    """The cluster with what it says of itself; one that has moved has to be updated by its user."""
+    server = discover(cluster.alias, cluster.uri, cluster.verify, seconds)
+    if server.uri != cluster.uri:
+        raise Unreachable(
+            f"{cluster.uri} leads to {server.uri}; `cluster.update {cluster.alias}` takes the new address"
+        )
+    return dataclasses.replace(cluster, prefix=server.prefix, generation=server.generation, info=server.info)
 
 
 def _ask(cluster: Cluster, seconds: float) -> Server:
@@ -132,11 +143,12 @@ def _describes(answer: Answer) -> bool:
 
 
 def _generation(client: Client, info: dict[str, Any]) -> str:
-    """By its version, or where it keeps that to itself by a route that 1.1 took away."""
+    """By its version, or where it keeps that to itself by routes that 1.3 brought and 1.1 took away."""
     number = re.match(r"v?(\d+)\.(\d+)", str(info.get("version") or ""))
     if number:
         return "1.8" if (int(number[1]), int(number[2])) >= (1, 1) else "0.18"
-    return "1.8" if _is_unrouted(client.probe(routes.VIRTUAL_CLUSTERS_V1)) else "0.18"
+    has_events = not _is_unrouted(client.probe(routes.JOB_EVENTS.format(job="nobody~nothing")))
+    return "1.8" if has_events or _is_unrouted(client.probe(routes.VIRTUAL_CLUSTERS_V1)) else "0.18"
 
 
 def _is_unrouted(answer: Answer) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ApiError, ConfigError, NotFound
+from openpai_tasks.protocol.log_addresses import addresses
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
+from openpai_tasks.protocol.states import role_key
 from openpai_tasks.sdk import jobs
 from openpai_tasks.sdk.polling import Pauses
 
@@ -34,32 +37,41 @@ class Reader:
     def __init__(self, client: Client, job: JobInfo, task: TaskInfo, stream: str) -> None:
         self._client, self._stream = client, stream
         self._where = (job.key, job.attempt, task.role, task.index, task.attempt)
-        self._offset = 0
-        self._uri: str | None = None
+        self._known = addresses(task.log)  # of servers that don't want to be asked
+        self._uris: dict[str, str] = {}
+        self._offsets: dict[str, int] = {}
 
     def read(self) -> Iterator[bytes]:
         """What is new."""
-        if self._uri is None:
-            self._uri = self._find()
-        if self._uri is None:
-            return
+        self._uris = self._uris or self._find()
         try:
-            for data in self._client.read_log(self._uri, self._offset):
-                self._offset += len(data)
-                yield data
-        except ApiError:  # the address is good for two minutes only
-            self._uri = self._find()
-            if self._uri:
-                for data in self._client.read_log(self._uri, self._offset):
-                    self._offset += len(data)
+            yield from self._grown()
+        except ApiError:
+            if self._known:
+                raise
+            self._uris = self._find()  # an address is good for two minutes only
+            yield from self._grown()
+
+    def _grown(self) -> Iterator[bytes]:
+        for name, uri in self._uris.items():
+            with contextlib.suppress(*[NotFound] if self._known else []):  # which is just not written yet
+                for data in self._client.read_log(uri, self._offsets.get(name, 0)):
+                    self._offsets[name] = self._offsets.get(name, 0) + len(data)
                     yield data
 
-    def _find(self) -> str | None:
-        """The log's address, or None while there is no log."""
+    def _find(self) -> dict[str, str]:
+        """The addresses of the logs that make up the stream; none while there is no log."""
         try:
-            return self._client.log_locations(*self._where).get(self._stream)
+            found = self._known or self._client.log_locations(*self._where)
         except NotFound:
-            return None
+            return {}
+        one_by_one = self._stream == "all" and "all" not in found
+        streams = ["stdout", "stderr"] if one_by_one else [self._stream]
+        names = [name for stream in streams for name in (f"{stream}.1", stream) if name in found]
+        for name in names:
+            if name.endswith(".1") and name not in self._offsets:  # what we read was put away as this
+                self._offsets[name] = self._offsets.pop(name.removesuffix(".1"), 0)
+        return {name: found[name] for name in names}
 
 
 def stream(stdout: bool, stderr: bool) -> str:
@@ -95,7 +107,7 @@ class Follower:
 
     def __init__(self, client: Client, which: Which, lines: int | None) -> None:
         self._client, self._which, self._lines = client, which, lines
-        self._readers: dict[tuple[int, str, int, int], Reader] = {}
+        self._readers: dict[tuple[int, str, int, str], Reader] = {}
 
     def until_over(self, name: str) -> Iterator[Chunk]:
         """The output as it grows, until the job is over."""
@@ -114,19 +126,20 @@ class Follower:
         """What came since the last look; of what a task wrote before the first look, the last lines."""
         tasks = _chosen(job, self._which)
         for task in tasks:
-            place = (job.attempt, task.role, task.index, task.attempt)
-            first = place not in self._readers
+            place = (job.attempt, task.label, task.attempt, task.log)
             reader = self._readers.setdefault(place, Reader(self._client, job, task, self._which.stream))
             chunks = (Chunk(_label(task, tasks), data) for data in reader.read())
-            yield from chunks if self._lines is None or not first else last_lines(chunks, self._lines)
+            yield from chunks if self._lines is None else last_lines(chunks, self._lines)
+        self._lines = None
 
 
 def _chosen(job: JobInfo, which: Which) -> list[TaskInfo]:
     """The tasks asked for; a job that waits has none yet."""
     roles = {task.role for task in job.tasks}
-    if job.tasks and which.role and which.role not in roles:
+    role = which.role if which.role is None or which.role in roles else role_key(which.role)
+    if job.tasks and role and role not in roles:
         raise ConfigError(f"job {job.name!r} has no role {which.role!r} (it has: {', '.join(sorted(roles))})")
-    of_role = [task for task in job.tasks if which.role in (None, task.role)]
+    of_role = [task for task in job.tasks if role in (None, task.role)]
     chosen = [task for task in of_role if which.index in (None, task.index)]
     if of_role and not chosen:
         raise ConfigError(f"job {job.name!r} has no task {which.index} (it has 0 to {len(of_role) - 1})")

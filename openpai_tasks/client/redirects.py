@@ -1,0 +1,42 @@
+"""Where a call may be sent on to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+PORTS = {"http": 80, "https": 443}
+
+
+class Place(NamedTuple):
+    scheme: str
+    host: str | None
+    port: int
+
+
+def may_follow(url: str, target: str, token: bool, abroad: bool) -> bool:
+    """Whether a read may go on at ``target``; only one that bears no token may go to another host.
+
+    From plain to encrypted on the usual ports is the same server; from encrypted to plain is never safe.
+    """
+    try:
+        here, there = _place(url), _place(target)
+    except (KeyError, ValueError):  # another scheme, or a port that is none
+        return False
+    if (here.scheme, there.scheme) == ("https", "http"):
+        return False
+    if here.host != there.host:
+        return abroad and not token
+    upgraded = (here.scheme, here.port, there.scheme, there.port) == ("http", 80, "https", 443)
+    return here == there or upgraded or not token
+
+
+def origin(url: str) -> str:
+    """The address without its path: what may be shown and added."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _place(url: str) -> Place:
+    parts = urlsplit(url)
+    return Place(parts.scheme, parts.hostname, parts.port or PORTS[parts.scheme])

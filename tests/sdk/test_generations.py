@@ -1,0 +1,218 @@
+"""The same day's work on the embedded server in each of its profiles: each speaks as one OpenPAI did."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from openpai_tasks.client import Client
+from openpai_tasks.config import Settings
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import Conflict, Denied, NotFound
+from openpai_tasks.protocol import JobSpec
+from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.registry import Cluster
+from openpai_tasks.sdk import clusters, jobs, logs
+from openpai_tasks.sdk.clusters import NewCluster
+from openpai_tasks.sdk.logs import Which
+from openpai_tasks.sdk.submission import draft, read, submit
+from tests.scripted import Said, Scripted
+from tests.sdk.pai_server import PaiServer
+
+PROFILES = ("0.14", "0.18", "1.8", "union")
+SETTINGS = Settings(http_timeout=10.0)
+
+
+@pytest.fixture(scope="module", params=PROFILES)
+def server(request, tmp_path_factory):
+    """A server of that profile: its profile, its address, and its first user's name and password."""
+    folder = tmp_path_factory.mktemp("server")
+    argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder), "--profile", request.param]
+    argv += ["--rate-limit", "submit=off"]
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        limit = time.monotonic() + 30
+        while not (folder / "server.json").exists():
+            assert time.monotonic() < limit and process.poll() is None
+            time.sleep(0.02)
+        uri = json.loads((folder / "server.json").read_text())["uri"]
+        login = json.loads((folder / "credentials.json").read_text())
+        yield request.param, uri, login["user"], login["password"]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    for name in ("OPENPAI_PASSWORD", "OPENPAI_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def client(server):
+    add(server)
+    return clusters.connect(SETTINGS, "lab")
+
+
+def add(server, check=True):
+    _, uri, user, password = server
+    new = NewCluster("lab", uri, user, Credentials(password=password))
+    return clusters.add(SETTINGS, new, check, clusters.cannot_ask, lambda line: None)
+
+
+def generation_of(server):
+    return "1.8" if server[0] == "union" else server[0]
+
+
+def start(client, tmp_path, command, name):
+    spec = JobSpec(command, name=name, image="python:3")
+    return submit(client, draft(client, spec, (), "", tmp_path).submission())
+
+
+def text(client, name, **which):
+    return b"".join(logs.output(client, name, Which(**which)))
+
+
+def test_a_cluster_says_its_generation_when_it_is_added(server):
+    assert add(server).generation == generation_of(server)
+
+
+def test_a_cluster_that_was_not_checked_says_it_at_first_use_and_it_is_kept(server):
+    assert add(server, check=False).generation == ""
+    client = clusters.connect(SETTINGS, "lab")
+    assert client.cluster.generation == ""
+    client.jobs()
+    assert client.cluster.generation == generation_of(server)
+    kept = clusters.registry(SETTINGS).get("lab")
+    assert (kept.generation, kept.virtual_clusters) == (generation_of(server), ())
+    assert clusters.connect(SETTINGS, "lab").user_info(client.user)["username"] == client.user
+
+
+def test_a_job_from_its_start_to_its_end(client, tmp_path):
+    job = start(client, tmp_path, "echo out; echo err >&2; exit 3", "fails")
+    assert (job.name, job.key) == ("fails", job_key(client.user, "fails"))
+    shown = b"".join(logs.output(client, "fails", Which(), follow=True))
+    assert sorted(shown.split()) == [b"err", b"out"]
+    done = jobs.wait(client, "fails", 20)
+    assert (done.state, done.exit_status, done.final) == ("FAILED", 3, True)
+    assert [text(client, "fails", stream=name) for name in ("stdout", "stderr")] == [b"out\n", b"err\n"]
+    assert [one.state for one in client.jobs(username=client.user, keyword="fails")] == ["FAILED"]
+    assert client.jobs(username=client.user, state="RUNNING", keyword="fails") == []
+    with pytest.raises(Conflict):
+        start(client, tmp_path, "true", "fails")
+    with pytest.raises(NotFound, match="no job named 'nothing'"):
+        jobs.find(client, "nothing")
+
+
+def test_a_job_that_is_followed_and_stopped(client, tmp_path):
+    job = start(client, tmp_path, "echo here; sleep 60", "endless")
+    chunks = logs.output(client, "endless", Which(), follow=True)
+    assert next(chunks) == b"here\n"
+    (task,) = jobs.find(client, "endless").tasks
+    assert (task.role, task.index, task.state) == ("main", 0, "RUNNING")
+    assert task.ports["ssh"].isdecimal()
+    jobs.stop(client, ["end*"])
+    assert list(chunks) == []
+    done = jobs.wait(client, job.key, 20)
+    assert (done.state, done.exit_status) == ("STOPPED", 143)
+
+
+def test_the_document_comes_back_as_it_was_submitted(client, tmp_path):
+    start(client, tmp_path, "echo '1e3: \U0001f600'", "document")
+    found = jobs.config(client, "document")
+    assert (found["protocolVersion"], found["name"]) == (2, "document")
+    assert "1e3: \U0001f600" in "\n".join(found["taskRoles"]["main"]["commands"])
+
+
+def test_a_job_of_version_1_stays_one_where_it_is_taken(client, server, tmp_path):
+    role = {"name": "worker", "taskNumber": 2, "command": "echo $PAI_TASK_INDEX"}
+    file = tmp_path / "old.json"
+    file.write_text(json.dumps({"jobName": "old", "image": "x", "taskRoles": [role]}))
+    submission = read(file, takes_v1=client.takes_v1)
+    submit(client, submission)
+    assert jobs.wait(client, "old", 20).state == "SUCCEEDED"
+    lines = text(client, "old", role="worker").splitlines()
+    assert sorted(lines) == [b"[worker-0] 0", b"[worker-1] 1"]
+    is_v1 = "jobName" in jobs.config(client, "old")
+    assert (is_v1, submission.converted) == ((True, False) if server[0] == "0.14" else (False, True))
+
+
+def test_a_role_goes_by_its_own_name(client, tmp_path):
+    spec = JobSpec("echo hi", name="roles", image="x", role="ps_server")
+    submit(client, draft(client, spec, (), "", tmp_path).submission())
+    jobs.wait(client, "roles", 20)
+    assert text(client, "roles", role="ps_server") == b"hi\n"
+
+
+def test_virtual_clusters_and_events_where_there_are_any(client, server, tmp_path):
+    assert "default" in client.virtual_clusters()
+    start(client, tmp_path, "true", "noted")
+    assert jobs.describe(client, "noted").name == "noted"
+    if generation_of(server) == "1.8":
+        client.add_tag(job_key(client.user, "noted"), "t")
+        assert client.job(job_key(client.user, "noted")).tags == ("t",)
+
+
+def test_a_wrong_token_is_refused(server):
+    _, uri, user, _ = server
+    new = NewCluster("lab", uri, user, Credentials(token="no.to.ken"))
+    with pytest.raises(Denied):
+        clusters.add(SETTINGS, new, True, clusters.cannot_ask, lambda line: None)
+
+
+def test_a_cluster_that_has_moved_has_to_be_updated():
+    there = PaiServer()
+    here = PaiServer(redirect=there.uri)
+    try:
+        new = NewCluster("moved", here.uri, "alice", Credentials(token=there.token))
+        clusters.add(SETTINGS, new, False, clusters.cannot_ask, lambda line: None)
+        with pytest.raises(clusters.Unreachable, match=r"cluster\.update moved"):
+            clusters.connect(SETTINGS, "moved").jobs()
+        assert [seen[2] for seen in there.seen + here.seen if seen[2]] == []
+    finally:
+        here.close()
+        there.close()
+
+
+JOB = {"name": "old", "jobStatus": {"username": "alice", "state": "SUCCEEDED"}, "taskRoles": {}}
+
+
+def scripted_client(server):
+    cluster = Cluster("lab", server.uri, "alice", generation="0.14")
+    return Client(cluster, Credentials(token="t0ken"), timeout=5)
+
+
+def test_a_job_from_before_jobs_had_owners_is_found_by_its_bare_name():
+    server = Scripted(
+        {"GET /rest-server/api/v1/jobs/old": JOB, "GET /rest-server/api/v1/jobs/old/config": {"a": 1}}
+    )
+    try:
+        client = scripted_client(server)
+        assert jobs.find(client, "old").key == "old"
+        assert jobs.config(client, "old") == {"a": 1}
+        with pytest.raises(NotFound):
+            jobs.find(client, "bob~old")
+    finally:
+        server.close()
+
+
+def test_the_oldest_servers_may_know_a_job_only_a_moment_after_they_took_it(tmp_path):
+    server = Scripted({"POST /rest-server/api/v1/user/alice/jobs": Said({"message": "ok"}, 202)})
+    path = "GET /rest-server/api/v1/jobs/alice~old"
+    missing = Said({"code": "NoJobError", "message": "no"}, 404)
+    answers = [missing, missing, JOB]  # before it is submitted, just after, and a moment later
+    server.answers[path] = lambda asked: answers.pop(0)
+    file = tmp_path / "old.json"
+    file.write_text('{"jobName": "old", "image": "x", "taskRoles": [{"name": "main", "command": "true"}]}')
+    try:
+        client = scripted_client(server)
+        assert submit(client, read(file, takes_v1=client.takes_v1)).state == "SUCCEEDED"
+        assert len(server.asked("POST")) == 1
+    finally:
+        server.close()

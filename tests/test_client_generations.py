@@ -1,0 +1,321 @@
+"""What each generation of server is asked, and how its answers are understood."""
+
+import json
+from urllib.parse import quote
+
+import pytest
+
+from openpai_tasks.client import Client
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import ApiError, NotFound
+from openpai_tasks.protocol.models import SshInfo
+from openpai_tasks.registry import Cluster
+from tests.scripted import Said, Scripted
+
+API = "/rest-server/api"
+GENERATIONS = ("0.14", "0.18", "1.8")
+
+
+@pytest.fixture
+def serve():
+    started = []
+
+    def start(answers):
+        started.append(Scripted({key.replace(" /", f" {API}/", 1): said for key, said in answers.items()}))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+def client_of(server, generation, token="t0ken"):
+    return Client(
+        Cluster("lab", server.uri, "alice", generation=generation), Credentials(token=token), timeout=5
+    )
+
+
+def row(number, **more):
+    standing = {"state": "RUNNING", "virtualCluster": "default", "createdTime": number, "retries": 0}
+    return {"name": f"job{number}", "username": "alice", **standing, **more}
+
+
+def rows(count):
+    return [row(number) for number in reversed(range(count))]
+
+
+def detail(tasks=(), **status):
+    standing = {"username": "alice", "state": "FAILED", "retries": 2, "virtualCluster": "default"}
+    role = {"taskRoleStatus": {"name": "psserver"}, "taskStatuses": list(tasks)}
+    return {"name": "job1", "jobStatus": {**standing, **status}, "taskRoles": {"psserver": role}}
+
+
+def names(jobs):
+    return [job.name for job in jobs]
+
+
+# Lists
+
+
+@pytest.mark.parametrize("generation, path", [("0.14", "/v1/jobs"), ("0.18", "/v2/jobs")])
+def test_older_servers_list_everything_and_the_choice_is_made_here(serve, generation, path):
+    listed = [row(4, state="FAILED"), row(3, virtualCluster="vc1"), row(2), row(1, tags=["x"])]
+    server = serve({f"GET {path}": listed})
+    client = client_of(server, generation)
+    assert names(client.jobs(username="alice", state="RUNNING,WAITING", limit=2)) == ["job3", "job2"]
+    assert server.seen[-1].query == {"username": "alice"}
+    assert names(client.jobs(username="alice,bob", offset=3)) == ["job1"]
+    assert server.seen[-1].query == {}
+    assert names(client.jobs(vc="vc1")) == names(client.jobs(keyword="vc1")) == ["job3"]
+    assert names(client.jobs(tagsContain="x,y")) == ["job1"]
+    assert names(client.jobs(tagsNotContain="x", order="jobName,ASC")) == ["job2", "job3", "job4"]
+    assert names(client.jobs(username="bob")) == []
+
+
+def test_a_list_longer_than_a_page_comes_page_by_page(serve):
+    everything = rows(12_000)
+
+    def page(asked):
+        start, size = int(asked.query["offset"]), int(asked.query["limit"])
+        return {"totalCount": len(everything), "data": everything[start : start + size]}
+
+    server = serve({"GET /v2/jobs": page})
+    client = client_of(server, "1.8")
+    assert names(client.jobs()) == [one["name"] for one in everything]
+    assert len(server.seen) == 3
+    assert len(client.jobs(limit=7000, state="RUNNING")) == 7000
+    assert [one.query["limit"] for one in server.seen[3:]] == ["5000", "2000"]
+    assert {one.query["state"] for one in server.seen[3:]} == {"RUNNING"}
+    assert names(client.jobs(limit=2, offset=10)) == ["job11989", "job11988"]
+
+
+def test_a_page_may_be_shorter_than_asked_for(serve):
+    everything = rows(250)
+
+    def page(asked):
+        start = int(asked.query["offset"])
+        return {"totalCount": 250, "data": everything[start : start + 100]}
+
+    assert len(client_of(serve({"GET /v2/jobs": page}), "1.8").jobs()) == 250
+
+
+def test_a_bare_list_ends_with_a_page_that_is_not_full(serve):
+    everything = rows(5001)
+
+    def page(asked):
+        start, size = int(asked.query["offset"]), int(asked.query["limit"])
+        return everything[start : start + size]
+
+    server = serve({"GET /v2/jobs": page})
+    assert len(client_of(server, "1.8").jobs()) == 5001
+    assert len(server.seen) == 2
+    assert names(client_of(server, "1.8").jobs(limit=1)) == ["job5000"]
+
+
+def test_a_server_that_ignores_pages_does_not_hold_us_forever(serve):
+    server = serve({"GET /v2/jobs": rows(5000)})
+    assert len(client_of(server, "1.8").jobs()) == 5000
+    assert len(server.seen) == 2
+
+
+def test_jobs_that_move_to_the_next_page_meanwhile_are_told_once(serve):
+    everything = rows(5002)
+
+    def page(asked):
+        start, size = int(asked.query["offset"]), int(asked.query["limit"])
+        found = {"totalCount": len(everything), "data": everything[start : start + size]}
+        everything.insert(0, row(len(everything)))
+        return found
+
+    found = client_of(serve({"GET /v2/jobs": page}), "1.8").jobs()
+    assert len(found) == len(set(names(found))) == 5002
+
+
+@pytest.mark.parametrize("body", [{"message": "hello"}, "<html>a portal</html>", 3])
+def test_what_is_no_list_is_not_taken_for_one(serve, body):
+    with pytest.raises(ApiError, match="is it OpenPAI"):
+        client_of(serve({"GET /v2/jobs": body}), "1.8").jobs()
+
+
+# Tokens
+
+
+def test_the_oldest_servers_tell_about_jobs_without_a_token(serve):
+    answers = {
+        "/jobs": [],
+        "/jobs/alice~job1": detail(),
+        "/jobs/alice~job1/config": {},
+        "/virtual-clusters": {},
+    }
+    server = serve({f"GET /v1{path}": said for path, said in answers.items()})
+    client = client_of(server, "0.14", token="")
+    client.jobs()
+    client.job("alice~job1")
+    client.job_config("alice~job1")
+    client.virtual_clusters()
+    assert [one.token for one in server.seen] == [""] * 4
+
+
+@pytest.mark.parametrize("generation", ("0.18", "1.8"))
+def test_newer_servers_want_a_token_for_everything(serve, generation):
+    server = serve({"GET /v2/jobs": [], "GET /v2/jobs/alice~job1": detail(), "GET /v2/virtual-clusters": {}})
+    client = client_of(server, generation)
+    client.jobs()
+    client.job("alice~job1")
+    client.virtual_clusters()
+    assert {one.token for one in server.seen} == {"Bearer t0ken"}
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_stopping_needs_a_token_everywhere(serve, generation):
+    version = "v1" if generation == "0.14" else "v2"
+    server = serve({f"PUT /{version}/jobs/alice~job1/executionType": Said({"message": "ok"}, 202)})
+    client_of(server, generation).set_execution("alice~job1", "STOP")
+    assert (server.seen[0].token, json.loads(server.seen[0].body)) == ("Bearer t0ken", {"value": "STOP"})
+
+
+# Submitting
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_a_document_of_version_2_is_sent_as_it_is_everywhere(serve, generation):
+    server = serve({"POST /v2/jobs": Said({"status": 202}, 202)})
+    client_of(server, generation).create_job("name: ä\n")
+    sent = server.seen[0]
+    assert (sent.headers["Content-Type"], sent.body, sent.token) == ("text/yaml", "name: ä\n", "Bearer t0ken")
+
+
+@pytest.mark.parametrize("status", (201, 202))
+def test_a_document_of_version_1_is_sent_as_it_is_to_the_oldest(serve, status):
+    server = serve({"POST /v1/user/alice/jobs": Said({"message": "ok"}, status)})
+    client = client_of(server, "0.14")
+    assert client.takes_v1
+    client.create_job_v1({"jobName": "x"})
+    assert (json.loads(server.seen[0].body), server.seen[0].token) == ({"jobName": "x"}, "Bearer t0ken")
+
+
+@pytest.mark.parametrize("generation", ("0.18", "1.8"))
+def test_no_other_takes_a_document_of_version_1(serve, generation):
+    server = serve({})
+    client = client_of(server, generation)
+    assert not client.takes_v1
+    with pytest.raises(NotFound, match=rf"version 1: it is OpenPAI {generation}"):
+        client.create_job_v1({"jobName": "x"})
+    assert server.seen == []
+
+
+# One job
+
+
+@pytest.mark.parametrize(
+    "generation, ports",
+    [
+        ("0.14", {"ssh": "3001", "x": "1,2"}),
+        ("0.18", {"ssh": 3001, "x": 1}),
+        ("1.8", {"ssh": "3001"}),
+        ("1.8", {}),
+    ],
+)
+def test_ports_are_text_whatever_they_come_as(serve, generation, ports):
+    version = "v1" if generation == "0.14" else "v2"
+    task = {"taskIndex": 0, "taskState": "RUNNING", "containerPorts": ports}
+    server = serve({f"GET /{version}/jobs/alice~job1": detail([task])})
+    (found,) = client_of(server, generation).job("alice~job1").tasks
+    assert found.ports == {label: str(value) for label, value in ports.items()}
+
+
+def test_a_job_goes_by_the_key_it_was_asked_for(serve):
+    server = serve({f"GET /v1/jobs/{key}": detail() for key in ("alice~job1", "group~job1", "job1")})
+    client = client_of(server, "0.14")
+    for key in ("alice~job1", "group~job1", "job1"):
+        job = client.job(key)
+        assert (job.key, job.name, job.user) == (key, "job1", "alice")
+
+
+def test_listed_jobs_of_the_oldest_servers_go_by_their_keys(serve):
+    listed = [row(3), row(2, namespace="group"), row(1, legacy=True)]
+    jobs = client_of(serve({"GET /v1/jobs": listed}), "0.14").jobs()
+    assert [job.key for job in jobs] == ["alice~job3", "group~job2", "job1"]
+
+
+def test_odd_names_stay_one_part_of_the_path(serve):
+    server = serve({})
+    with pytest.raises(NotFound):
+        client_of(server, "1.8").job("alice~a/../b?c")
+    assert server.seen[0].path == f"{API}/v2/jobs/" + quote("alice~a/../b?c", safe="~")
+
+
+@pytest.mark.parametrize(
+    "generation, runtime, code",
+    [
+        ("0.14", {"exitcode": 255, "originalUserExitCode": 3, "reason": "user failed"}, 3),
+        ("0.14", {"exitcode": 255, "originalUserExitCode": "3"}, 3),
+        ("0.14", {"originalUserExitCode": "unknown"}, 255),
+        ("0.18", {"exitCode": 255, "originUserExitCode": 3}, 3),
+        ("1.8", {"exitCode": 255, "originUserExitCode": 3}, 3),
+        ("1.8", "exit code 3", 255),
+        ("1.8", None, 255),
+    ],
+)
+def test_the_commands_own_exit_code_counts(serve, generation, runtime, code):
+    version = "v1" if generation == "0.14" else "v2"
+    body = detail(appExitCode=255, appExitMessages={"runtime": runtime}, appExitDiagnostics="…")
+    job = client_of(serve({f"GET /{version}/jobs/alice~job1": body}), generation).job("alice~job1")
+    assert (job.exit_status, job.exit_code) == (code, 255)
+
+
+def test_the_oldest_servers_stop_code_is_a_stop(serve):
+    body = detail(state="STOPPED", appExitCode=-7351, appExitMessages=None)
+    assert client_of(serve({"GET /v1/jobs/alice~job1": body}), "0.14").job("alice~job1").exit_status == 143
+
+
+def test_without_an_attempt_the_retries_count_them(serve):
+    server = serve({"GET /v2/jobs/alice~job1": detail(), "GET /v2/jobs/alice~job2": detail(attemptId=1)})
+    client = client_of(server, "0.18")
+    assert [client.job("alice~job1").attempt, client.job("alice~job2").attempt] == [2, 1]
+
+
+CONFIG = {"protocolVersion": 2, "name": "x", "commands": ["echo \U0001f600 \x7f", "1e3"], "big": 1e21}
+
+
+@pytest.mark.parametrize(
+    "generation, path, body",
+    [
+        ("0.14", "/v1/jobs/alice~x/config", {"jobName": "x", "image": "i", "taskRoles": []}),
+        ("0.14", "/v1/jobs/alice~x/config", "protocolVersion: 2\nname: x\nsecrets: '******'\n"),
+        ("0.18", "/v2/jobs/alice~x/config", CONFIG),
+        ("1.8", "/v2/jobs/alice~x/config", CONFIG),
+    ],
+)
+def test_a_config_is_understood_whatever_its_content_type_says(serve, generation, path, body):
+    server = serve({f"GET {path}": Said(body, headers=(("Content-Type", "text/yaml; charset=utf-8"),))})
+    expected = {"protocolVersion": 2, "name": "x", "secrets": "******"} if isinstance(body, str) else body
+    assert client_of(server, generation).job_document("alice~x") == expected
+
+
+def test_ssh_is_told_by_an_endpoint_or_by_the_ports(serve):
+    link = "http://nn:5070/webhdfs/v1/key?op=OPEN"
+    told = {
+        "containers": [{"id": "c0", "sshIp": "10.0.0.1", "sshPort": "3001"}, {"id": "c1", "sshIp": ""}],
+        "keyPair": {"privateKeyDirectDownloadLink": link},
+    }
+    place = {"taskIndex": 0, "containerId": "c0", "containerIp": "10.0.0.1"}
+    tasks = [{**place, "containerPorts": {"ssh": 3001}}, {"taskIndex": 1, "containerPorts": {}}]
+    server = serve({"GET /v1/jobs/alice~job1/ssh": told, "GET /v2/jobs/alice~job1": detail(tasks)})
+    assert client_of(server, "0.14").job_ssh("alice~job1") == (SshInfo("c0", "10.0.0.1", 3001, link),)
+    for generation in ("0.18", "1.8"):
+        assert client_of(server, generation).job_ssh("alice~job1") == (SshInfo("c0", "10.0.0.1", 3001),)
+
+
+@pytest.mark.parametrize("generation", ("0.14", "0.18"))
+def test_what_a_generation_has_not_is_said_without_asking(serve, generation):
+    server = serve({})
+    client = client_of(server, generation)
+    for call in (
+        lambda: client.job_events("alice~x"),
+        lambda: client.add_tag("alice~x", "t"),
+        client.check_token,
+    ):
+        with pytest.raises(NotFound, match=f"it is OpenPAI {generation}"):
+            call()
+    assert server.seen == []

@@ -1,0 +1,184 @@
+"""What every call to a cluster has in common, over real HTTP: tokens, pauses, redirects, errors."""
+
+import email.utils
+import time
+
+import pytest
+
+from openpai_tasks.client import Client
+from openpai_tasks.client.redirects import may_follow
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRequests, Unreachable
+from openpai_tasks.registry import Cluster
+from tests.scripted import Said, Scripted
+from tests.sdk.test_clusters import certificate  # noqa: F401
+
+USER = "/rest-server/api/v1/user/alice"
+JOBS = "/rest-server/api/v2/jobs"
+LOGIN = "POST /rest-server/api/v1/token"
+RECORD = {"username": "alice"}
+
+
+@pytest.fixture
+def serve():
+    started = []
+
+    def start(answers):
+        started.append(Scripted(answers))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+def client_of(server, generation="1.8", **known):
+    cluster = Cluster("lab", server.uri, user="alice", generation=generation)
+    return Client(cluster, Credentials(**(known or {"token": "t0ken"})), timeout=5)
+
+
+def busy(seconds):
+    """The text of OpenPAI's rate limiter, which is no JSON."""
+    headers = (("Retry-After", str(seconds)), ("Content-Type", "text/html; charset=utf-8"))
+    return Said("Too many requests, please try again later.", 429, headers)
+
+
+def test_a_busy_server_is_asked_again_when_it_said_and_not_before(serve):
+    times = []
+
+    def answer(asked):
+        times.append(time.monotonic())
+        return busy(1) if len(times) == 1 else RECORD
+
+    server = serve({f"GET {USER}": answer})
+    assert client_of(server).user_info("alice") == RECORD
+    assert times[1] - times[0] >= 1
+
+
+def test_a_busy_servers_date_is_a_pause_too(serve):
+    answers = [busy(email.utils.formatdate(time.time() - 5, usegmt=True)), Said("", 202)]
+    server = serve({f"POST {JOBS}": lambda asked: answers.pop(0)})
+    client_of(server).create_job("name: x\n")
+    assert [one.body for one in server.seen] == ["name: x\n"] * 2
+
+
+def test_a_pause_that_is_too_long_is_told_not_slept(serve):
+    server = serve({f"POST {JOBS}": busy(3600)})
+    with pytest.raises(TooManyRequests, match="try again in 3600 s") as caught:
+        client_of(server).create_job("name: x\n")
+    assert (caught.value.status, caught.value.retry_after, len(server.seen)) == (429, 3600, 1)
+
+
+@pytest.mark.parametrize(
+    "said, kind, code, words",
+    [
+        (Said({"message": "request entity too large"}, 413), ApiError, "", "request entity too large"),
+        (Said({"code": None, "message": "bad indentation"}, 500), ApiError, "", "bad indentation"),
+        (Said({"code": "ConflictJobError", "message": "taken"}, 409), Conflict, "ConflictJobError", "taken"),
+        (Said(b"null", 404), NotFound, "", "HTTP 404"),
+        (Said("<html>Bad\nGateway</html>", 400), ApiError, "", "HTTP 400"),
+        (
+            Said({"code": "X", "message": '[{"dataPath":".name","message":"should be string"}]'}, 400),
+            ApiError,
+            "X",
+            r"says no: \.name should be string$",
+        ),
+    ],
+)
+def test_an_error_is_one_line_whatever_its_body(serve, said, kind, code, words):
+    server = serve({f"POST {JOBS}": said})
+    with pytest.raises(kind, match=words) as caught:
+        client_of(server).create_job("x")
+    assert caught.value.code == code
+    assert "\n" not in str(caught.value)
+
+
+def test_a_token_never_goes_to_where_a_redirect_leads(serve):
+    other = serve({f"GET {USER}": RECORD})
+    for place in (other.uri, other.uri.replace("127.0.0.1", "localhost")):
+        moved = Said("", 307, (("Location", place + USER),))
+        client = client_of(serve({f"GET {USER}": moved}))
+        with pytest.raises(ApiError, match="not followed"):
+            client.user_info("alice")
+    assert other.seen == []
+
+
+def test_neither_a_password_nor_a_document_follows_a_redirect(serve):
+    other = serve({f"POST {JOBS}": "", LOGIN: {"token": "x"}})
+    moved = Said("", 307, (("Location", f"{other.uri}/elsewhere"),))
+    server = serve({f"POST {JOBS}": moved, LOGIN: moved})
+    for call in (client_of(server).create_job, client_of(server, password="s3cret").create_job):
+        with pytest.raises(ApiError, match=r"cluster\.update"):
+            call("x")
+    assert other.seen == []
+
+
+def test_a_redirect_on_the_same_server_is_followed_with_the_token(serve):
+    server = serve(
+        {
+            f"GET {USER}": Said("", 301, (("Location", "/rest-server/there"),)),
+            "GET /rest-server/there": RECORD,
+        }
+    )
+    assert client_of(server).user_info("alice") == RECORD
+    assert [one.token for one in server.seen] == ["Bearer t0ken"] * 2
+
+
+def test_a_circle_of_redirects_ends(serve):
+    server = serve({f"GET {USER}": Said("", 302, (("Location", USER),))})
+    with pytest.raises(ApiError, match="again and again"):
+        client_of(server).user_info("alice")
+
+
+@pytest.mark.parametrize(
+    "url, target, token, abroad, may",
+    [
+        ("http://pai/x", "https://pai/x", True, False, True),
+        ("http://pai:80/x", "https://pai:443/x", True, False, True),
+        ("http://pai/x", "https://pai:8443/x", True, False, False),
+        ("http://pai/x", "https://pai:8443/x", False, False, True),
+        ("https://pai/x", "http://pai/x", False, True, False),
+        ("https://pai/x", "https://pai.evil/x", True, False, False),
+        ("https://pai/x", "https://pai.evil/x", True, True, False),
+        ("https://pai/x", "https://pai.evil/x", False, False, False),
+        ("https://pai/x", "https://blobs/x", False, True, True),
+        ("https://pai/x", "file:///etc/passwd", False, True, False),
+        ("https://pai/x", "https://pai:port/x", False, True, False),
+    ],
+)
+def test_where_a_call_may_be_sent_on_to(url, target, token, abroad, may):
+    assert may_follow(url, target, token, abroad) is may
+
+
+def test_an_expired_token_is_renewed_by_the_password(serve):
+    server = serve({LOGIN: {"token": "fresh"}})
+    refused = Said({"code": "UnauthorizedUserError", "message": "Your token is invalid."}, 401)
+    server.answers[f"GET {USER}"] = lambda asked: RECORD if asked.token == "Bearer fresh" else refused
+    saved = []
+    cluster = Cluster("lab", server.uri, user="alice", generation="1.8")
+    known = Credentials(password="s3cret", token="old")
+    assert Client(cluster, known, save_token=saved.append).user_info("alice") == RECORD
+    assert saved == ["fresh"]
+    with pytest.raises(Denied):
+        client_of(server).user_info("alice")
+
+
+def test_a_login_without_a_token_is_an_error_of_the_server(serve):
+    with pytest.raises(ApiError, match="without a token"):
+        client_of(serve({LOGIN: {}})).login("alice", "s3cret")
+
+
+def test_certificates_are_verified_whatever_a_record_says(certificate):  # noqa: F811
+    server = Scripted({f"GET {USER}": RECORD}, certificate)
+    try:
+        for verify, trusted in ((False, False), (True, False), (certificate, True)):
+            cluster = Cluster("lab", server.uri, user="alice", generation="1.8", verify=verify)
+            client = Client(cluster, Credentials(token="t0ken"), timeout=5)
+            if trusted:
+                assert client.user_info("alice") == RECORD
+            else:
+                with pytest.raises(Unreachable, match="no safe connection"):
+                    client.user_info("alice")
+    finally:
+        server.close()
+    assert len(server.seen) == 1
