@@ -13,6 +13,8 @@ from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.server import service
 from openpai_tasks.server.cluster import ENGINES, Cluster, Options, parse_virtual_cluster
 from openpai_tasks.server.web import app
+from openpai_tasks.server.web.limits import parse_rate
+from openpai_tasks.server.web.profiles import PROFILES, UNION
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,7 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     try:
         named = dict(parse_virtual_cluster(text) for text in flags.virtual_cluster)
-        run(Options(flags.home.absolute(), flags.engine, flags.enforce, named), flags.port)
+        rates = dict(parse_rate(text) for text in flags.rate_limit)
+        home = flags.home.absolute()
+        run(Options(home, flags.engine, flags.enforce, named, flags.profile, rates), flags.port)
     except PaiError as err:
         print(f"error: {err}", file=sys.stderr)
         return err.exit_code
@@ -38,9 +42,21 @@ def run(options: Options, port: int) -> None:
         raise ConfigError(f"cannot use the folder {options.home}: {err}") from err
     try:
         cluster.start()
-        service.serve(app.build(cluster.context), bound, options.home, options.engine)
+        facts: dict[str, str | bool] = {
+            "engine": options.engine,
+            "enforce": options.enforce,
+            "profile": options.profile,
+        }
+        service.serve(app.build(cluster.context), bound, options.home, facts)
     finally:
         cluster.close()
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port < 65536:
+        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, got {text}")
+    return port
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,9 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m openpai_tasks.server", description="The embedded cluster, on loopback only."
     )
     parser.add_argument("--home", type=Path, required=True, metavar="DIR", help="where everything is kept")
-    parser.add_argument(
-        "--port", type=int, choices=range(65536), default=0, metavar="N", help="default: as before, else any"
-    )
+    parser.add_argument("--port", type=_port, default=0, metavar="N", help="default: as before, else any")
     parser.add_argument("--enforce", action="store_true", help="jobs larger than their share wait for good")
     parser.add_argument("--engine", default="process", choices=list(ENGINES), help="how tasks are run")
     parser.add_argument(
@@ -59,6 +73,19 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=CPU,MEMORYMB,GPU",
         help="a part of the machine; repeat for more",
+    )
+    parser.add_argument(
+        "--profile",
+        default=UNION,
+        choices=list(PROFILES),
+        help="the OpenPAI it is; by default the union of all",
+    )
+    parser.add_argument(
+        "--rate-limit",
+        action="append",
+        default=[],
+        metavar="api|list|submit=COUNT/[N]s|min|h",
+        help="other than the profile's own, or =off; repeat for more",
     )
     return parser
 

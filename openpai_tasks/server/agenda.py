@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from openpai_tasks.protocol import states
@@ -57,6 +58,12 @@ class Agenda:
     def alive(self) -> list[Task]:
         """Every task that holds resources."""
         return self._tasks_in(states.RUNNING, states.STOPPING)
+
+    def alive_in(self, folders: Collection[str]) -> list[Task]:
+        """Those of them whose folders these are."""
+        holes = ", ".join("?" * len(folders))
+        sql = f"SELECT * FROM tasks WHERE state IN ('RUNNING', 'STOPPING') AND folder IN ({holes})"
+        return [schema.task(row) for row in self._database.rows(sql, list(folders))]
 
     def ending(self) -> list[Task]:
         """Every task that is to be stopped."""

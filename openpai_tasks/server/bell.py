@@ -20,15 +20,19 @@ class Bell:
         # Opened for writing too, so that it never reads as ended while nobody else holds it.
         self._handle = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
+        self._rest = b""
+
     def ring(self) -> None:
         with contextlib.suppress(BlockingIOError):  # full: it has been rung often enough
-            os.write(self._handle, b"x")
+            os.write(self._handle, b"\0")
 
-    def wait(self, seconds: float | None) -> None:
-        """Sleep until it rings, or for that long."""
+    def wait(self, seconds: float | None) -> set[str]:
+        """Sleep until it rings, or for that long; what was called out: the folders of tasks that are over."""
         select.select([self._handle], [], [], seconds)
         with contextlib.suppress(BlockingIOError):
-            os.read(self._handle, 65536)
+            *called, self._rest = (self._rest + os.read(self._handle, 65536)).split(b"\0")
+            return {os.fsdecode(name) for name in called if name}
+        return set()
 
     def close(self) -> None:
         os.close(self._handle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,9 +21,12 @@ from openpai_tasks.server.engines.process import ProcessEngine
 from openpai_tasks.server.machine import Machine, Resources
 from openpai_tasks.server.scheduler import Scheduler
 from openpai_tasks.server.state import State
+from openpai_tasks.server.web import limits, originals
 from openpai_tasks.server.web.context import Context, Storage
+from openpai_tasks.server.web.limits import Rate
+from openpai_tasks.server.web.originals import Originals
+from openpai_tasks.server.web.profiles import PROFILES, UNION
 
-API_VERSION = "v1.8.1"  # the release of OpenPAI whose API this is
 ENGINES = {"process": ProcessEngine}
 
 
@@ -34,23 +38,27 @@ class Options:
     engine: str = "process"
     enforce: bool = False
     virtual_clusters: dict[str, Resources] = field(default_factory=dict)
+    profile: str = UNION
+    rates: Mapping[str, Rate | None] = field(default_factory=dict)  # other than the profile's own
 
 
 class Cluster:
     """Opened parts that belong together."""
 
     def __init__(self, options: Options) -> None:
-        machine = Machine.detect()
-        self._database = Database(options.home / "cluster.db", state.SCHEMA + accounts.SCHEMA)
+        machine, profile = Machine.detect(), PROFILES[options.profile]
+        schema = state.SCHEMA + accounts.SCHEMA + originals.SCHEMA
+        self._database = Database(options.home / "cluster.db", schema)
         jobs = home.make_private(options.home / "jobs")
-        self._state = State(self._database, jobs)
+        self._state = State(self._database, jobs, profile.joint)
         storages = {"home": Storage("home", home.make_private(options.home / "storage" / "home"))}
         shares = virtual_clusters(machine.resources, options.virtual_clusters)
         tasks = engine(options.engine, jobs, machine, storages)
         self._scheduler = Scheduler(self._state, tasks, machine, shares, options.enforce)
         users = Accounts(self._database, Groups(self._database, tuple(shares), tuple(storages)))
         self.context = Context(
-            version=API_VERSION,
+            profile=profile,
+            rates=limits.merged(profile.rates, options.rates),
             accounts=users,
             tokens=Tokens(self._database, users),
             owner=Owner(options.home, users),
@@ -59,6 +67,7 @@ class Cluster:
             machine=machine,
             virtual_clusters=shares,
             storages=storages,
+            originals=Originals(self._database),
         )
 
     def start(self) -> None:

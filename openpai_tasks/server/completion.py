@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +22,8 @@ class Verdict:
     diagnostics: str
     role: str | None = None
     index: int | None = None
+    matched: str = ""
+    log_end: str = ""
 
 
 def judge(roles: Sequence[TaskRole], tasks: Sequence[Task]) -> Verdict | None:
@@ -77,17 +78,6 @@ def blames_platform(exit_code: int) -> bool:
     return bool(exits.exit_spec(exit_code)["type"] == "PLATFORM_FAILURE")
 
 
-def describe(user_exit_code: int) -> str:
-    """What became of a command, in words."""
-    if user_exit_code == 0:
-        return "succeeded"
-    try:
-        name = signal.Signals(user_exit_code - 128).name
-    except ValueError:
-        return f"exited with code {user_exit_code}"
-    return f"was ended by {name} (exit code {user_exit_code})"
-
-
 def _ended(tasks: Sequence[Task], role: str, state: str) -> list[Task]:
     found = [task for task in tasks if task.role == role and task.state == state]
     return sorted(found, key=lambda task: (task.completed or 0, task.index))
@@ -95,7 +85,8 @@ def _ended(tasks: Sequence[Task], role: str, state: str) -> list[Task]:
 
 def _failure(task: Task) -> Verdict:
     code = task.exit_code if task.exit_code is not None else 256
-    return Verdict(code, task.user_exit_code, f"{_label(task)} {task.diagnostics}", task.role, task.index)
+    words = f"{_label(task)} {task.diagnostics}"
+    return Verdict(code, task.user_exit_code, words, task.role, task.index, task.matched, task.log_end)
 
 
 def _success(task: Task) -> Verdict:

@@ -24,13 +24,13 @@ _SHELL = frozenset({"BASH_ENV", "ENV", "PWD", "OLDPWD", "SHLVL", "SHELLOPTS", "B
 
 @dataclass(frozen=True)
 class Variables:
-    """What all tasks of an attempt share, made once; ``of`` adds what is one task's own."""
+    """What all tasks of an attempt share, made once, and what is one task's own."""
 
     shared: dict[str, str]
     machine_gpus: int
 
-    def of(self, task: Task) -> dict[str, str]:
-        return {**self.shared, **_own(task), **_gpus(task, self.machine_gpus)}
+    def own(self, task: Task) -> dict[str, str]:
+        return {**_own(task), **_gpus(task, self.machine_gpus)}
 
 
 def variables(
@@ -103,25 +103,25 @@ def _peer(task: Task) -> dict[str, str]:
 def _hosts(tasks: Sequence[Task]) -> dict[str, str]:
     hosts: dict[str, list[str]] = {}
     for task in tasks:
-        hosts.setdefault(role_key(task.role), []).append(f"{task.ip}:{_list(task, 'http')}")
+        hosts.setdefault(role_key(task.role), []).append(f"{task.ip}:{_first(task, 'http')}")
     instances = ",".join(f"{role_key(task.role)}:{task.index}" for task in tasks)
     lists = {f"PAI_TASK_ROLE_{role}_HOST_LIST": ",".join(found) for role, found in hosts.items()}
     return {"PAI_TASK_ROLE_INSTANCES": instances, **lists}
 
 
 def _own(task: Task) -> dict[str, str]:
-    index, http = str(task.index), _list(task, "http")
+    index, http = str(task.index), _first(task, "http")
     labels = {f"PAI_CONTAINER_HOST_{label}_PORT_LIST": _list(task, label) for label in task.ports}
     role = role_key(task.role)
     return labels | {
-        "PAI_CURRENT_TASK_ROLE_NAME": task.role,
+        "PAI_CURRENT_TASK_ROLE_NAME": role,
         "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": index,
         "PAI_TASK_INDEX": index,
         "PAI_CONTAINER_HOST_IP": task.ip,
         "PAI_CURRENT_CONTAINER_IP": task.ip,
         "PAI_CONTAINER_HOST_PORT": http,
         "PAI_CURRENT_CONTAINER_PORT": http,
-        "PAI_CONTAINER_SSH_PORT": _list(task, "ssh"),
+        "PAI_CONTAINER_SSH_PORT": _first(task, "ssh"),
         "PAI_CONTAINER_HOST_PORT_LIST": ";".join(f"{label}:{_list(task, label)}" for label in task.ports),
         "PAI_WORK_DIR": str(_absolute(task.folder) / "work"),
         "PAI_MOUNT_ROOT": str(_absolute(task.folder) / "mounts"),
@@ -148,6 +148,10 @@ def _gpus(task: Task, machine_gpus: int) -> dict[str, str]:
 
 def _list(task: Task, label: str) -> str:
     return ",".join(str(port) for port in task.ports.get(label, ()))
+
+
+def _first(task: Task, label: str) -> str:
+    return str(task.ports[label][0]) if task.ports.get(label) else ""
 
 
 def _absolute(folder: Path) -> Path:

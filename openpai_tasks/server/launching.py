@@ -8,8 +8,8 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
-from openpai_tasks.protocol import TaskRole, states
-from openpai_tasks.server import environment, ports
+from openpai_tasks.protocol import JobDocument, TaskRole, states
+from openpai_tasks.server import environment, plugins, ports
 from openpai_tasks.server.allocation import GpuPool, task_demand
 from openpai_tasks.server.engines import Engine, Launch
 from openpai_tasks.server.machine import Machine, Resources
@@ -33,7 +33,7 @@ class Launcher:
         self._inherited = inherited
         self._ports: set[int] = set()
         self._gpus = GpuPool((), ())
-        self._known: tuple[str, int, environment.Variables] | None = None
+        self._known: tuple[tuple[str, int, int], environment.Variables] | None = None
 
     def survey(self, unfinished: list[Task]) -> None:
         """Learn which ports and GPUs are somebody's before any are given away."""
@@ -62,44 +62,49 @@ class Launcher:
         if not self._progress.begin(key, ready):
             return
         self._note_images(key)
-        for launch in launches:
-            self._engine.start(launch)
+        self._note_plugins(key)
+        self._engine.start(*launches)
 
     def recover(self, alive: Iterable[Task]) -> None:
         """Start again whatever an earlier server had written down; what has begun is not begun twice."""
         running = sorted((task for task in alive if task.state == states.RUNNING), key=lambda task: task.job)
         for key, tasks in itertools.groupby(running, key=lambda task: task.job):
             try:
-                for launch in self._launches(key, list(tasks)):
-                    self._engine.start(launch)
+                self._engine.start(*self._launches(key, list(tasks)))
             except PaiError:
                 log.exception("cannot take up job %s again", key)
 
     def _launches(self, key: str, tasks: list[Task]) -> list[Launch]:
         job, document = self._job(key), self._state.document(key)
-        shared = self._variables(job)
-        commands = {role.name: document.commands(role.name) for role in document.roles}
+        variables = self._variables(job)
+        scripts = {role.name: self._scripts(document, role.name) for role in document.roles}
         return [
             Launch(
                 uid=task.uid,
                 user=job.user,
                 folder=task.folder,
-                command=commands[task.role],
-                environment=shared.of(task),
+                scripts=scripts[task.role],
+                environment=variables.own(task),
+                shared=variables.shared,
                 image=self._role(task).image,
                 storages=document.storages,
             )
             for task in tasks
         ]
 
+    def _scripts(self, document: JobDocument, role: str) -> dict[str, str]:
+        """What a task of the role runs: its commands between those of its plugins."""
+        return plugins.plan(document, role).scripts(document.commands(role))
+
     def _variables(self, job: Job) -> environment.Variables:
         """Those of the last attempt are kept, for one whose many tasks start one by one."""
-        if self._known is None or self._known[:2] != (job.key, job.attempt):
+        which = (job.key, job.submitted, job.attempt)  # a name can be used again after a job was deleted
+        if self._known is None or self._known[0] != which:
             document, tasks = self._state.document(job.key), self._state.tasks(job.key, job.attempt)
             gpus = len(self._machine.gpus)
             found = environment.variables(job.user, document, tasks, self._inherited, gpus)
-            self._known = (job.key, job.attempt, found)
-        return self._known[2]
+            self._known = (which, found)
+        return self._known[1]
 
     def _with_ports(self, tasks: list[Task]) -> list[Task]:
         return [
@@ -112,6 +117,13 @@ class Launcher:
             images = ", ".join(dict.fromkeys(role.image for role in self._state.document(key).roles))
             message = f"the image {images} is noted but not used: tasks run as processes of this machine"
             self._state.add_event(key, "Normal", "ImageNotUsed", message, once=True)
+
+    def _note_plugins(self, key: str) -> None:
+        document = self._state.document(key)
+        notes = [note for role in document.roles for note in plugins.plan(document, role.name).notes]
+        if notes:
+            message = "; ".join(dict.fromkeys(notes))
+            self._state.add_event(key, "Warning", "PluginNotUsed", message, once=True)
 
     def _role(self, task: Task) -> TaskRole:
         return next(role for role in self._state.document(task.job).roles if role.name == task.role)

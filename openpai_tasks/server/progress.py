@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from openpai_tasks.protocol import TaskRole, exits, states
-from openpai_tasks.server import schema
-from openpai_tasks.server.allocation import task_demand
+from openpai_tasks.server import endings, schema, task_rows
 from openpai_tasks.server.completion import (
     Verdict,
     blames_platform,
-    describe,
     judge,
     may_be_over,
     may_retry,
     retry_delay,
 )
 from openpai_tasks.server.engines import Exit
-from openpai_tasks.server.folders import task_folder
 from openpai_tasks.server.records import Attempt, Job, Task
 from openpai_tasks.server.state import START, State, now
 
-HOST = "127.0.0.1"
 CANNOT_BE_MADE = -200  # the platform's code for a task that its description makes impossible
-_TASK_COLUMNS = 23
 
 
 class Progress:
@@ -45,11 +39,16 @@ class Progress:
         document = self._state.document(key)
         with self._database.transaction():
             for task in tasks:
-                self._insert(task, document.roles, document.virtual_cluster)
+                task_rows.insert(self._database, task, document.roles, document.virtual_cluster)
 
     def new_tasks(self, job: Job, roles: Iterable[TaskRole]) -> list[Task]:
         """A first try of every instance of the job's current attempt."""
-        return [self._new_task(job, role.name, index, 0) for role in roles for index in range(role.instances)]
+        folder = self._state.folder
+        return [
+            task_rows.new_task(folder, job, role.name, index, 0)
+            for role in roles
+            for index in range(role.instances)
+        ]
 
     def waiting_tasks(self, job: Job) -> list[Task] | None:
         """The tasks of the current attempt that have yet to start; None when none is written down."""
@@ -60,12 +59,12 @@ class Progress:
         )
         return [schema.task(row) for row in rows] if rows or self._counts(job) else None
 
-    def begin(self, key: str, tasks: Iterable[Task]) -> bool:
+    def begin(self, key: str, tasks: Sequence[Task]) -> bool:
         """Write these tasks down as running, and the job with them; only then may they be started.
 
         False, and nothing is written, when the user has stopped the job in the meantime.
         """
-        time = now()
+        time, count = now(), len(tasks)
         with self._database.transaction():
             job = self._job(key)
             if job.state not in (states.WAITING, states.RUNNING):
@@ -76,6 +75,8 @@ class Progress:
                     [*_RUNNING, time, json.dumps(task.gpus), task.uid],
                 )
             self._mark_running(job, time)
+            started = f"{count} task{'s' if count > 1 else ''} of attempt {job.attempt} started"
+            self._state.add_event(key, "Normal", "Started", started)
         return True
 
     def _mark_running(self, job: Job, time: int) -> None:
@@ -104,8 +105,10 @@ class Progress:
         """A task is over: try it again if that is its right, else see what it means for the job."""
         with self._database.transaction():
             job = self._job(task.job)
-            done = _finished(task, end, job)
-            self._update(done)
+            done = endings.finished(task, end, job.state == states.STOPPING)
+            if done.state == states.FAILED and end.user_code:
+                done = endings.explained(done, end, self._state.document(job.key).secrets)
+            task_rows.update(self._database, done)
             if done.state == states.FAILED:
                 self._state.add_event(job.key, "Warning", "TaskFailed", f"the task {done.diagnostics}", done)
                 if self._retry_task(job, done):
@@ -145,7 +148,7 @@ class Progress:
         """How the attempt ends is settled; it is over when its last task is."""
         self._database.write(
             "UPDATE attempts SET exit_code = ?, user_exit_code = ?, diagnostics = ?, trigger_role = ?,"
-            " trigger_index = ?, sub_state = ? WHERE job = ? AND id = ?",
+            " trigger_index = ?, matched = ?, log_end = ?, sub_state = ? WHERE job = ? AND id = ?",
             [*dataclasses.astuple(verdict), states.DELETION_PENDING, job.key, job.attempt],
         )
         values = [states.DELETION_PENDING, job.key]
@@ -160,7 +163,9 @@ class Progress:
         )
         for task in self._state.tasks(job.key, job.attempt):
             if task.state == states.WAITING:
-                self._update(_finished(task, Exit(None, "was not started", stopped=True), job))
+                end = Exit(None, "was not started", stopped=True)
+                done = endings.finished(task, end, job.state == states.STOPPING)
+                task_rows.update(self._database, done)
 
     def _complete(self, job: Job, attempt: Attempt) -> None:
         code = attempt.exit_code if attempt.exit_code is not None else exits.RUNTIME_FAILURE
@@ -190,6 +195,8 @@ class Progress:
             " WHERE key = ?",
             [states.final_state(code), states.COMPLETED, now(), code, job.key],
         )
+        message = f"the job has ended: {states.final_state(code)}, exit code {code}"
+        self._state.add_event(job.key, "Normal" if code == 0 else "Warning", "Completed", message)
         self._state.forget_document(job.key)
 
     def _retry_job(self, job: Job, code: int, tries: int, why: str) -> None:
@@ -206,8 +213,9 @@ class Progress:
         undecided = self._attempt(job).exit_code is None and job.state != states.STOPPING
         if document.gang or not undecided or not may_retry(task.exit_code or 0, task.attempt, role.retries):
             return False
-        again = self._new_task(job, task.role, task.index, task.attempt + 1)
-        self._insert(dataclasses.replace(again, ports=task.ports), document.roles, job.virtual_cluster)
+        again = task_rows.new_task(self._state.folder, job, task.role, task.index, task.attempt + 1)
+        again = dataclasses.replace(again, ports=task.ports)
+        task_rows.insert(self._database, again, document.roles, job.virtual_cluster)
         self._database.write(
             "UPDATE jobs SET pending = 1, not_before = ? WHERE key = ?",
             [now() + retry_delay(task.attempt), job.key],
@@ -215,53 +223,6 @@ class Progress:
         return True
 
     # Rows
-
-    def _new_task(self, job: Job, role: str, index: int, number: int) -> Task:
-        return Task(
-            uid=str(uuid.uuid4()),
-            job=job.key,
-            job_attempt=job.attempt,
-            role=role,
-            index=index,
-            attempt=number,
-            state=states.WAITING,
-            sub_state=states.CREATION_PENDING,
-            created=now(),
-            launched=None,
-            completed=None,
-            exit_code=None,
-            user_exit_code=None,
-            diagnostics="",
-            ip=HOST,
-            ports={},
-            gpus=(),
-            folder=task_folder(self._state.folder, job.key, job.attempt, role, index, number),
-        )
-
-    def _insert(self, task: Task, roles: tuple[TaskRole, ...], virtual_cluster: str) -> None:
-        names = [role.name for role in roles]
-        place = names.index(task.role)
-        need = task_demand(roles[place])
-        self._database.write(
-            f"INSERT INTO tasks VALUES ({', '.join('?' * _TASK_COLUMNS)})",
-            [
-                *(task.uid, task.job, task.job_attempt, task.role, place, task.index, task.attempt),
-                *(task.state, task.sub_state, task.created, task.launched, task.completed),
-                *(task.exit_code, task.user_exit_code, task.diagnostics, task.ip),
-                *(json.dumps(task.ports), json.dumps(task.gpus), str(task.folder)),
-                *(virtual_cluster, need.cpu, need.memory_mb, need.gpu),
-            ],
-        )
-
-    def _update(self, task: Task) -> None:
-        self._database.write(
-            "UPDATE tasks SET state = ?, sub_state = ?, completed = ?, exit_code = ?, user_exit_code = ?,"
-            " diagnostics = ? WHERE uid = ?",
-            [
-                *(task.state, task.sub_state, task.completed, task.exit_code),
-                *(task.user_exit_code, task.diagnostics, task.uid),
-            ],
-        )
 
     def _job(self, key: str) -> Job:
         return schema.job(self._database.rows(f"SELECT {schema.JOB} FROM jobs WHERE key = ?", [key])[0])
@@ -275,29 +236,3 @@ class Progress:
 
 _RUNNING = (states.RUNNING, states.ATTEMPT_RUNNING)
 _ALIVE = (states.RUNNING, states.STOPPING)
-
-
-def _finished(task: Task, end: Exit, job: Job) -> Task:
-    """The task as it is now that it is over."""
-    code = _exit_code(task, end, job)
-    words = end.reason if end.user_code is None else describe(end.user_code)
-    more = f"; {end.reason}" if end.user_code is not None and end.reason else ""
-    return dataclasses.replace(
-        task,
-        state=states.final_state(code),
-        sub_state=states.COMPLETED,
-        completed=end.ended or now(),
-        exit_code=code,
-        user_exit_code=end.user_code,
-        diagnostics=words + more,
-    )
-
-
-def _exit_code(task: Task, end: Exit, job: Job) -> int:
-    """Stopped tasks say who wanted it; one that had ended before it was asked keeps its own code."""
-    asked = end.stopped or end.user_code is None
-    if asked and (task.state == states.STOPPING or task.state == states.WAITING):
-        return exits.STOPPED_BY_USER if job.state == states.STOPPING else exits.STOPPED_WITH_ATTEMPT
-    if end.platform_code is not None:
-        return end.platform_code
-    return exits.from_user_code(end.user_code if end.user_code is not None else exits.RUNTIME_FAILURE)

@@ -48,6 +48,8 @@ class Attempt:
     diagnostics: str
     trigger_role: str | None
     trigger_index: int | None
+    matched: str = ""  # the words of the deciding task's log that say why it failed
+    log_end: str = ""  # the last lines of that log
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class Task:
     ports: dict[str, tuple[int, ...]]
     gpus: tuple[int, ...]
     folder: Path  # work/ and logs/{stdout,stderr,all} below it
+    matched: str = ""
+    log_end: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ its input and forks a runner for each, which costs a millisecond where a new int
 it ends with its input, its runners do not.
 
 In FOLDER, ``command`` is the script and ``environment`` its variables (``NAME=value``, each ended by a
-NUL). The runner holds a lock on ``lock`` as long as it lives and makes ``started`` exactly once, so a task
-never runs twice; ``exit`` appears, whole, when everything the task started is gone. TERM ends the task:
-its process group is asked, and after GRACE seconds all that is left of it is killed.
+NUL), which are added to those in the ``environment`` beside FOLDER. The runner holds a lock on ``lock`` as
+long as it lives and makes ``started`` exactly once, so a task never runs twice; ``exit`` appears, whole,
+when everything the task started is gone. TERM ends the task: its process group is asked, and after GRACE
+seconds all that is left of it is killed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import gc
 import os
 import select
 import signal
@@ -27,7 +29,9 @@ from typing import NamedTuple, NoReturn
 
 CHUNK = 1 << 18
 LINGER = 1.0  # seconds to wait for output of processes that have left the group and cannot be found
+MANY_VARIABLES = 300  # as many as make bash slow to start
 GIVE_UP = 30.0  # seconds after which a process that cannot be killed is left behind
+ATOMIC = 512  # bytes that any system writes into a pipe at once
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 F_SETPIPE_SZ = 1031
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
@@ -123,10 +127,12 @@ class Runner:
             self.logs[end] = open_log(name)
             self.poller.register(end, select.POLLIN)
         runner = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)  # one that comes now is for the shell, not lost
         self.main = os.fork()
         if self.main == 0:
             become_task(self.options.shell, runner, outputs[0][1], outputs[1][1])
         join_group(self.main)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
         for _, end in outputs:
             os.close(end)
         write_whole("group", str(self.main))
@@ -235,20 +241,58 @@ def become_task(shell: str, runner: int, stdout: int, stderr: int) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number in CHANGED:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
         variables = read_environment()
         script = os.path.abspath("command")
-        os.chdir("work")
         strict = ["-eu"] if os.path.basename(shell) == "sh" else ["-eu", "-o", "pipefail"]
+        if len(strict) > 1 and len(variables) > MANY_VARIABLES:
+            hasten(variables)
+        os.chdir("work")
         os.execve(shell, [shell, *strict, script], variables)
     except OSError as err:
         os.write(2, f"cannot run {shell}: {err.strerror}\n".encode())
     os._exit(126)
 
 
-def read_environment() -> dict[str, str]:
-    with open("environment", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        pairs = (entry.partition("=") for entry in file.read().split("\0") if entry)
+def read_environment() -> dict[bytes, bytes]:
+    """What the task shares with all others of its attempt, and what is its own."""
+    return {**shared_environment(os.path.abspath("..")), **read_variables("environment")}
+
+
+def read_variables(path: str) -> dict[bytes, bytes]:
+    with open(path, "rb") as file:
+        pairs = (entry.partition(b"=") for entry in file.read().split(b"\0") if entry)
         return {name: value for name, _, value in pairs}
+
+
+known: tuple[object, dict[bytes, bytes]] = (None, {})
+"""The last shared variables, with what tells whether they are still the same."""
+
+
+def shared_environment(folder: str) -> dict[bytes, bytes]:
+    """Read once for all tasks of an attempt, since each of very many has a few that all of them see."""
+    global known
+    path = os.path.join(folder, "environment")
+    try:
+        status = os.stat(path)
+        mark = (path, status.st_mtime_ns, status.st_ino, status.st_size)
+        if known[0] != mark:
+            known = (mark, read_variables(path))
+    except FileNotFoundError:
+        return {}
+    return known[1]
+
+
+def hasten(variables: dict[bytes, bytes]) -> None:
+    """Spare bash a step at its start that takes time with the square of the number of variables.
+
+    It lists them all to find the locale, unless LC_ALL or LANG says it; the plain locale for LANG is
+    what holds without it, and LC_ALL is gone again before the task's own script begins.
+    """
+    if b"LC_ALL" not in variables:
+        write_whole("prologue", "unset LC_ALL BASH_ENV\n")
+        prologue = os.fsencode(os.path.abspath("prologue"))
+        variables.update({b"LC_ALL": b"C", b"BASH_ENV": prologue, b"LANG": variables.get(b"LANG") or b"C"})
 
 
 def children() -> list[int]:
@@ -317,11 +361,12 @@ def write_whole(name: str, text: str) -> None:
     os.rename(f"{name}.new", name)
 
 
-def ring(bell: str) -> None:
-    """Tell the server, if there is one now; it would find out by itself a little later."""
+def ring(bell: str, folder: str) -> None:
+    """Tell the server which task is over, if there is one now; it would find out a little later."""
+    message = os.fsencode(folder) + b"\0"
     with contextlib.suppress(OSError):
         handle = os.open(bell, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        os.write(handle, b"x")
+        os.write(handle, message if len(message) <= ATOMIC else b"?\0")
         os.close(handle)
 
 
@@ -339,7 +384,7 @@ def run(folder: str, options: Options) -> None:
         return
     if claim(f"{os.getpid()} {milliseconds()} {options.boot}\n"):
         runner.run()
-        ring(options.bell)
+        ring(options.bell, folder)
 
 
 def run_apart(folder: str, options: Options) -> NoReturn:
@@ -357,12 +402,14 @@ def run_apart(folder: str, options: Options) -> NoReturn:
 def serve(options: Options) -> None:
     """Fork a runner for each folder that is named on the input."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the runners
+    gc.disable()  # it would touch, and so copy, the memory that each fork shares with us
     rest = b""
     while data := os.read(0, CHUNK):
         *folders, rest = (rest + data).split(b"\0")
-        for folder in folders:
+        for folder in map(os.fsdecode, folders):
+            shared_environment(os.path.dirname(folder))
             if os.fork() == 0:
-                run_apart(os.fsdecode(folder), options)
+                run_apart(folder, options)
 
 
 def main(arguments: list[str]) -> None:

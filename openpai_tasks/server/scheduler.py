@@ -6,7 +6,8 @@ import heapq
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.server.agenda import Agenda, Waiting
@@ -22,6 +23,7 @@ from openpai_tasks.server.state import State, now
 log = logging.getLogger(__name__)
 
 LOOK_AFTER = 1.0  # seconds between looks at running tasks, for those whose runner can no longer ring
+MOST_CALLED = 500  # tasks looked at one by one; databases take no more values at once than about 1000
 PAGE = 50  # waiting jobs that are read at once
 
 
@@ -46,6 +48,7 @@ class Scheduler:
         self._launcher = Launcher(state, self._progress, engine, machine, os.environ)
         self._bell = Bell(bell_path(state.folder))
         self._closing = False
+        self._next_look = 0.0  # when all running tasks are looked at again
         self._told: dict[str, str] = {}  # why each job at the head of a line waits, as last said
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
@@ -67,30 +70,41 @@ class Scheduler:
         self._bell.close()
 
     def _run(self) -> None:
-        recovered = False
+        recovered, called = False, set[str]()
         while not self._closing:
             try:
                 if not recovered:
                     self._launcher.recover(self._agenda.alive())
                     recovered = True
-                pause = self._turn()
+                pause = self._turn(called)
             except Exception:  # as a request's, a turn's failure is its own: the next one may do better
                 log.exception("a turn of the scheduler failed")
                 pause = LOOK_AFTER
-            self._bell.wait(pause)
+            called = self._bell.wait(pause)
 
-    def _turn(self) -> float | None:
-        """Do all there is to do; the seconds after which to look again without being woken."""
-        self._collect()
+    def _turn(self, called: Collection[str]) -> float | None:
+        """Do all there is to do; the seconds after which to look again without being woken.
+
+        ``called`` are the folders of tasks that are said to be over.
+        """
+        self._collect(called)
         self._stop()
         delays = list(self._start_waiting())
         if self._agenda.is_any_alive():
             delays.append(LOOK_AFTER)
         return min(delays, default=None)
 
-    def _collect(self) -> None:
+    def _collect(self, called: Collection[str]) -> None:
+        """Look at those that called, and from time to time at all."""
+        if time.monotonic() < self._next_look and len(called) <= MOST_CALLED:
+            for task in self._agenda.alive_in(called) if called else ():
+                self._look_at(task)
+            return
+        began = time.monotonic()
         for task in self._agenda.alive():
             self._look_at(task)
+        took = time.monotonic() - began
+        self._next_look = time.monotonic() + max(LOOK_AFTER, 10 * took) * 0.9
 
     def _look_at(self, task: Task) -> None:
         """See whether it is over; a task that cannot be looked at must not keep others waiting."""

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from pathlib import Path
 
+from openpai_tasks.server.database import Database
 from openpai_tasks.server.records import Attempt, Event, Job, Task
 
 # jobs.source is the document as submitted, secrets and all: it is read to run the job, never to answer.
@@ -35,7 +36,8 @@ CREATE TABLE IF NOT EXISTS attempts (
     state TEXT NOT NULL, sub_state TEXT NOT NULL,
     created INTEGER NOT NULL, launched INTEGER, completed INTEGER,
     exit_code INTEGER, user_exit_code INTEGER, diagnostics TEXT NOT NULL DEFAULT '',
-    trigger_role TEXT, trigger_index INTEGER, PRIMARY KEY (job, id)
+    trigger_role TEXT, trigger_index INTEGER,
+    matched TEXT NOT NULL DEFAULT '', log_end TEXT NOT NULL DEFAULT '', PRIMARY KEY (job, id)
 );
 CREATE TABLE IF NOT EXISTS tasks (
     uid TEXT PRIMARY KEY, job TEXT NOT NULL REFERENCES jobs (key), job_attempt INTEGER NOT NULL,
@@ -45,9 +47,11 @@ CREATE TABLE IF NOT EXISTS tasks (
     exit_code INTEGER, user_exit_code INTEGER, diagnostics TEXT NOT NULL DEFAULT '',
     ip TEXT NOT NULL, ports TEXT NOT NULL, gpus TEXT NOT NULL, folder TEXT NOT NULL,
     virtual_cluster TEXT NOT NULL, cpu INTEGER NOT NULL, memory_mb INTEGER NOT NULL, gpu INTEGER NOT NULL,
+    matched TEXT NOT NULL DEFAULT '', log_end TEXT NOT NULL DEFAULT '',
     UNIQUE (job, job_attempt, place, task_index, attempt)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS tasks_by_state ON tasks (state);
+CREATE INDEX IF NOT EXISTS tasks_by_role ON tasks (job, job_attempt, role, state);
 CREATE TABLE IF NOT EXISTS events (
     uid TEXT PRIMARY KEY, job TEXT NOT NULL REFERENCES jobs (key), task TEXT, role TEXT, task_index INTEGER,
     type TEXT NOT NULL, reason TEXT NOT NULL, message TEXT NOT NULL,
@@ -58,6 +62,18 @@ CREATE TABLE IF NOT EXISTS tags (
     job TEXT NOT NULL REFERENCES jobs (key), tag TEXT NOT NULL, PRIMARY KEY (job, tag)
 );
 """
+
+_ADDED = {"attempts": ("matched", "log_end"), "tasks": ("matched", "log_end")}
+
+
+def complete(database: Database) -> None:
+    """Add what the tables of an earlier release lack."""
+    for table, columns in _ADDED.items():
+        there = {row["name"] for row in database.rows(f"PRAGMA table_info({table})")}
+        for column in columns:
+            if column not in there:
+                database.write(f"ALTER TABLE {table} ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
+
 
 JOB = """key, user, name, virtual_cluster, config, execution, priority, state, sub_state, attempt,
 user_retries, platform_retries, submitted, launched, completed, exit_code, gpus, tasks, roles,
@@ -95,6 +111,8 @@ def task(row: sqlite3.Row) -> Task:
         ports=ports,
         gpus=tuple(json.loads(row["gpus"])),
         folder=Path(row["folder"]),
+        matched=row["matched"],
+        log_end=row["log_end"],
     )
 
 

@@ -59,7 +59,7 @@ def bind(folder: Path, port: int) -> socket.socket:
     raise ConfigError(f"cannot listen on {HOST}:{port}: {reason}")
 
 
-def serve(app: Starlette, bound: socket.socket, folder: Path, engine: str) -> None:
+def serve(app: Starlette, bound: socket.socket, folder: Path, facts: dict[str, str | bool]) -> None:
     """Answer until TERM or INT; ``server.json`` is there exactly as long as there are answers."""
     config = uvicorn.Config(
         app,
@@ -75,22 +75,24 @@ def serve(app: Starlette, bound: socket.socket, folder: Path, engine: str) -> No
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     try:
-        asyncio.run(_run(server, bound, folder, engine))
+        asyncio.run(_run(server, bound, folder, facts))
     finally:
         with contextlib.suppress(FileNotFoundError):
             (folder / STATUS).unlink()
 
 
-async def _run(server: uvicorn.Server, bound: socket.socket, folder: Path, engine: str) -> None:
+async def _run(
+    server: uvicorn.Server, bound: socket.socket, folder: Path, facts: dict[str, str | bool]
+) -> None:
     serving = asyncio.create_task(server.serve(sockets=[bound]))
     while not (server.started or serving.done()):
         await asyncio.sleep(0.005)
     if not serving.done():
-        _announce(folder, bound.getsockname()[1], engine)
+        _announce(folder, bound.getsockname()[1], facts)
     await serving
 
 
-def _announce(folder: Path, port: int, engine: str) -> None:
+def _announce(folder: Path, port: int, facts: dict[str, str | bool]) -> None:
     status = {
         "pid": os.getpid(),
         "port": port,
@@ -98,7 +100,7 @@ def _announce(folder: Path, port: int, engine: str) -> None:
         "version": __version__,
         "started": time.time_ns() // 1_000_000,
         "home": str(folder),
-        "engine": engine,
+        **facts,
     }
     home.write_private(folder / STATUS, json.dumps(status) + "\n")
 

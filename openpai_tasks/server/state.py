@@ -5,6 +5,7 @@ Reads and the user's own wishes are here; what the scheduler does to a job is in
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import sqlite3
 import threading
@@ -40,11 +41,16 @@ def now() -> int:
 
 
 class State:
-    """Jobs, attempts, tasks, events and tags; ``folder`` is where the jobs' own folders go."""
+    """Jobs, attempts, tasks, events and tags; ``folder`` is where the jobs' own folders go.
 
-    def __init__(self, database: Database, folder: Path) -> None:
+    ``joint`` is what stands between the commands of a role.
+    """
+
+    def __init__(self, database: Database, folder: Path, joint: str = "\n") -> None:
         self.database = database
+        self._joint = joint
         self.folder = make_private(folder)
+        schema.complete(database)
         self._documents: dict[str, JobDocument] = {}
         self._documents_lock = threading.Lock()
         self._changed: Callable[[], None] = lambda: None
@@ -125,6 +131,11 @@ class State:
         close = [row for row in rows if states.role_key(row["role"]) == states.role_key(role)]
         return [schema.task(row) for row in exact or close]
 
+    def task(self, uid: str) -> Task | None:
+        """One try of a task by its own id."""
+        found = self._select("tasks", "uid = ?", [uid])
+        return schema.task(found[0]) if found else None
+
     def events(self, key: str, type: str | None = None) -> list[Event]:
         """What happened to the job, the latest first."""
         where = "job = ? AND (? IS NULL OR type = ?) ORDER BY last DESC, first DESC"
@@ -138,9 +149,12 @@ class State:
         )
         return {row[0]: Resources(row[1], row[2], row[3]) for row in rows}
 
-    def counts(self) -> dict[str, int]:
-        """How many jobs are in each state."""
-        rows = self.database.rows("SELECT state, count(*) FROM jobs GROUP BY state")
+    def counts(self, virtual_cluster: str | None = None) -> dict[str, int]:
+        """How many jobs are in each state, in one virtual cluster or in all."""
+        where = "? IS NULL OR virtual_cluster = ?"
+        rows = self.database.rows(
+            f"SELECT state, count(*) FROM jobs WHERE {where} GROUP BY state", [virtual_cluster] * 2
+        )
         return {row[0]: row[1] for row in rows}
 
     def active(self) -> list[str]:
@@ -155,8 +169,7 @@ class State:
             row = self.database.row("SELECT source FROM jobs WHERE key = ?", [key])
             if row is None:
                 raise _unknown(key)
-            document = validate(row["source"])
-            self._remember(key, document)
+            document = self._remember(key, validate(row["source"]))
         return document
 
     # What happens to a job
@@ -212,6 +225,7 @@ class State:
         )
 
     def _begin_stop(self, job: Job) -> None:
+        self.add_event(job.key, "Normal", "Stopping", "a stop of the job was asked for")
         values = [states.STOPPING, states.DELETION_PENDING, job.key]
         self.database.write("UPDATE jobs SET state = ?, sub_state = ?, pending = 0 WHERE key = ?", values)
         values.append(str(job.attempt))
@@ -223,11 +237,14 @@ class State:
             raise _unknown(key)
         return job
 
-    def _remember(self, key: str, document: JobDocument) -> None:
+    def _remember(self, key: str, document: JobDocument) -> JobDocument:
+        """Keep it as it is to be run here."""
+        document = dataclasses.replace(document, joint=self._joint)
         with self._documents_lock:
             while len(self._documents) >= _REMEMBERED:
                 del self._documents[next(iter(self._documents))]
             self._documents[key] = document
+        return document
 
     def _select(self, table: str, where: str, values: Sequence[object]) -> Sequence[sqlite3.Row]:
         return self.database.rows(f"SELECT * FROM {table} WHERE {where}", values)

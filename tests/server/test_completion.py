@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from openpai_tasks.server.completion import blames_platform, describe, may_retry, retry_delay
+from openpai_tasks.server.completion import blames_platform, may_retry, retry_delay
+from openpai_tasks.server.endings import describe
 
 
 @pytest.mark.parametrize(

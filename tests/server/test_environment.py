@@ -29,7 +29,7 @@ def test_a_task_finds_the_variables_of_a_real_cluster(workshop: Callable[..., Wo
         "PAI_RESOURCE_ps_Server": "0,1,10,0",
         "PAI_MIN_FAILED_TASK_COUNT_worker": "1",
         "PAI_MIN_SUCCEEDED_TASK_COUNT_worker": "-1",
-        "PAI_CURRENT_TASK_ROLE_NAME": "ps_Server",
+        "PAI_CURRENT_TASK_ROLE_NAME": "psserver",
         "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": "0",
         "PAI_TASK_INDEX": "0",
         "PAI_TASKS_NUM": "3",

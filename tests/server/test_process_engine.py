@@ -3,7 +3,6 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,8 +24,11 @@ def engine(tmp_path: Path) -> Iterator[ProcessEngine]:
 
 def launch(folder: Path, command: str, uid: str = "uid", **more: object) -> Launch:
     values = {"user": "alice", "image": "some/image", "storages": None, **more}
-    environment = {"PATH": os.environ["PATH"], "FC_POD_UID": uid}
-    return Launch(uid=uid, folder=folder / uid, command=command, environment=environment, **values)  # type: ignore[arg-type]
+    values |= {
+        "scripts": {"command": command},
+        "environment": {"PATH": os.environ["PATH"], "FC_POD_UID": uid},
+    }
+    return Launch(uid=uid, folder=folder / uid, **values)  # type: ignore[arg-type]
 
 
 def task(folder: Path, uid: str = "uid") -> Task:
@@ -101,12 +103,9 @@ def test_when_the_process_that_forks_runners_is_killed_another_takes_its_place(
 def test_a_runner_that_does_not_begin_is_asked_for_again(
     engine: ProcessEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openpai_tasks.server.engines.process.PATIENCE", 0.05)
-    monkeypatch.setattr(engine, "_send", lambda request: 0)
+    monkeypatch.setattr(engine, "_send", lambda request: 0)  # asked of a process that is not there
     engine.start(launch(tmp_path, "exit 2"))
-    time.sleep(0.06)
     monkeypatch.undo()
-    monkeypatch.setattr("openpai_tasks.server.engines.process.PATIENCE", 0.05)
     assert until(lambda: engine.poll(task(tmp_path))).user_code == 2
 
 
@@ -133,7 +132,7 @@ def test_a_runner_that_fails_itself_says_why(engine: ProcessEngine, tmp_path: Pa
     started = launch(tmp_path, "true")
     engine._prepare(started)
     (started.folder / "logs").rmdir()
-    engine._ask(started.uid, started.folder)
+    engine._ask({started.uid: started.folder})
     end = until(lambda: engine.poll(task(tmp_path)))
     assert end.platform_code == 256 and "logs/all" in end.reason
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,13 +20,14 @@ class Launch:
     uid: str
     user: str
     folder: Path
-    command: str
+    scripts: Mapping[str, str]  # ``command`` is run; whatever else it needs lies beside it
     environment: dict[str, str]
     image: str
     storages: tuple[StorageMount, ...] | None  # None: no storage; empty: the user's own
+    shared: Mapping[str, str] = field(default_factory=dict)  # variables of all tasks beside this one
 
     def __repr__(self) -> str:
-        return f"Launch({self.uid})"  # the command and the environment may hold secrets
+        return f"Launch({self.uid})"  # the scripts may hold secrets
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Exit:
     platform_code: int | None = None  # the platform's exit code, when it was the platform that failed
     stopped: bool = False  # it ended because it was asked to
     ended: int | None = None
+    log: bytes = b""  # the end of what it wrote, if it failed
 
 
 class Engine(Protocol):
@@ -45,8 +48,8 @@ class Engine(Protocol):
     name: str
     uses_images: bool
 
-    def start(self, launch: Launch) -> None:
-        """Begin to run it; what goes wrong is told by poll."""
+    def start(self, *launches: Launch) -> None:
+        """Begin to run them; what goes wrong is told by poll."""
 
     def poll(self, task: Task) -> Exit | None:
         """How it ended, or None while it runs."""

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from openpai_tasks import home
@@ -30,6 +30,7 @@ RUNTIME_FAILED = 256
 NODE_LOST = -1001
 PATIENCE = 10.0  # seconds for a runner to begin before another one is asked for
 ASKED_AT_MOST = 3
+TOGETHER = 20  # tasks that are asked for at once
 
 
 @dataclass(frozen=True)
@@ -59,25 +60,38 @@ class ProcessEngine:
         self._command += [str(grace), str(bell_path(folder.absolute())), machine.boot]
         self._forker: subprocess.Popen[bytes] | None = None
         self._asked: dict[str, Asked] = {}  # by uid
+        self._shared: Mapping[str, str] | None = None  # what was written last
         self._failed: dict[str, str] = {}  # uid -> why it could not even be tried
 
-    def start(self, launch: Launch) -> None:
-        if traces.began(launch.folder):
-            return
+    def start(self, *launches: Launch) -> None:
+        """A few are asked for at a time: the first run while the last are being prepared."""
+        waiting = [launch for launch in launches if not traces.began(launch.folder)]
+        for first in range(0, len(waiting), TOGETHER):
+            ready = [launch for launch in waiting[first : first + TOGETHER] if self._prepared(launch)]
+            try:
+                self._ask({launch.uid: launch.folder for launch in ready})
+            except OSError as err:
+                for launch in ready:
+                    self._failed[launch.uid] = f"could not be started: {err.strerror}"
+
+    def _prepared(self, launch: Launch) -> bool:
         try:
             self._prepare(launch)
-            self._ask(launch.uid, launch.folder)
         except OSError as err:
             self._failed[launch.uid] = f"could not be started: {err.strerror}: {launch.folder}"
         except ConfigError as err:
             self._failed[launch.uid] = f"could not be started: {err}"
+        return launch.uid not in self._failed
 
     def poll(self, task: Task) -> Exit | None:
         found = self._poll(task)
-        if found:
-            self._asked.pop(task.uid, None)
-            self._failed.pop(task.uid, None)
-        return found
+        if found is None:
+            return None
+        self._asked.pop(task.uid, None)
+        self._failed.pop(task.uid, None)
+        _forget_scripts(task.folder)
+        failed = bool(found.user_code) and not found.stopped
+        return replace(found, log=traces.read_end(task.folder / "logs" / "all")) if failed else found
 
     def stop(self, task: Task) -> None:
         if not self._cancel(task.folder) and traces.alive(task.folder):
@@ -139,7 +153,7 @@ class ProcessEngine:
 
     def _ask_again(self, task: Task) -> None:
         try:
-            self._ask(task.uid, task.folder)
+            self._ask({task.uid: task.folder})
         except OSError as err:
             self._failed[task.uid] = f"could not be started: {err.strerror}"
 
@@ -152,15 +166,17 @@ class ProcessEngine:
             return False
         return True
 
-    def _ask(self, uid: str, folder: Path) -> None:
-        times = self._asked.get(uid, NEVER).times + 1
-        request = os.fsencode(folder.absolute()) + b"\0"
+    def _ask(self, folders: Mapping[str, Path]) -> None:
+        """Have a runner forked for each of these tasks, by uid."""
+        request = b"".join(os.fsencode(folder.absolute()) + b"\0" for folder in folders.values())
         try:
             forker = self._send(request)
         except BrokenPipeError:
             self.close()
             forker = self._send(request)
-        self._asked[uid] = Asked(time.monotonic(), forker, times)
+        for uid in folders:
+            times = self._asked.get(uid, NEVER).times + 1
+            self._asked[uid] = Asked(time.monotonic(), forker, times)
 
     def _send(self, request: bytes) -> int:
         if self._forker is None or self._forker.poll() is not None:
@@ -182,9 +198,16 @@ class ProcessEngine:
         (launch.folder / "logs").mkdir(mode=0o700, exist_ok=True)
         (launch.folder / "mounts").mkdir(mode=0o700, exist_ok=True)
         self._mount(launch)
-        variables = "".join(f"{name}={value}\0" for name, value in launch.environment.items())
-        _write(launch.folder / "environment", variables)
-        _write(launch.folder / "command", launch.command + "\n")
+        self._share(launch)
+        _write(launch.folder / "environment", _variables(launch.environment))
+        for name, text in launch.scripts.items():
+            _write(launch.folder / name, text + "\n")
+
+    def _share(self, launch: Launch) -> None:
+        """Variables that all tasks beside this one have, written once for all of them."""
+        if launch.shared and self._shared is not launch.shared:
+            _write(launch.folder.parent / "environment", _variables(launch.shared))
+            self._shared = launch.shared
 
     def _mount(self, launch: Launch) -> None:
         """Links under ``mounts`` stand for what a cluster would mount at the root."""
@@ -203,10 +226,22 @@ def mount_point(folder: Path, path: str) -> Path:
     return folder.joinpath("mounts", *parts)
 
 
+def _forget_scripts(folder: Path) -> None:
+    """They may hold secrets, and this task is over: another try writes its own."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for name in os.listdir(folder):
+            if name.startswith("command"):
+                (folder / name).unlink(missing_ok=True)
+
+
 def _link(link: Path, target: Path) -> None:
     link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         link.symlink_to(target, target_is_directory=True)
+
+
+def _variables(variables: Mapping[str, str]) -> str:
+    return "".join(f"{name}={value}\0" for name, value in variables.items())
 
 
 def _write(path: Path, text: str) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from openpai_tasks.server.engines import Exit
 
+END_OF_LOG = 1 << 18
+
 
 def began(folder: Path) -> bool:
     return (folder / "started").exists()
@@ -56,6 +58,16 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, NotADirectoryError):
         return ""
+
+
+def read_end(path: Path) -> bytes:
+    """The last part of a log, as much as is worth reading for the cause of a failure."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - END_OF_LOG))
+            return file.read(END_OF_LOG)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
 
 
 def read_number(path: Path) -> int | None:

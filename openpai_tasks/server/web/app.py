@@ -16,13 +16,14 @@ from starlette.requests import Request as WebRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route as WebRoute
 
-from openpai_tasks.errors import ApiError
+from openpai_tasks.errors import ApiError, Denied
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.web import bodies, refusals, router
 from openpai_tasks.server.web.context import Context
-from openpai_tasks.server.web.request import FileSlice, Reply, Request, Text
+from openpai_tasks.server.web.limits import API, Limiter, TooMany
+from openpai_tasks.server.web.request import Body, FileSlice, Headed, Reply, Request, Text
 from openpai_tasks.server.web.router import Access, Match, Router
-from openpai_tasks.server.web.table import ROUTES
+from openpai_tasks.server.web.table import rows
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,9 @@ class Dispatch:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._router = Router(ROUTES)
+        self._profile = context.profile
+        self._router = Router(rows(context.profile.name))
+        self._limiter = Limiter(context.rates)
 
     async def endpoint(self, web: WebRequest) -> Response:
         begun = time.monotonic()
@@ -60,18 +63,31 @@ class Dispatch:
             raw = await _body(web)
             status, body = await run_in_threadpool(self._answer, web, path, match, raw)
         except ApiError as err:
-            status, body = _error(err)
+            status, body = self._error(err)
         except Exception:
             log.exception("%s %s failed", web.method, match.route.path if match else "?")
-            status, body = _error(refusals.unknown("The server met an error; its log says more."))
+            status, body = self._error(refusals.unknown("The server met an error; its log says more."))
         _note(web.method, match, status, time.monotonic() - begun)
         return _response(status, body)
 
     def _answer(self, web: WebRequest, path: str, match: Match | None, raw: bytes) -> Reply:
+        """The answer, refusals too, with what is left of the caller's rate."""
+        left = self._limiter.take(API, "everyone") if router.is_api(path) else {}
+        try:
+            status, body = self._handled(web, path, match, raw, left)
+        except ApiError as err:
+            status, body = self._error(err)
+        return status, Headed(body, left) if left else body
+
+    def _handled(
+        self, web: WebRequest, path: str, match: Match | None, raw: bytes, left: dict[str, str]
+    ) -> Reply:
         if match is None:
             query = f"?{web.url.query}" if web.url.query else ""
             raise refusals.no_api(path + query)
         identity = self._identify(match.route.access, web.headers.get("authorization", ""))
+        if match.route.limit:
+            left.update(self._limiter.take(match.route.limit, identity.user if identity else ""))
         request = Request(
             method=web.method,
             params=match.params,
@@ -85,12 +101,21 @@ class Dispatch:
     def _identify(self, access: Access, authorization: str) -> Identity | None:
         if access is Access.OPEN:
             return None
-        identity = self._context.tokens.identify(authorization)
+        try:
+            identity = self._context.tokens.identify(authorization)
+        except Denied as err:
+            raise err if self._profile.tells_bad_tokens else refusals.guest() from err
         if access in (Access.USER, Access.ADMIN) and identity.application:
             raise refusals.application()
         if access in (Access.ADMIN, Access.TOKEN_ADMIN) and not identity.admin:
             raise refusals.non_admin()
         return identity
+
+    def _error(self, err: ApiError) -> Reply:
+        if isinstance(err, TooMany):
+            return err.status, Headed(Text(str(err), "text/html; charset=utf-8"), err.headers)
+        status, code = self._profile.errors.get(err.code, (err.status, err.code))
+        return status, {**({"code": code} if code else {}), "message": str(err)}
 
 
 def _check_origin(headers: Mapping[str, str]) -> None:
@@ -128,11 +153,6 @@ def _query(text: str) -> dict[str, list[str]]:
         raise refusals.invalid("too many query parameters") from err
 
 
-def _error(err: ApiError) -> Reply:
-    code = {"code": err.code} if err.code else {}
-    return err.status, {**code, "message": str(err)}
-
-
 def _note(method: str, match: Match | None, status: int, seconds: float) -> None:
     """One line for what changes something or fails; the route's pattern, for paths can hold tokens."""
     if method not in ("GET", "HEAD") or status >= 500:
@@ -140,7 +160,12 @@ def _note(method: str, match: Match | None, status: int, seconds: float) -> None
         log.info("%s %s %d %.0f ms", method, path, status, 1000 * seconds)
 
 
-def _response(status: int, body: object) -> Response:
+def _response(status: int, body: Body) -> Response:
+    if isinstance(body, Headed):
+        response = _response(status, body.body)
+        for name, value in body.headers.items():
+            response.headers.setdefault(name, value)  # what is inside knows better
+        return response
     if isinstance(body, FileSlice):
         return StreamingResponse(
             _pieces(body), status, {**body.headers, "content-length": str(body.length)}, "text/plain"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from openpai_tasks.server.accounts.users import Accounts
 from openpai_tasks.server.engines import Engine
 from openpai_tasks.server.machine import Machine, Resources
 from openpai_tasks.server.state import State
+from openpai_tasks.server.web.limits import Rate
+from openpai_tasks.server.web.originals import Originals
+from openpai_tasks.server.web.profiles import Profile
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,8 @@ class Storage:
 
 @dataclass(frozen=True)
 class Context:
-    version: str
+    profile: Profile
+    rates: Mapping[str, Rate]
     accounts: Accounts
     tokens: Tokens
     owner: Owner
@@ -34,6 +39,7 @@ class Context:
     machine: Machine
     virtual_clusters: dict[str, Resources]
     storages: dict[str, Storage]
+    originals: Originals
 
     def set_password(self, user: str, password: str) -> None:
         """Change a password; the owner's is also kept for the command line."""

@@ -21,13 +21,19 @@ EVERY = frozenset({UNION, OLDEST, MIDDLE, NEWEST})
 LOG_NODE = "127.0.0.1:9103"  # where OpenPAI's log manager would be; the name says nothing here
 CONTAINER_NODE = "127.0.0.1:8042"  # and YARN's node manager
 
-FILTERS = frozenset(
-    "username vc state keyword tagsContain tagsNotContain jobPriority offset limit order withTotalCount".split()
-)
 PAGE = 5000
 NO_END = -1
 
 Ports = tuple[int, ...]
+
+
+def _keys(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FILTERS = _keys(
+    """username vc state keyword tagsContain tagsNotContain jobPriority offset limit order withTotalCount"""
+)
 
 
 def _same(value: Any) -> Any:
@@ -63,9 +69,8 @@ def _log_path(task: Task, user: str, site: str) -> str:
 
 def _log_folder(task: Task, user: str, site: str) -> str:
     """The address that the log manager's file names are put behind."""
-    path = routes.POD_LOGS.format(
+    path = routes.POD_LOGS_TAIL.format(
         node=LOG_NODE,
-        extent="tail",
         user=user,
         framework=states.debug_id(task.job),
         role=states.role_key(task.role),
@@ -132,10 +137,6 @@ def _rates(api: int, lists: int, submissions: int) -> dict[str, Rate]:
         limits.LIST: Rate(lists, 60),
         limits.SUBMIT: Rate(submissions, 3600),
     }
-
-
-def _keys(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 _NEW_TASK_KEYS = _keys(

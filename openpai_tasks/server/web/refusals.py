@@ -73,6 +73,10 @@ def no_job(key: str) -> NotFound:
     return NotFound(f"Job {key} is not found.", 404, "NoJobError")
 
 
+def no_config(key: str) -> NotFound:
+    return NotFound(f"Config of job {key} is not found.", 404, "NoJobConfigError")
+
+
 def job_exists(name: str) -> Conflict:
     return Conflict(f"Job name {name} already exists.", 409, "ConflictJobError")
 

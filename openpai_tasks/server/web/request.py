@@ -28,6 +28,11 @@ class Request:
             raise LookupError("this route takes calls without a token")
         return self.identity
 
+    @property
+    def site(self) -> str:
+        """The address of this server as the caller knows it."""
+        return f"http://{self.headers.get('host', '')}"
+
     def first(self, name: str, default: str = "") -> str:
         """The first value of a query parameter."""
         return next(iter(self.query.get(name, ())), default)
@@ -51,5 +56,13 @@ class FileSlice:
     headers: Mapping[str, str]
 
 
-Body = dict[str, Any] | list[Any] | Text | FileSlice | None
+@dataclass(frozen=True)
+class Headed:
+    """A body with headers beside it."""
+
+    body: Any  # any other Body
+    headers: Mapping[str, str]
+
+
+Body = dict[str, Any] | list[Any] | Text | FileSlice | Headed | None
 Reply = tuple[int, Body]

@@ -7,7 +7,7 @@ they are decoded, so an encoded slash stays inside its own hole.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -34,6 +34,8 @@ class Route:
     path: str
     access: Access
     handler: Callable[[Context, Request], Reply]
+    profiles: Set[str]  # whose servers have it
+    limit: str = ""  # the rate limit that counts its calls
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,11 @@ class Router:
 def local(path: str) -> str:
     """The path as the REST server itself sees it, behind the cluster's proxy."""
     return path[len(PREFIX) :] if path.lower().startswith(f"{PREFIX}/") else path
+
+
+def is_api(path: str) -> bool:
+    """Whether it is the REST server's, not something beside it on the cluster's proxy."""
+    return path.lower().startswith("/api")
 
 
 def split(path: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 from openpai_tasks.errors import ApiError, ProtocolError
-from openpai_tasks.protocol import JobDocument, references, validate
+from openpai_tasks.protocol import JobDocument, dump, references, to_v2, validate, validate_v1
 from openpai_tasks.protocol.problems import Problem
 from openpai_tasks.protocol.reader import read
 from openpai_tasks.protocol.routes import job_key
@@ -25,6 +25,18 @@ def read_document(text: object) -> JobDocument:
         return validate(text)
     except ProtocolError as err:
         raise _refusal(text, err) from err
+
+
+def read_v1(config: object) -> tuple[JobDocument, str]:
+    """A v1 configuration as the document that runs in its place, and that document's text."""
+    try:
+        if not isinstance(config, dict):
+            raise ProtocolError("a job configuration must be an object")
+        validate_v1(config)
+        text = dump(to_v2({**config, "authFile": ""}))  # no image is fetched, so no registry asks for it
+        return validate(text), text
+    except ProtocolError as err:
+        raise refusals.invalid(str(err)) from err
 
 
 def check_permissions(context: Context, user: User, document: JobDocument) -> None:

@@ -1,26 +1,36 @@
-"""Jobs and tasks as the API shows them (the shapes of OpenPAI 1.8)."""
+"""Jobs and tasks as the API shows them: in the shapes of OpenPAI 1.8, less what the profile leaves out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from openpai_tasks.protocol import routes, states
-from openpai_tasks.protocol.exits import exit_spec
+from openpai_tasks.protocol import states
 from openpai_tasks.server.machine import Machine
 from openpai_tasks.server.records import Attempt, Event, Job, Task
 from openpai_tasks.server.web.kubernetes import timestamp
+from openpai_tasks.server.web.profiles import Profile
 
 
-def summary(job: Job) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Lens:
+    """What answers depend on besides the job: the profile, the machine, and the address of this site."""
+
+    profile: Profile
+    machine: Machine
+    site: str
+
+
+def summary(profile: Profile, job: Job) -> dict[str, Any]:
     """A job as a row of the list."""
-    return {
+    body = {
         "debugId": states.debug_id(job.key),
         "name": job.name,
         "username": job.user,
-        **_standing(job),
+        **_standing(profile, job),
         "completedTime": job.completed,
-        "appExitCode": job.exit_code,
+        "appExitCode": _job_code(profile, job.exit_code),
         "virtualCluster": job.virtual_cluster,
         "totalGpuNumber": job.gpus,
         "totalTaskNumber": job.tasks,
@@ -28,60 +38,70 @@ def summary(job: Job) -> dict[str, Any]:
         "tags": list(job.tags),
         "jobPriority": job.priority,
     }
+    return profile.without("summary", body)
 
 
-def detail(job: Job, attempt: Attempt, roles: dict[str, Any]) -> dict[str, Any]:
+def detail(profile: Profile, job: Job, attempt: Attempt, roles: dict[str, Any]) -> dict[str, Any]:
     """A job with one of its attempts and that attempt's tasks."""
-    return {
+    body = {
         "debugId": states.debug_id(job.key),
         "name": job.name,
         "tags": list(job.tags),
-        "jobStatus": {
-            "username": job.user,
-            **_standing(job),
-            "completedTime": job.completed,
-            "attemptId": attempt.id,
-            "attemptState": attempt.state,
-            "appId": f"{states.debug_id(job.key)}_{attempt.id}",
-            "appProgress": int(attempt.state in states.FINAL),
-            "appTrackingUrl": "",
-            "appCreatedTime": attempt.created,
-            "appLaunchedTime": attempt.launched,
-            "appCompletedTime": attempt.completed,
-            "appExitCode": attempt.exit_code,
-            **_exit(attempt),
-            "virtualCluster": job.virtual_cluster,
-        },
+        "jobStatus": profile.without("status", _status(profile, job, attempt)),
         "taskRoles": roles,
+    }
+    return profile.without("detail", body)
+
+
+def _status(profile: Profile, job: Job, attempt: Attempt) -> dict[str, Any]:
+    return {
+        "name": job.key,
+        "username": job.user,
+        **_standing(profile, job),
+        "completedTime": job.completed,
+        "attemptId": attempt.id,
+        "attemptState": attempt.state,
+        "appId": f"{states.debug_id(job.key)}_{attempt.id}",
+        "appProgress": int(attempt.state in states.FINAL),
+        "appTrackingUrl": "",
+        "appCreatedTime": attempt.created,
+        "appLaunchedTime": attempt.launched,
+        "appCompletedTime": attempt.completed,
+        "appExitCode": _job_code(profile, attempt.exit_code),
+        **_exit(profile, attempt),
+        "virtualCluster": job.virtual_cluster,
     }
 
 
-def task_roles(machine: Machine, tasks: Iterable[tuple[Task, Task]]) -> dict[str, Any]:
+def task_roles(lens: Lens, job: Job, tasks: Iterable[tuple[Task, Task]]) -> dict[str, Any]:
     """Task statuses by role, from the latest and the first try of each task."""
     roles: dict[str, Any] = {}
     for latest, first in tasks:
-        name = states.role_key(latest.role)
+        name = lens.profile.role_name(latest.role)
         role = roles.setdefault(name, {"taskRoleStatus": {"name": name}, "taskStatuses": []})
-        role["taskStatuses"].append({**_task(latest, first), **_try(machine, latest)})
+        body = {**_task(lens.profile, latest, first), **_try(lens, job, latest)}
+        role["taskStatuses"].append(lens.profile.without("task", body))
     return roles
 
 
-def task_detail(machine: Machine, job: Job, tries: list[Task]) -> dict[str, Any]:
+def task_detail(lens: Lens, job: Job, tries: list[Task]) -> dict[str, Any]:
     """One task with all its tries, the newest first."""
     latest, first = tries[0], tries[-1]
     return {
         "username": job.user,
         "jobName": job.name,
         "jobAttemptId": latest.job_attempt,
-        "taskRoleName": states.role_key(latest.role),
-        **_task(latest, first),
-        "attempts": [_try(machine, task) for task in tries],
+        "taskRoleName": lens.profile.role_name(latest.role),
+        **_task(lens.profile, latest, first),
+        "attempts": [_try(lens, job, task) for task in tries],
     }
 
 
-def job_attempt(job: Job, attempt: Attempt, roles: dict[str, Any], latest: bool) -> dict[str, Any]:
+def job_attempt(
+    profile: Profile, job: Job, attempt: Attempt, roles: dict[str, Any], latest: bool
+) -> dict[str, Any]:
     """An attempt in the older shape."""
-    spec = _spec(attempt.exit_code)
+    spec = _spec(profile, attempt.exit_code)
     return {
         "jobName": job.name,
         "frameworkName": job.key,
@@ -98,10 +118,10 @@ def job_attempt(job: Job, attempt: Attempt, roles: dict[str, Any], latest: bool)
         "exitType": spec["type"] if spec else None,
         "exitDiagnostics": {
             "diagnosticsSummary": attempt.diagnostics,
-            "runtime": _runtime(attempt),
+            "runtime": _runtime(profile, attempt),
             "launcher": attempt.diagnostics,
         },
-        **_exit(attempt),
+        **_exit(profile, attempt),
         "totalGpuNumber": job.gpus,
         "totalTaskNumber": job.tasks,
         "totalTaskRoleNumber": job.roles,
@@ -131,11 +151,11 @@ def event(machine: Machine, one: Event) -> dict[str, Any]:
     }
 
 
-def _standing(job: Job) -> dict[str, Any]:
+def _standing(profile: Profile, job: Job) -> dict[str, Any]:
     """Where the job stands, as list and detail both say it."""
     return {
-        "state": job.state,
-        "subState": job.sub_state,
+        "state": profile.job_states.get(job.sub_state, job.state),
+        "subState": profile.sub_states.get(job.sub_state, job.sub_state),
         "executionType": job.execution,
         "retries": job.user_retries + job.platform_retries,
         "retryDetails": {"user": job.user_retries, "platform": job.platform_retries, "resource": 0},
@@ -146,42 +166,43 @@ def _standing(job: Job) -> dict[str, Any]:
     }
 
 
-def _spec(code: int | None) -> dict[str, Any] | None:
-    return None if code is None else exit_spec(code)
+def _job_code(profile: Profile, code: int | None) -> int | None:
+    return None if code is None else profile.job_exit_code(code)
 
 
-def _exit(attempt: Attempt) -> dict[str, Any]:
-    spec = _spec(attempt.exit_code)
-    messages = {"container": None, "runtime": _runtime(attempt), "launcher": attempt.diagnostics}
+def _spec(profile: Profile, code: int | None) -> dict[str, Any] | None:
+    return None if code is None else profile.exit_spec(code)
+
+
+def _exit(profile: Profile, attempt: Attempt) -> dict[str, Any]:
+    spec = _spec(profile, attempt.exit_code)
+    messages = {"container": None, "runtime": _runtime(profile, attempt), "launcher": attempt.diagnostics}
     role = attempt.trigger_role
     return {
         "appExitSpec": spec,
         "appExitDiagnostics": attempt.diagnostics or None,
         "appExitMessages": messages if spec else None,
         "appExitTriggerMessage": attempt.diagnostics or None,
-        "appExitTriggerTaskRoleName": states.role_key(role) if role is not None else None,
+        "appExitTriggerTaskRoleName": profile.role_name(role) if role is not None else None,
         "appExitTriggerTaskIndex": attempt.trigger_index,
         "appExitType": spec["type"] if spec else None,
     }
 
 
-def _runtime(attempt: Attempt) -> dict[str, Any] | None:
+def _runtime(profile: Profile, attempt: Attempt) -> dict[str, Any] | None:
     """What the task's runner said of a command that failed, above all its own exit code."""
     if not attempt.exit_code or attempt.user_exit_code is None:
         return None
-    return {
-        "exitCode": attempt.exit_code,
-        "originUserExitCode": attempt.user_exit_code,
-        "errorLogs": {"user": "", "platform": ""},
-        "name": exit_spec(attempt.exit_code)["phrase"],
-    }
+    found = profile.runtime(attempt.exit_code, attempt.user_exit_code)
+    matched = {"matchedUserLogString": attempt.matched} if attempt.matched else {}
+    return {**found, **matched, "errorLogs": {**found["errorLogs"], "user": attempt.log_end}}
 
 
-def _task(latest: Task, first: Task) -> dict[str, Any]:
+def _task(profile: Profile, latest: Task, first: Task) -> dict[str, Any]:
     return {
         "taskIndex": latest.index,
         "taskUid": first.uid,
-        "taskState": latest.state,
+        "taskState": profile.task_states.get(latest.state, latest.state),
         "retries": latest.attempt,
         "accountableRetries": latest.attempt,
         "createdTime": first.created,
@@ -190,7 +211,8 @@ def _task(latest: Task, first: Task) -> dict[str, Any]:
     }
 
 
-def _try(machine: Machine, task: Task) -> dict[str, Any]:
+def _try(lens: Lens, job: Job, task: Task) -> dict[str, Any]:
+    profile, code = lens.profile, task.exit_code
     return {
         "attemptId": task.attempt,
         "attemptState": task.state,
@@ -199,21 +221,11 @@ def _try(machine: Machine, task: Task) -> dict[str, Any]:
         "currentAttemptCompletedTime": task.completed,
         "containerId": task.uid,
         "containerIp": task.ip,
-        "containerNodeName": machine.name,
-        "containerPorts": {label: ",".join(map(str, ports)) for label, ports in task.ports.items()},
-        "containerGpus": None,
-        "containerLog": _log_path(task),
-        "containerExitCode": task.exit_code,
-        "containerExitSpec": _spec(task.exit_code),
+        "containerNodeName": lens.machine.name,
+        "containerPorts": {label: profile.ports(numbers) for label, numbers in task.ports.items()},
+        "containerGpus": profile.gpus(task),
+        "containerLog": profile.log_place(task, job.user, lens.site),
+        "containerExitCode": None if code is None else profile.task_exit_code(code),
+        "containerExitSpec": _spec(profile, code),
         "containerExitDiagnostics": task.diagnostics or None,
     }
-
-
-def _log_path(task: Task) -> str:
-    return routes.TASK_LOGS.format(
-        job=task.job,
-        attempt=task.job_attempt,
-        role=states.role_key(task.role),
-        index=task.index,
-        task_attempt=task.attempt,
-    )

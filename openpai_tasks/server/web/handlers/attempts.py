@@ -5,7 +5,7 @@ from __future__ import annotations
 from openpai_tasks.server.records import Attempt, Job, Task
 from openpai_tasks.server.web import refusals, views
 from openpai_tasks.server.web.context import Context
-from openpai_tasks.server.web.handlers.jobs import attempt_number, existing, task_roles
+from openpai_tasks.server.web.handlers.jobs import attempt_number, existing, key, lens, task_roles
 from openpai_tasks.server.web.request import Reply, Request, Text
 
 
@@ -15,11 +15,14 @@ def health(context: Context, request: Request) -> Reply:
 
 def list_job_attempts(context: Context, request: Request) -> Reply:
     """The latest first, then the others from the first on."""
-    job = context.state.job(request.params["job"])
+    job = context.state.job(key(request))
     if job is None:
         return 404, None
     *others, latest = context.state.attempts(job.key)
-    return 200, [_shown(context, job, latest, True), *(_shown(context, job, one, False) for one in others)]
+    return 200, [
+        _shown(context, request, job, latest, True),
+        *(_shown(context, request, job, one, False) for one in others),
+    ]
 
 
 def get_job_attempt(context: Context, request: Request) -> Reply:
@@ -27,7 +30,7 @@ def get_job_attempt(context: Context, request: Request) -> Reply:
     attempt = context.state.attempt(job.key, attempt_number(job, request))
     if attempt is None:
         raise refusals.no_job(job.key)
-    return 200, _shown(context, job, attempt, True)
+    return 200, _shown(context, request, job, attempt, True)
 
 
 def get_task(context: Context, request: Request) -> Reply:
@@ -36,7 +39,7 @@ def get_task(context: Context, request: Request) -> Reply:
     tries = task_tries(context, job, request)
     if not tries:
         raise refusals.no_job(job.key)
-    return 200, views.task_detail(context.machine, job, tries)
+    return 200, views.task_detail(lens(context, request), job, tries)
 
 
 def task_tries(context: Context, job: Job, request: Request) -> list[Task]:
@@ -48,5 +51,6 @@ def task_tries(context: Context, job: Job, request: Request) -> list[Task]:
     return context.state.task_attempts(job.key, attempt, request.params["role"], int(index))
 
 
-def _shown(context: Context, job: Job, attempt: Attempt, latest: bool) -> dict[str, object]:
-    return views.job_attempt(job, attempt, task_roles(context, job, attempt.id), latest)
+def _shown(context: Context, request: Request, job: Job, attempt: Attempt, latest: bool) -> dict[str, object]:
+    roles = task_roles(context, request, job, attempt.id)
+    return views.job_attempt(context.profile, job, attempt, roles, latest)

@@ -16,10 +16,15 @@ def health(context: Context, request: Request) -> Reply:
 def info(context: Context, request: Request) -> Reply:
     return 200, {
         "name": "PAI RESTful API",
-        "version": context.version,
-        "launcherType": "k8s",
+        "version": context.profile.version,
+        "launcherType": context.profile.launcher,
         "authnMethod": "basic",
     }
+
+
+def greeting(context: Context, request: Request) -> Reply:
+    """All that the oldest servers say of themselves."""
+    return 200, Text("<pre>PAI RESTful API</pre>", "text/html; charset=utf-8")
 
 
 def authn_info(context: Context, request: Request) -> Reply:
@@ -41,7 +46,9 @@ def login(context: Context, request: Request) -> Reply:
     if not context.accounts.accepts(name, password):
         raise refusals.wrong_password()
     reply = {"user": user.name, "token": context.tokens.issue(user.name), "admin": user.admin}
-    if "githubPAT" in user.extension:
+    if context.profile.is_yarn:
+        reply["hasGitHubPAT"] = bool(user.extension.get("githubPAT"))
+    elif "githubPAT" in user.extension:
         reply["hasGitHubPAT"] = user.extension["githubPAT"]
     return 200, reply
 

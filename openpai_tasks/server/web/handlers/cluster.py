@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from openpai_tasks.server.machine import Resources
-from openpai_tasks.server.web import kubernetes, refusals
+from openpai_tasks.server.web import kubernetes, refusals, yarn
 from openpai_tasks.server.web.context import Context, Storage
 from openpai_tasks.server.web.request import Reply, Request
 
@@ -16,15 +16,15 @@ def list_virtual_clusters(context: Context, request: Request) -> Reply:
         return 200, {context.machine.name: _gpus(context)}
     usage = context.state.usage()
     return 200, {
-        name: _virtual_cluster(context, total, usage.get(name, Resources()))
-        for name, total in context.virtual_clusters.items()
+        name: _virtual_cluster(context, name, usage.get(name, Resources()))
+        for name in context.virtual_clusters
     }
 
 
 def get_virtual_cluster(context: Context, request: Request) -> Reply:
     name = _known(context, request.params["vc"])
     used = context.state.usage().get(name, Resources())
-    return 200, _virtual_cluster(context, context.virtual_clusters[name], used)
+    return 200, _virtual_cluster(context, name, used)
 
 
 def change_virtual_cluster(context: Context, request: Request) -> Reply:
@@ -40,14 +40,13 @@ def list_sku_types(context: Context, request: Request) -> Reply:
 
 
 def list_storages(context: Context, request: Request) -> Reply:
-    only_default = request.first("default") == "true"
-    return 200, {
-        "storages": [
-            {"name": one.name, "share": one.share, "volumeName": _volume(one), "default": one.default}
-            for one in _permitted(context, request)
-            if one.default or not only_default
-        ]
-    }
+    asked = request.first("default")
+    only_default = asked == "true" or (context.profile.any_default and asked != "")
+    keys = ("name", "share", "volumeName", "default")
+    found = [
+        _storage(context, one) for one in _permitted(context, request) if one.default or not only_default
+    ]
+    return 200, {"storages": [{key: one[key] for key in keys if key in one} for one in found]}
 
 
 def get_storage(context: Context, request: Request) -> Reply:
@@ -56,7 +55,7 @@ def get_storage(context: Context, request: Request) -> Reply:
         raise refusals.no_storage(name)
     for one in _permitted(context, request):
         if one.name == name:
-            return 200, _storage(one)
+            return 200, _storage(context, one)
     raise refusals.forbidden(f"User {request.caller.user} is not allowed to access {name}.")
 
 
@@ -94,12 +93,14 @@ def _known(context: Context, name: str) -> str:
     return name
 
 
-def _virtual_cluster(context: Context, total: Resources, used: Resources) -> dict[str, Any]:
-    machine = context.machine.resources
+def _virtual_cluster(context: Context, name: str, used: Resources) -> dict[str, Any]:
+    machine, total = context.machine.resources, context.virtual_clusters[name]
     capacity = _share(total, machine)
+    share = {"capacity": capacity, "usedCapacity": _share(used, machine)}
+    if context.profile.is_yarn:
+        return yarn.queue(total, used, share, context.state.counts(name))
     return {
-        "capacity": capacity,
-        "usedCapacity": _share(used, machine),
+        **share,
         "dedicated": False,
         "resourcesUsed": _resources(used),
         "resourcesGuaranteed": _resources(total),
@@ -139,8 +140,8 @@ def _volume(storage: Storage) -> str:
     return f"{storage.name}-pv"
 
 
-def _storage(storage: Storage) -> dict[str, Any]:
-    return {
+def _storage(context: Context, storage: Storage) -> dict[str, Any]:
+    body = {
         "name": storage.name,
         "share": storage.share,
         "volumeName": _volume(storage),
@@ -149,6 +150,7 @@ def _storage(storage: Storage) -> dict[str, Any]:
         "data": {"path": str(storage.path)},
         "readOnly": False,
     }
+    return context.profile.without("storage", body)
 
 
 def _storage_config(storage: Storage) -> dict[str, Any]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from typing import Any
 
+from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.reader import read
+from openpai_tasks.server.accounts.users import User
 from openpai_tasks.server.query import ORDERS, JobQuery
 from openpai_tasks.server.records import Job
 from openpai_tasks.server.web import fields, refusals, submission, views
@@ -17,26 +21,36 @@ FARTHEST = 10**12
 
 def submit(context: Context, request: Request) -> Reply:
     document = submission.read_document(request.body)
-    user = context.accounts.user(request.caller.user)
-    if user is None:
-        raise refusals.bad_token()
+    user = submitter(context, request)
     submission.check_permissions(context, user, document)
     context.state.submit(user.name, document, request.body)
     return 202, {"status": 202, "message": f"Update job {document.name} for user {user.name} successfully."}
 
 
+def submitter(context: Context, request: Request) -> User:
+    """The account of whoever hands in a job."""
+    user = context.accounts.user(request.caller.user)
+    if user is None:
+        raise refusals.bad_token()
+    return user
+
+
 def list_jobs(context: Context, request: Request) -> Reply:
-    total, jobs = context.state.jobs(query(request))
-    rows = [views.summary(job) for job in jobs]
-    return 200, {"totalCount": total, "data": rows} if request.first("withTotalCount") == "true" else rows
+    profile = context.profile
+    known = {name: values for name, values in request.query.items() if name in profile.filters}
+    asked = dataclasses.replace(request, query=known)
+    total, jobs = context.state.jobs(query(asked, profile.page))
+    rows = [views.summary(profile, job) for job in jobs]
+    return 200, {"totalCount": total, "data": rows} if asked.first("withTotalCount") == "true" else rows
 
 
-def query(request: Request) -> JobQuery:
+def query(request: Request, page: int) -> JobQuery:
     """The filters, order and page that the request asks for."""
+    limit = request.first("limit")
     field, _, direction = request.first("order").partition(",")
     ordered = field in ORDERS and direction in ("ASC", "DESC")
     return JobQuery(
-        users=_listed(request, "username"),
+        users=(request.params["user"],) if "user" in request.params else _listed(request, "username"),
         virtual_clusters=_listed(request, "vc"),
         states=_listed(request, "state"),
         keyword=request.first("keyword"),
@@ -46,7 +60,7 @@ def query(request: Request) -> JobQuery:
         order=field if ordered else "submissionTime",
         descending=not ordered or direction == "DESC",
         offset=fields.whole_number(request.first("offset") or 0, "offset", 0, FARTHEST),
-        limit=fields.whole_number(request.first("limit") or 5000, "limit", 0, MOST_ROWS),
+        limit=fields.whole_number(limit, "limit", 0, MOST_ROWS) if limit else page,
     )
 
 
@@ -57,33 +71,31 @@ def get_job(context: Context, request: Request) -> Reply:
     attempt = context.state.attempt(job.key, number)
     if attempt is None:
         raise refusals.no_job(job.key)
-    return 200, views.detail(job, attempt, task_roles(context, job, number))
+    return 200, views.detail(context.profile, job, attempt, task_roles(context, request, job, number))
 
 
 def get_config(context: Context, request: Request) -> Reply:
     """The document without its secrets: JSON, which is YAML too, and called so."""
-    job = existing(context, request)
-    text = json.dumps(read(job.config).value, ensure_ascii=False, separators=(",", ":"), default=str)
-    return 200, Text(text, "text/yaml; charset=utf-8")
+    return 200, Text(compact(document_of(existing(context, request))), "text/yaml; charset=utf-8")
 
 
 def set_execution(context: Context, request: Request) -> Reply:
     value = _value(request)
     if value not in ("START", "STOP"):
         raise refusals.invalid('"value" must be one of [START, STOP]')
-    job = _own(context, request)
+    job = own(context, request)
     context.state.set_execution(job.key, value)
     return 202, {"status": 202, "message": f"Execute job {job.key} successfully."}
 
 
 def add_tag(context: Context, request: Request) -> Reply:
-    tag, job = _tag(request), _own(context, request)
+    tag, job = _tag(request), own(context, request)
     context.state.add_tag(job.key, tag)
     return 200, {"status": 200, "message": f"Add tag {tag} for job {job.key} successfully."}
 
 
 def remove_tag(context: Context, request: Request) -> Reply:
-    tag, job = _tag(request), _own(context, request)
+    tag, job = _tag(request), own(context, request)
     if not context.state.remove_tag(job.key, tag):
         raise refusals.no_tag(tag, job.key)
     return 200, {"status": 200, "message": f"Delete tag {tag} from job {job.key} successfully."}
@@ -101,10 +113,25 @@ def get_ssh(context: Context, request: Request) -> Reply:
 
 def existing(context: Context, request: Request) -> Job:
     """The job named in the path."""
-    job = context.state.job(request.params["job"])
+    job = context.state.job(key(request))
     if job is None:
-        raise refusals.no_job(request.params["job"])
+        raise refusals.no_job(key(request))
     return job
+
+
+def key(request: Request) -> str:
+    """``user~name``, which older paths have in two parts."""
+    user, name = request.params.get("user"), request.params["job"]
+    return routes.job_key(user, name) if user else name
+
+
+def document_of(job: Job) -> Any:
+    """The job's document without its secrets."""
+    return read(job.config).value
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 def attempt_number(job: Job, request: Request) -> int:
@@ -114,21 +141,25 @@ def attempt_number(job: Job, request: Request) -> int:
     return int(number)
 
 
-def task_roles(context: Context, job: Job, attempt: int) -> dict[str, object]:
+def lens(context: Context, request: Request) -> views.Lens:
+    return views.Lens(context.profile, context.machine, request.site)
+
+
+def task_roles(context: Context, request: Request, job: Job, attempt: int) -> dict[str, object]:
     """The tasks of an attempt, each with its first try, from which its times count."""
     state = context.state
     pairs = [
         (task, state.task_attempts(job.key, attempt, task.role, task.index)[-1] if task.attempt else task)
         for task in state.tasks(job.key, attempt)
     ]
-    return views.task_roles(context.machine, pairs)
+    return views.task_roles(lens(context, request), job, pairs)
 
 
 def _listed(request: Request, name: str) -> tuple[str, ...]:
     return tuple(one for one in request.first(name).split(",") if one)
 
 
-def _own(context: Context, request: Request) -> Job:
+def own(context: Context, request: Request) -> Job:
     """The job named in the path, if the caller may change it."""
     job = existing(context, request)
     if job.user != request.caller.user and not request.caller.admin:

@@ -11,10 +11,10 @@ from openpai_tasks.server.records import Job, Task
 from openpai_tasks.server.web import refusals
 from openpai_tasks.server.web.context import Context
 from openpai_tasks.server.web.handlers.attempts import task_tries
+from openpai_tasks.server.web.profiles import LOG_NODE
 from openpai_tasks.server.web.request import FileSlice, Reply, Request
 
 TAIL = 16 * 1024
-NODE = "127.0.0.1:9103"  # where OpenPAI's log manager would be; the name says nothing here
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 
@@ -37,7 +37,7 @@ def get_log(context: Context, request: Request) -> Reply:
     task = next((one for one in tries if one.uid == claims["uid"]), None)
     if task is None or request.first("pod-uid", task.uid) != task.uid:
         raise refusals.bad_token()
-    path = _existing_logs(context, task).get(request.params["file"])
+    path = existing_logs(context, task).get(request.params["file"])
     if path is None:
         raise refusals.no_log()
     wanted = f"bytes=-{TAIL}" if request.first("tail-mode") == "true" else request.headers.get("range", "")
@@ -64,12 +64,12 @@ def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
     return int(first), min(int(last), size - 1) if last else size - 1
 
 
-def _existing_logs(context: Context, task: Task) -> dict[str, Path]:
+def existing_logs(context: Context, task: Task) -> dict[str, Path]:
     return {name: path for name, path in context.engine.logs(task).items() if path.is_file()}
 
 
 def _locations(context: Context, job: Job, task: Task, tail: bool) -> list[dict[str, str]]:
-    names = sorted(_existing_logs(context, task))
+    names = sorted(existing_logs(context, task))
     if not names:
         raise refusals.no_log()
     claims = {
@@ -91,4 +91,4 @@ def _locations(context: Context, job: Job, task: Task, tail: bool) -> list[dict[
 
 
 def _uri(name: str, query: dict[str, str]) -> str:
-    return f"{routes.LOG_FILE.format(node=NODE, file=quote(name))}?{urlencode(query)}"
+    return f"{routes.LOG_FILE.format(node=LOG_NODE, file=quote(name))}?{urlencode(query)}"

@@ -15,14 +15,14 @@ UPDATE_SELF = ("username", "email", "oldPassword", "newPassword", "extension")
 
 
 def list_users(context: Context, request: Request) -> Reply:
-    return 200, [_shown(user) for user in context.accounts.users()]
+    return 200, [_shown(context, user) for user in context.accounts.users()]
 
 
 def get_user(context: Context, request: Request) -> Reply:
     user = context.accounts.user(request.params["user"])
     if user is None:
         raise refusals.no_user(request.params["user"], 400)
-    return 200, _shown(user)
+    return 200, _shown(context, user)
 
 
 def create_user(context: Context, request: Request) -> Reply:
@@ -119,8 +119,8 @@ def set_password(context: Context, request: Request) -> Reply:
     return 201, {"message": "update user password successfully."}
 
 
-def _shown(user: User) -> dict[str, Any]:
-    return {
+def _shown(context: Context, user: User) -> dict[str, Any]:
+    body = {
         "username": user.name,
         "grouplist": list(user.grouplist),
         "email": user.email,
@@ -129,6 +129,7 @@ def _shown(user: User) -> dict[str, Any]:
         "virtualCluster": list(user.virtual_clusters),
         "storageConfig": list(user.storages),
     }
+    return context.profile.without("user", body)
 
 
 def _data(request: Request, allowed: tuple[str, ...]) -> tuple[dict[str, Any], bool]:

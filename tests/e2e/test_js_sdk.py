@@ -1,0 +1,116 @@
+"""Somebody else's client works: Microsoft's JavaScript SDK, from login to logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Shell
+
+FOLDER = Path(__file__).parents[1] / "js"
+INSTALLED = FOLDER / "node_modules" / ".package-lock.json"  # npm writes it last
+PACKAGE = "node_modules/@microsoft/openpai-js-sdk"
+
+pytestmark = [
+    pytest.mark.skipif(
+        not (shutil.which("node") and shutil.which("npm")),
+        reason="needs node and npm (Debian: apt-get install nodejs npm)",
+    ),
+    pytest.mark.timeout(300),
+]
+
+
+@pytest.fixture(scope="module")
+def sdk() -> None:
+    """The npm package, fetched the first time."""
+    wanted = json.loads((FOLDER / "package.json").read_text())["dependencies"]["@microsoft/openpai-js-sdk"]
+    if not INSTALLED.exists() or json.loads(INSTALLED.read_text())["packages"][PACKAGE]["version"] != wanted:
+        argv = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
+        done = subprocess.run(argv, cwd=FOLDER, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+
+
+def run(shell: Shell, script: str) -> Any:
+    """What a script saw as the embedded cluster's first user."""
+    known = shell.ok("cluster.credentials", "local", "-o", "json").json()
+    person = known[0] if isinstance(known, list) else known
+    environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    environment |= {"PAI_URI": person["uri"], "PAI_USER": person["user"], "PAI_PASSWORD": person["password"]}
+    done = subprocess.run(
+        ["node", script], cwd=FOLDER, env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def seen(cluster: Shell, sdk: None) -> Any:
+    """What every call of the newer client brought."""
+    return run(cluster, "paiv2.js")
+
+
+def test_it_logs_in_and_out(seen: Any) -> None:
+    assert (seen["wrong"]["code"], seen["login"]["admin"]) == ("IncorrectPasswordError", True)
+    assert "message" in seen["logout"]
+    assert seen["after"]["code"] == "UnauthorizedUserError"
+
+
+def test_its_application_token_works_until_it_is_revoked(seen: Any) -> None:
+    assert seen["applied"] and seen["tokens"]
+    assert seen["revoked"]["code"] == "UnauthorizedUserError"
+
+
+def test_it_sees_what_the_cluster_has(seen: Any) -> None:
+    assert (seen["info"]["launcherType"], seen["info"]["authnMethod"]) == ("k8s", "basic")
+    assert seen["virtualClusters"]["default"].keys() == seen["virtualCluster"].keys()
+    assert seen["skuTypes"] == {}
+    assert [one["name"] for one in seen["storages"]["storages"]] == ["home"] == [seen["storage"]["name"]]
+    assert (seen["nodes"]["kind"], seen["pods"]["kind"]) == ("NodeList", "PodList")
+
+
+def test_its_job_runs_and_its_log_is_read(seen: Any) -> None:
+    assert seen["created"]["status"] == 202
+    assert seen["twice"]["code"] == "ConflictJobError"
+    assert seen["job"]["jobStatus"]["state"] == "SUCCEEDED"
+    assert seen["attempt"]["jobStatus"]["attemptId"] == 0
+    assert {one["name"] for one in seen["logs"]["locations"]} == {"stdout", "stderr", "all"}
+    assert seen["output"] == "said hush\n"
+
+
+def test_it_gets_the_document_without_secrets(seen: Any) -> None:
+    assert (seen["config"]["name"], seen["config"]["secrets"]) == ("from-js", "******")
+
+
+def test_it_lists_tags_and_looks_at_a_job_s_past(seen: Any) -> None:
+    assert (seen["listed"]["totalCount"], len(seen["listed"]["data"])) == (1, 1)
+    assert (seen["tagged"], seen["untagged"]) == (["red"], [])
+    assert seen["events"]["totalCount"] == len(seen["events"]["data"]) > 0
+    assert len(seen["task"]["attempts"]) == 1
+    assert len(seen["attempts"]) == 1 and seen["first"]["jobName"] == "from-js"
+
+
+def test_it_stops_a_job(seen: Any) -> None:
+    assert (seen["stop"]["status"], seen["stopped"]) == (202, "STOPPED")
+
+
+def test_it_keeps_users_and_groups(seen: Any) -> None:
+    assert seen["group"]["description"] == "after"
+    assert [one["username"] for one in seen["members"]] == ["bob"]
+    assert (seen["bob"]["email"], seen["bob"]["grouplist"]) == ("bob@example.com", ["default"])
+    assert {one["username"]: one["email"] for one in seen["users"]}["bob"] == "bob@example.com"
+    assert "team" not in seen["groups"]
+
+
+def test_its_older_client_works_with_the_oldest_server(shell: Shell, sdk: None) -> None:
+    shell.ok("cluster.start", INVOKE_OPENPAI_LOCAL_PROFILE="0.14")
+    seen = run(shell, "paiv1.js")
+    assert seen["submitted"] == {"message": "update job old-js successfully"}
+    assert list(seen["job"]["taskRoles"]) == ["Main_role"]
+    assert (seen["framework"], seen["listed"], seen["over"]) == ("old-js", ["old-js"], -7351)
+    assert seen["left"] == []

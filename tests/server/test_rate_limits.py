@@ -1,0 +1,77 @@
+"""Too many calls: how they are counted, and what the refusal looks like."""
+
+from __future__ import annotations
+
+import pytest
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.server.web.limits import Limiter, Rate, TooMany, merged, parse_rate
+from tests.server.conftest import JOB, Api, ServerProcess, code, wait_for
+
+WORDS = "Too many requests, please try again later."
+
+
+def test_a_rate_is_a_count_in_a_time() -> None:
+    assert parse_rate("list=60/min") == ("list", Rate(60, 60))
+    assert parse_rate("submit=3600/h") == ("submit", Rate(3600, 3600))
+    assert parse_rate("api=5/2s") == ("api", Rate(5, 2))
+    assert parse_rate("api=off") == ("api", None)
+    for text in ("list", "list=", "list=5", "other=5/s", "list=x/s", "list=5/day", "list=-5/s"):
+        with pytest.raises(ConfigError, match="a rate limit is"):
+            parse_rate(text)
+
+
+def test_rates_can_be_changed_and_taken_away() -> None:
+    rates = {"api": Rate(1, 1), "list": Rate(2, 2)}
+    assert merged(rates, {"api": None, "submit": Rate(3, 3)}) == {"list": Rate(2, 2), "submit": Rate(3, 3)}
+
+
+def test_each_caller_has_a_window_that_passes() -> None:
+    limiter = Limiter({"list": Rate(2, 0.2)})
+    assert limiter.take("list", "alice")["x-ratelimit-remaining"] == "1"
+    assert limiter.take("list", "alice")["x-ratelimit-remaining"] == "0"
+    with pytest.raises(TooMany) as refused:
+        limiter.take("list", "alice")
+    assert refused.value.headers["retry-after"] == "1"
+    assert limiter.take("list", "bob")["x-ratelimit-remaining"] == "1"
+    assert limiter.take("submit", "alice") == {}
+    assert wait_for(lambda: _taken(limiter)) == {"x-ratelimit-remaining": "1"}
+
+
+def _taken(limiter: Limiter) -> dict[str, str] | None:
+    try:
+        return {"x-ratelimit-remaining": limiter.take("list", "alice")["x-ratelimit-remaining"]}
+    except TooMany:
+        return None
+
+
+def test_the_refusal_is_a_page_that_says_when_to_come_back(own_server: ServerProcess) -> None:
+    own_server.start("--rate-limit", "list=2/3s", "--rate-limit", "submit=2/h")
+    admin = own_server.admin()
+    first = [admin.get("/api/v2/jobs").status_code for _ in range(2)]
+    refused = admin.get("/api/v1/jobs")
+    assert (first, refused.status_code, refused.text) == ([200, 200], 429, WORDS)
+    assert refused.headers["content-type"] == "text/html; charset=utf-8"
+    assert refused.headers["X-RateLimit-Limit"] == "2"
+    assert refused.headers["X-RateLimit-Remaining"] == "0"
+    assert 1 <= int(refused.headers["Retry-After"]) <= 3
+    assert admin.get("/api/v2/jobs/none~none").status_code == 404
+    assert wait_for(lambda: admin.get("/api/v2/jobs").status_code == 200)
+
+
+def test_refused_submissions_count_and_guests_do_not(own_server: ServerProcess) -> None:
+    own_server.start("--rate-limit", "submit=2/h")
+    admin = own_server.admin()
+    guest = Api(admin.uri)
+    assert [guest.submit("x").status_code for _ in range(3)] == [401] * 3
+    assert code(admin.submit("{}")) == (400, "InvalidProtocolError")
+    job = JOB.format(name="one", command="'true'")
+    assert [admin.submit(job).status_code for _ in range(2)] == [202, 429]
+
+
+def test_everyone_together_is_limited_but_for_what_is_beside_the_api(own_server: ServerProcess) -> None:
+    own_server.start("--rate-limit", "api=3/h")
+    admin = own_server.admin()
+    assert [admin.get("/rest-server/api/v2/info").status_code for _ in range(3)] == [200, 200, 429]
+    assert admin.get("/api/v9").status_code == 429
+    assert admin.get("/healthz").status_code == 200

@@ -1,0 +1,247 @@
+"""How jobs behave, as a client sees it: real HTTP, real processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Api, ServerProcess, code, wait_for
+from tests.server.workshop import document, role
+
+OVER = ("SUCCEEDED", "FAILED", "STOPPED")
+ALL = {"minFailedInstances": -1, "minSucceededInstances": -1}
+
+
+class Jobs:
+    """One user's jobs."""
+
+    def __init__(self, api: Api, user: str) -> None:
+        self.api, self.user = api, user
+
+    def submit(self, name: str, roles: str | dict[str, Any], **more: Any) -> str:
+        wanted = {"main": role(roles, cpu=0)} if isinstance(roles, str) else roles
+        answer = self.api.submit(document(name, wanted, **more))
+        assert answer.status_code == 202, answer.text
+        return f"{self.user}~{name}"
+
+    def run(self, name: str, roles: str | dict[str, Any], **more: Any) -> Any:
+        return self.api.until(self.submit(name, roles, **more), *OVER)
+
+    def get(self, key: str, rest: str) -> Any:
+        return self.api.get(f"/api/v2/jobs/{key}{rest}").json()
+
+    def set(self, key: str, value: str) -> None:
+        assert self.api.put(f"/api/v2/jobs/{key}/executionType", {"value": value}).status_code == 202
+
+    def log(self, key: str, task: str = "main/taskIndex/0/attempts/0", attempt: int = 0) -> str:
+        body = self.get(key, f"/attempts/{attempt}/taskRoles/{task}/logs")
+        uri = next(one["uri"] for one in body["locations"] if one["name"] == "all")
+        return self.api.get(uri).text
+
+
+@pytest.fixture(scope="module")
+def jobs(alice: Api) -> Jobs:
+    return Jobs(alice, "alice")
+
+
+def test_a_failed_job_tells_its_code_and_the_one_of_the_command(jobs: Jobs) -> None:
+    roles = {"good": role("sleep 600", cpu=0), "bad_One": role("echo why; exit 42", cpu=0)}
+    status = jobs.run("failed", roles)["jobStatus"]
+    assert (status["state"], status["subState"], status["attemptState"]) == ("FAILED", "Completed", "FAILED")
+    assert (status["appExitCode"], status["appExitSpec"]["code"]) == (255, 255)
+    assert status["appExitType"] == "UNKNOWN_FAILURE"
+    assert (status["appExitTriggerTaskRoleName"], status["appExitTriggerTaskIndex"]) == ("badone", 0)
+    runtime = status["appExitMessages"]["runtime"]
+    assert (runtime["exitCode"], runtime["originUserExitCode"]) == (255, 42)
+    assert runtime["errorLogs"]["user"] == "why" and "matchedUserLogString" not in runtime
+    tasks = jobs.api.detail("alice~failed")["taskRoles"]
+    assert tasks["good"]["taskStatuses"][0]["containerExitCode"] == -220
+    assert tasks["good"]["taskStatuses"][0]["taskState"] == "STOPPED"
+
+
+def test_a_missing_command_is_found_in_the_log(jobs: Jobs) -> None:
+    status = jobs.run("missing", "no-such-program", jobRetryCount=2)["jobStatus"]
+    assert (status["appExitCode"], status["retries"]) == (220, 0)
+    runtime = status["appExitMessages"]["runtime"]
+    assert (runtime["originUserExitCode"], runtime["matchedUserLogString"]) == (127, "command not found")
+
+
+def test_every_attempt_of_a_job_stays_to_be_seen(jobs: Jobs) -> None:
+    command = "echo try $FC_FRAMEWORK_ATTEMPT_ID; exit $((3 + FC_FRAMEWORK_ATTEMPT_ID))"
+    status = jobs.run("tries", command, jobRetryCount=2)["jobStatus"]
+    assert (status["state"], status["attemptId"], status["retries"]) == ("FAILED", 2, 2)
+    assert status["retryDetails"] == {"user": 2, "platform": 0, "resource": 0}
+    for number in range(3):
+        seen = jobs.get("alice~tries", f"/attempts/{number}")
+        runtime = seen["jobStatus"]["appExitMessages"]["runtime"]
+        assert (seen["jobStatus"]["attemptId"], runtime["originUserExitCode"]) == (number, 3 + number)
+        assert seen["jobStatus"]["attemptState"] == "FAILED"
+        assert jobs.log("alice~tries", attempt=number) == f"try {number}\n"
+    assert code(jobs.api.get("/api/v2/jobs/alice~tries/attempts/3")) == (404, "NoJobError")
+    older = jobs.get("alice~tries", "/job-attempts")
+    assert [(one["attemptIndex"], one["isLatest"]) for one in older] == [(2, True), (0, False), (1, False)]
+    assert [one["exitCode"] for one in older] == [255, 255, 255]
+
+
+def test_every_try_of_a_task_stays_to_be_seen(jobs: Jobs) -> None:
+    flaky = role("echo $FC_TASK_ATTEMPT_ID; test $FC_TASK_ATTEMPT_ID = 2", cpu=0, taskRetryCount=5)
+    body = jobs.run("flaky", {"Flaky_role": flaky}, extras={"gangAllocation": False})
+    task = body["taskRoles"]["flakyrole"]["taskStatuses"][0]
+    assert (body["jobStatus"]["state"], body["jobStatus"]["retries"]) == ("SUCCEEDED", 0)
+    assert (task["retries"], task["attemptId"], task["attemptState"]) == (2, 2, "SUCCEEDED")
+    detail = jobs.get("alice~flaky", "/attempts/0/taskRoles/flakyrole/taskIndex/0/attempts")
+    assert [(one["attemptId"], one["containerExitCode"]) for one in detail["attempts"]] == [
+        (2, 0),
+        (1, 255),
+        (0, 255),
+    ]
+    assert len({one["containerId"] for one in detail["attempts"]}) == 3
+    assert jobs.log("alice~flaky", "flakyrole/taskIndex/0/attempts/1") == "1\n"
+
+
+def test_stop_and_start_go_through_the_states_of_a_cluster(jobs: Jobs) -> None:
+    command = "test $FC_FRAMEWORK_ATTEMPT_ID = 1 || { trap 'sleep 0.3; exit 1' TERM; sleep 600; }"
+    key = jobs.submit("restart", command)
+    running = jobs.api.until(key, "RUNNING")["jobStatus"]
+    assert (running["subState"], running["attemptState"], running["appExitCode"]) == (
+        "AttemptRunning",
+        "RUNNING",
+        None,
+    )
+    jobs.set(key, "STOP")
+    stopping = jobs.api.detail(key)["jobStatus"]
+    assert (stopping["state"], stopping["executionType"]) in [("STOPPING", "STOP"), ("STOPPED", "STOP")]
+    stopped = jobs.api.until(key, "STOPPED")["jobStatus"]
+    assert (stopped["appExitCode"], stopped["appExitType"]) == (-210, "USER_STOP")
+    assert (stopped["subState"], stopped["attemptState"]) == ("Completed", "STOPPED")
+    jobs.set(key, "START")
+    done = jobs.api.until(key, "SUCCEEDED")["jobStatus"]
+    assert (done["attemptId"], done["executionType"], done["retries"]) == (1, "START", 0)
+    assert jobs.get(key, "/attempts/0")["jobStatus"]["attemptState"] == "STOPPED"
+
+
+def test_a_waiting_job_shows_as_such_and_why(jobs: Jobs) -> None:
+    first = jobs.submit("holder", {"main": role("sleep 600", cpu=1)})
+    second = jobs.submit("waiter", {"main": role("true", cpu=1)})
+    jobs.api.until(first, "RUNNING")
+    wait_for(lambda: jobs.get(second, "/events")["totalCount"])
+    status = jobs.api.detail(second)["jobStatus"]
+    assert (status["state"], status["subState"], status["attemptState"]) == (
+        "WAITING",
+        "AttemptCreationPending",
+        "WAITING",
+    )
+    assert jobs.get(second, "/events?type=Warning")["data"][0]["reason"] == "FailedScheduling"
+    jobs.set(first, "STOP")
+    assert jobs.api.until(second, *OVER)["jobStatus"]["state"] == "SUCCEEDED"
+
+
+def test_the_events_tell_the_story_of_a_job(jobs: Jobs) -> None:
+    jobs.run("story", "exit 1", jobRetryCount=1)
+    data = jobs.get("alice~story", "/events")["data"]
+    reasons = {one["reason"]: one for one in data}
+    assert {"Started", "TaskFailed", "Retrying", "Completed"} <= set(reasons)
+    assert reasons["Started"]["count"] == 2
+    assert (reasons["TaskFailed"]["taskroleName"], reasons["TaskFailed"]["taskIndex"]) == ("main", 0)
+    assert {one["type"] for one in jobs.get("alice~story", "/events?type=Normal")["data"]} == {"Normal"}
+
+
+def test_tags_are_kept_found_and_taken_away(jobs: Jobs) -> None:
+    key = jobs.submit("tagged", "true")
+    path = f"/api/v2/jobs/{key}/tag"
+    assert [jobs.api.put(path, {"value": tag}).status_code for tag in ("one", "two", "one")] == [200] * 3
+    assert sorted(jobs.api.detail(key)["tags"]) == ["one", "two"]
+    listed = jobs.api.get("/api/v2/jobs?username=alice&tagsContain=two,three").json()
+    assert [one["name"] for one in listed] == ["tagged"]
+    assert jobs.api.delete(path, json={"value": "two"}).status_code == 200
+    assert code(jobs.api.delete(path, json={"value": "two"})) == (404, "NoTagError")
+    assert code(jobs.api.put(path, {"value": "a,b"})) == (400, "InvalidParametersError")
+
+
+def test_a_virtual_cluster_must_exist_and_be_granted(jobs: Jobs, admin: Api) -> None:
+    def ask(api: Api, name: str, cluster: str) -> tuple[int, str | None]:
+        roles = {"main": role("echo $PAI_VIRTUAL_CLUSTER", cpu=0)}
+        return code(api.submit(document(name, roles, defaults={"virtualCluster": cluster})))
+
+    assert ask(jobs.api, "nowhere", "none") == (403, "ForbiddenUserError")
+    assert ask(admin, "nowhere", "none") == (403, "ForbiddenUserError")
+    assert ask(jobs.api, "lab1", "lab") == (403, "ForbiddenUserError")
+    granted = {"virtualCluster": ["default", "lab"]}
+    assert admin.put("/api/v2/users/alice/virtualcluster", granted).status_code == 201
+    assert ask(jobs.api, "lab1", "lab") == (202, None)
+    assert jobs.api.until("alice~lab1", *OVER)["jobStatus"]["virtualCluster"] == "lab"
+    assert jobs.log("alice~lab1") == "lab\n"
+
+
+def test_ports_are_as_many_as_asked_for_and_everyones_own(jobs: Jobs) -> None:
+    command = (
+        "echo $PAI_CONTAINER_HOST_web_PORT_LIST $PAI_CONTAINER_HOST_http_PORT_LIST $PAI_CONTAINER_SSH_PORT"
+    )
+    one = role(command, instances=2, cpu=0, ports={"web": 3, "http": 2}, completion=ALL)
+    statuses = jobs.run("ports", {"main": one})["taskRoles"]["main"]["taskStatuses"]
+    numbers = []
+    for status in statuses:
+        ports = status["containerPorts"]
+        counts = {label: len(value.split(",")) for label, value in ports.items()}
+        assert counts == {"ssh": 1, "http": 2, "web": 3}
+        said = jobs.log("alice~ports", f"main/taskIndex/{status['taskIndex']}/attempts/0")
+        assert said.split() == [ports["web"], ports["http"], ports["ssh"]]
+        numbers += ",".join(ports.values()).split(",")
+    assert len(set(numbers)) == 12
+
+
+def test_commands_are_rendered_with_what_the_role_names(jobs: Jobs) -> None:
+    given = [
+        {"type": "dockerimage", "name": "image", "uri": "some/image"},
+        {"type": "script", "name": "code", "uri": "https://example.org/code"},
+        {"type": "data", "name": "input", "uri": ["/data/a", "/data/b"]},
+        {"type": "output", "name": "result", "uri": "/out"},
+    ]
+    main = role("echo <% $script.uri %> <% $data.uri[1] %> <% $output.uri %> <% $parameters.lr %>", cpu=0)
+    names = {"script": "code", "data": "input", "output": "result"}
+    around = {"preCommands": ["echo first", "export WORD=kept"], "postCommands": ["echo last $WORD"]}
+    deployments = [
+        {"name": "prod", "taskRoles": {"main": around}},
+        {"name": "other", "taskRoles": {"main": {"preCommands": ["echo wrong"]}}},
+    ]
+    jobs.run(
+        "rendered",
+        {"main": {**main, **names}},
+        prerequisites=given,
+        parameters={"lr": 0.1},
+        deployments=deployments,
+        defaults={"deployment": "prod"},
+    )
+    assert jobs.log("alice~rendered").splitlines() == [
+        "first",
+        "https://example.org/code /data/b /out 0.1",
+        "last kept",
+    ]
+
+
+def test_the_completion_policy_ends_a_job_when_it_says_so(jobs: Jobs) -> None:
+    two = {"minFailedInstances": 2}
+    roles = {"main": role("exit $PAI_TASK_INDEX", instances=3, cpu=0, completion=two)}
+    assert jobs.run("two-fail", roles)["jobStatus"]["state"] == "FAILED"
+    enough = {"minSucceededInstances": 1}
+    quick = role("test $PAI_TASK_INDEX = 0 || sleep 600", instances=3, cpu=0, completion=enough)
+    body = jobs.run("one-succeeds", {"main": quick})
+    states = [one["taskState"] for one in body["taskRoles"]["main"]["taskStatuses"]]
+    assert (body["jobStatus"]["state"], states) == ("SUCCEEDED", ["SUCCEEDED", "STOPPED", "STOPPED"])
+
+
+def test_secrets_are_stars_in_every_answer_and_in_the_servers_log(server: ServerProcess, jobs: Jobs) -> None:
+    secret = "Hush-Hush-1234"
+    command = "test $(printf %s '<% $secrets.word %>' | wc -c) = 14 && exit 3"
+    jobs.submit("hush", command, secrets={"word": secret})
+    status = jobs.api.until("alice~hush", *OVER)["jobStatus"]
+    assert status["appExitMessages"]["runtime"]["originUserExitCode"] == 3
+    for rest in ("", "/config", "/events", "/attempts/0", "/job-attempts"):
+        assert secret not in jobs.api.get(f"/api/v2/jobs/alice~hush{rest}").text
+    assert jobs.get("alice~hush", "/config")["secrets"] == "******"
+    assert secret not in server.log
+    held = [
+        path for path in server.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()
+    ]
+    assert {path.name.removesuffix("-wal") for path in held} == {"cluster.db"}
