@@ -1,0 +1,125 @@
+"""New values in YAML text: everything else, comments and anchors too, stays as it was written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from openpai_tasks import protocol
+from openpai_tasks.errors import ProtocolError
+
+Path = tuple[str, ...]
+
+_BESIDE = re.compile(r"[ \t]*(#[^\n]*)?(?=\n|\Z)")
+_HEADER = re.compile(r"[^\n#]*?([ \t]+#[^\n]*)?\n")
+_ABOVE = re.compile(r"(?:^[ \t]*#[^\n]*\n)+\Z", re.M)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value stands in the text, its anchor, and the comment beside it or above its key."""
+
+    start: int
+    end: int
+    anchor: str
+    indent: int
+    is_inline: bool  # inside of { } or [ ]
+    beside: str
+    above: str
+
+    @property
+    def remark(self) -> str:
+        lines = (self.beside or self.above).splitlines()
+        return " ".join(line.strip().lstrip("#").strip() for line in lines).strip()
+
+
+def replace(text: str, changes: Mapping[Path, Any]) -> str:
+    """The text with new values at these paths of keys, each of which has a value already."""
+    found = places(text)
+    changed = text
+    for path, value in sorted(changes.items(), key=lambda item: -found[item[0]].start):
+        place = found[path]
+        changed = changed[: place.start] + _written(value, place) + changed[place.end :]
+    _check(changed, changes)
+    return changed
+
+
+def _check(text: str, changes: Mapping[Path, Any]) -> None:
+    """Whether the text now says what it should; unusual YAML may not."""
+    for path, wanted in changes.items():
+        value = protocol.read(text).value
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        if value != wanted:
+            name = ".".join(path)
+            raise ProtocolError(f"cannot change {name}: write it as `{path[-1]}: value`, on lines of its own")
+
+
+def _written(value: Any, place: Place) -> str:
+    """The value as YAML, with the anchor in front and the comment behind its first line."""
+    if isinstance(value, (list, dict)) or (isinstance(value, str) and place.is_inline):
+        first, rest = json.dumps(value, ensure_ascii=False), ""
+    else:
+        first, _, rest = protocol.dump({"x": value}).removeprefix("x: ").rstrip("\n").partition("\n")
+    anchor = f"&{place.anchor} " if place.anchor else ""
+    lines = "".join(f"\n{' ' * place.indent}{line}" if line else "\n" for line in rest.split("\n") if rest)
+    return f"{anchor}{first}{place.beside}{lines}"
+
+
+def places(text: str) -> dict[Path, Place]:
+    """Where each value of the document's mappings stands, by its path of keys."""
+    found: dict[Path, Place] = {}
+    events = (event for event in yaml.parse(text, Loader=yaml.SafeLoader) if not _is_frame(event))
+    for event in events:
+        _walk(text, events, event, (), found, None)
+    return found
+
+
+def _is_frame(event: Any) -> bool:
+    frame = (yaml.StreamStartEvent, yaml.StreamEndEvent, yaml.DocumentStartEvent, yaml.DocumentEndEvent)
+    return isinstance(event, frame)
+
+
+def _walk(text: str, events: Any, event: Any, path: Path, found: dict[Path, Place], key: Any) -> None:
+    """Take one value off the events and note where it was."""
+    last = event
+    if isinstance(event, yaml.MappingStartEvent):
+        for last in events:
+            if isinstance(last, yaml.MappingEndEvent):
+                break
+            name = last.value if isinstance(last, yaml.ScalarEvent) else ""
+            if not name:
+                _walk(text, events, last, (*path, ""), found, None)
+            _walk(text, events, next(events), (*path, name), found, last)
+    elif isinstance(event, yaml.SequenceStartEvent):
+        for number, last in enumerate(events):
+            if isinstance(last, yaml.SequenceEndEvent):
+                break
+            _walk(text, events, last, (*path, str(number)), found, None)
+    if key is not None:
+        found[path] = _place(text, event, last.end_mark.index, key)
+
+
+def _place(text: str, event: Any, end: int, key: Any) -> Place:
+    start = event.start_mark.index
+    end = start + len(text[start:end].rstrip())
+    line = key.start_mark.index - key.start_mark.column
+    is_inline = bool(text[line : key.start_mark.index].strip())
+    above = _ABOVE.search(text, 0, line)
+    beside = ""
+    if getattr(event, "style", None) in ("|", ">"):
+        header = _HEADER.match(text, start)
+        beside = (header and header[1]) or ""
+    elif not is_inline:
+        match = _BESIDE.match(text, end)
+        if match and match[1]:
+            beside, end = match[0], match.end()
+    anchor = getattr(event, "anchor", None) if not isinstance(event, yaml.AliasEvent) else None
+    return Place(
+        start, end, anchor or "", key.start_mark.column, is_inline, beside, above[0] if above else ""
+    )
