@@ -1,0 +1,134 @@
+"""Completion scripts with every task and flag written into them, so that a TAB starts no Python.
+
+What only the user's clusters know (names of jobs, aliases, templates, paths) the scripts read from the
+plain lists in ``~/.openpai/cache/names``, which commands keep as they come across such names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FILES = "files"
+MANY = "..."
+"""Behind the last kind of a command's words: any number of them."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """All spellings of a flag; ``kind`` is what its value is, None if it takes none.
+
+    A kind is a list of the cache (``jobs``), ``files``, ``nothing``, or the words themselves (``a|b``).
+    """
+
+    names: tuple[str, ...]
+    kind: str | None = None
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What may be typed behind the name of a task; a ``first`` one must be the first word of the line."""
+
+    about: str = ""
+    flags: tuple[Flag, ...] = ()
+    words: tuple[str, ...] = ()
+    first: bool = False
+
+
+Commands = Mapping[str, Command]
+
+
+def script(shell: str, binaries: Sequence[str], commands: Commands, core: Command) -> str:
+    """The script for one of ``SHELLS`` and the programs named; ``core`` is what stands before a task."""
+    template = (Path(__file__).parent / f"pai.{shell}").read_text(encoding="utf-8")
+    dialect = SHELLS[shell]
+    holes = {
+        "NAMES": " ".join(binaries),
+        "ID": re.sub(r"\W", "_", binaries[0]),
+        "CORE": dialect.takes(core),
+        "TASKS": dialect.tasks({name: item for name, item in commands.items() if not item.first}),
+        "FIRST": dialect.tasks({name: item for name, item in commands.items() if item.first}),
+        "CASES": "\n".join(dialect.case(name, command) for name, command in sorted(commands.items())),
+    }
+    return re.sub(r"@([A-Z]+)@", lambda hole: holes[hole[1]], template)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one shell writes down the tasks, what one takes, and the branch for one."""
+
+    takes: Callable[[Command], str]
+    tasks: Callable[[Commands], str]
+    case: Callable[[str, Command], str]
+
+
+def _values(command: Command) -> list[str]:
+    """``--flag=kind`` for every spelling of a flag that takes a value."""
+    return [f"{name}={flag.kind}" for flag in command.flags if flag.kind is not None for name in flag.names]
+
+
+def _flags(command: Command) -> list[tuple[str, str]]:
+    return [(name, flag.about) for flag in command.flags for name in flag.names]
+
+
+def _pattern(name: str, command: Command) -> str:
+    """What ``TASK-SO-FAR/WORD`` must look like for the word to be this command."""
+    return f"/{name}" if command.first else f"*/{name}"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _joined(words: Iterable[str]) -> str:
+    return " ".join(_quoted(word) for word in words)
+
+
+def _bash_takes(command: Command) -> str:
+    flags = " ".join(name for name, _ in _flags(command))
+    return f"flags='{flags}' values=' {' '.join(_values(command))} ' slots='{' '.join(command.words)}'"
+
+
+def _bash_case(name: str, command: Command) -> str:
+    return f"        {_pattern(name, command)}) {_bash_takes(command)} ;;"
+
+
+def _zsh_told(name: str, about: str) -> str:
+    return f"{name}:{about}" if about else name
+
+
+def _zsh_takes(command: Command) -> str:
+    flags = _joined(_zsh_told(*flag) for flag in _flags(command))
+    return f"flags=({flags}) values=' {' '.join(_values(command))} ' slots=({_joined(command.words)})"
+
+
+def _fish_quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _fish_told(name: str, about: str) -> str:
+    return _fish_quoted(f"{name}\t{about}" if about else name)
+
+
+def _fish_takes(command: Command) -> str:
+    flags = " ".join(_fish_told(*flag) for flag in _flags(command))
+    values, slots = (" ".join(map(_fish_quoted, part)) for part in (_values(command), command.words))
+    return f"set flags {flags}\n            set values {values}\n            set slots {slots}"
+
+
+SHELLS = {
+    "bash": Dialect(_bash_takes, lambda commands: " ".join(sorted(commands)), _bash_case),
+    "fish": Dialect(
+        _fish_takes,
+        lambda commands: " ".join(_fish_told(name, item.about) for name, item in sorted(commands.items())),
+        lambda name, item: f"        case '{_pattern(name, item)}'\n            {_fish_takes(item)}",
+    ),
+    "zsh": Dialect(
+        _zsh_takes,
+        lambda commands: _joined(_zsh_told(name, item.about) for name, item in sorted(commands.items())),
+        lambda name, item: f"        {_pattern(name, item)}) {_zsh_takes(item)} ;;",
+    ),
+}

@@ -1,0 +1,27 @@
+"""Check job files, and let an editor check them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks._base import show, task
+
+render = lazy("openpai_tasks.render")
+schemas = lazy("openpai_tasks.sdk.schemas")
+validation = lazy("openpai_tasks.sdk.validation")
+
+
+@task(positional=["files"], iterable=["files"], help={"files": "job files: v2 YAML or v1 JSON"})
+def validate(c, files, output=None):
+    """Check job files without a cluster."""
+    verdicts = [validation.verdict(Path(file)) for file in files]
+    show(c, verdicts, render.verdicts, output)
+    validation.check(verdicts)
+
+
+@task(help={"settings": "of the settings in an invoke.yaml, not of a job file"})
+def schema(c, settings=False):
+    """Print the JSON Schema of job files, for editors."""
+    print(json.dumps(schemas.settings_schema() if settings else schemas.job_schema(), indent=2))

@@ -1,0 +1,82 @@
+"""The lists for completion: kept by the commands that come across the names."""
+
+from __future__ import annotations
+
+import stat
+
+from openpai_tasks.registry import Cluster
+from openpai_tasks.sdk import names
+
+
+def listed(shell, name):
+    path = shell.home / "cache" / "names" / name
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_jobs_are_noted_when_they_are_submitted_listed_and_looked_at(cluster):
+    cluster.ok("job.sub", "true", "-j", "noted-1")
+    cluster.ok("job.sub", "true", "-j", "noted-2")
+    assert listed(cluster, "jobs/local")[:2] == ["noted-2", "noted-1"]
+    path = cluster.home / "cache" / "names" / "jobs" / "local"
+    path.unlink()
+    cluster.ok("job.list")
+    assert listed(cluster, "jobs/local") == ["noted-2", "noted-1"]
+    path.unlink()
+    cluster.ok("job.status", "noted-1")
+    assert listed(cluster, "jobs/local") == ["noted-1"]
+
+
+def test_a_job_that_is_gone_is_forgotten(cluster):
+    path = cluster.home / "cache" / "names" / "jobs" / "local"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("gone\nother\n")
+    assert cluster.inv("job.status", "gone").code == 122
+    assert listed(cluster, "jobs/local") == ["other"]
+
+
+def test_clusters_are_noted_and_forgotten_with_their_jobs(shell):
+    address = "https://pai.example.org"
+    shell.ok("cluster.add", "lab", address, "--user", "ann", "--no-check", "--token", "x")
+    shell.ok("cluster.add", "lab-2", address, "--user", "ann", "--no-check", "--token", "x")
+    assert listed(shell, "clusters") == ["local", "lab", "lab-2"]
+    jobs = shell.home / "cache" / "names" / "jobs"
+    jobs.mkdir()
+    (jobs / "lab").write_text("old\n")
+    shell.ok("cluster.delete", "lab")
+    assert listed(shell, "clusters") == ["local", "lab-2"]
+    assert listed(shell, "jobs/lab") == []
+
+
+def test_templates_are_noted(shell):
+    shell.ok("job.templates")
+    assert "hello" in listed(shell, "templates")
+
+
+def test_the_lists_are_for_the_user_alone(shell):
+    shell.ok("cluster.list")
+    path = shell.home / "cache" / "names" / "clusters"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_list_that_cannot_be_written_is_no_error(shell):
+    shell.home.mkdir()
+    (shell.home / "cache").write_text("a file in the way")
+    assert shell.ok("cluster.list").err == ""
+
+
+def test_virtual_clusters_and_paths_are_noted(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
+    names.saw_clusters([Cluster("lab", "https://x", virtual_clusters=("research", "default"))])
+    assert (names.folder() / "virtual-clusters").read_text() == "default\nresearch\n"
+    names.saw_paths(["pai://lab/b/", "pai://lab/a.txt"])
+    names.saw_paths(["pai://lab/b/", "pai://lab/b/c\nd", "pai://lab/b/e"])
+    assert (names.folder() / "paths").read_text() == "pai://lab/a.txt\npai://lab/b/\npai://lab/b/e\n"
+
+
+def test_a_list_stays_short_and_keeps_the_newest(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
+    names.saw_paths(f"pai://lab/{number:05}" for number in range(names.MOST_PATHS))
+    names.saw_paths(["pai://lab/new"])
+    kept = (names.folder() / "paths").read_text().splitlines()
+    assert len(kept) == names.MOST_PATHS and "pai://lab/new" in kept

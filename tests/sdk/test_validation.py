@@ -1,0 +1,131 @@
+"""job.validate and job.schema: what editors and people are told about job files, without a cluster."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+import yaml
+
+from openpai_tasks import config, protocol
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.sdk.schemas import settings_schema
+
+GOOD = protocol.dump(protocol.document(protocol.JobSpec("true", name="good", image="python:3")))
+BROKEN = """\
+protocolVersion: 2
+name: a b
+type: job
+prerequisites:
+- {name: image, type: dockerimage, uri: "python:3", auth: {password: "<% $secrets.x"}}
+taskRoles:
+  worker:
+    instance: 1
+    instances: 0
+    dockerImage: imgae
+    resourcePerInstance: {cpu: 1, memoryMB: 1024, gpu: 0}
+    commands:
+    - echo <% x
+"""
+OLD = '{\n\t"jobName": "old",\n\t"image": 3,\n\t"taskRoles": [\n\t\t{"name": "main"}\n\t]\n}\n'
+
+
+def test_all_problems_are_told_at_once_with_path_rule_and_line(shell):
+    (shell.project / "job.yaml").write_text(BROKEN)
+    ran = shell.inv("job.validate", "job.yaml", "-o", "json")
+    assert ran.code == 120
+    [verdict] = ran.json()
+    assert (verdict["file"], verdict["valid"], verdict["version"]) == ("job.yaml", False, 2)
+    assert [(problem["path"], problem["line"]) for problem in verdict["problems"]] == [
+        ("name", 2),
+        ("taskRoles.worker.instance", 8),
+        ("taskRoles.worker.instances", 9),
+        ("taskRoles.worker.dockerImage", 10),
+        ("prerequisites[0].auth.password", 5),
+        ("taskRoles.worker.commands", 12),
+    ]
+    rules = [problem["rule"] for problem in verdict["problems"]]
+    assert rules[2] == "must be >= 1, got 0"
+    assert "did you mean 'image'?" in rules[3]
+
+
+def test_people_get_a_line_for_each_problem_that_editors_can_jump_to(shell):
+    (shell.project / "job.yaml").write_text(BROKEN)
+    ran = shell.inv("job.validate", "job.yaml")
+    assert "job.yaml:9: taskRoles.worker.instances: must be >= 1, got 0" in ran.out.splitlines()
+    assert len(ran.out.splitlines()) == 6
+    assert ran.err == "error: 1 of 1 job files not valid: 'job.yaml'\n"
+
+
+def test_every_file_is_judged_even_if_one_cannot_be_read(shell):
+    (shell.project / "good.yaml").write_text(GOOD)
+    (shell.project / "old.json").write_text(OLD)
+    (shell.project / "broken.yaml").write_text("a: [\n")
+    ran = shell.inv("job.validate", "good.yaml", "nope.yaml", "old.json", "broken.yaml", "-o", "json")
+    assert ran.code == 120
+    good, missing, old, broken = ran.json()
+    assert good == {"file": "good.yaml", "valid": True, "version": 2, "problems": []}
+    assert missing["problems"][0]["rule"] == "cannot be read: No such file or directory"
+    assert [(problem["path"], problem["line"]) for problem in old["problems"]] == [
+        ("image", 3),
+        ("taskRoles[0].command", 5),
+    ]
+    assert old["version"] == 1
+    assert broken["problems"][0]["line"] == 2
+    assert ran.err == "error: 3 of 4 job files not valid: 'nope.yaml', 'old.json', 'broken.yaml'\n"
+
+
+def test_valid_files_end_well(shell):
+    (shell.project / "good.yaml").write_text(GOOD)
+    assert shell.ok("job.validate", "good.yaml", "good.yaml").out == "good.yaml: valid\n" * 2
+    assert shell.ok("job.validate", "/dev/stdin", input=GOOD).out == "/dev/stdin: valid\n"
+
+
+def test_the_schema_is_printed_and_judges_job_files(shell):
+    schema = shell.ok("job.schema").json()
+    document = yaml.safe_load(GOOD)
+    jsonschema.validate(document, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**document, "taskRole": {}}, schema)
+
+
+VALUES = [
+    "x", "json", "", "2", " 7 ", "0", "-1", "0.5", "1e3", "yes", "OFF", "True", "1", "maybe",
+    2, 0, -1, 1.5, 30.25, True, False, [], ["a"], [1], {"a": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", config.VARIABLES)
+def test_the_schema_of_settings_agrees_with_how_they_are_read(name):
+    checker = jsonschema.Draft7Validator(settings_schema())
+    variable = config.VARIABLES[name]
+    for value in VALUES:
+        try:
+            variable.read(value, "here")
+            taken = True
+        except ConfigError:
+            taken = False
+        if isinstance(value, str) and variable.least is not None and not taken:
+            continue  # a schema cannot compare numbers that are written as text
+        assert checker.is_valid({"openpai": {name: value}}) is taken, value
+
+
+def test_the_schema_of_settings_knows_every_spelling_and_nothing_else(shell):
+    schema = shell.ok("job.schema", "--settings").json()
+    jsonschema.Draft7Validator.check_schema(schema)
+    checker = jsonschema.Draft7Validator(schema)
+    good = {
+        "memory_mb": 5,
+        "Cluster-Alias": "lab",
+        "local": {"enforce": True},
+        "sources": "a,b",
+        "image": None,
+    }
+    assert checker.is_valid({"openpai": good, "run": {"echo": True}})
+    for wrong in ({"imgae": "x"}, {"memory_mb": "lots"}, {"local": {"enforced": True}}, {"output": "xml"}):
+        assert not checker.is_valid({"openpai": wrong}), wrong
+    described = schema["properties"]["openpai"]["properties"]
+    assert set(config.VARIABLES) <= set(described)
+    assert described["gpu"]["description"] == "GPUs of a job." and described["gpu"]["default"] == 0
+    json.dumps(schema)
