@@ -1,0 +1,234 @@
+"""Why a job waits or how it ended, in plain words, and what to do next."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from openpai_tasks.client import Client
+from openpai_tasks.errors import ApiError, Unreachable
+from openpai_tasks.protocol import exits, states
+from openpai_tasks.protocol.models import JobInfo, TaskInfo
+from openpai_tasks.sdk import documents, jobs, logs, symptoms
+
+LINES = 15
+NOTES = 3
+NOT_YET = ("the cluster has not started it yet", "wait; `job.connect` shows when it starts")
+OOM = "it may have used more memory than it asked for: ask for more (`--memoryMB`)"
+
+YARN = {
+    -7351: ("the job was stopped on request", ""),
+    -7400: ("the task was stopped because its attempt was over", ""),
+    -7252: ("not all tasks of the job got their resources in time", "wait, or ask for less"),
+    193: ("the container could not be run", "check the image's name"),
+    196: ("the task used more memory than it asked for", "ask for more memory"),
+    198: ("the disk of the node was full", "write less to the local disk"),
+    255: ("the command failed", "look at the logs for the cause"),
+}
+"""What codes of 0.14 mean that the table of later generations does not have, or has otherwise."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The reason in one sentence, what is known beside it, the last output, and what to do."""
+
+    name: str
+    state: str
+    why: str
+    facts: tuple[str, ...] = ()
+    log_of: str = ""
+    log: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+
+
+def why(client: Client, name: str) -> Explanation:
+    """Put together what the cluster knows of the job."""
+    job = jobs.describe(client, name)
+    explain = _BY_STATE.get(job.state, _other)
+    return explain(client, job)
+
+
+# Jobs that are not over
+
+
+def _waiting(client: Client, job: JobInfo) -> Explanation:
+    notes = _notes(job)
+    asked = _asked(client, job)
+    reading = symptoms.in_events(notes) or _too_large(client, job, asked)
+    meaning, advice = reading or NOT_YET
+    facts = [f"it waits in virtual cluster {job.virtual_cluster or 'default'}{_since(job.submitted)}"]
+    facts += [f"it asks for {_amounts(asked)} in all"] if asked else []
+    facts += _tries(job)
+    return Explanation(job.name, job.state, meaning, (*facts, *_told(notes)), advice=(advice,))
+
+
+def _running(client: Client, job: JobInfo) -> Explanation:
+    facts = (*_tries(job), *_told(_notes(job, "Warning")))
+    follow = f"`job.logs {job.name} --follow` shows what it does"
+    return Explanation(job.name, job.state, f"it runs{_since(job.launched)}", facts, advice=(follow,))
+
+
+def _asked(client: Client, job: JobInfo) -> dict[str, int]:
+    """GPUs, CPUs and memory of all tasks together, as the document says."""
+    total = {"gpu": 0, "cpu": 0, "memoryMB": 0}
+    try:
+        _, document = documents.of_job(client, job.key)
+    except ApiError:
+        return {}
+    for role in (document.get("taskRoles") or {}).values():
+        for kind in total:
+            total[kind] += int(role.get("instances", 1)) * int(role["resourcePerInstance"].get(kind) or 0)
+    return total
+
+
+def _amounts(asked: dict[str, int]) -> str:
+    return f"{asked['gpu']} GPUs, {asked['cpu']} CPUs and {asked['memoryMB']} MB of memory"
+
+
+def _too_large(client: Client, job: JobInfo, asked: dict[str, int]) -> tuple[str, str] | None:
+    """Whether its virtual cluster could ever hold it; GPUs are what lacks."""
+    with contextlib.suppress(ApiError):
+        record = client.virtual_clusters().get(job.virtual_cluster or "default") or {}
+        have = _gpus(record.get("resourcesTotal"))
+        if have is not None and asked.get("gpu", 0) > have:
+            meaning = f"it asks for {asked['gpu']} GPUs, and its virtual cluster has {have:g} in all"
+            return meaning, f"ask for less: `job.resubmit {job.name} --gpu N`"
+        free = None if have is None else have - (_gpus(record.get("resourcesUsed")) or 0)
+        if free is not None and asked.get("gpu", 0) > free:
+            meaning = f"it asks for {asked['gpu']} GPUs, and {max(0, free):g} of {have:g} are free"
+            return meaning, "wait, or ask for less; `cluster.resources` shows what is free"
+    return None
+
+
+def _gpus(side: Any) -> float | None:
+    found = [side[key] for key in ("GPUs", "gpu") if key in side] if isinstance(side, dict) else []
+    return float(found[0]) if found and isinstance(found[0], (int, float)) else None
+
+
+# Jobs that are over
+
+
+def _failed(client: Client, job: JobInfo) -> Explanation:
+    task = _culprit(job)
+    log = _last_lines(client, job, task)
+    reason, solutions = _meaning(client, job)
+    symptom = symptoms.in_output(log)
+    facts = [f"the platform says {job.exit_code}: {reason}"] if job.exit_code is not None else []
+    facts += [f"in its words: {job.message}"] if job.message else []
+    facts += [symptom[0]] if symptom else []
+    look = f"`job.logs {job.name}` shows all of its output"
+    advice = [symptom[1]] if symptom else solutions
+    return Explanation(
+        job.name,
+        job.state,
+        _end(job, task, reason),
+        (*facts, *_tries(job), *_no_retry(job)),
+        task.label if task and log else "",
+        log,
+        (*advice, *([look] if log else []), f"`job.resubmit {job.name}` runs it again"),
+    )
+
+
+def _end(job: JobInfo, task: TaskInfo | None, reason: str) -> str:
+    who = f"the command of {task.label}" if task else "the command"
+    if job.user_exit_code:
+        return f"{who} ended with exit code {job.user_exit_code}"
+    return reason
+
+
+def _meaning(client: Client, job: JobInfo) -> tuple[str, list[str]]:
+    """What the exit code means, and what helps."""
+    code = job.exit_code
+    if code is None:
+        return "the cluster does not say why", []
+    if client.cluster.generation == "0.14" and code in YARN:
+        reason, solution = YARN[code]
+        return reason, [solution] if solution else []
+    known = exits.exit_spec(code)
+    more = [OOM] if code == 137 else []
+    return str(known.get("reason") or "it succeeded"), more + list(known["solution"])
+
+
+def _no_retry(job: JobInfo) -> list[str]:
+    """Why it is not tried again."""
+    if job.exit_code is None:
+        return []
+    reaction = exits.reaction(job.exit_code)
+    if reaction == exits.NEVER_RETRY:
+        return ["it is not tried again, since it would end the same way"]
+    if reaction == exits.RETRY_TO_MAX:
+        return ["it is not tried again: `jobRetryCount` of the document says how often"]
+    return []
+
+
+def _culprit(job: JobInfo) -> TaskInfo | None:
+    """The task that failed first."""
+    failed = [task for task in job.tasks if task.state == states.FAILED]
+    return min(failed, key=lambda task: task.completed or 0, default=None)
+
+
+def _last_lines(client: Client, job: JobInfo, task: TaskInfo | None) -> tuple[str, ...]:
+    if task is None:
+        return ()
+    which = logs.Which(task.role, task.index)
+    try:
+        data = b"".join(logs.output(client, job.key, which, lines=LINES))
+    except (ApiError, Unreachable):
+        return ()
+    return tuple(data.decode("utf-8", "replace").splitlines())
+
+
+def _stopped(client: Client, job: JobInfo) -> Explanation:
+    reason, _ = _meaning(client, job)
+    again = f"`job.resubmit {job.name}` runs it again"
+    return Explanation(job.name, job.state, reason, tuple(_tries(job)), advice=(again,))
+
+
+def _succeeded(client: Client, job: JobInfo) -> Explanation:
+    look = f"`job.outputs {job.name}` shows what it wrote, `job.logs {job.name}` what it said"
+    return Explanation(job.name, job.state, "it succeeded", tuple(_tries(job)), advice=(look,))
+
+
+def _other(client: Client, job: JobInfo) -> Explanation:
+    if job.state == states.STOPPING:
+        return Explanation(job.name, job.state, "it is being stopped", advice=("wait a moment",))
+    notes = _told(_notes(job))
+    ask = "ask the cluster's administrator if it stays so"
+    return Explanation(job.name, job.state, "the cluster does not know its state", notes, advice=(ask,))
+
+
+_BY_STATE: dict[str, Callable[[Client, JobInfo], Explanation]] = {
+    states.WAITING: _waiting,
+    states.RUNNING: _running,
+    states.FAILED: _failed,
+    states.STOPPED: _stopped,
+    states.SUCCEEDED: _succeeded,
+}
+
+
+# Words
+
+
+def _notes(job: JobInfo, kind: str | None = None) -> list[str]:
+    """What the platform noted, newest first, each once."""
+    fitting = [event for event in job.events if kind in (None, event.type)]
+    return list(dict.fromkeys(f"{event.reason}: {event.message}" for event in fitting))
+
+
+def _told(notes: list[str]) -> tuple[str, ...]:
+    return tuple(f"the platform noted {note}" for note in notes[:NOTES])
+
+
+def _tries(job: JobInfo) -> list[str]:
+    return [f"it was tried {job.retries} times before"] if job.retries else []
+
+
+def _since(milliseconds: int | None) -> str:
+    if not milliseconds:
+        return ""
+    seconds = max(0, int(time.time() - milliseconds / 1000))
+    unit, size = ("h", 3600) if seconds >= 3600 else ("min", 60) if seconds >= 60 else ("s", 1)
+    return f", for {seconds // size} {unit} now"

@@ -1,0 +1,28 @@
+"""The pages of a cluster's web portal."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from openpai_tasks.client import Client
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.registry import LOCAL
+
+JOB_PAGE = "/job-detail.html"
+
+
+def job_page(client: Client, job: JobInfo) -> str:
+    """The address of a job's page."""
+    return f"{client.cluster.uri}{JOB_PAGE}?{urlencode({'username': job.user, 'jobName': job.name})}"
+
+
+def exists(client: Client) -> bool:
+    """Whether the cluster has a portal at all."""
+    return client.cluster.alias != LOCAL
+
+
+def browse(url: str) -> bool:
+    """Open it in the user's browser; False if there is none."""
+    import webbrowser
+
+    return webbrowser.open(url)

@@ -1,0 +1,220 @@
+"""A job once more: as the cluster knows it with changes, or exactly as it was recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from openpai_tasks import protocol
+from openpai_tasks.client import Client
+from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.sdk import documents, provenance, records, relocation, updates
+from openpai_tasks.sdk.git import Revision
+from openpai_tasks.sdk.places import default_storage, granted
+from openpai_tasks.sdk.provenance import Origin, Stamp
+from openpai_tasks.sdk.records import Record
+from openpai_tasks.sdk.submission import Submission, new_name
+from openpai_tasks.sdk.unmasking import Ask, unmasked
+from openpai_tasks.storage import workspace as workspaces
+from openpai_tasks.storage.downloads import listing
+from openpai_tasks.storage.sources import Source, collect
+
+LONGEST = 255
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is to be different."""
+
+    name: str = ""
+    updates: tuple[str, ...] = ()
+    gpu: int | None = None
+
+
+@dataclass(frozen=True)
+class Original:
+    """A job to be repeated: where it ran, its document (masked), its files, and what is known of it."""
+
+    client: Client
+    user: str
+    name: str
+    document: dict[str, Any]
+    origin: Origin
+    files: tuple[Source, ...] = ()
+    secrets: tuple[str, ...] = ()
+
+    @property
+    def stamp(self) -> Stamp:
+        return provenance.stamp_of(self.document)
+
+
+def find(source: Client, name: str, here: Path, changes: Changes, is_exact: bool, say: Say) -> Original:
+    """The job to repeat, from the cluster or from the record."""
+    if not is_exact:
+        return clone(source, name, here)
+    if changes.updates or changes.gpu is not None:
+        raise ConfigError("--exact repeats the job as it was; leave it out to change something")
+    return exact(source, name, here, say)
+
+
+def clone(source: Client, name: str, here: Path) -> Original:
+    """The job as the cluster has it, and the files it was sent with where they can be read."""
+    job, document = documents.of_job(source, name)
+    stamp = provenance.stamp_of(document)
+    record = records.find(here, job.name, source.cluster.alias)
+    files = sent_files(source, job.user, stamp)
+    origin = Origin(
+        here,
+        command=record.command if record else "",
+        sources=record.sources if record else (),
+        files=provenance.hashes(files),
+        settings=record.settings if record else {},
+        revision=Revision(stamp.commit, stamp.dirty),
+        cloned_from=stamp.cloned_from or job.name,
+    )
+    return Original(source, job.user, job.name, document, origin, files, record.secrets if record else ())
+
+
+def exact(source: Client, name: str, here: Path, say: Say) -> Original:
+    """The job as this folder has it on record, if its files are still to be had; says what is repeated."""
+    record = records.find(here, name, source.cluster.alias)
+    if record is None:
+        raise ConfigError(f"job {name!r} cannot be repeated exactly: {_unrecorded(name, here)}")
+    document = documents.as_v2(protocol.read(record.document).value)
+    files = _same_files(source, record, provenance.stamp_of(document), here)
+    say(f"repeats job {name} of {record.cluster}: its command, its settings{_told(record, len(files))}")
+    origin = Origin(
+        here,
+        record.command,
+        record.sources,
+        record.files,
+        record.settings,
+        record.revision,
+        record.cloned_from or name,
+    )
+    return Original(source, record.user, record.name, document, origin, files, record.secrets)
+
+
+def _unrecorded(name: str, here: Path) -> str:
+    elsewhere = records.find(here, name)
+    if elsewhere:
+        return f"it was submitted to cluster {elsewhere.cluster!r}; say `-a {elsewhere.cluster}`"
+    return "this folder has no record of it in ./.openpai/jobs; without --exact it can be cloned"
+
+
+def prepare(original: Original, target: Client, changes: Changes, ask: Ask) -> Submission:
+    """What to send: a new name, files of its own, secrets asked for again, and the changes."""
+    name = new_name(changes.name or f"{original.origin.cloned_from[: LONGEST - 11]}-$", "")
+    document, files, folder = _moved({**original.document, "name": name}, original, target, name)
+    document = updates.apply(with_gpus(document, changes.gpu), changes.updates)
+    document = unmasked(document, original.secrets, ask)
+    text = protocol.dump(document)
+    named = protocol.validate(text).name
+    storage = default_storage(target) if files else None
+    return Submission(named, text, files, storage, folder, original.origin)
+
+
+def _moved(
+    document: dict[str, Any], original: Original, target: Client, name: str
+) -> tuple[dict[str, Any], tuple[Source, ...], str]:
+    """The document with the paths of the new job: its own sources, and the storage of its cluster."""
+    stamp = dataclasses.replace(original.stamp, cloned_from=original.origin.cloned_from)
+    if not stamp.storage:  # not made by us: nothing is known of its files
+        return document, (), ""
+    stays = target.cluster.alias == original.client.cluster.alias
+    if stamp.source_folder and not original.files:
+        if not stays or target.user != original.user:
+            raise ConfigError(f"the sources of job {original.name!r} cannot be read, so it runs nowhere else")
+        return provenance.put(document, stamp), (), ""  # it takes them from where they are
+    detail = {"name": stamp.storage} if stays else granted(target)
+    if detail is None:
+        raise ConfigError(f"cluster {target.cluster.alias!r} grants no storage, and the job needs one")
+    folder = workspaces.source_folder(stamp.workspace, name) if original.files else ""
+    sent = original.origin.source_hash if original.files else ""
+    after = dataclasses.replace(
+        stamp, storage=str(detail["name"]), source_folder=folder, source_hash=sent or stamp.source_hash
+    )
+    return relocation.moved(document, stamp, after), original.files, folder
+
+
+def sent_files(client: Client, user: str, stamp: Stamp) -> tuple[Source, ...]:
+    """The files that the job was sent with, as they lie on the storage; none where that cannot be read."""
+    if not stamp.source_folder:
+        return ()
+    try:
+        storage = workspaces.open_storage(client.storage(stamp.storage), user)
+        return listing(workspaces.inside(storage, stamp.source_folder)).files
+    except PaiError:
+        return ()
+
+
+def _same_files(source: Client, record: Record, stamp: Stamp, here: Path) -> tuple[Source, ...]:
+    """Files with the recorded hashes: those on the storage, else those here."""
+    if not record.files:
+        return ()
+    sent = sent_files(source, record.user, stamp)
+    if provenance.hashes(sent) == record.files:
+        return sent
+    try:
+        found = collect(record.sources, here)
+    except PaiError:
+        found = ()
+    now = provenance.hashes(found)
+    if now == record.files:
+        return found
+    raise ConfigError(_changed(record, now))
+
+
+def _changed(record: Record, now: dict[str, str]) -> str:
+    names = sorted(name for name in {*record.files, *now} if record.files.get(name) != now.get(name))
+    told = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    if record.dirty:
+        back = (
+            f"its tree had uncommitted changes on top of {record.commit[:12]}, so git cannot bring them back"
+        )
+    elif record.commit:
+        back = f"`git checkout {record.commit[:12]}` may bring them back"
+    else:
+        back = "it was not submitted from a git commit"
+    return f"job {record.name!r} cannot be repeated exactly: its sources differ now ({told}); {back}"
+
+
+def _told(record: Record, count: int) -> str:
+    files = f", {count} files ({record.source_hash[:19]})" if count else ", no files"
+    if not record.commit:
+        return f"{files}; it has no git commit"
+    dirty = "; the tree had uncommitted changes, of which only those files are repeated"
+    return f"{files}; commit {record.commit[:12]}{dirty if record.dirty else ''}"
+
+
+def with_gpus(document: dict[str, Any], gpu: int | None) -> dict[str, Any]:
+    """The document with so many GPUs for each task: of its one role, or of those that have some."""
+    if gpu is None:
+        return document
+    if gpu < 0:
+        raise ConfigError(f"--gpu cannot be negative: {gpu}")
+    roles = document["taskRoles"]
+    chosen = [
+        name for name, role in roles.items() if len(roles) == 1 or role["resourcePerInstance"].get("gpu")
+    ]
+    if not chosen:
+        hint = f"-u taskRoles.{next(iter(roles))}.resourcePerInstance.gpu={gpu}"
+        raise ConfigError(f"no role of the job has GPUs (it has: {', '.join(roles)}); say which one: {hint}")
+    paths = [f"taskRoles.{name}.resourcePerInstance.gpu={gpu}" for name in chosen]
+    return updates.apply(document, _checked(document, chosen, paths))
+
+
+def _checked(document: dict[str, Any], chosen: Sequence[str], paths: list[str]) -> list[str]:
+    """HiveD gives GPUs by SKU, and what the role asks for is not looked at."""
+    hived = (document.get("extras") or {}).get("hivedScheduler")
+    by_sku = hived.get("taskRoles") if isinstance(hived, dict) else None
+    for name in chosen:
+        if isinstance(by_sku, dict) and (by_sku.get(name) or {}).get("skuNumber"):
+            path = f"extras.hivedScheduler.taskRoles.{name}.skuNumber"
+            raise ConfigError(f"role {name!r} gets its GPUs by SKU: change -u {path}=N instead of --gpu")
+    return paths

@@ -1,0 +1,117 @@
+"""After a job: run it again, compare it, fetch what it wrote, look at it, understand it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import _secrets
+from openpai_tasks.tasks import job as job_tasks
+from openpai_tasks.tasks._base import connect, say, show, task
+from openpai_tasks.tasks._sending import send
+
+documents = lazy("openpai_tasks.sdk.documents")
+explain = lazy("openpai_tasks.sdk.explain")
+jobs = lazy("openpai_tasks.sdk.jobs")
+outputs_ = lazy("openpai_tasks.sdk.outputs")
+portal = lazy("openpai_tasks.sdk.portal")
+render = lazy("openpai_tasks.render")
+resubmit_ = lazy("openpai_tasks.sdk.resubmit")
+
+OTHER = "a job's name, or cluster:name for one of another cluster"
+
+
+@task(
+    positional=["name"],
+    iterable=["update"],
+    kinds={"gpu": int},
+    help={
+        "name": job_tasks.NAME_HELP,
+        "job-name": "the new job's name; each $ becomes random letters; made from the old one if not given",
+        "update": "path=value to change in its document; repeat for more",
+        "gpu": "GPUs of each task that has some",
+        "to": "the cluster to run it on, if not the same",
+        "exact": "repeat what ./.openpai/jobs has on record of it: command, files, settings; or say why not",
+        "follow": "stay, show the output, end with the job's own exit code",
+        "preview": "show exactly what would be sent, and send nothing",
+        "cluster-alias": "the cluster that has the job",
+    },
+)
+def resubmit(
+    c,
+    name,
+    job_name=None,
+    update=None,
+    gpu=None,
+    to=None,
+    exact=False,
+    follow=False,
+    preview=False,
+    cluster_alias=None,
+    output=None,
+):
+    """Submit a job again under a new name, with changes or exactly as it was."""
+    changes = resubmit_.Changes(job_name or "", tuple(update or ()), gpu)
+    source = connect(c, cluster_alias)
+    target = connect(c, to) if to else source
+    original = resubmit_.find(source, name, Path.cwd(), changes, exact, say)
+    submission = resubmit_.prepare(original, target, changes, _secrets.for_job)
+    send(c, target, submission, follow, preview, output)
+
+
+@task(
+    positional=["first", "second"],
+    help={"first": OTHER, "second": OTHER, "cluster-alias": job_tasks.ALIAS_HELP},
+)
+def diff(c, first, second, cluster_alias=None, output=None):
+    """Show how the documents of two jobs differ."""
+    (left, a), (right, b) = documents.place(first), documents.place(second)
+    found = documents.difference(connect(c, left or cluster_alias), a, connect(c, right or cluster_alias), b)
+    if found.same:
+        say(f"{found.a} and {found.b} do not differ")
+    show(c, found, render.difference, output)
+
+
+@task(
+    positional=["name"],
+    help={
+        "name": job_tasks.NAME_HELP,
+        "to": "copy the files into this folder; without it they are listed",
+        "cluster-alias": job_tasks.ALIAS_HELP,
+    },
+)
+def outputs(c, name, to=None, cluster_alias=None, output=None):
+    """List the files that a job wrote to $PAI_OUTPUT_DIR, or bring them."""
+    found = outputs_.find(connect(c, cluster_alias), name)
+    if found.found.left_out:
+        say(f"left out, as no files of the job's own: {', '.join(found.found.left_out)}")
+    if to is not None:
+        brought = outputs_.bring(found, Path(to))
+        say(f"{len(brought)} files, {render.size(found.found.size)}, are in {to}")
+    show(c, found.rows, ("name", "size", "modified"), output)
+
+
+@task(
+    name="open",
+    positional=["name"],
+    help={
+        "name": job_tasks.NAME_HELP,
+        "no-browser": "print the address only",
+        "cluster-alias": job_tasks.ALIAS_HELP,
+    },
+)
+def open_(c, name, no_browser=False, cluster_alias=None):
+    """Print the address of a job's page in the web portal, and open it."""
+    client = connect(c, cluster_alias)
+    url = portal.job_page(client, jobs.find(client, name))
+    print(url, flush=True)
+    if not portal.exists(client):
+        say(f"the embedded cluster has no web portal; `job.status {name}` shows the job")
+    elif not no_browser and not portal.browse(url):
+        say("no browser could be opened")
+
+
+@task(positional=["name"], help={"name": job_tasks.NAME_HELP, "cluster-alias": job_tasks.ALIAS_HELP})
+def why(c, name, cluster_alias=None, output=None):
+    """Explain why a job waits or has failed, and what to do."""
+    show(c, explain.why(connect(c, cluster_alias), name), render.explanation, output)

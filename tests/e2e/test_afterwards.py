@@ -1,0 +1,201 @@
+"""After a job: compared, its files, its page, its reasons; whole commands on a real embedded cluster."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PROJECT_TASKS, Shell
+
+
+def submit(shell, command, *flags, **environment):
+    return shell.ok("job.sub", command, *flags, "-o", "json", **environment).json()[0]["name"]
+
+
+def run(shell, command, name, *flags):
+    """Submit and wait, in one command."""
+    shell.inv("job.sub", command, "-j", name, "--follow", *flags)
+    return name
+
+
+def storage(shell):
+    [folder] = (shell.home / "local" / "storage" / "home").iterdir()
+    return folder
+
+
+FAILURES = {
+    "fails-plainly": ("exit 3", ["exit code 3"]),
+    "fails-import": (
+        "echo about to; python3 -c 'import nothing_such'",
+        ["nothing_such", "--pip-installs", "about to"],
+    ),
+    "fails-command": ("no-such-command-here", ["no-such-command-here", "image"]),
+    "fails-file": ("python3 lost.py", ["--sources"]),
+    "fails-signal": ("kill -SEGV $$", ["139", "SIGSEGV"]),
+    "fails-variable": ("echo $NOT_SET_ANYWHERE", ["set -u", "--env"]),
+    "steers": (r"printf '\033[2J\033]0;title\007boo\n'; exit 1", ["boo"]),
+}
+COMMANDS = {
+    **{name: command for name, (command, _) in FAILURES.items()},
+    "succeeds": "true",
+    "writer-1": 'cd "$PAI_OUTPUT_DIR"; echo 1 > a.txt; mkdir -p sub/deep; printf xyz > sub/deep/b.bin',
+    "linker": 'cd "$PAI_OUTPUT_DIR"; ln -s /etc/hostname out; echo in > real; ln -s real inside; mkfifo pipe',
+    "nested": 'mkdir "$PAI_OUTPUT_DIR/sub"; echo > "$PAI_OUTPUT_DIR/sub/f"',
+    "away": 'rmdir "$PAI_OUTPUT_DIR"; ln -s / "$PAI_OUTPUT_DIR"',
+}
+
+
+@pytest.fixture(scope="module")
+def finished(cluster):
+    """The cluster with jobs on it that are over; submitted in one command, as starting one takes its time."""
+    words = [("job.sub", command, "-j", name, "--memoryMB", "64") for name, command in COMMANDS.items()]
+    cluster.ok(*(word for line in words for word in line))
+    deadline = time.monotonic() + 60
+    while {job["state"] for job in cluster.ok("job.list", "-o", "json").json()} & {"WAITING", "RUNNING"}:
+        assert time.monotonic() < deadline
+    return cluster
+
+
+@pytest.fixture
+def other(cluster, tmp_path):
+    """Another project of the same user."""
+    (tmp_path / "tasks.py").write_text(PROJECT_TASKS)
+    return Shell(tmp_path, cluster.home)
+
+
+def test_an_unknown_job_is_named(cluster):
+    for task in ("resubmit", "why"):
+        ran = cluster.inv(f"job.{task}", "no-such-job")
+        assert ran.code == 122 and "no-such-job" in ran.err, task
+
+
+@pytest.fixture(scope="module")
+def twin(cluster):
+    """The same cluster under another alias, which is what `--to` and `alias:name` need."""
+    known = cluster.ok("cluster.credentials", "local", "-o", "json").json()
+    words = ("cluster.add", "twin", known["uri"], "--user", known["user"])
+    cluster.ok(*words, "--password-file", "-", input=known["password"])
+    return "twin"
+
+
+# Compared
+
+
+def test_diff_shows_what_is_different_and_only_that(cluster, twin):
+    submit(cluster, "echo one", "-j", "diff-a")
+    submit(cluster, "echo two", "-j", "diff-b", "--memoryMB", "128")
+    lines = cluster.ok("job.diff", "diff-a", f"{twin}:diff-b").out.splitlines()
+    assert lines[:2] == ["--- local:diff-a", "+++ twin:diff-b"]
+    changed = {line.strip("-+ ") for line in lines[2:] if line[0] in "+-"}
+    assert {"echo one", "echo two", "memoryMB: 4096", "memoryMB: 128"} <= changed
+    assert not [line for line in changed if line.startswith("gpu")]
+    same = cluster.ok("job.diff", "diff-a", "local:diff-a")
+    assert same.out.strip() == "" and "do not differ" in same.err
+    assert cluster.ok("job.diff", "diff-a", "diff-a", "-o", "json").json()["same"] is True
+
+
+# Files
+
+
+def test_outputs_are_listed_and_brought(finished):
+    rows = finished.ok("job.outputs", "writer-1", "-o", "json").json()
+    assert [(row["name"], row["size"]) for row in rows] == [("a.txt", 2), ("sub/deep/b.bin", 3)]
+    ran = finished.ok("job.outputs", "writer-1", "--to", "results/new")
+    assert "a.txt" in ran.out and "2 files" in ran.err
+    brought = finished.project / "results" / "new"
+    assert (brought / "a.txt").read_text() == "1\n" and (brought / "sub/deep/b.bin").read_text() == "xyz"
+    assert not list(brought.rglob(".download-*"))
+
+
+def test_a_clone_writes_to_a_folder_of_its_own(cluster):
+    run(cluster, 'echo "$PAI_JOB_NAME" > "$PAI_OUTPUT_DIR/name"', "own-a", "--workspace", "team")
+    cluster.ok("job.resubmit", "own-a", "-j", "own-b", "--follow")
+    for name in ("own-a", "own-b"):
+        cluster.ok("job.outputs", name, "--to", f"out-{name}")
+        assert (cluster.project / f"out-{name}" / "name").read_text().strip().endswith(f"~{name}")
+    assert (storage(cluster) / "team" / "jobs" / "own-b" / "output" / "name").exists()
+
+
+def test_links_never_lead_out_of_the_output_or_of_the_target(finished):
+    ran = finished.ok("job.outputs", "linker", "--to", "linked")
+    assert "left out" in ran.err and ran.err.rstrip().splitlines()[0].endswith("out, pipe")
+    target = finished.project / "linked"
+    assert sorted(path.name for path in target.iterdir()) == ["inside", "real"]
+    assert (target / "inside").read_text() == "in\n" and not (target / "inside").is_symlink()
+    (target / "sub").symlink_to(finished.project)
+    ran = finished.inv("job.outputs", "nested", "--to", "linked")
+    assert ran.code == 123 and not (finished.project / "f").exists()
+    ran = finished.inv("job.outputs", "away")
+    assert ran.code == 123 and "link" in ran.err
+
+
+def test_a_job_that_wrote_nothing_says_so(finished):
+    assert finished.ok("job.outputs", "succeeds", "-o", "json").json() == []
+    ran = finished.inv("job.outputs", "succeeds", "--to", "nothing")
+    assert ran.code == 122 and "written nothing" in ran.err
+    assert not (finished.project / "nothing").exists()
+
+
+# Its page
+
+
+def test_open_prints_the_page_and_opens_it(finished, twin):
+    name, cluster = "succeeds", finished
+    local = cluster.ok("job.open", name)
+    assert re.search(r"/job-detail\.html\?username=[\w-]+&jobName=succeeds$", local.out.strip())
+    assert "no web portal" in local.err
+    browser = cluster.project / "browser"
+    browser.write_text('#!/bin/sh\nprintf "%s" "$1" > opened\n')
+    browser.chmod(0o755)
+    shown = cluster.ok("job.open", name, "-a", twin, "--no-browser", BROWSER=str(browser)).out
+    assert not (cluster.project / "opened").exists()
+    cluster.ok("job.open", name, "-a", twin, BROWSER=str(browser))
+    deadline = time.monotonic() + 10
+    while not (cluster.project / "opened").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert (cluster.project / "opened").read_text() == shown.strip()
+
+
+# Its reasons
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_why_explains_a_failure(finished, name):
+    told = finished.ok("job.why", name).out
+    assert told.startswith(f"{name} is FAILED: ")
+    for word in (*FAILURES[name][1], "what to do:", f"job.resubmit {name}"):
+        assert word in told, (word, told)
+    assert "\x1b" not in told and "\x07" not in told  # output cannot steer the terminal
+
+
+def test_why_explains_a_job_that_waits_and_one_that_runs_and_one_that_was_stopped(cluster):
+    cpus = str(4 * (os.cpu_count() or 1))
+    first = submit(cluster, "sleep 100", "-j", "greedy", "--cpu", cpus, "--memoryMB", "64")
+    second = submit(cluster, "sleep 100", "-j", "patient", "--cpu", cpus, "--memoryMB", "64")
+    deadline = time.monotonic() + 20
+    while "runs" not in (running := cluster.ok("job.why", first).out) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert running.startswith("greedy is RUNNING: it runs")
+    waiting = cluster.ok("job.why", second, "-o", "json").json()
+    assert waiting["state"] == "WAITING" and "more than there is" in waiting["why"]
+    assert any(f"{cpus} CPUs" in fact for fact in waiting["facts"])
+    assert waiting["advice"]
+    cluster.ok("job.stop", first, second)
+    cluster.inv("job.wait", first, "--timeout", "30")
+    assert "stopped on request" in cluster.ok("job.why", first).out
+
+
+def test_why_of_a_success_is_that(finished):
+    assert "is SUCCEEDED: it succeeded" in finished.ok("job.why", "succeeds").out
+
+
+def test_the_commands_of_the_page_run_in_order(other):
+    shell = other
+    page = (Path(__file__).parents[2] / "docs" / "afterwards.md").read_text()
+    blocks = re.findall(r"<!-- run -->\n```sh\n(.*?)```", page, re.S)
+    for line in "".join(blocks).splitlines():
+        ran = shell.run("sh", "-c", line)
+        assert ran.code == 0 and "Traceback" not in ran.err, (line, ran)
+    assert (shell.project / "results" / "accuracy.txt").read_text() == "0.97\n"

@@ -1,0 +1,129 @@
+"""What is written down of a submission, and what is never."""
+
+import json
+import stat
+import subprocess
+
+import pytest
+
+from openpai_tasks import protocol
+from openpai_tasks.client import Client
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol import JobSpec
+from openpai_tasks.registry import Cluster
+from openpai_tasks.sdk import provenance, records
+from openpai_tasks.sdk.git import Revision, revision
+from openpai_tasks.storage.sources import collect
+
+
+def client(alias="lab"):
+    return Client(Cluster(alias, "https://pai.example.org", user="ann"), Credentials(token="t0ken"))
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "train.py").write_text("print()")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "model.py").write_text("")
+    return tmp_path
+
+
+def origin(project):
+    files = collect(["train.py", "lib"], project)
+    spec = JobSpec("python3 train.py", name="one", image="python:3", environment={"A": "value of A"})
+    return provenance.origin_of_spec(project, spec, ["train.py", "lib"], files)
+
+
+def text(**more):
+    document = protocol.document(JobSpec("python3 train.py", name="one", image="python:3"))
+    return protocol.dump({**document, **more})
+
+
+def test_a_record_can_be_found_again(project):
+    records.keep(client(), text(), origin(project))
+    found = records.find(project, "one", "lab")
+    assert (found.name, found.user, found.cluster, found.command) == ("one", "ann", "lab", "python3 train.py")
+    assert sorted(found.files) == ["lib/model.py", "train.py"] and found.sources == ("train.py", "lib")
+    assert found.settings["image"] == "python:3"
+    assert records.find(project, "one", "other") is None and records.find(project, "two") is None
+
+
+def test_secrets_and_registry_passwords_are_not_kept(project):
+    auth = {"username": "u", "password": "registry-pass", "registryuri": "r"}
+    image = {"name": "image", "type": "dockerimage", "uri": "python:3", "auth": auth}
+    records.keep(client(), text(secrets={"key": "s3cret"}, prerequisites=[image]), origin(project))
+    folder = project / ".openpai" / "jobs" / "one"
+    kept = (folder / "record.json").read_text()
+    for secret in ("s3cret", "registry-pass", "t0ken", "value of A"):
+        assert secret not in kept
+    assert stat.S_IMODE((folder / "record.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert records.find(project, "one").secrets == ("key",)
+
+
+def test_a_second_job_of_the_same_name_keeps_the_first_record(project):
+    records.keep(client("lab"), text(), origin(project))
+    records.keep(client("home"), text(jobRetryCount=3), origin(project))
+    assert records.find(project, "one", "lab").cluster == "lab"
+    assert "jobRetryCount: 3" in records.find(project, "one").document
+
+
+def test_a_broken_record_is_an_error_that_names_it(project):
+    records.keep(client(), text(), origin(project))
+    (project / ".openpai/jobs/one/record.json").write_text("[1")
+    with pytest.raises(ConfigError, match=r"record\.json"):
+        records.find(project, "one")
+
+
+@pytest.mark.parametrize("name", ["../one", "a/b", "", ".."])
+def test_odd_names_have_no_record(project, name):
+    assert records.find(project, name) is None
+
+
+def test_a_v1_document_is_kept_as_it_is(project):
+    role = {"name": "main", "command": "true", "taskNumber": 1}
+    v1 = {"jobName": "old", "image": "python:3", "taskRoles": [role]}
+    records.keep(client(), json.dumps(v1), origin(project))
+    assert protocol.read(records.find(project, "old").document).value == v1
+
+
+def test_the_hash_of_the_sources_tells_content_names_and_modes(project):
+    before = origin(project).source_hash
+    assert before == origin(project).source_hash and before.startswith("sha256:")
+    (project / "train.py").chmod(0o755)
+    runnable = origin(project).source_hash
+    (project / "lib" / "model.py").rename(project / "lib" / "other.py")
+    renamed = origin(project).source_hash
+    (project / "train.py").write_text("print(1)")
+    assert len({before, runnable, renamed, origin(project).source_hash}) == 4
+
+
+def test_a_stamp_reads_back_and_odd_ones_are_not_believed():
+    stamp = provenance.Stamp("1", "c0ffee", True, "sha256:1", "jobs/one/source", "home", "team", "zero")
+    assert provenance.stamp_of(provenance.put({"extras": {"mine": 1}}, stamp)) == stamp
+    assert provenance.put({"extras": {"mine": 1}}, stamp)["extras"]["mine"] == 1
+    for extras in (None, 3, {"openpaiTasks": "x"}, {"openpaiTasks": {"storage": ["x"], "dirty": "yes"}}):
+        assert provenance.stamp_of({"extras": extras}) == provenance.Stamp()
+
+
+def git(folder, *words):
+    setup = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *setup, *words], cwd=folder, check=True, capture_output=True)
+
+
+def test_git_tells_the_commit_and_whether_files_differ_from_it(project):
+    assert revision(project) == Revision()
+    git(project, "init", "-q")
+    assert revision(project) == Revision()  # nothing is committed yet
+    git(project, "add", ".")
+    git(project, "commit", "-qm", "first")
+    clean = revision(project)
+    assert len(clean.commit) == 40 and not clean.dirty
+    (project / ".openpai").mkdir()
+    (project / ".openpai" / "x").write_text("ours")
+    (project / "lib" / ".openpai").mkdir()
+    (project / "lib" / ".openpai" / "x").write_text("ours")
+    assert revision(project) == clean == revision(project / "lib")
+    (project / "new.py").write_text("")
+    assert revision(project / "lib") == Revision(clean.commit, True)

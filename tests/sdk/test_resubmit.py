@@ -1,0 +1,65 @@
+"""A document made ready to run again: its paths, its GPUs."""
+
+import pytest
+
+from openpai_tasks import protocol
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol import JobSpec
+from openpai_tasks.sdk import provenance, relocation
+from openpai_tasks.sdk.provenance import Stamp
+from openpai_tasks.sdk.resubmit import with_gpus
+from openpai_tasks.storage.workspace import jobs_folder, source_folder
+
+WORKSPACE = "my $team/`x`"
+
+
+def made(storage, name, workspace=WORKSPACE):
+    """What `job.sub` would make there."""
+    spec = JobSpec(
+        "cat /mnt/old/data",
+        name=name,
+        image="python:3",
+        storage=storage,
+        sources_folder=f"/mnt/{storage}/{source_folder(workspace, name)}",
+        jobs_folder=f"/mnt/{storage}/{jobs_folder(workspace)}",
+        extras={"mine": 1},
+    )
+    stamp = Stamp(storage=storage, workspace=workspace, source_folder=source_folder(workspace, name))
+    return provenance.put(protocol.document(spec), stamp)
+
+
+@pytest.mark.parametrize("workspace", ["", "team", WORKSPACE])
+def test_a_moved_document_is_as_if_it_was_made_there(workspace):
+    before, after = made("old", "one", workspace), made("new", "two", workspace)
+    stamps = provenance.stamp_of(before), provenance.stamp_of(after)
+    assert relocation.moved({**before, "name": "two"}, *stamps) == after
+
+
+def test_other_mounts_and_commands_stay_as_they_are():
+    document = made("old", "one")
+    document["extras"]["storages"].append({"name": "data"})
+    stamp = provenance.stamp_of(document)
+    after = provenance.stamp_of(made("new", "one"))
+    found = relocation.moved(document, stamp, after)
+    assert found["extras"]["storages"] == [{"name": "new"}, {"name": "data"}]
+    assert found["taskRoles"] == document["taskRoles"]
+
+
+def roles(**gpus):
+    return {"taskRoles": {name: {"resourcePerInstance": {"gpu": gpu}} for name, gpu in gpus.items()}}
+
+
+def test_gpus_go_to_the_one_role_or_to_those_that_have_some():
+    assert with_gpus(roles(main=0), 4) == roles(main=4)
+    assert with_gpus(roles(ps=0, worker=1), 4) == roles(ps=0, worker=4)
+    assert with_gpus(roles(main=1), None) == roles(main=1)
+
+
+def test_gpus_that_cannot_be_set_are_an_error_that_says_how():
+    with pytest.raises(ConfigError, match=r"-u taskRoles\.a\.resourcePerInstance\.gpu=2"):
+        with_gpus(roles(a=0, b=0), 2)
+    with pytest.raises(ConfigError, match="negative"):
+        with_gpus(roles(main=1), -1)
+    hived = {"hivedScheduler": {"taskRoles": {"main": {"skuType": "V100", "skuNumber": 1}}}}
+    with pytest.raises(ConfigError, match="skuNumber"):
+        with_gpus({**roles(main=1), "extras": hived}, 2)

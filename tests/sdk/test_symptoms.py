@@ -1,0 +1,53 @@
+"""What lines of output and notes of the platform mean."""
+
+import pytest
+
+from openpai_tasks.sdk.symptoms import in_events, in_output
+
+
+@pytest.mark.parametrize(
+    "line, word",
+    [
+        ("ModuleNotFoundError: No module named 'cv2'", "cv2"),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "GPU was not enough"),
+        ("RuntimeError: CUDA error: out of memory", "GPU was not enough"),
+        ("RuntimeError: Found no NVIDIA driver on your system.", "could not use a GPU"),
+        ("python3: can't open file '/x/train.py': [Errno 2] No such file or directory", "a file"),
+        ("bash: line 3: nvcc: command not found", "nvcc"),
+        ("sh: 1: nvcc: not found", "nvcc"),
+        ("OSError: [Errno 28] No space left on device", "disk"),
+        ("OSError: [Errno 98] Address already in use", "port"),
+        ("bash: ./run.sh: Permission denied", "may not"),
+        ("script: line 2: HOMES: unbound variable", "set -u"),
+        ("sh: 1: HOMES: parameter not set", "set -u"),
+        ("    SyntaxError: invalid syntax", "invalid syntax"),
+    ],
+)
+def test_a_telling_line_is_understood(line, word):
+    meaning, advice = in_output(["epoch 1", line, "done with errors"])
+    assert word in meaning and advice
+
+
+def test_ordinary_output_means_nothing():
+    assert in_output(["epoch 1 loss 0.3", "saved to model.pt", "0 errors found"]) is None
+    assert in_output([]) is None and in_events([]) is None
+
+
+def test_the_last_of_several_lines_counts():
+    meaning, _ = in_output(["No module named 'a'", "No module named 'b'"])
+    assert meaning.endswith("module b")
+
+
+@pytest.mark.parametrize(
+    "note, word",
+    [
+        ("FailedScheduling: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "not free"),
+        ("Failed: Back-off pulling image: ImagePullBackOff", "pulled"),
+        ("FailedMount: MountVolume.SetUp failed for volume", "mounted"),
+        ("Queued: waits behind job ann~big in virtual cluster default", "in line"),
+        ("FailedScheduling: needs 8 GPUs, more than this machine (2 GPUs) has: it cannot start", "never"),
+    ],
+)
+def test_a_note_of_the_platform_is_understood(note, word):
+    meaning, advice = in_events(["Normal: nothing", note])
+    assert word in meaning and advice
