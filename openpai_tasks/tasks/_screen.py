@@ -22,3 +22,10 @@ class Screen:
             self._stream.write(UP_AND_CLEAR.format(lines=self._lines))
         print(picture, file=self._stream, flush=True)
         self._lines = picture.count("\n") + 1
+
+    def clear(self):
+        """Take the picture away, to make room for what stays."""
+        if self._lines:
+            self._stream.write(UP_AND_CLEAR.format(lines=self._lines))
+            self._stream.flush()
+        self._lines = 0

@@ -1,0 +1,75 @@
+"""What the tasks that submit share: show or send, then stay or leave."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks._base import say, show
+
+jobs = lazy("openpai_tasks.sdk.jobs")
+logs = lazy("openpai_tasks.sdk.logs")
+render = lazy("openpai_tasks.render")
+submission_ = lazy("openpai_tasks.sdk.submission")
+
+SUBMITTED = ("name", "state", "virtual_cluster")
+
+
+def send(c, client, submission, follow, preview, output, after=(), tags=()):
+    """Show what would be sent, or send it and stay or leave."""
+    submission_.check_tags(tags)
+    tell_sources(submission)
+    if preview:
+        show_preview(client, submission)
+        return
+    jobs.succeed(client, after, say)
+    job = submission_.tag(client, jobs.submit(client, submission), tags)
+    if not follow:
+        show(c, [job], SUBMITTED, output)
+        return
+    say(f"job {job.name} is submitted to {client.cluster.alias}")
+    with goes_on(job.name):
+        write(logs.output(client, job.name, logs.Which(), follow=True))
+    jobs.check(jobs.find(client, job.name))
+
+
+def only_looks(c, preview):
+    """Whether nothing is to be sent: by our own flag, or by Invoke's --dry before the task's name."""
+    return preview or c.config.run.dry
+
+
+def tell_sources(submission):
+    """What goes along, in one line."""
+    if submission.sources:
+        size = sum(source.size for source in submission.sources)
+        total = f"{len(submission.sources)} files, {render.size(size)}"
+        say(f"sources: {total} to {submission.storage.name}:/{submission.folder}")
+
+
+def show_preview(client, submission):
+    """The text that would be sent, on stdout; all else is talk."""
+    for source in submission.sources:
+        say(f"  {source.name}  {render.size(source.size)}")
+    hidden = " (its secrets are masked here)" if submission.shown != submission.text else ""
+    url = client.v1_submit_url if submission.v1 else client.submit_url
+    say(f"would POST to {url}; nothing was sent{hidden}")
+    print(submission.shown, end="")
+
+
+def write(chunks):
+    """A job's output, as it comes."""
+    for data in chunks:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+@contextlib.contextmanager
+def goes_on(name, follows=True):
+    """Ctrl-C ends the watching, never the job."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if follows:
+            say(f"\njob {name} goes on; `job.logs {name} --follow` shows it again, `job.stop {name}` ends it")
+        raise

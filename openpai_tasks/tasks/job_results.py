@@ -1,0 +1,25 @@
+"""What jobs found out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks._base import connect, show, task
+
+render = lazy("openpai_tasks.render")
+results_ = lazy("openpai_tasks.sdk.results")
+
+
+@task(
+    positional=["names"],
+    iterable=["names"],
+    help={
+        "names": "jobs, sweeps, or patterns such as 'train-*'",
+        "output": "how to show it: table, csv, json or yaml",
+    },
+)
+def results(c, names, cluster_alias=None, output=None):
+    """Gather the JSON line that each job printed last, or its result.json."""
+    found = results_.gather(connect(c, cluster_alias), names, Path.cwd())
+    show(c, found, render.flat_table, output)

@@ -1,0 +1,319 @@
+"""Submitting from the command line: changes, roles, secrets, limits, tags, dependencies, templates."""
+
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import yaml
+
+from tests.test_docs import ROOT, commands
+
+FILE = """
+protocolVersion: 2
+name: from-file
+type: job
+prerequisites: [{name: img, type: dockerimage, uri: "python:3"}]
+taskRoles:
+  main:
+    dockerImage: img
+    resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
+    commands: ["echo $GREETING"]
+"""
+
+
+def preview(shell, *args, **options):
+    return yaml.safe_load(shell.ok(*args, "--preview", **options).out)
+
+
+@pytest.fixture
+def file(cluster):
+    (cluster.project / "job.yaml").write_text(FILE)
+    return "job.yaml"
+
+
+def test_a_file_is_changed_before_it_is_sent(cluster, file):
+    job = preview(
+        cluster,
+        *("job.submit", file, "-u", "defaults:virtualCluster=test", "-u", "jobRetryCount=2"),
+        *("-u", "taskRoles.main.commands.0=echo two", "--update", "taskRoles.main.instances=3"),
+    )
+    assert job["defaults"] == {"virtualCluster": "test"} and job["jobRetryCount"] == 2
+    assert job["taskRoles"]["main"]["commands"] == ["echo two"]
+    assert job["taskRoles"]["main"]["instances"] == 3
+
+
+def test_a_generated_job_can_be_changed_too(cluster):
+    ran = cluster.ok("job.sub", "echo one", "-u", "taskRoles.main.commands[0]=echo two", "-f")
+    assert ran.out == "two\n"
+
+
+@pytest.mark.parametrize(
+    ("update", "words"),
+    [("name.x=1", "name is"), ("defautls.a=1", "did you mean 'defaults'"), ("x", "path=value")],
+)
+def test_a_change_that_cannot_be_is_one_line(cluster, file, update, words):
+    ran = cluster.inv("job.submit", file, "-u", update)
+    assert ran.code == 120 and words in ran.err and len(ran.err.splitlines()) == 1
+
+
+def test_json_with_secrets_is_sent_as_block_yaml_and_masked(cluster):
+    document = {**yaml.safe_load(FILE), "name": "as-json", "secrets": {"key": "s3cret"}}
+    document["taskRoles"]["main"]["commands"] = ["echo '<% $secrets.key %>'"]
+    (cluster.project / "job.json").write_text(json.dumps(document))
+    shown = cluster.ok("job.submit", "job.json", "--preview")
+    assert '\nsecrets: "******"\n' in shown.out and "s3cret" not in shown.out + shown.err
+    assert cluster.ok("job.submit", "job.json", "-f").out == "s3cret\n"
+    assert "s3cret" not in cluster.ok("job.config", "as-json").out
+
+
+def test_two_roles_exchange_data_without_a_file(cluster):
+    (cluster.project / "serve.py").write_text(
+        "import os, socket\n"
+        "s = socket.create_server(('127.0.0.1', int(os.environ['PAI_PORT_LIST_ps_0_data'])))\n"
+        "for _ in range(2): c, _ = s.accept(); c.sendall(b'weights\\n'); c.close()\n"
+        "import time; time.sleep(60)\n"
+    )
+    (cluster.project / "ask.py").write_text(
+        "import os, socket, time\n"
+        "for _ in range(200):\n"
+        "    try: c = socket.create_connection(('127.0.0.1', int(os.environ['PAI_PORT_LIST_ps_0_data'])))\n"
+        "    except OSError: time.sleep(0.05)\n"
+        "    else: break\n"
+        "print(os.environ['PAI_TASK_INDEX'], c.makefile().read().strip())\n"
+    )
+    ran = cluster.ok(
+        *("job.sub", "--sources", "serve.py", "--sources", "ask.py", "--cpu", "1", "--mem", "64"),
+        *("--role", "ps:ports=data,command=python3 serve.py"),
+        *("--role", "worker:2,command=python3 ask.py", "-f"),
+    )
+    assert sorted(ran.out.splitlines()) == ["[worker-0] 0 weights", "[worker-1] 1 weights"]
+
+
+def test_flags_are_the_default_of_every_role(cluster):
+    job = preview(
+        cluster,
+        *("job.sub", "run it", "--instances", "2", "--cpu", "3", "--mem", "2g", "--shm", "1g"),
+        *("--ports", "web=2", "--retries", "4", "--vc", "lab", "--role", "chief:1,gpu=1", "--role", "rest"),
+    )
+    chief, rest = job["taskRoles"]["chief"], job["taskRoles"]["rest"]
+    assert (chief["instances"], rest["instances"]) == (1, 2)
+    assert chief["resourcePerInstance"] == {"cpu": 3, "memoryMB": 2048, "gpu": 1, "ports": {"web": 2}}
+    assert rest["extraContainerOptions"] == {"shmMB": 1024}
+    assert chief["commands"] == rest["commands"] == ["run it"]
+    assert job["jobRetryCount"] == 4 and job["defaults"]["virtualCluster"] == "lab"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--role", "Main_1"], "lower-case"),
+        (["--role", "a:gpus=1"], "did you mean 'gpu'"),
+        (["--role", "a:gpu=x"], "whole number"),
+        (["--role", "a", "--role", "a"], "twice"),
+        (["--mem", "lots"], "16g"),
+        (["--max-time", "soon"], "30m"),
+        (["--ports", "8080"], "label"),
+        (["--env", "NAME"], "NAME=VALUE"),
+        (["--env", "A-B=1"], "A-B"),
+        (["--secret", "KEY=value"], "command line"),
+        (["--instances", "0"], "at least 1"),
+        (["--tag", "a,b"], "commas"),
+        (["--parameter", "a=1"], "--template"),
+        (["--sweep", "a=1", "--max-parallel", "0"], "at least 1"),
+        (["--sweep", "a=1", "-u", "name=x"], "--job-name"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_a_flag_that_cannot_be_is_one_line(cluster, flags, words):
+    ran = cluster.inv("job.sub", "true", *flags)
+    assert ran.code == 120 and words in ran.err and len(ran.err.splitlines()) == 1, ran
+
+
+def test_a_secret_comes_from_the_environment_and_is_never_shown(cluster):
+    value = 'it\'s <b> & "$HOME"'
+    args = (
+        "job.sub",
+        'printf "%s|" "$KEY" "$PLAIN"',
+        "--secret",
+        "KEY",
+        "--secret",
+        "PLAIN",
+        "-j",
+        "secretive",
+    )
+    shown = cluster.ok(*args, "--preview", KEY=value, PLAIN="hunter2")
+    assert 'secrets: "******"' in shown.out and "hunter2" not in shown.out + shown.err
+    assert cluster.ok(*args, "-f", KEY=value, PLAIN="hunter2").out == f"{value}|hunter2|"
+    assert "hunter2" not in cluster.ok("job.config", "secretive").out
+    for record in (cluster.project / ".openpai").rglob("*.json"):
+        assert "hunter2" not in record.read_text()
+
+
+def test_a_secret_is_asked_for_on_a_terminal(cluster):
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        ["inv", "job.sub", 'echo "$KEY"', "--secret", "KEY", "--follow"],
+        cwd=cluster.project,
+        env=cluster.environment,
+        stdin=follower,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stderr.read(len("secret KEY: ")) == b"secret KEY: "  # what is typed before is dropped
+    os.write(leader, b"typed-secret\n")
+    out, err = process.communicate(timeout=30)
+    os.close(leader)
+    os.close(follower)
+    assert out == b"typed-secret\n" and b"typed-secret" not in err
+
+
+def test_a_time_limit_ends_the_job_with_124(cluster):
+    ran = cluster.inv("job.sub", "echo begun; sleep 30", "--max-time", "1s", "-f")
+    assert ran.code == 124 and "begun" in ran.out and "time limit of 1 s" in ran.out
+
+
+def test_tags_are_put_on_the_job(cluster):
+    [job] = cluster.ok("job.sub", "true", "--tag", "red", "--tag", "two words", "-o", "json").json()
+    assert set(job["tags"]) == {"red", "two words"}
+
+
+def test_after_waits_for_success_and_says_so(cluster):
+    cluster.ok("job.sub", "sleep 3", "-j", "first-step")
+    ran = cluster.ok("job.sub", "echo second", "--after", "first-step", "-f")
+    assert ran.out == "second\n" and "waiting for job 'first-step'" in ran.err
+    assert cluster.ok("job.status", "first-step", "-o", "json").json()["state"] == "SUCCEEDED"
+
+
+def test_after_a_failure_nothing_is_submitted(cluster):
+    cluster.ok("job.sub", "exit 7", "-j", "broken-step")
+    ran = cluster.inv("job.sub", "echo second", "-j", "never", "--after", "broken-step")
+    assert ran.code == 7 and "nothing is submitted" in ran.err and "broken-step" in ran.err
+    assert cluster.inv("job.status", "never").code == 122
+
+
+def test_a_template_takes_flags_sources_and_variables(cluster):
+    (cluster.project / "job_templates").mkdir(exist_ok=True)
+    (cluster.project / "job_templates" / "mine.yaml").write_text(
+        FILE.replace("name: from-file", "name: mine\nparameters: {command: echo default, times: 1}").replace(
+            '["echo $GREETING"]', "['<% $parameters.command %>; echo <% $parameters.times %> $GREETING']"
+        )
+    )
+    (cluster.project / "note.txt").write_text("from the sources\n")
+    ran = cluster.ok(
+        *("job.sub", "cat note.txt", "--template", "mine", "--sources", "note.txt"),
+        *("--env", "GREETING=hello", "-p", "times=3", "-f"),
+    )
+    assert ran.out == "from the sources\n3 hello\n"
+    refused = cluster.inv("job.sub", "--template", "mine", "--gpu", "2")
+    assert refused.code == 120 and "no parameter for --gpu" in refused.err
+
+
+@pytest.mark.parametrize("page", ["jobs.md", "sweeps.md"])
+def test_the_commands_of_the_pages_run_in_order(cluster, page):
+    for line in commands((ROOT / "docs" / page).read_text()):
+        ran = cluster.run("sh", "-c", line)
+        assert ran.code == 0, (line, ran)
+        assert "Traceback" not in ran.err
+
+
+def test_a_v1_file_goes_as_it_is_to_a_server_that_takes_it(shell):
+    role = {"name": "main", "command": "echo v1 $PAI_TASK_INDEX"}
+    (shell.project / "v1.json").write_text(
+        json.dumps({"jobName": "old-style", "image": "python:3", "taskRoles": [role]})
+    )
+    home = shell.home / "old"
+    server = subprocess.Popen(
+        [sys.executable, "-m", "openpai_tasks.server", "--home", str(home), "--profile", "0.14"],
+        env=shell.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 20
+        while not (home / "server.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        uri = json.loads((home / "server.json").read_text())["uri"]
+        owner = json.loads((home / "credentials.json").read_text())
+        login = ("--pai-uri", uri, "--user", owner["user"])
+        shell.ok("cluster.add", "-a", "old", *login, OPENPAI_PASSWORD=owner["password"])
+        ran = shell.ok("job.submit", "v1.json", "-u", "taskRoles.0.taskNumber=2", "-a", "old", "-f")
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+    assert sorted(ran.out.splitlines()) == ["[main-0] v1 0", "[main-1] v1 1"]
+    assert "sent as v2" not in ran.err
+
+
+class Forgetful:
+    """A proxy that passes everything on, and drops the answer to the first submission."""
+
+    def __init__(self, port):
+        self.target, self.dropped = port, 0
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                client, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.carry, args=(client,), daemon=True).start()
+
+    def carry(self, client):
+        with client, socket.create_connection(("127.0.0.1", self.target)) as server:
+            request = b""
+            while b"\r\n\r\n" not in request:
+                request += client.recv(65536)
+            head, _, body = request.partition(b"\r\n\r\n")
+            length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+            while length and len(body) < int(length[0].split(b":")[1]):
+                body += client.recv(65536)
+            lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
+            server.sendall(b"\r\n".join([*lines, b"Connection: close"]) + b"\r\n\r\n" + body)
+            answer = b""
+            while data := server.recv(65536):
+                answer += data
+            if head.startswith(b"POST") and b"/jobs " in head.split(b"\r\n")[0] and not self.dropped:
+                self.dropped += 1
+            else:
+                client.sendall(answer)
+
+
+def test_an_answer_that_is_lost_does_not_make_a_second_job(cluster):
+    credentials = cluster.ok("cluster.credentials", "local", "-o", "json").json()
+    proxy = Forgetful(cluster.ok("cluster.status", "-o", "json").json()["port"])
+    secret = {"OPENPAI_PASSWORD": credentials["password"]}
+    cluster.ok(
+        *("cluster.add", "-a", "far", "--pai-uri", f"http://127.0.0.1:{proxy.port}"),
+        *("--user", credentials["user"]),
+        **secret,
+    )
+    before = len(cluster.ok("job.list", "-o", "json").json())
+    ran = cluster.ok("job.sub", "true", "-j", "once-only", "-a", "far", "-o", "json")
+    proxy.socket.close()
+    assert proxy.dropped == 1
+    assert ran.json()[0]["name"] == "once-only"
+    assert len(cluster.ok("job.list", "-o", "json").json()) == before + 1
+
+
+def test_a_server_that_dies_is_one_clear_line(shell):
+    shell.ok("cluster.start")
+    pid = shell.ok("cluster.status", "-o", "json").json()["pid"]
+    shell.ok("job.sub", "sleep 5", "-j", "first-step")
+    process = shell.start("inv", "job.sub", "true", "-j", "second", "--after", "first-step")
+    assert "waiting for job" in process.stderr.readline()
+    os.kill(pid, signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 121 and out == ""
+    assert err.startswith("error: no answer") and len(err.splitlines()) == 1
+    assert shell.inv("job.status", "second").code == 122  # nothing was submitted

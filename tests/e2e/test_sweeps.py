@@ -1,0 +1,190 @@
+"""Sweeps from the command line: one thing of many jobs, each submitted exactly once."""
+
+import csv
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from openpai_tasks.client import transport
+from openpai_tasks.config import Settings
+from openpai_tasks.protocol import JobSpec
+from openpai_tasks.sdk import clusters, points, submission, sweep_run, sweeps
+
+
+def names(shell, keyword):
+    listed = shell.ok("job.list", "--keyword", keyword, "--limit", "5000", "-o", "json").json()
+    return sorted(job["name"] for job in listed)
+
+
+def test_a_grid_runs_and_its_results_are_a_table(cluster):
+    command = """printf 'noise\\n{"loss": %s, "note": "a,b"}\\nmore noise\\n' "$(({lr} * bs))" """
+    ran = cluster.ok("job.sub", command, "-j", "grid", "--sweep", "lr=2,3", "--sweep", "bs=10,20")
+    assert [line.split()[:4] for line in ran.out.splitlines()[1:]] == [
+        ["grid-lr-2-bs-10", "2", "10", "SUCCEEDED"],
+        ["grid-lr-2-bs-20", "2", "20", "SUCCEEDED"],
+        ["grid-lr-3-bs-10", "3", "10", "SUCCEEDED"],
+        ["grid-lr-3-bs-20", "3", "20", "SUCCEEDED"],
+    ]
+    rows = list(csv.DictReader(io.StringIO(cluster.ok("job.results", "grid", "-o", "csv").out)))
+    assert [row["loss"] for row in rows] == ["20", "40", "30", "60"]
+    assert rows[0] == {
+        "name": "grid-lr-2-bs-10",
+        "state": "SUCCEEDED",
+        "lr": "2",
+        "bs": "10",
+        "loss": "20",
+        "note": "a,b",
+    }
+    [one] = cluster.ok("job.results", "grid-lr-3-bs-20", "-o", "json").json()
+    assert one["point"] == {"lr": "3", "bs": "20"} and one["result"]["loss"] == 60
+
+
+def test_results_are_found_without_the_record_of_this_folder(cluster):
+    cluster.ok("job.sub", """echo '{"x": {a}}'""", "-j", "elsewhere", "--sweep", "a=1,2")
+    (cluster.project / ".openpai" / "sweeps" / "local" / "elsewhere.jsonl").unlink()
+    found = cluster.ok("job.results", "elsewhere", "-o", "json").json()
+    assert sorted((row["point"]["a"], row["result"]["x"]) for row in found) == [("1", 1), ("2", 2)]
+    assert len(cluster.ok("job.results", "elsewhere-*", "-o", "json").json()) == 2
+    assert cluster.inv("job.results", "nowhere").code == 122
+
+
+def test_a_result_may_be_written_to_the_output_folder(cluster):
+    command = """echo '{"accuracy": 0.5}' > "$PAI_OUTPUT_DIR/result.json" """
+    cluster.ok("job.sub", command, "-j", "writes", "-f")
+    [row] = cluster.ok("job.results", "writes", "-o", "json").json()
+    assert row["result"] == {"accuracy": 0.5}
+
+
+def test_one_failure_fails_the_sweep_and_is_named(cluster):
+    ran = cluster.inv("job.sub", "exit {code}", "-j", "codes", "--sweep", "code=0,4", "-o", "json")
+    assert ran.code == 1 and "1 of 2 jobs of sweep 'codes'" in ran.err and "codes-code-4" in ran.err
+    assert [(row["state"], row["exit"]) for row in ran.json()] == [("SUCCEEDED", 0), ("FAILED", 4)]
+
+
+def test_rows_of_a_file_are_jobs_and_sources_go_along_once(cluster):
+    (cluster.project / "rows.csv").write_text("who,times\nann,1\nbob & co,2\n")
+    (cluster.project / "greet.sh").write_text("echo hello $1 x $times\n")
+    cluster.ok("job.sub", "sh greet.sh {who}", "-j", "rows", "--sweep-file", "rows.csv", "--src", "greet.sh")
+    assert cluster.ok("job.logs", "rows-who-ann-times-1").out == "hello ann x 1\n"
+    assert cluster.ok("job.logs", "rows-who-bob_co-times-2").out == "hello bob & co x 2\n"
+    again = cluster.ok(
+        *("job.sub", "sh greet.sh {who}", "-j", "rows", "--sweep-file", "rows.csv", "--src", "greet.sh")
+    )
+    assert "2 of 2 jobs of sweep rows are there already" in again.err
+    (cluster.project / "greet.sh").write_text("echo changed\n")
+    changed = cluster.inv(
+        *("job.sub", "sh greet.sh {who}", "-j", "rows", "--sweep-file", "rows.csv", "--src", "greet.sh")
+    )
+    assert changed.code == 120 and "choose another --job-name" in changed.err
+
+
+def test_at_most_so_many_run_at_a_time(cluster):
+    marks = cluster.project / "marks"
+    marks.mkdir()
+    command = f"touch {marks}/{{i}}; ls {marks} | wc -l; sleep 0.3; rm {marks}/{{i}}"
+    cluster.ok(
+        *("job.sub", command, "-j", "few", "--sweep", "i=1..5", "--max-parallel", "1"),
+        *("--cpu", "1", "--mem", "16"),
+    )
+    seen = [cluster.ok("job.logs", f"few-i-{i}").out.strip() for i in range(1, 6)]
+    assert seen == ["1"] * 5
+
+
+def test_a_preview_shows_the_first_and_sends_nothing(cluster):
+    ran = cluster.ok("job.sub", "echo {a}", "-j", "looked-at", "--sweep", "a=1,2", "--preview")
+    assert yaml.safe_load(ran.out)["taskRoles"]["main"]["commands"] == ["echo 1"]
+    assert "2 jobs" in ran.err and names(cluster, "looked-at") == []
+
+
+def test_a_strangers_job_of_that_name_is_in_the_way(cluster):
+    cluster.ok("job.sub", "true", "-j", "mine-a-1")
+    ran = cluster.inv("job.sub", "true", "-j", "mine", "--sweep", "a=1,2")
+    assert ran.code == 122 and "mine-a-1" in ran.err and names(cluster, "mine-a-2") == []
+
+
+def test_the_same_command_without_a_name_is_the_same_sweep(cluster):
+    first = cluster.ok("job.sub", "echo nameless {a}", "--sweep", "a=1,2", "-o", "json").json()
+    again = cluster.ok("job.sub", "echo nameless {a}", "--sweep", "a=1,2,3", "-o", "json").json()
+    assert [row["name"] for row in again[:2]] == [row["name"] for row in first]
+    assert len(names(cluster, "echo-nameless")) == 3
+
+
+def test_a_sweep_that_was_interrupted_submits_only_what_is_missing(cluster):
+    args = ("job.sub", "true", "-j", "broken-off", "--sweep", "i=1..60", "--cpu", "1", "--mem", "16")
+    process = cluster.start("inv", *args)
+    deadline = time.monotonic() + 30
+    while len(names(cluster, "broken-off")) < 5 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and "submits what is missing" in err
+    before = len(names(cluster, "broken-off"))
+    again = cluster.ok(*args, "-o", "json")
+    assert {row["state"] for row in again.json()} == {"SUCCEEDED"} and len(again.json()) == 60
+    assert before == 60 or f"{before} of 60 jobs" in again.err
+    assert len(names(cluster, "broken-off")) == 60
+
+
+@pytest.fixture
+def limited(shell):
+    """An embedded cluster that takes no more than 12 submissions in two seconds."""
+    server = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "openpai_tasks.server"),
+            *("--home", str(shell.home / "local"), "--rate-limit", "submit=12/2s"),
+        ],
+        env=shell.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 20
+    while not (shell.home / "local" / "server.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    yield shell
+    server.terminate()
+    server.wait(timeout=20)
+
+
+def test_a_cluster_that_limits_submissions_gets_each_job_exactly_once(limited):
+    began = time.monotonic()
+    ran = limited.ok("job.sub", "true", "-j", "many", "--sweep", "i=1..40", "--detach", "-o", "json")
+    assert time.monotonic() - began > 5  # 40 at 12 in two seconds
+    assert len(ran.json()) == 40 and len(names(limited, "many")) == 40
+
+
+def test_a_pause_longer_than_a_call_bears_is_kept_and_told(limited, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(limited.home))
+    monkeypatch.setattr(transport, "PATIENCE", 0.0)
+    client = clusters.connect(Settings.load(), "local")
+    draft = submission.draft(client, JobSpec("true", image="python:3"), (), "", limited.project)
+    sweep = sweeps.plan(draft, points.points(["i=1..15"]), None)
+    said = []
+    run = sweep_run.Run(client, sweep, limited.project, said.append)
+    *_, last = run.until_over(detach=True)
+    assert [job.state for job in last] == ["WAITING"] * 15
+    assert len(said) == 1 and re.match(r"the cluster asks for a pause of [12] s \(12 of 15", said[0])
+
+
+def test_a_cluster_that_dies_meanwhile_is_one_line_and_the_rest_follows(shell):
+    args = ("job.sub", "true", "-j", "hurt", "--sweep", "i=1..60", "--detach", "--cpu", "1", "--mem", "16")
+    shell.ok("cluster.start")
+    pid = shell.ok("cluster.status", "-o", "json").json()["pid"]
+    process = shell.start("inv", *args)
+    record = shell.project / ".openpai" / "sweeps" / "local" / "hurt.jsonl"
+    deadline = time.monotonic() + 30
+    while not (record.exists() and record.read_text().count("\n") > 5) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 121 and "submits what is missing" in err and "Traceback" not in err
+    assert len(err.splitlines()) == 1
+    assert len(shell.ok(*args, "-o", "json").json()) == 60
+    assert len(names(shell, "hurt")) == 60
