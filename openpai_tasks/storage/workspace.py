@@ -34,10 +34,34 @@ def open_storage(detail: dict[str, Any], user: str) -> Storage:
 
 def source_folder(workspace: str, job: str) -> str:
     """Where a job's sources lie, relative to the user's part of the storage."""
-    path = PurePosixPath(workspace.strip("/")) / "jobs" / job / "source"
+    return f"{jobs_folder(workspace)}/{_plain(job)}/source"
+
+
+def output_folder(workspace: str, job: str) -> str:
+    """Where a job writes what is to be kept, relative to the user's part of the storage."""
+    return f"{jobs_folder(workspace)}/{_plain(job)}/output"
+
+
+def jobs_folder(workspace: str) -> str:
+    """What holds the folders of all jobs."""
+    path = PurePosixPath(workspace.strip("/")) / "jobs"
     if os.pardir in path.parts:
         raise PathError(f"a workspace cannot hold '..': {workspace!r}")
     return str(path)
+
+
+def _plain(job: str) -> str:
+    if job in ("", os.curdir, os.pardir) or "/" in job:
+        raise ConfigError(f"{job!r} cannot be the name of a job: letters, digits, _ and - only")
+    return job
+
+
+def inside(storage: Storage, folder: str) -> Path:
+    """The folder on the storage, if no link and no ``..`` leads out of the user's part of it."""
+    place = storage.root / folder.lstrip("/")
+    if not place.resolve().is_relative_to(storage.root.resolve()):
+        raise PathError(f"{folder!r} leads out of the storage {storage.name!r}, by a link or by '..'")
+    return place
 
 
 def publish(storage: Storage, folder: str, sources: Sequence[Source]) -> None:

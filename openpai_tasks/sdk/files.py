@@ -1,0 +1,242 @@
+"""What a person wants done with files, here and on storages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
+from openpai_tasks.storage import copy as copying
+from openpai_tasks.storage import patterns, plan
+from openpai_tasks.storage.copy import Copied, Rules
+from openpai_tasks.storage.location import Book, Location, locate
+from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.store import Entry, join, shown
+from openpai_tasks.storage.walk import Found, walk
+
+FILE, FOLDER = "file", "folder"
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """One file or folder, as commands tell it."""
+
+    name: str
+    type: str
+    size: int
+    modified: int
+    link: bool
+    url: str
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """All that is known of one file or folder."""
+
+    url: str
+    type: str
+    size: int
+    modified: int
+    link: bool
+    store: str
+    checksum: str = ""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How much is below a place."""
+
+    url: str
+    files: int
+    folders: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What is to be removed, and whether it is a folder with something in it."""
+
+    place: Location
+    is_full: bool
+
+
+def open_places(texts: Sequence[str], book: Book) -> list[Location]:
+    """What the texts name, patterns resolved; what is not there is an error."""
+    return [match for text in texts for match in patterns.sources(locate(text, book))]
+
+
+def listing(places: Sequence[Location]) -> Iterator[FileInfo]:
+    """What the folders hold, as it comes; a file tells itself."""
+    for place in places:
+        entry = existing(place)
+        if not entry.is_folder:
+            yield _info(entry, place.name, place.url)
+            continue
+        for found in place.store.list(place.path):
+            prefix = "" if len(places) == 1 else place.url.rstrip("/") + "/"
+            yield _info(found, prefix + found.name, join(place.url, found.name))
+
+
+def existing(place: Location) -> Entry:
+    entry = place.store.stat(place.path)
+    if entry is None:
+        raise NotFound(f"{place.url}: no such file or folder", 404)
+    return entry
+
+
+def facts(place: Location, checksum: bool = False) -> FileFacts:
+    entry = existing(place)
+    told = place.store.digest(place.path) if checksum and not entry.is_folder else None
+    return FileFacts(
+        shown(place.url),
+        FOLDER if entry.is_folder else FILE,
+        entry.size,
+        entry.mtime_ms,
+        entry.is_link,
+        place.store.kind,
+        f"{told.kind}:{told.value}" if told else "",
+    )
+
+
+def copy(sources: Sequence[Location], target: Location, rules: Rules, watch: Watch) -> Copied:
+    return copying.copy(plan.copies(sources, target), rules, watch)
+
+
+def sync(source: Location, target: Location, rules: Rules, watch: Watch) -> Copied:
+    return copying.copy(plan.synced(source, target), rules, watch)
+
+
+def check(copied: Copied) -> None:
+    """The error that ends a command whose copy is not complete."""
+    if copied.failed:
+        done = copied.files + copied.skipped
+        raise PathError(f"{len(copied.failed)} of {done + len(copied.failed)} did not arrive")
+
+
+def at_least_two(paths: Sequence[str]) -> Sequence[str]:
+    """The paths, if there is a source and a target among them."""
+    if len(paths) < 2:
+        raise ConfigError("name a source and a target: copy SOURCE... TARGET")
+    return paths
+
+
+def make_folders(texts: Sequence[str], book: Book) -> None:
+    for place in [locate(text, book) for text in texts]:
+        place.store.make_folder(place.path)
+
+
+def removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Removal]:
+    """What the texts name, all of it checked before any of it goes."""
+    for text in texts:
+        _refuse_empty_names(text)
+    found = [_removal(place) for place in open_places(texts, book)]
+    for removal in found:
+        if removal.is_full and not recursive:
+            raise PathError(f"{removal.place.url} is a folder that is not empty; --recursive removes it all")
+    return found
+
+
+def _removal(place: Location) -> Removal:
+    if place.is_root or place.is_content:
+        raise Denied(f"{place.url}: the root of a storage, `.` and `..` are never removed", 403)
+    entry = existing(place)
+    is_full = entry.is_folder and not entry.is_link and next(place.store.list(place.path), None) is not None
+    return Removal(place, is_full)
+
+
+def _refuse_empty_names(text: str) -> None:
+    """``a//b`` is what ``a/$EMPTY/b`` becomes."""
+    if not text:
+        raise PathError("an empty path is not removed: is a variable empty?")
+    if "//" in text.partition("://")[2] or ("://" not in text and "//" in text):
+        raise PathError(f"{text!r} has an empty name in it and is not removed: is a variable empty?")
+
+
+def remove(removals: Sequence[Removal]) -> None:
+    for removal in removals:
+        removal.place.store.remove(removal.place.path, recursive=removal.is_full)
+
+
+def content(places: Sequence[Location]) -> Iterator[bytes]:
+    """The files' bytes, one after the other."""
+    for place in places:
+        _refuse_folder(place)
+        yield from place.store.read(place.path)
+
+
+def head(place: Location, lines: int) -> Iterator[bytes]:
+    """The first lines, and no more read than that."""
+    _refuse_folder(place)
+    left = lines
+    for piece in place.store.read(place.path):
+        count = piece.count(b"\n")
+        if count >= left:
+            yield b"".join(line + b"\n" for line in piece.split(b"\n", left)[:left])
+            return
+        left -= count
+        yield piece
+
+
+def _refuse_folder(place: Location) -> None:
+    if existing(place).is_folder:
+        raise PathError(f"{place.url} is a folder, not a file")
+
+
+def usage(place: Location) -> list[Usage]:
+    """What each thing in the folder takes up, and the folder itself last."""
+    entry = existing(place)
+    if not entry.is_folder:
+        return [Usage(place.url, 1, 0, entry.size)]
+    counts: dict[str, list[int]] = {}
+    for found in walk(place):
+        first = found.name.partition("/")[0]
+        row = counts.setdefault(first, [0, 0, 0])
+        row[int(found.entry.is_folder)] += 1
+        row[2] += found.entry.size
+    rows = [Usage(join(place.url, name), *row) for name, row in counts.items()]
+    total = [sum(row[column] for row in counts.values()) for column in range(3)]
+    return [*rows, Usage(place.url, *total)]
+
+
+def tree(place: Location, depth: int | None = None) -> Iterator[tuple[str, Found]]:
+    """All below the folder, each with the lines that a tree is drawn with before it."""
+    _refuse_file(place)
+    last_at: dict[int, bool] = {}
+    for found, is_last in _with_last(list(walk(place, depth))):
+        last_at[found.depth] = is_last
+        bars = "".join("    " if last_at[level] else "│   " for level in range(1, found.depth))
+        yield bars + ("└── " if is_last else "├── "), found
+
+
+def _with_last(found: list[Found]) -> list[tuple[Found, bool]]:
+    """Each with whether nothing follows it in its folder."""
+    seen: set[str] = set()
+    marked = []
+    for item in reversed(found):
+        folder = item.name.rpartition("/")[0]
+        marked.append((item, folder not in seen))
+        seen.add(folder)
+    return marked[::-1]
+
+
+def find(place: Location, name: str | None, kind: str | None, at_least: int) -> Iterator[FileInfo]:
+    """What is below the folder and fits the pattern, the type and the size."""
+    _refuse_file(place)
+    if kind not in (None, FILE, FOLDER):
+        raise PathError(f"a type is {FILE} or {FOLDER}, got {kind!r}")
+    for found in walk(place):
+        info = _info(found.entry, found.name, join(place.url, found.name))
+        wanted = kind in (None, info.type) and info.size >= at_least
+        if wanted and (name is None or fnmatchcase(found.entry.name, name)):
+            yield info
+
+
+def _refuse_file(place: Location) -> None:
+    if not existing(place).is_folder:
+        raise PathError(f"{place.url} is a file, not a folder")
+
+
+def _info(entry: Entry, name: str, url: str) -> FileInfo:
+    kind = FOLDER if entry.is_folder else FILE
+    return FileInfo(shown(name), kind, entry.size, entry.mtime_ms, entry.is_link, shown(url))

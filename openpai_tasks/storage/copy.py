@@ -1,0 +1,204 @@
+"""Copy files and trees between any two places: many at once, whole or not at all, and all accounted for."""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from openpai_tasks.errors import PaiError
+from openpai_tasks.storage.plan import Errand
+from openpai_tasks.storage.progress import Stopped, Watch
+from openpai_tasks.storage.retry import retrying
+from openpai_tasks.storage.store import Store, parent, shown
+from openpai_tasks.storage.transfer import is_same, transfer
+from openpai_tasks.storage.walk import Item, Steps, Surplus, Trouble, checked_link
+
+WORKERS = 8
+AHEAD = 20_000
+"""How many files are looked up before they are copied: enough for a total to show, and no more memory."""
+LOOK_UP = 0.2  # seconds between two looks whether the copy is to end
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How to copy."""
+
+    workers: int = WORKERS
+    checksum: bool = False
+    delete: bool = False
+    preview: bool = False
+
+
+@dataclass(frozen=True)
+class Failure:
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What became of it all."""
+
+    files: int = 0
+    bytes: int = 0
+    skipped: int = 0
+    removed: int = 0
+    failed: tuple[Failure, ...] = ()
+    seconds: float = 0.0
+    preview: bool = False
+
+
+@dataclass
+class _Tally:
+    """The count so far, kept by several threads."""
+
+    watch: Watch
+    files: int = 0
+    bytes: int = 0
+    skipped: int = 0
+    removed: int = 0
+    failed: list[Failure] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    began: float = field(default_factory=time.monotonic)
+
+    def add(self, path: str, outcome: str, size: int = 0) -> None:
+        with self.lock:
+            if outcome == "copied":
+                self.files, self.bytes = self.files + 1, self.bytes + size
+            elif outcome == "skipped":
+                self.skipped += 1
+            else:
+                self.removed += 1
+        self.watch.ended(path, outcome, size)
+
+    def fail(self, path: str, reason: str) -> None:
+        with self.lock:
+            self.failed.append(Failure(shown(path), shown(reason.removeprefix(f"{path}: "))))
+        self.watch.ended(path, "failed", 0)
+
+    def result(self, preview: bool) -> Copied:
+        seconds = round(time.monotonic() - self.began, 3)
+        return Copied(
+            self.files, self.bytes, self.skipped, self.removed, tuple(self.failed), seconds, preview
+        )
+
+
+class _Line:
+    """The files that wait to be copied; nobody waits at either end of it once the copy is to end."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._queue: queue.Queue[Item | None] = queue.Queue(AHEAD)
+        self._watch = watch
+
+    def put(self, item: Item | None) -> None:
+        while True:
+            self._watch.check()
+            try:
+                return self._queue.put(item, timeout=LOOK_UP)
+            except queue.Full:
+                continue
+
+    def get(self) -> Item | None:
+        while True:
+            self._watch.check()
+            try:
+                return self._queue.get(timeout=LOOK_UP)
+            except queue.Empty:
+                continue
+
+
+def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | None = None) -> Copied:
+    """Do the errands; a file that fails does not stop the others."""
+    rules, watch = rules or Rules(), watch or Watch()
+    tally, line = _Tally(watch), _Line(watch)
+    with ThreadPoolExecutor(max(1, rules.workers)) as pool:
+        workers = [pool.submit(_work, line, tally, rules) for _ in range(max(1, rules.workers))]
+        try:
+            surplus = _hand_out(errands, line, tally, rules)
+            for _ in workers:
+                line.put(None)
+            _results(workers)
+            watch.check()  # whoever was told to end has left files behind
+        except Stopped:
+            _results(workers)  # a bug in one of them may be why
+            raise
+        except BaseException:  # Ctrl-C above all: leaving the pool waits for the workers
+            watch.stop()
+            raise
+    if rules.delete and not tally.failed:
+        _remove(surplus, tally, rules.preview)
+    return tally.result(rules.preview)
+
+
+def _results(workers: Iterable[Future[None]]) -> None:
+    for worker in workers:
+        worker.result()
+
+
+def _hand_out(errands: Iterable[Errand], line: _Line, tally: _Tally, rules: Rules) -> list[Surplus]:
+    """Walk the trees and queue the files; what the target has too much is for the end."""
+    surplus: list[Surplus] = []
+    make_folder = functools.partial(_make_folder, tally.watch)
+    for errand in errands:
+        if not rules.preview:
+            make_folder(errand.target.store, parent(errand.target.path))
+        for step in Steps(errand, make_folder, rules.preview):
+            if isinstance(step, Item):
+                tally.watch.found(step.entry.size)
+                line.put(step)
+            elif isinstance(step, Trouble):
+                tally.fail(step.path, step.reason)
+            elif rules.delete:
+                surplus.append(step)
+    return surplus
+
+
+def _make_folder(watch: Watch, store: Store, path: str) -> None:
+    if path != "/":
+        retrying(lambda: store.make_folder(path), watch.wait)
+
+
+def _work(line: _Line, tally: _Tally, rules: Rules) -> None:
+    """Copy what is queued until there is no more; every file ends as one line of the tally."""
+    try:
+        while (item := line.get()) is not None:
+            try:
+                outcome = _handle(item, tally.watch, rules)
+            except Stopped:
+                return
+            except PaiError as err:
+                tally.fail(item.entry.path, str(err))
+            else:
+                tally.add(item.entry.path, outcome, item.entry.size)
+    except Stopped:
+        return
+    except BaseException:  # a bug of ours: nobody shall wait for this worker
+        tally.watch.stop()
+        raise
+
+
+def _handle(item: Item, watch: Watch, rules: Rules) -> str:
+    watch.check()
+    checked_link(item.entry, item.source)
+    if item.there and is_same(item.source, item.entry, item.target, item.there, rules.checksum):
+        return "skipped"
+    if not rules.preview:
+        transfer(item.source, item.entry, item.target, item.path, watch)
+    return "copied"
+
+
+def _remove(surplus: Iterable[Surplus], tally: _Tally, preview: bool) -> None:
+    for step in surplus:
+        tally.watch.check()
+        try:
+            if not preview:
+                step.store.remove(step.entry.path, recursive=True)
+        except PaiError as err:
+            tally.fail(step.entry.path, str(err))
+        else:
+            tally.add(step.entry.path, "removed", step.entry.size)

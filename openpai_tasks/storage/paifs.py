@@ -1,0 +1,215 @@
+"""``pai://`` for fsspec: ``fsspec.open("pai://lab/home/a.csv")``, and so pandas, pyarrow, dask and others.
+
+Here its errors are Python's own (FileNotFoundError, PermissionError), which those libraries look for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]
+
+from openpai_tasks.errors import Denied, NotFound
+from openpai_tasks.storage.location import PAI, Book, Location, locate
+from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.retry import retrying
+from openpai_tasks.storage.store import PIECE, Entry, join, parent
+from openpai_tasks.storage.transfer import put, transfer
+
+
+class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
+    """The storages of all known clusters as one tree: ``<cluster>/<storage>/<path>``."""
+
+    protocol = "pai"
+    root_marker = ""
+
+    def make_book(self) -> Book:
+        raise NotImplementedError
+
+    @functools.cached_property
+    def _book(self) -> Book:
+        return self.make_book()
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        with _told(path):
+            place, entry = self._entry(path)
+            found = place.store.list(place.path) if entry.is_folder else iter([entry])
+            name = self._strip_protocol(path)
+            rows = [_row(join(name, each.name) if entry.is_folder else name, each) for each in found]
+        return rows if detail else [row["name"] for row in rows]
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        with _told(path):
+            return _row(self._strip_protocol(path), self._entry(path)[1])
+
+    def modified(self, path: str) -> Any:
+        from datetime import datetime, timezone
+
+        return datetime.fromtimestamp(self.info(path)["mtime"], timezone.utc)
+
+    def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+        with _told(path):
+            place = self._place(path)
+            if place.store.stat(place.path) is not None:
+                raise FileExistsError(path)
+            if not create_parents and place.store.stat(parent(place.path)) is None:
+                raise FileNotFoundError(parent(place.path))
+            place.store.make_folder(place.path)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        with contextlib.suppress(*[FileExistsError] if exist_ok else []):
+            self.mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        self._remove(path)
+
+    def rm_file(self, path: str) -> None:
+        self._remove(path)
+
+    def rm(self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None) -> None:
+        for each in self.expand_path(path, maxdepth=1):
+            self._remove(each, recursive)
+
+    def cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        with _told(path1):
+            source, entry = self._entry(path1)
+            target = self._place(path2)
+            if entry.is_folder:
+                target.store.make_folder(target.path)
+            else:
+                target.store.make_folder(parent(target.path))
+                transfer(source.store, entry, target.store, target.path, Watch())
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | str | None = None,
+        autocommit: bool = True,
+        cache_options: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        place = self._place(path)
+        if mode == "rb":
+            size = block_size if block_size is not None else "default"
+            return Download(self, path, place, size, cache_options=cache_options, **options)
+        if mode in ("wb", "xb"):
+            if mode == "xb" and place.store.stat(place.path) is not None:
+                raise FileExistsError(path)
+            return Upload(place, autocommit)
+        raise NotImplementedError(
+            f"{PAI}{path}: a file is read or written as a whole, not opened with {mode!r}"
+        )
+
+    def _place(self, path: str) -> Location:
+        with _told(path):
+            return locate(PAI + self._strip_protocol(path), self._book)
+
+    def _entry(self, path: str) -> tuple[Location, Entry]:
+        place = self._place(path)
+        entry = place.store.stat(place.path)
+        if entry is None:
+            raise FileNotFoundError(path)
+        return place, entry
+
+    def _remove(self, path: str, recursive: bool = False) -> None:
+        place = self._place(path)
+        if place.is_root:
+            raise PermissionError(f"{place.url}: the root of a storage is never removed")
+        with _told(path):
+            place.store.remove(place.path, recursive)
+
+
+class Download(AbstractBufferedFile):  # type: ignore[misc]
+    """A file to read anywhere in it, a block ahead."""
+
+    def __init__(
+        self, fs: ClusterFileSystem, path: str, place: Location, block_size: int | str, **options: Any
+    ) -> None:
+        self._place = place
+        super().__init__(fs, path, mode="rb", block_size=block_size, **options)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        with _told(self.path):
+            return b"".join(self._place.store.read(self._place.path, start, end - start))
+
+
+class Upload(io.IOBase):
+    """A file to write; it is there, complete and verified, when it is closed."""
+
+    def __init__(self, place: Location, autocommit: bool = True) -> None:
+        self._place = place
+        self._autocommit = autocommit
+        self._file: Any = tempfile.TemporaryFile()  # noqa: SIM115  (closed in commit or discard)
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        written: int = self._file.write(data)
+        return written
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        position: int = self._file.seek(offset, whence)
+        return position
+
+    def tell(self) -> int:
+        position: int = self._file.tell()
+        return position
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            if self._autocommit:
+                self.commit()
+
+    def commit(self) -> None:
+        """Send what was written; a transaction does so at its end."""
+        with self._file, _told(self._place.url):
+            self._place.store.make_folder(parent(self._place.path))
+            retrying(self._send, Watch().wait)
+
+    def _send(self) -> None:
+        size = self._file.seek(0, io.SEEK_END)
+        self._file.seek(0)
+        put(self._place.store, self._place.path, iter(lambda: self._file.read(PIECE), b""), size)
+
+    def discard(self) -> None:
+        """Forget what was written."""
+        self._file.close()
+        super().close()
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+
+def _row(name: str, entry: Entry) -> dict[str, Any]:
+    kind = "directory" if entry.is_folder else "file"
+    return {
+        "name": name,
+        "size": entry.size,
+        "type": kind,
+        "mtime": entry.mtime_ms / 1000,
+        "islink": entry.is_link,
+    }
+
+
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    try:
+        yield
+    except NotFound as err:
+        raise FileNotFoundError(path) from err
+    except Denied as err:
+        raise PermissionError(str(err)) from err

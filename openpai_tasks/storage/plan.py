@@ -1,0 +1,96 @@
+"""What goes where: the rules of ``cp -r``, decided before a byte moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.storage import patterns
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.store import Entry, Store
+
+
+@dataclass(frozen=True)
+class Errand:
+    """One source, what it is, and the very path it shall have."""
+
+    source: Location
+    entry: Entry
+    target: Location
+
+
+def copies(sources: Sequence[Location], target: Location) -> list[Errand]:
+    """The errands of ``copy``; what cannot be is refused as a whole."""
+    found = [match for place in sources for match in patterns.sources(place)]
+    if not found:
+        raise PathError("nothing to copy: name a source and a target")
+    target = patterns.target(target)
+    there = target.store.stat(target.path)
+    if there is not None and not there.is_folder and (target.is_folder or len(found) > 1):
+        raise PathError(f"{target.url}: a file is there, not a folder")
+    if there is None and len(found) > 1 and not target.is_folder:
+        raise NotFound(f"{target.url}: no such folder to copy {len(found)} sources into", 404)
+    errands = [_errand(source, target, there, len(found) > 1) for source in found]
+    _refuse_clashes(errands)
+    return errands
+
+
+def synced(source: Location, target: Location) -> list[Errand]:
+    """The one errand of ``sync``: what is in the source folder goes into the target folder."""
+    entry = _there(source)
+    if not entry.is_folder:
+        raise PathError(f"{source.url}: sync takes a folder; copy takes files")
+    there = target.store.stat(target.path)
+    if there is not None and not there.is_folder:
+        raise PathError(f"{target.url}: a file is there, not a folder")
+    errand = Errand(source, entry, target)
+    _refuse_itself(errand)
+    return [errand]
+
+
+def _errand(source: Location, target: Location, there: Entry | None, is_one_of_many: bool) -> Errand:
+    entry = _there(source)
+    into = there is not None and there.is_folder
+    into = into or is_one_of_many or (target.is_folder and not entry.is_folder)
+    if entry.is_folder and there is not None and not there.is_folder:
+        raise PathError(f"{target.url}: a file is there, so the folder {source.url} cannot be copied to it")
+    if into and source.name and not source.is_content:
+        target = target.join(source.name)
+    errand = Errand(source, entry, target)
+    _refuse_itself(errand)
+    return errand
+
+
+def _there(place: Location) -> Entry:
+    entry = place.store.stat(place.path)
+    if entry is None:
+        raise NotFound(f"{place.url}: no such file or folder", 404)
+    return entry
+
+
+def _refuse_itself(errand: Errand) -> None:
+    here, there = _address(errand.source), _address(errand.target)
+    if here == there:
+        raise PathError(f"{errand.source.url} and {errand.target.url} are the same")
+    if errand.entry.is_folder and is_below(there, here):
+        raise PathError(f"{errand.source.url} cannot be copied into itself ({errand.target.url})")
+
+
+def is_below(address: str, folder: str) -> bool:
+    """Whether the address is that of the folder or of something in it."""
+    return address == folder or address.startswith(folder.rstrip("/") + "/")
+
+
+def _address(place: Location) -> str:
+    store: Store = place.store
+    return store.address(place.path)
+
+
+def _refuse_clashes(errands: Sequence[Errand]) -> None:
+    taken: dict[str, Errand] = {}
+    for errand in errands:
+        other = taken.setdefault(errand.target.path, errand)
+        if other is not errand and not (other.source.is_content or errand.source.is_content):
+            both = f"{other.source.url} and {errand.source.url}"
+            raise PathError(f"{both} would both become {errand.target.url}")

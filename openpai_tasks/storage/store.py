@@ -1,0 +1,144 @@
+"""The seam between copying and a place that holds files: what every store can do, and no more.
+
+A path in a store is absolute and POSIX (``/a/b``); ``/`` is the store's root. What is missing is NotFound,
+what is forbidden Denied, what did not answer Unreachable (worth another try), the rest PathError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from openpai_tasks.errors import PathError
+
+PIECE = 1 << 20
+"""How many bytes travel at a time, unless a store knows better."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name in a folder; a link shows what it leads to (size 0 when that is missing)."""
+
+    name: str
+    path: str
+    is_folder: bool
+    size: int = 0
+    mtime_ms: int = 0
+    is_link: bool = False
+    is_executable: bool = False
+
+
+@dataclass(frozen=True)
+class Digest:
+    """A fingerprint of a file's content; only two of the same kind can be compared."""
+
+    kind: str
+    value: str
+
+
+class Hasher(Protocol):
+    """Computes a digest of bytes on their way, in bounded memory."""
+
+    def update(self, piece: bytes, /) -> None: ...
+
+    def digest(self) -> Digest: ...
+
+
+class Store(Protocol):
+    """A place that holds files. Every method may be called from several threads at once."""
+
+    kind: str
+    knows_digests: bool
+    """Whether ``digest`` is a question to the server; otherwise it reads the whole file."""
+
+    def address(self, path: str) -> str:
+        """One name for the file, whichever way it is reached: the same file has the same address."""
+
+    def stat(self, path: str) -> Entry | None:
+        """What is there; None when nothing is. A folder's size is 0."""
+
+    def list(self, path: str) -> Iterator[Entry]:
+        """What the folder holds, as it comes; every name has passed ``check_name``."""
+
+    def make_folder(self, path: str) -> None:
+        """Make the folder and what is missing above it; one that is there is fine, a file is a PathError."""
+
+    def remove(self, path: str, recursive: bool = False) -> None:
+        """Remove a file, a link (not what it leads to) or a folder; a full one only if recursive."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file its final name, in place of the file that may have it."""
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """The bytes, in pieces; fewer than asked for only at the file's end."""
+
+    def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
+        """Stream to exactly this path (in an existing folder), in place of what is there."""
+
+    def digest(self, path: str) -> Digest | None:
+        """The file's fingerprint, if the store can tell."""
+
+    def hasher(self, kind: str | None = None) -> Hasher | None:
+        """What computes the digest of that kind here; without a kind, the one of files written now."""
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """Set a file's time of change, where that is possible."""
+
+
+@runtime_checkable
+class KeepsModes(Protocol):
+    """A store where a file can be a program."""
+
+    def make_executable(self, path: str) -> None:
+        """Let everybody run it who may read it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a back end needs to know to open a storage of a cluster."""
+
+    cluster: str  # its alias
+    name: str
+    kind: str
+    data: dict[str, Any] = field(repr=False)  # may hold an account's key
+    user: str = ""
+    share: bool = True  # False: each user sees a folder of the user's own
+    read_only: bool = False
+    cluster_uri: str = ""
+    verify: bool | str = True
+    mounts: tuple[tuple[str, str], ...] = ()  # what is mounted here: (address or cluster/storage, folder)
+
+
+def check_name(name: str, folder: str) -> str:
+    """The name, if it can be one name in a folder and nothing else."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise PathError(f"{folder} lists the name {name!r}, which cannot be a file's; refused")
+    return name
+
+
+def join(folder: str, name: str) -> str:
+    """The path of ``name`` (one or several, relative) in the folder."""
+    return f"{folder.rstrip('/')}/{name}"
+
+
+def parent(path: str) -> str:
+    """The folder that holds the path; the root's is the root."""
+    return path.rstrip("/").rpartition("/")[0] or "/"
+
+
+def base(path: str) -> str:
+    """The last name of the path; the root has none."""
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def shown(name: str) -> str:
+    """The name as it can be printed: bytes of a local name that are no UTF-8 become a mark."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def fingerprint(hasher: Hasher, pieces: Iterable[bytes]) -> Digest:
+    """The digest of all the pieces together."""
+    for piece in pieces:
+        hasher.update(piece)
+    return hasher.digest()

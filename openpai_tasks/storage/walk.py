@@ -1,0 +1,161 @@
+"""Everything below a folder, and what a copy has to do with it: one listing per folder on either side."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from openpai_tasks.errors import PaiError, PathError
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.plan import Errand, is_below
+from openpai_tasks.storage.store import Entry, Store, join
+from openpai_tasks.storage.transfer import is_part
+
+DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True)
+class Found:
+    """Something below a folder; ``depth`` 1 is directly in it."""
+
+    entry: Entry
+    name: str
+    depth: int
+
+
+def walk(place: Location, depth: int | None = None) -> Iterator[Found]:
+    """All below the folder, by name, each folder before what is in it; links to folders are not entered."""
+    stack = [iter(_sorted(place.store, place.path, "", 1))]
+    while stack:
+        found = next(stack[-1], None)
+        if found is None:
+            stack.pop()
+            continue
+        yield found
+        inside = found.entry.is_folder and not found.entry.is_link
+        if inside and (depth is None or found.depth < depth):
+            stack.append(iter(_sorted(place.store, found.entry.path, found.name + "/", found.depth + 1)))
+
+
+def _sorted(store: Store, path: str, above: str, depth: int) -> list[Found]:
+    entries = sorted(store.list(path), key=lambda entry: entry.name)
+    return [Found(entry, above + entry.name, depth) for entry in entries]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file to copy, with what is at its target now."""
+
+    source: Store
+    entry: Entry
+    target: Store
+    path: str
+    there: Entry | None
+
+
+@dataclass(frozen=True)
+class Surplus:
+    """Something at the target that the source does not have."""
+
+    store: Store
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A part of the tree that cannot be copied, and why."""
+
+    path: str
+    reason: str
+
+
+Step = Item | Surplus | Trouble
+
+
+@dataclass(frozen=True)
+class _Folder:
+    source: str
+    target: str
+    is_new: bool
+    entered: tuple[str, ...]
+    """The addresses that links have led to on the way here: a link to above one of them never ends."""
+
+
+class Steps:
+    """What to do for one errand, in order, folders made on the way."""
+
+    def __init__(self, errand: Errand, make_folder: Callable[[Store, str], None], preview: bool) -> None:
+        self._source, self._target = errand.source.store, errand.target.store
+        self._errand = errand
+        self._make_folder = make_folder
+        self._preview = preview
+        self._root = self._target.address(errand.target.path)
+
+    def __iter__(self) -> Iterator[Step]:
+        errand = self._errand
+        there = self._target.stat(errand.target.path)
+        if not errand.entry.is_folder:
+            yield self._file(errand.entry, errand.target.path, there)
+            return
+        entered = (self._source.address(errand.source.path),)
+        stack = [_Folder(errand.source.path, errand.target.path, there is None, entered)]
+        while stack:
+            folder = stack.pop()
+            try:
+                for step in self._folder(folder):
+                    if isinstance(step, _Folder):
+                        stack.append(step)
+                    else:
+                        yield step
+            except PaiError as err:
+                yield Trouble(folder.source, str(err))
+
+    def _folder(self, folder: _Folder) -> Iterator[Step | _Folder]:
+        if folder.is_new and not self._preview:
+            self._make_folder(self._target, folder.target)
+        there = {} if folder.is_new else self._existing(folder.target)
+        for entry in self._source.list(folder.source):
+            if is_part(entry.name):
+                continue
+            old, path = there.pop(entry.name, None), join(folder.target, entry.name)
+            yield self._inner(entry, path, old, folder) if entry.is_folder else self._file(entry, path, old)
+        for entry in there.values():
+            yield Surplus(self._target, entry)
+
+    def _existing(self, path: str) -> dict[str, Entry]:
+        """What the target folder holds; what a copy that was killed left there long ago is removed."""
+        found = {}
+        for entry in self._target.list(path):
+            if not is_part(entry.name):
+                found[entry.name] = entry
+            elif time.time() * 1000 - entry.mtime_ms > DAY_MS and not self._preview:
+                with contextlib.suppress(PaiError):
+                    self._target.remove(entry.path)
+        return found
+
+    def _file(self, entry: Entry, path: str, there: Entry | None) -> Step:
+        if there is not None and there.is_folder:
+            return Trouble(entry.path, f"a folder is at {path}, so the file cannot be put there")
+        return Item(self._source, entry, self._target, path, there)
+
+    def _inner(self, entry: Entry, path: str, there: Entry | None, folder: _Folder) -> _Folder | Trouble:
+        entered = folder.entered
+        if there is not None and not there.is_folder:
+            return Trouble(entry.path, f"a file is at {path}, so the folder cannot be put there")
+        if there is not None and there.is_link and not is_below(self._target.address(path), self._root):
+            return Trouble(entry.path, f"{path} is a link that leads out of the target; remove it first")
+        if entry.is_link:
+            leads = self._source.address(entry.path)
+            here = self._source.address(folder.source)
+            if any(is_below(place, leads) for place in (*entered, here)):
+                return Trouble(entry.path, "a link to a folder above it: the copy would never end")
+            entered = (*entered, leads)
+        return _Folder(entry.path, path, there is None, entered)
+
+
+def checked_link(entry: Entry, store: Store) -> None:
+    """A link that leads nowhere, told before it is read."""
+    if entry.is_link and store.stat(entry.path) is None:
+        raise PathError(f"{entry.path}: a link that leads nowhere")

@@ -1,0 +1,76 @@
+"""Long results, printed as they come."""
+
+from __future__ import annotations
+
+import itertools
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy import lazy
+
+render = lazy("openpai_tasks.render")
+
+SORTED = 10_000
+"""As many names are sorted; a longer list is printed in the order it comes in."""
+COLUMNS = ("name", "type", "size", "modified", "link", "url")
+
+
+def stream(found, output, out):
+    """Files a line each, without waiting for the last one; other formats need them all."""
+    if output != "table":
+        print(render.text(sorted(found, key=lambda info: info.name), COLUMNS, output), file=out)
+        return
+    first = list(itertools.islice(found, SORTED))
+    if len(first) < SORTED:
+        first.sort(key=lambda info: info.name)
+    for info in itertools.chain(first, found):
+        out.write(f"{line(info)}\n")
+
+
+def line(info):
+    size = "-" if info.type == "folder" else render.size(info.size)
+    changed = render.when(info.modified) if info.modified else "-"
+    mark = "/" if info.type == "folder" else ""
+    return f"{size:>10}  {changed:>19}  {render.cell('name', info.name)}{mark}"
+
+
+def tree(url, found, output, out):
+    """The folder and all below it; as data, one row for each."""
+    if output != "table":
+        rows = [{"path": item.name, "depth": item.depth, **_facts(item.entry)} for _, item in found]
+        print(render.text(rows, ("path", "type", "size"), output), file=out)
+        return
+    out.write(f"{render.cell('name', url)}\n")
+    for bars, item in found:
+        mark = "/" if item.entry.is_folder else ""
+        out.write(f"{bars}{render.cell('name', item.entry.name)}{mark}\n")
+
+
+def _facts(entry):
+    return {"type": "folder" if entry.is_folder else "file", "size": entry.size, "modified": entry.mtime_ms}
+
+
+def summary(copied):
+    """A copy in one line, and one for each failure."""
+    parts = [f"{copied.files} copied ({render.size(copied.bytes)})", f"{copied.skipped} skipped"]
+    parts += [f"{copied.removed} removed"] if copied.removed else []
+    parts += [f"{len(copied.failed)} failed", f"{copied.seconds:.1f}s"]
+    lines = [f"failed {render.cell('path', one.path)}: {one.reason}" for one in copied.failed]
+    return "\n".join([*lines, ("preview: " if copied.preview else "") + ", ".join(parts)])
+
+
+def pour(pieces, out):
+    """Bytes as they are."""
+    out.flush()
+    for piece in pieces:
+        out.buffer.write(piece)
+    out.buffer.flush()
+
+
+def confirm(question):
+    """Ask before something is removed; no answer is a no."""
+    try:
+        answer = input(f"{question} [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
+        raise ConfigError("nothing was removed")

@@ -1,0 +1,76 @@
+"""What a copy looks like while it runs."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+from openpai_tasks.lazy import lazy
+from openpai_tasks.storage.progress import Watch
+from openpai_tasks.tasks._screen import Screen
+
+render = lazy("openpai_tasks.render")
+
+DRAW_SECONDS = 0.1
+LINE_SECONDS = 5.0  # where nothing can be drawn over
+BAR = 24
+
+
+class Meter(Watch):
+    """Counts files and bytes, and draws them: a bar on a terminal, now and then a line elsewhere."""
+
+    def __init__(self, stream=None, names=False):
+        super().__init__()
+        self._stream = stream or sys.stderr
+        self._screen = Screen(self._stream)
+        self._pause = DRAW_SECONDS if self._stream.isatty() else LINE_SECONDS
+        self._names = names
+        self._lock = threading.Lock()
+        self._files = self._done = self._bytes = self._moved = 0
+        self._began = self._drawn = time.monotonic()
+
+    def found(self, size):
+        with self._lock:
+            self._files, self._bytes = self._files + 1, self._bytes + size
+
+    def moved(self, count):
+        with self._lock:
+            self._moved += count
+            self._draw()
+
+    def ended(self, name, outcome, size):
+        with self._lock:
+            self._done += 1
+            if outcome == "skipped":
+                self._moved += size
+            if self._names:
+                print(f"{outcome} {render.cell('path', name)}", file=self._stream, flush=True)
+            self._draw()
+
+    def close(self):
+        """Take the bar away: the summary says it all."""
+        with self._lock:
+            self._screen.clear()
+
+    def _draw(self):
+        now = time.monotonic()
+        if now - self._drawn < self._pause:
+            return
+        self._drawn = now
+        line = self.line(now - self._began)
+        self._screen.show(f"{self.bar()} {line}", line)
+
+    def bar(self):
+        done, whole = (self._moved, self._bytes) if self._bytes else (self._done, self._files)
+        filled = round(BAR * min(1.0, max(0, done) / whole)) if whole else 0
+        return "█" * filled + "░" * (BAR - filled)
+
+    def line(self, seconds):
+        moved = max(0, self._moved)
+        rate = moved / seconds if seconds > 0 else 0.0
+        parts = [f"{self._done}/{self._files} files", f"{render.size(moved)} of {render.size(self._bytes)}"]
+        if rate > 0:
+            left = max(0, self._bytes - moved) / rate
+            parts += [f"{render.size(int(rate))}/s", f"{render.duration(left)} left"]
+        return ", ".join(parts)

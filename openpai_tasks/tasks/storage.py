@@ -1,0 +1,176 @@
+"""Files here and on the clusters' storages."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks._base import say, settings, show, task
+
+copying = lazy("openpai_tasks.storage.copy")
+files = lazy("openpai_tasks.sdk.files")
+listings = lazy("openpai_tasks.tasks._listings")
+locations = lazy("openpai_tasks.storage.location")
+render = lazy("openpai_tasks.render")
+storages = lazy("openpai_tasks.sdk.storages")
+transfers = lazy("openpai_tasks.tasks._transfers")
+
+STORAGES = ("name", "type", "server", "mount_point", "permission", "default", "url")
+USAGE = ("size", "files", "folders", "url")
+
+PATH = "a path of this machine, or pai://CLUSTER/STORAGE/PATH"
+COPYING = {
+    "checksum": "compare contents, not size and time, to see what is there already",
+    "workers": "how many files travel at once",
+    "preview": "only tell what would be done",
+}
+
+
+@task(name="list", default=True, positional=["cluster_alias"])
+def list_(c, cluster_alias=None, output=None):
+    """Show the storages that a cluster grants you."""
+    show(c, storages.listed(settings(c), cluster_alias, say), STORAGES, output)
+
+
+@task(
+    aliases=("ls",), positional=["paths"], iterable=["paths"], help={"paths": f"{PATH}; this folder if none"}
+)
+def listdir(c, paths=None, output=None):
+    """List folders and files."""
+    given = settings(c, output=output)
+    found = files.listing(files.open_places(paths or ["."], _book(c)))
+    listings.stream(found, given.output, sys.stdout)
+
+
+@task(
+    aliases=("cp",),
+    positional=["paths"],
+    iterable=["paths"],
+    kinds={"workers": int},
+    help={
+        **COPYING,
+        "paths": f"the sources and, last, the target; each {PATH}",
+        "recursive": "folders are always copied with all that is in them; for fingers that write `cp -r`",
+    },
+)
+def copy(c, paths, checksum=False, workers=8, preview=False, recursive=True, output=None):
+    """Copy files and folders, by the rules of `cp -r`; run again, it continues."""
+    *sources, target = files.at_least_two(paths)
+    book, rules = _book(c), copying.Rules(workers, checksum, preview=preview)
+    places = [locations.locate(source, book) for source in sources]
+    with _metered(preview) as meter:
+        copied = files.copy(places, locations.locate(target, book), rules, meter)
+    _report(c, copied, output)
+
+
+@task(
+    positional=["source", "target"],
+    kinds={"workers": int},
+    help={
+        **COPYING,
+        "source": f"the folder to copy from: {PATH}",
+        "target": "the folder that shall become like it",
+        "delete": "remove what the source does not have, once everything else has arrived",
+    },
+)
+def sync(c, source, target, delete=False, checksum=False, workers=8, preview=False, output=None):
+    """Make a folder hold what another one holds; what is there already is skipped."""
+    book, rules = _book(c), copying.Rules(workers, checksum, delete, preview)
+    with _metered(preview) as meter:
+        copied = files.sync(locations.locate(source, book), locations.locate(target, book), rules, meter)
+    _report(c, copied, output)
+
+
+@task(aliases=("mkdir", "makedirs"), positional=["paths"], iterable=["paths"], help={"paths": PATH})
+def makedir(c, paths):
+    """Make folders, and what is missing above them."""
+    files.make_folders(paths, _book(c))
+
+
+@task(
+    aliases=("rm", "delete"),
+    positional=["paths"],
+    iterable=["paths"],
+    help={"paths": PATH, "recursive": "folders with all that is in them", "yes": "do not ask"},
+)
+def remove(c, paths, recursive=False, yes=False):
+    """Remove files and folders."""
+    removals = files.removals(paths, _book(c), recursive)
+    full = [removal.place.url for removal in removals if removal.is_full]
+    if full and not yes and sys.stdin.isatty():
+        listings.confirm(f"remove {', '.join(full)} and all in it?")
+    files.remove(removals)
+
+
+@task(
+    aliases=("info",),
+    positional=["path"],
+    help={"path": PATH, "checksum": "also tell the fingerprint of a file's content"},
+)
+def getinfo(c, path, checksum=False, output=None):
+    """Show what is known of a file or folder."""
+    show(c, files.facts(locations.locate(path, _book(c)), checksum), render.facts, output)
+
+
+@task(positional=["paths"], iterable=["paths"], help={"paths": PATH})
+def cat(c, paths):
+    """Print files."""
+    listings.pour(files.content(files.open_places(paths, _book(c))), sys.stdout)
+
+
+@task(positional=["path"], kinds={"lines": int}, help={"path": PATH, "lines": "how many lines"})
+def head(c, path, lines=10):
+    """Print the first lines of a file."""
+    listings.pour(files.head(locations.locate(path, _book(c)), lines), sys.stdout)
+
+
+@task(positional=["path"], help={"path": f"{PATH}; this folder if none"})
+def du(c, path=".", output=None):
+    """Show how much space each thing in a folder takes up."""
+    show(c, files.usage(locations.locate(path, _book(c))), USAGE, output)
+
+
+@task(
+    positional=["path"],
+    kinds={"depth": int},
+    help={"path": f"{PATH}; this folder if none", "depth": "how many levels; 0 for all"},
+)
+def tree(c, path=".", depth=0, output=None):
+    """Show a folder and all below it as a tree."""
+    place = locations.locate(path, _book(c))
+    listings.tree(place.url, files.tree(place, depth or None), settings(c, output=output).output, sys.stdout)
+
+
+@task(
+    positional=["path"],
+    kinds={"min_size": int},
+    help={
+        "path": f"{PATH}; this folder if none",
+        "name": "a pattern that the name must fit, such as '*.csv'",
+        "type": "file or folder",
+        "min-size": "only files with as many bytes or more",
+    },
+)
+def find(c, path=".", name=None, type=None, min_size=0, output=None):
+    """Find files and folders by name, type and size."""
+    found = files.find(locations.locate(path, _book(c)), name, type, min_size)
+    listings.stream(found, settings(c, output=output).output, sys.stdout)
+
+
+def _book(c):
+    return storages.Clusters(settings(c), say)
+
+
+@contextlib.contextmanager
+def _metered(names):
+    meter = transfers.Meter(names=names)
+    try:
+        yield meter
+    finally:
+        meter.close()
+
+
+def _report(c, copied, output):
+    show(c, copied, listings.summary, output)
+    files.check(copied)

@@ -1,0 +1,249 @@
+"""Files, from the command line to the embedded cluster's storage and back."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import time
+
+import pytest
+
+HOME = "pai://local/home"
+
+
+@pytest.fixture
+def files(cluster):
+    """The shared cluster with an empty storage and an empty project folder."""
+    cluster.run("sh", "-c", f"rm -rf '{cluster.home}'/local/storage/home/*/*")
+    cluster.run("sh", "-c", "rm -rf data out big copy *.txt")
+    data = cluster.project / "data"
+    (data / "sub" / "empty").mkdir(parents=True)
+    (data / "a.txt").write_text("1\n2\n3\n")
+    (data / "sub" / "odd #%?\né").write_text("odd")
+    return cluster
+
+
+def on_a_terminal(shell, answer, *argv):
+    """Run `inv` with a terminal on all three; what it showed, and its exit code."""
+    master, slave = pty.openpty()
+    command = ["inv", *argv]
+    with subprocess.Popen(
+        command, cwd=shell.project, env=shell.environment, stdin=slave, stdout=slave, stderr=slave
+    ) as process:
+        os.close(slave)
+        os.write(master, answer.encode())
+        shown = b""
+        while True:
+            try:
+                piece = os.read(master, 4096)
+            except OSError:
+                break
+            if not piece:
+                break
+            shown += piece
+    os.close(master)
+    return process.returncode, shown.decode()
+
+
+def test_storages_are_listed(files):
+    (row,) = files.ok("storage.list", "-o", "json").json()
+    assert (row["name"], row["type"], row["permission"], row["default"]) == ("home", "local", "rw", True)
+    assert row["mount_point"] == "/mnt/home" and row["url"] == f"{HOME}/"
+    assert files.pai("list-storages", "local", "-o", "json").json() == [row]
+    assert [entry["name"] for entry in files.ok("storage.ls", "pai://local/", "-o", "json").json()] == [
+        "home"
+    ]
+
+
+def test_a_folder_goes_there_and_comes_back(files):
+    sent = files.ok("storage.copy", "data", f"{HOME}/", "-o", "json").json()
+    assert (sent["files"], sent["bytes"], sent["skipped"], sent["failed"]) == (2, 9, 0, [])
+    assert files.ok("storage.cp", "data", f"{HOME}/", "-o", "json").json()["skipped"] == 2
+    assert files.ok("storage.cp", f"{HOME}/data", "out").out.startswith("2 copied (9 B), 0 skipped, 0 failed")
+    assert subprocess.run(["diff", "-r", "data", "out"], cwd=files.project).returncode == 0
+
+
+def test_a_job_finds_the_files_and_its_files_are_found(files):
+    files.ok("storage.cp", "data/a.txt", f"{HOME}/in.txt")
+    files.ok(
+        "job.sub", 'cp "$PAI_MOUNT_ROOT/mnt/home/in.txt" "$PAI_MOUNT_ROOT/mnt/home/out.txt"', "--follow",
+        "--sources", "data/a.txt",
+    )  # fmt: skip
+    assert files.ok("storage.cat", f"{HOME}/out.txt").out == "1\n2\n3\n"
+
+
+def test_the_classic_commands_work(files):
+    assert files.pai("makedirs", f"{HOME}/a/b").code == 0
+    assert files.pai("copy", "data/a.txt", f"{HOME}/a/b/").code == 0
+    assert "a.txt" in files.pai("listdir", f"{HOME}/a/b").out
+    assert files.pai("getinfo", f"{HOME}/a/b/a.txt", "-o", "json").json()["size"] == 6
+    assert files.pai("delete", f"{HOME}/a/b/a.txt").code == 0
+    assert files.pai("listdir", f"{HOME}/a/b").out == ""
+
+
+def test_files_are_looked_at(files):
+    files.ok("storage.cp", "data", f"{HOME}/")
+    assert files.ok("storage.cat", f"{HOME}/data/a.txt", "data/a.txt").out == "1\n2\n3\n" * 2
+    assert files.ok("storage.head", "-n", "2", f"{HOME}/data/a.txt").out == "1\n2\n"
+    assert files.ok("storage.head", f"{HOME}/data/a.txt").out == "1\n2\n3\n"
+    info = files.ok("storage.info", f"{HOME}/data/a.txt", "--checksum", "-o", "json").json()
+    assert info["checksum"].startswith("sha256:") and info["type"] == "file"
+    usage = files.ok("storage.du", f"{HOME}/data", "-o", "json").json()
+    assert [(row["url"], row["files"], row["size"]) for row in usage] == [
+        (f"{HOME}/data/a.txt", 1, 6), (f"{HOME}/data/sub", 1, 3), (f"{HOME}/data", 2, 9),
+    ]  # fmt: skip
+    assert files.ok("storage.tree", f"{HOME}/data").out.splitlines() == [
+        f"{HOME}/data",
+        "├── a.txt",
+        "└── sub/",
+        "    ├── empty/",
+        "    └── odd #%? é",
+    ]
+    assert len(files.ok("storage.tree", f"{HOME}/data", "--depth", "1", "-o", "json").json()) == 2
+    found = files.ok("storage.find", f"{HOME}/data", "--name", "odd*", "--type", "file", "-o", "json").json()
+    assert [entry["name"] for entry in found] == ["sub/odd #%?\né"]
+    assert files.ok("storage.find", f"{HOME}/data", "--min-size", "7").out == ""
+    assert "data/" in files.ok("storage.ls").out
+    lines = files.ok("storage.ls", f"{HOME}/data").out.splitlines()
+    assert [line.split()[-1] for line in lines] == ["a.txt", "sub/"] and lines[0].split()[0] == "6"
+
+
+def test_a_long_list_streams(files):
+    folder = files.project / "copy"
+    folder.mkdir()
+    for number in range(10_050):
+        (folder / str(number)).touch()
+    assert len(files.ok("storage.ls", "copy").out.splitlines()) == 10_050
+
+
+def test_sync_brings_what_is_new_and_deletes_when_told(files):
+    files.ok("storage.sync", "data", f"{HOME}/copy")
+    (files.project / "data" / "a.txt").unlink()
+    (files.project / "data" / "b.txt").write_text("b")
+    told = files.ok("storage.sync", "data", f"{HOME}/copy", "--delete", "--preview")
+    assert (
+        "copied" in told.err
+        and "removed /copy/a.txt" in told.err
+        and told.out.startswith("preview: 1 copied")
+    )
+    assert "b.txt" not in files.ok("storage.ls", f"{HOME}/copy").out
+    done = files.ok("storage.sync", "data", f"{HOME}/copy", "--delete", "-o", "json").json()
+    assert (done["files"], done["skipped"], done["removed"]) == (1, 1, 1)
+    assert "a.txt" not in files.ok("storage.ls", f"{HOME}/copy").out
+
+
+def test_the_exit_code_is_0_only_if_everything_arrived(files):
+    (files.project / "data" / "nowhere").symlink_to("none")
+    ran = files.inv("storage.cp", "data", f"{HOME}/", "-o", "json")
+    assert ran.code == 123 and "error: 1 of 3 did not arrive" in ran.err
+    (failure,) = ran.json()["failed"]
+    assert failure["path"].endswith("/nowhere") and failure["reason"] == "a link that leads nowhere"
+    assert ran.json()["files"] == 2
+
+
+def test_what_must_not_be_removed_is_refused(files):
+    files.ok("storage.cp", "-r", "data", f"{HOME}/")
+    for target in ("/", f"{HOME}/", f"{HOME}", "", f"{HOME}//data", ".", "..", "pai://local/"):
+        ran = files.inv("storage.rm", "-r", "-y", target)
+        assert ran.code in (120, 122, 123) and ran.err.startswith("error: "), target
+    assert (files.project / "data" / "a.txt").exists()
+    assert "a.txt" in files.ok("storage.ls", f"{HOME}/data").out
+
+
+def test_a_full_folder_needs_recursive_and_is_asked_about_on_a_terminal(files):
+    files.ok("storage.cp", "data", f"{HOME}/")
+    assert "--recursive removes it all" in files.inv("storage.rm", f"{HOME}/data").err
+    code, shown = on_a_terminal(files, "n\n", "storage.rm", "--recursive", f"{HOME}/data")
+    assert code == 120 and f"remove {HOME}/data and all in it? [y/N]" in shown
+    assert "a.txt" in files.ok("storage.ls", f"{HOME}/data").out
+    assert on_a_terminal(files, "y\n", "storage.rm", "--recursive", f"{HOME}/data")[0] == 0
+    assert files.ok("storage.ls", f"{HOME}/").out == ""
+    files.ok("storage.cp", "data", f"{HOME}/")
+    assert on_a_terminal(files, "", "storage.rm", "--recursive", "--yes", f"{HOME}/data")[0] == 0
+
+
+def test_a_terminal_shows_a_bar(files):
+    with open(files.project / "big", "wb") as file:
+        file.truncate(400 << 20)
+    code, shown = on_a_terminal(files, "", "storage.cp", "big", f"{HOME}/")
+    assert code == 0 and "█" in shown and "left" in shown and "1 copied (400.0 MiB)" in shown
+
+
+def test_a_copy_that_is_killed_leaves_nothing_and_the_next_one_completes(files):
+    with open(files.project / "big", "wb") as file:
+        file.truncate(600 << 20)
+    copying = files.start("inv", "storage.cp", "big", "copy/")
+    folder, ended = files.project / "copy", time.monotonic() + 30
+    while not (folder.exists() and any(part.stat().st_size for part in folder.iterdir())):
+        assert time.monotonic() < ended and copying.poll() is None
+        time.sleep(0.005)
+    copying.send_signal(signal.SIGKILL)
+    copying.communicate()
+    assert not (folder / "big").exists()
+    assert files.ok("storage.cp", "big", "copy/", "-o", "json").json()["files"] == 1
+    assert (folder / "big").stat().st_size == 600 << 20
+
+
+def test_ctrl_c_ends_a_copy_at_once_and_cleanly(files):
+    with open(files.project / "big", "wb") as file:
+        file.truncate(4 << 30)
+    copying = files.start("inv", "storage.cp", "big", "copy/")
+    folder, ended = files.project / "copy", time.monotonic() + 30
+    while not (folder.exists() and any(part.stat().st_size for part in folder.iterdir())):
+        assert time.monotonic() < ended and copying.poll() is None
+        time.sleep(0.005)
+    copying.send_signal(signal.SIGINT)
+    _, err = copying.communicate(timeout=10)
+    assert copying.returncode == 130 and "Traceback" not in err
+    assert list(folder.iterdir()) == []
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(files):
+    with open(files.project / "big", "wb") as file:
+        file.truncate(2 << 20)
+    ran = files.run("sh", "-c", "ulimit -f 1000; inv storage.cp big copy/")
+    assert ran.code == 123 and "file too large" in ran.out and "Traceback" not in ran.err
+    assert list((files.project / "copy").iterdir()) == []
+
+
+def test_memory_does_not_grow_with_the_file(files):
+    with open(files.project / "big", "wb") as file:
+        file.truncate(700 << 20)
+    copying = files.start("inv", "storage.cp", "big", f"{HOME}/", stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(copying.pid, 0)
+    copying.returncode = os.waitstatus_to_exitcode(status)
+    copying.stderr.close()
+    assert copying.returncode == 0 and used.ru_maxrss < 200 << 10  # KiB
+
+
+def test_a_mounted_share_is_found_by_the_setting(files):
+    wrong = files.inv("storage.ls", f"{HOME}/", INVOKE_OPENPAI_STORAGE_MOUNTS="nonsense")
+    assert wrong.code == 120 and "storage.mounts: 'nonsense' must be WHAT=FOLDER" in wrong.err
+    files.ok("config.set", "storage.mounts=lab/data=/mnt/data,nas:/x=/mnt/x")
+    (row,) = [row for row in files.ok("config.show", "-o", "json").json() if row["name"] == "storage.mounts"]
+    assert row["value"] == ["lab/data=/mnt/data", "nas:/x=/mnt/x"]
+    files.ok("config.unset", "storage.mounts")
+
+
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        (("storage.ls", "pai://none/x"), "no cluster named 'none'"),
+        (("storage.ls", "pai://local/none"), "no storage named 'none' on 'local' (known: home)"),
+        (("storage.ls", f"{HOME}/none"), "no such file or folder"),
+        (("storage.cat", f"{HOME}/"), "is a folder, not a file"),
+        (("storage.tree", "data/a.txt"), "is a file, not a folder"),
+        (("storage.cp", "data"), "name a source and a target"),
+        (("storage.mkdir",), "storage.makedir needs PATHS"),
+        (("storage.cp", "data", "ftp://x/y"), "no storage behind ftp://"),
+        (("storage.cp", "data", f"{HOME}/../x"), "'..' is not allowed"),
+        (("storage.find", "data", "--type", "dir"), "a type is file or folder"),
+        (("storage.sync", "data/a.txt", "out"), "sync takes a folder"),
+    ],
+)
+def test_mistakes_end_in_one_line(files, line, says):
+    ran = files.inv(*line)
+    assert ran.code in (120, 122, 123) and says in ran.err and "Traceback" not in ran.err
+    assert len(ran.err.splitlines()) == 1

@@ -1,0 +1,68 @@
+"""Looking at files: parts of them, and what is below a folder."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from openpai_tasks.errors import PathError
+from openpai_tasks.sdk import files
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.location import Location
+
+LINES = b"".join(b"line %d\n" % number for number in range(300_000))  # more than one piece
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "d" / "e").mkdir(parents=True)
+    (tmp_path / "d" / ".hidden.csv").write_bytes(b"1234")
+    (tmp_path / "d" / "e" / "x.csv").write_bytes(b"12")
+    (tmp_path / "long").write_bytes(LINES)
+    (tmp_path / "no newline").write_bytes(b"a\nb")
+    os.symlink("d", tmp_path / "link")
+    return Location(LocalStore(str(tmp_path)), "/", "pai://lab/home/")
+
+
+@pytest.mark.parametrize("count", [0, 1, 100_000, 300_000, 400_000])
+def test_head_gives_as_many_lines_as_there_are(place, count):
+    lines = LINES.splitlines(keepends=True)[:count]
+    assert b"".join(files.head(place.join("long"), count)) == b"".join(lines)
+
+
+def test_head_keeps_a_last_line_that_has_no_end(place):
+    assert b"".join(files.head(place.join("no newline"), 2)) == b"a\nb"
+    assert b"".join(files.head(place.join("no newline"), 1)) == b"a\n"
+
+
+def test_usage_counts_each_thing_once_and_links_as_nothing_more(place):
+    rows = {row.url.removeprefix("pai://lab/home/"): row for row in files.usage(place)}
+    assert (rows["d"].files, rows["d"].folders, rows["d"].size) == (2, 2, 6)
+    assert (rows["link"].files, rows["link"].folders, rows["link"].size) == (0, 1, 0)
+    assert rows[""].size == 6 + len(LINES) + 3
+    assert files.usage(place.join("no newline"))[0].size == 3
+
+
+def test_a_tree_is_drawn_with_every_last_one_marked(place):
+    drawn = [bars + found.entry.name for bars, found in files.tree(place)]
+    assert drawn == ["├── d", "│   ├── .hidden.csv", "│   └── e", "│       └── x.csv", "├── link", "├── long",
+                     "└── no newline"]  # fmt: skip
+    assert [found.name for _, found in files.tree(place.join("d"), depth=1)] == [".hidden.csv", "e"]
+
+
+def test_find_looks_at_names_types_and_sizes(place):
+    def found(name=None, kind=None, at_least=0):
+        return [info.name for info in files.find(place, name, kind, at_least)]
+
+    assert found("*.csv") == ["d/.hidden.csv", "d/e/x.csv"]
+    assert found("*.csv", at_least=3) == ["d/.hidden.csv"]
+    assert found(kind="folder") == ["d", "d/e", "link"]
+    with pytest.raises(PathError, match="a type is file or folder"):
+        found(kind="dir")
+
+
+def test_names_that_are_no_text_can_be_shown(place, tmp_path):
+    (tmp_path / os.fsdecode(b"caf\xe9")).write_bytes(b"")
+    names = [info.name for info in files.listing([place])]
+    assert "caf\ufffd" in names and "".join(names).encode()

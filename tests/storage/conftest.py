@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.storage import hdfs_jars, hdfs_server
+from tests.storage.stores import STORES, local
+
+
+@pytest.fixture(params=STORES.values(), ids=STORES)
+def there(request, tmp_path_factory):
+    """An empty folder in each kind of store."""
+    with request.param(tmp_path_factory.mktemp("there")) as location:
+        yield location
+
+
+@pytest.fixture
+def here(tmp_path):
+    """An empty folder of this machine."""
+    (tmp_path / "here").mkdir()
+    with local(tmp_path / "here") as location:
+        yield location
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_hdfs_is_left():
+    yield
+    hdfs_server.stop_shared()
+
+
+@pytest.fixture
+def hdfs():
+    """A real HDFS, the same for all tests."""
+    if reason := hdfs_jars.missing():
+        pytest.skip(f"no HDFS: {reason}")
+    return hdfs_server.shared()

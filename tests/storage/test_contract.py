@@ -1,0 +1,295 @@
+"""What every store does, and the rules of copying, which hold between any two of them (docs/storage.md)."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
+from openpai_tasks.storage.copy import Rules, copy
+from openpai_tasks.storage.plan import copies, synced
+from openpai_tasks.storage.store import fingerprint, join
+from openpai_tasks.storage.transfer import PART
+from tests.storage.trees import at, plant, seen
+
+DOCS = Path(__file__).parents[2] / "docs" / "storage.md"
+ODD = (
+    "two  spaces",
+    "a#b",
+    "100%",
+    "%41",
+    "what?",
+    "star*",
+    "[x]",
+    "a+b&c=d;e",
+    "naïve ☃ 文件",
+    "new\nline",
+    "-rf",
+)
+
+SOURCE = {
+    "f": b"1",
+    "g": b"22",
+    "d/x": b"x",
+    "d/e/": None,
+    "d/s/y": b"y",
+    "b/f": b"another f",
+    ".hidden": b"h",
+}
+TARGET = {"old": b"old", "dir/": None, "full/d/x": b"older x", "full/d/z": b"z", "clash/d/s": b"a file"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One rule: what is copied to where, and what is at the target then; an error leaves it as it was."""
+
+    number: int
+    sources: tuple[str, ...]
+    target: str
+    new: dict[str, bytes | None] | type[PaiError]
+    as_cp: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.number}: {' '.join(self.sources)} -> {self.target}"
+
+
+D = {"x": b"x", "e/": None, "s/y": b"y"}
+
+
+def below(folder: str, tree: dict[str, bytes | None] = D) -> dict[str, bytes | None]:
+    return {f"{folder}/{name}": content for name, content in tree.items()}
+
+
+CASES = (
+    Case(1, ("f",), "new", {"new": b"1"}),
+    Case(2, ("f",), "old", {"old": b"1"}),
+    Case(3, ("f",), "dir", {"dir/f": b"1"}),
+    Case(3, ("f",), "dir/", {"dir/f": b"1"}),
+    Case(4, ("f",), "new/", {"new/f": b"1"}, as_cp=False),
+    Case(5, ("f",), "a/b/new", {"a/b/new": b"1"}, as_cp=False),
+    Case(5, ("d",), "a/b/new", below("a/b/new"), as_cp=False),
+    Case(6, ("f",), "old/", PathError),
+    Case(7, ("d",), "new", below("new")),
+    Case(7, ("d",), "new/", below("new")),
+    Case(8, ("d",), "dir", below("dir/d")),
+    Case(8, ("d/",), "dir/", below("dir/d")),
+    Case(9, ("d/.",), "dir", below("dir")),
+    Case(9, ("d/.",), "new", below("new")),
+    Case(10, ("d",), "full", {**below("full/d"), "full/d/z": b"z"}),
+    Case(11, ("d",), "old", PathError),
+    Case(12, ("f", "g", "d"), "dir", {"dir/f": b"1", "dir/g": b"22", **below("dir/d")}),
+    Case(13, ("f", "g"), "new", NotFound),
+    Case(13, ("f", "g"), "old", PathError),
+    Case(14, ("f", "g"), "new/", {"new/f": b"1", "new/g": b"22"}, as_cp=False),
+    Case(15, ("f", "b/f"), "dir", PathError, as_cp=False),
+    Case(16, ("missing",), "dir", NotFound),
+    Case(17, ("*",), "dir", {"dir/f": b"1", "dir/g": b"22", **below("dir/d"), "dir/b/f": b"another f"}),
+    Case(17, ("d/*", "[fg]"), "dir", {**below("dir"), "dir/f": b"1", "dir/g": b"22"}),
+    Case(17, ("*/nothing",), "dir", NotFound),
+    Case(18, ("f",), "di?", {"dir/f": b"1"}),
+)
+
+
+def expected(case: Case) -> dict[str, bytes | None]:
+    if isinstance(case.new, type):
+        return dict(TARGET)
+    taken = {name for name in TARGET if any(new.startswith(name) and name.endswith("/") for new in case.new)}
+    return {**{name: content for name, content in TARGET.items() if name not in taken}, **case.new}
+
+
+@pytest.fixture(params=["up", "down", "across"])
+def ways(request, here, there):
+    """From here to the store, from the store to here, and inside the store; each with its two trees."""
+    source = here if request.param == "up" else there
+    target = here if request.param == "down" else there
+    plant(at(source, "source"), SOURCE)
+    plant(at(target, "target"), TARGET)
+    return at(source, "source"), at(target, "target")
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_copy_follows_the_rules(ways, case):
+    source, target = ways
+    places = [at(source, text) for text in case.sources]
+    if isinstance(case.new, type):
+        with pytest.raises(case.new):
+            copy(copies(places, at(target, case.target)))
+    else:
+        copied = copy(copies(places, at(target, case.target)))
+        assert copied.failed == () and copied.files == len(
+            [c for c in case.new.values() if c is not None]
+        ) - ("full/d/z" in case.new)
+    assert seen(target) == expected(case)
+    assert seen(source) == SOURCE
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.as_cp], ids=str)
+def test_the_rules_are_those_of_cp(here, case):
+    plant(at(here, "source"), SOURCE)
+    plant(at(here, "target"), TARGET)
+    quoted = [text if re.search(r"[*?\[]", text) else f"'{text}'" for text in case.sources]
+    target = case.target if "?" in case.target else f"'{case.target}'"
+    line = f"cd source && cp -r {' '.join(quoted)} ../target/{target}"
+    ran = subprocess.run(["bash", "-c", line], cwd=here.path, capture_output=True)
+    assert (ran.returncode != 0) == isinstance(case.new, type), ran
+    assert seen(at(here, "target")) == expected(case)
+
+
+def test_every_rule_is_in_the_docs():
+    numbers = {int(number) for number in re.findall(r"^\| (\d+) \|", DOCS.read_text(), re.M)}
+    assert {case.number for case in CASES} <= numbers
+
+
+def test_names_that_are_patterns_or_odd_arrive_as_they_are(ways):
+    source, target = ways
+    plant(source, {f"odd/{name}": name.encode() for name in ODD} | {f"odd/{ODD[0]}-dir/{ODD[1]}": b"1"})
+    assert copy(copies([at(source, "odd")], target)).failed == ()
+    assert seen(at(target, "odd")) == seen(at(source, "odd"))
+    for name in ODD:
+        assert copy(copies([at(source, f"odd/{name}")], at(target, f"to {name}"))).files == 1
+        assert b"".join(target.store.read(join(target.path, f"to {name}"))) == name.encode()
+
+
+def test_a_file_where_a_folder_should_be_fails_alone(ways):
+    source, target = ways
+    copied = copy(copies([at(source, "d")], at(target, "clash")))
+    assert [failure.path for failure in copied.failed] == [at(source, "d/s").path]
+    assert "a file is at" in copied.failed[0].reason
+    assert seen(at(target, "clash")) == {"d/s": b"a file", "d/x": b"x", "d/e/": None}
+
+
+def test_a_second_copy_skips_what_is_there_and_brings_what_is_missing(ways):
+    source, target = ways
+    assert copy(copies([at(source, "d")], at(target, "new"))).files == 2
+    target.store.remove(at(target, "new/x").path)
+    again = copy(copies([at(source, "d/.")], at(target, "new")))
+    assert (again.files, again.skipped, again.failed) == (1, 1, ())
+
+
+def test_checksum_sees_what_size_and_time_hide(ways):
+    source, target = ways
+    copy(copies([at(source, "g")], at(target, "g")))
+    entry = target.store.stat(at(target, "g").path)
+    target.store.write(entry.path, [b"23"], 2)
+    target.store.set_mtime(entry.path, entry.mtime_ms)
+    assert copy(copies([at(source, "g")], at(target, "g"))).skipped == 1
+    assert copy(copies([at(source, "g")], at(target, "g")), Rules(checksum=True)).files == 1
+    assert copy(copies([at(source, "g")], at(target, "g")), Rules(checksum=True)).skipped == 1
+
+
+def test_sync_makes_a_folder_like_another(ways):
+    source, target = ways
+    before = seen(target)
+    would = copy(synced(source, target), Rules(delete=True, preview=True))
+    assert (would.files, would.removed) == (6, 4) and seen(target) == before
+    done = copy(synced(source, target), Rules(delete=True))
+    assert (done.files, done.removed, done.failed) == (6, 4, ())
+    assert seen(target) == SOURCE
+    assert copy(synced(source, target), Rules(delete=True)).skipped == 6
+
+
+def test_nothing_is_copied_onto_or_into_itself(there):
+    plant(there, {"f": b"1", "d/x": b"x"})
+    for source, target in (("f", "f"), ("f", "."), ("d", "d"), ("d", "d/s"), ("d", "d/s/t/")):
+        with pytest.raises(PathError):
+            copies([at(there, source)], at(there, target))
+    assert seen(there) == {"f": b"1", "d/x": b"x"}
+
+
+def test_links_are_copied_as_what_they_lead_to(here, there):
+    plant(here, {"outside": b"o", "d/real": b"r", "d/s/y": b"y"})
+    folder = at(here, "d").path
+    for name, leads in {
+        "file": "../outside",
+        "folder": "s",
+        "nowhere": "none",
+        "s/up": "..",
+        "self": "self",
+    }.items():
+        os.symlink(leads, join(folder, name))
+    copied = copy(copies([at(here, "d")], at(there, "new")))
+    assert seen(at(there, "new")) == {"real": b"r", "s/y": b"y", "file": b"o", "folder/y": b"y"}
+    assert {failure.path.removeprefix(folder) for failure in copied.failed} == {
+        "/nowhere", "/s/up", "/folder/up", "/self",
+    }  # fmt: skip
+
+
+# What a store does by itself
+
+
+def test_a_store_says_what_is_there(there):
+    plant(there, {"f": b"123", "d/x": b"x"})
+    file, folder = there.store.stat(at(there, "f").path), there.store.stat(at(there, "d").path)
+    assert (file.name, file.size, file.is_folder) == ("f", 3, False)
+    assert (folder.name, folder.size, folder.is_folder) == ("d", 0, True)
+    assert there.store.stat(at(there, "none").path) is None
+    assert there.store.stat(at(there, "f/below").path) is None
+    assert sorted(entry.path for entry in there.store.list(there.path)) == [
+        at(there, "d").path,
+        at(there, "f").path,
+    ]
+
+
+@pytest.mark.parametrize("offset, length", [(0, None), (3, None), (3, 4), (0, 0), (8, 100), (100, 5)])
+def test_a_store_reads_any_part_of_a_file(there, offset, length):
+    plant(there, {"f": b"0123456789"})
+    end = None if length is None else offset + length
+    assert b"".join(there.store.read(at(there, "f").path, offset, length)) == b"0123456789"[offset:end]
+
+
+def test_a_store_tells_what_is_missing(there):
+    missing = at(there, "none").path
+    for act in (there.store.list, there.store.read):
+        with pytest.raises(NotFound):
+            list(act(missing))
+    with pytest.raises(NotFound):
+        there.store.remove(missing)
+
+
+def test_a_full_folder_is_removed_only_with_all_in_it(there):
+    plant(there, {"d/x": b"x", "e/": None})
+    with pytest.raises(PathError):
+        there.store.remove(at(there, "d").path)
+    there.store.remove(at(there, "e").path)
+    there.store.remove(at(there, "d").path, recursive=True)
+    assert seen(there) == {}
+
+
+def test_a_rename_replaces_a_file(there):
+    plant(there, {"f": b"new", "g": b"old"})
+    there.store.rename(at(there, "f").path, at(there, "g").path)
+    assert seen(there) == {"g": b"new"}
+
+
+def test_a_folder_is_made_with_those_above_it_and_may_be_there(there):
+    for _ in range(2):
+        there.store.make_folder(at(there, "a/b/c").path)
+    plant(there, {"f": b"1"})
+    with pytest.raises((PathError, Denied)):
+        there.store.make_folder(at(there, "f").path)
+    assert seen(there) == {"a/b/c/": None, "f": b"1"}
+
+
+def test_a_digest_is_the_same_computed_here(there):
+    content = os.urandom(3_000_001)
+    plant(there, {"f": content, "empty": b""})
+    for name, data in (("f", content), ("empty", b"")):
+        told = there.store.digest(at(there, name).path)
+        assert told == fingerprint(there.store.hasher(told.kind), [data[:7], data[7:]])
+
+
+def test_times_are_kept(there):
+    plant(there, {"f": b"1"})
+    there.store.set_mtime(at(there, "f").path, 1_234_567_890_123)
+    assert there.store.stat(at(there, "f").path).mtime_ms == 1_234_567_890_123
+
+
+def test_a_copy_leaves_no_other_names(there, here):
+    plant(here, {f"d/{number}": b"x" * number for number in range(50)})
+    assert copy(copies([at(here, "d")], at(there, "d"))).files == 50
+    assert not [entry for entry in there.store.list(at(there, "d").path) if entry.name.startswith(PART)]

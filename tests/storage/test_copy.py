@@ -1,0 +1,250 @@
+"""Copies that go wrong on the way: a file is complete or absent, and everything is accounted for."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.errors import Denied, PathError, Unreachable
+from openpai_tasks.storage import retry
+from openpai_tasks.storage.copy import Rules, copy
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.plan import copies, synced
+from openpai_tasks.storage.progress import Stopped, Watch
+from openpai_tasks.storage.store import check_name
+from openpai_tasks.storage.transfer import PART, put
+from tests.storage.trees import at, plant, seen
+
+CONTENT = bytes(range(256)) * 4096  # 1 MiB
+
+
+class Faulty(LocalStore):
+    """A store on a bad line: reading breaks after so many bytes, so many times."""
+
+    def __init__(self, root, break_at=500_000, times=0, error=Unreachable, damage=0, short=False):
+        super().__init__(str(root))
+        self.break_at, self.times, self.error, self.damage, self.short = break_at, times, error, damage, short
+        self.reads = 0
+        self.calls: dict[str, int] = {}
+
+    def read(self, path, offset=0, length=None):
+        self.reads += 1
+        content = b"".join(super().read(path, offset, length))
+        if self.reads <= self.times:
+            yield content[: self.break_at]
+            if not self.short:
+                raise self.error(f"{path}: connection reset")
+            return
+        yield content
+
+    def write(self, path, pieces, size=None):
+        content = bytearray(b"".join(pieces))
+        if self.damage:
+            self.damage -= 1
+            content[1000] ^= 1
+        super().write(path, [bytes(content)], size)
+
+    def stat(self, path):
+        self.calls["stat"] = self.calls.get("stat", 0) + 1
+        return super().stat(path)
+
+    def list(self, path):
+        self.calls["list"] = self.calls.get("list", 0) + 1
+        return super().list(path)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.001)
+
+
+@pytest.fixture
+def bad(tmp_path):
+    """A store that misbehaves as told."""
+
+    def make(**faults):
+        (tmp_path / "bad").mkdir(exist_ok=True)
+        return Location(Faulty(tmp_path / "bad", **faults), "/", "pai://lab/bad/")
+
+    return make
+
+
+def parts(place):
+    return [entry.name for entry in place.store.list(place.path) if entry.name.startswith(PART)]
+
+
+def test_a_broken_connection_costs_a_retry(here, bad):
+    source = bad(times=3)
+    plant(source, {"f": CONTENT})
+    copied = copy(copies([at(source, "f")], here))
+    assert (copied.files, copied.bytes, copied.failed) == (1, len(CONTENT), ())
+    assert seen(here) == {"f": CONTENT} and source.store.reads == 4
+
+
+@pytest.mark.parametrize("break_at", [0, 1, 500_000, len(CONTENT)])
+def test_a_line_that_stays_broken_leaves_nothing(here, bad, break_at):
+    source = bad(times=99, break_at=break_at)
+    plant(source, {"f": CONTENT})
+    copied = copy(copies([at(source, "f")], here))
+    assert [(one.path, one.reason) for one in copied.failed] == [("/f", "connection reset")]
+    assert seen(here) == {} and parts(here) == [] and source.store.reads == retry.TRIES
+
+
+@pytest.mark.parametrize("error", [Denied, PathError])
+def test_a_refusal_is_not_tried_again(here, bad, error):
+    source = bad(times=99, error=error)
+    plant(source, {"f": CONTENT})
+    assert copy(copies([at(source, "f")], here)).failed and source.store.reads == 1
+
+
+def test_an_answer_that_is_too_short_is_no_file(here, bad):
+    source = bad(times=99, short=True)
+    plant(source, {"f": CONTENT})
+    assert "500000 bytes came of 1048576" in copy(copies([at(source, "f")], here)).failed[0].reason
+    assert seen(here) == {}
+    source.store.times = 0
+    assert copy(copies([at(source, "f")], here)).failed == ()
+
+
+def test_a_damaged_byte_is_seen_and_sent_again(here, bad):
+    plant(here, {"f": CONTENT})
+    target = bad(damage=1)
+    assert copy(copies([at(here, "f")], target)).failed == ()
+    assert seen(target) == {"f": CONTENT}
+
+
+def test_what_is_always_damaged_never_gets_its_name(here, bad):
+    plant(here, {"f": CONTENT})
+    target = bad(damage=99)
+    plant(Location(LocalStore(), target.store.root, ""), {"f": b"what was there before"})
+    assert "damaged on the way" in copy(copies([at(here, "f")], target)).failed[0].reason
+    assert seen(target) == {"f": b"what was there before"} and parts(target) == []
+    with pytest.raises(PathError, match="damaged on the way"):
+        put(target.store, "/g", [CONTENT])
+    assert parts(target) == []
+
+
+def test_one_failure_does_not_stop_the_others(here, tmp_path):
+    plant(here, {f"d/{number}": b"x" for number in range(100)})
+    os.mkfifo(f"{here.path}/d/pipe")
+    target = Location(LocalStore(str(tmp_path)), "/to", "pai://lab/s/to")
+    copied = copy(copies([at(here, "d")], target))
+    assert copied.files == 100 and [Path(one.path).name for one in copied.failed] == ["pipe"]
+    assert "neither a file nor a folder" in copied.failed[0].reason
+
+
+def test_a_bug_in_a_store_ends_the_copy_as_a_bug(here, bad):
+    source = bad(times=99, error=RuntimeError)
+    plant(source, {f"d/{number}": CONTENT for number in range(20)})
+    with pytest.raises(RuntimeError, match="connection reset"):
+        copy(copies([at(source, "d")], here))
+    assert seen(here) == {"d/": None}
+
+
+def test_a_copy_can_be_ended_between_two_pieces(here, tmp_path):
+    class Impatient(Watch):
+        def moved(self, count):
+            self.stop()
+
+    plant(here, {f"d/{number}": CONTENT * 3 for number in range(20)})
+    target = Location(LocalStore(), str(tmp_path / "to"), "")
+    with pytest.raises(Stopped):
+        copy(copies([at(here, "d")], target), Rules(workers=2), Impatient())
+    assert parts(target) == [] and not [
+        content for content in seen(target).values() if content != CONTENT * 3
+    ]
+    assert threading.active_count() < 10
+
+
+def test_a_watch_is_told_of_every_byte_and_file(here, bad):
+    class Noting(Watch):
+        files, bytes, ends = 0, 0, ()
+
+        def found(self, size):
+            self.files += 1
+
+        def moved(self, count):
+            self.bytes += count
+
+        def ended(self, name, outcome, size):
+            self.ends += ((name, outcome, size),)
+
+    source, watch = bad(times=1), Noting()
+    plant(source, {"f": CONTENT})
+    copy(copies([at(source, "f")], here), watch=watch)
+    assert (watch.files, watch.bytes, watch.ends) == (1, len(CONTENT), (("/f", "copied", len(CONTENT)),))
+
+
+def test_sync_of_what_is_there_costs_one_listing_per_folder(here, bad):
+    plant(here, {f"{folder}/{number}": b"x" for folder in "abc" for number in range(100)})
+    target = bad()
+    copy(synced(here, target))
+    target.store.calls.clear()
+    again = copy(synced(here, target))
+    assert (again.skipped, again.files) == (300, 0)
+    assert target.store.calls == {"list": 4, "stat": 2}  # the target itself is looked at, and no file
+
+
+def test_sync_deletes_nothing_when_something_failed(here, bad):
+    source = bad(times=99, error=Denied)
+    plant(source, {"f": CONTENT})
+    plant(here, {"old": b"old"})
+    assert copy(synced(source, here), Rules(delete=True)).removed == 0
+    assert seen(here) == {"old": b"old"}
+
+
+def test_a_link_in_the_target_does_not_lead_a_copy_out_of_it(here, tmp_path):
+    plant(here, {"d/s/y": b"y", "d/x": b"x", "to/d/": None})
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    os.symlink(outside, f"{here.path}/to/d/s")
+    copied = copy(copies([at(here, "d")], at(here, "to")))
+    assert "leads out of the target" in copied.failed[0].reason and list(outside.iterdir()) == []
+
+
+def test_a_link_at_the_target_is_replaced_not_written_through(here):
+    plant(here, {"f": b"new", "victim": b"kept"})
+    os.symlink("victim", f"{here.path}/link")
+    copy(copies([at(here, "f")], at(here, "link")))
+    assert seen(here) == {"f": b"new", "victim": b"kept", "link": b"new"}
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/passwd", "../x", "a\0b"])
+def test_a_listing_with_a_name_that_leads_elsewhere_is_an_error(name):
+    with pytest.raises(PathError, match="cannot be a file's"):
+        check_name(name, "pai://lab/home/")
+
+
+def test_what_a_killed_copy_left_is_not_copied_and_goes_after_a_day(here):
+    plant(
+        here, {"d/x": b"x", f"d/{PART}1": b"", "to/d/x": b"", f"to/d/{PART}old": b"", f"to/d/{PART}new": b""}
+    )
+    here.store.set_mtime(f"{here.path}/to/d/{PART}old", 1_000)
+    copy(copies([at(here, "d")], at(here, "to")))
+    assert set(seen(at(here, "to"))) == {"d/x", f"d/{PART}new"}
+
+
+def test_programs_can_be_run_after_a_copy(here):
+    plant(here, {"run.sh": b"#!/bin/sh\n", "f": b""})
+    os.chmod(f"{here.path}/run.sh", 0o755)
+    copy(copies([at(here, "run.sh"), at(here, "f")], at(here, "to/")))
+    assert os.access(f"{here.path}/to/run.sh", os.X_OK) and not os.access(f"{here.path}/to/f", os.X_OK)
+
+
+def test_a_file_that_grows_while_it_is_copied_arrives_whole(here, bad):
+    class Growing(Faulty):
+        def read(self, path, offset=0, length=None):
+            if not self.reads:
+                with open(self.root + path, "ab") as file:
+                    file.write(b"more")
+            yield from super().read(path, offset, length)
+
+    source = bad()
+    source = Location(Growing(source.store.root), "/", source.url)
+    plant(source, {"f": CONTENT})
+    assert copy(copies([at(source, "f")], here)).failed == ()
+    assert seen(here) == {"f": CONTENT + b"more"}

@@ -1,0 +1,216 @@
+"""What a person types for a place."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError, PathError
+from openpai_tasks.storage import patterns
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.location import Location, locate, open_place
+from openpai_tasks.storage.mounted import mount_map
+from openpai_tasks.storage.store import Place
+from tests.storage.trees import at, plant
+
+
+class OneCluster:
+    """A cluster `lab` with a storage `home`."""
+
+    def __init__(self, root, user="ann"):
+        self.given = Place("lab", "home", "local", {"path": str(root)}, user)
+
+    def storages(self, cluster):
+        return ("home", "data")
+
+    def opened(self, cluster, storage):
+        return self.given, open_place(self.given)
+
+
+@pytest.fixture
+def book(tmp_path):
+    return OneCluster(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text, path, is_folder, is_content",
+    [
+        ("pai://lab/home", "/", True, False),
+        ("pai://lab/home/", "/", True, False),
+        ("pai://lab/home/a", "/a", False, False),
+        ("pai://lab/home/a/", "/a", True, False),
+        ("pai://lab/home/a/.", "/a", False, True),
+        ("pai://lab/home//a///b", "/a/b", False, False),
+        ("pai://lab/home/./a", "/a", False, False),
+        ("pai://lab/home/100%25 #1?x=y", "/100%25 #1?x=y", False, False),
+        ("pai://lab/home/${PAI_USER_NAME}/x", "/ann/x", False, False),
+    ],
+)
+def test_a_url_is_a_path_on_a_storage(book, text, path, is_folder, is_content):
+    place = locate(text, book)
+    assert (place.path, place.is_folder, place.is_content) == (path, is_folder, is_content)
+    assert place.url == f"pai://lab/home{path}"
+
+
+def test_a_cluster_alone_lists_its_storages(book):
+    for text in ("pai://lab", "pai://lab/"):
+        place = locate(text, book)
+        assert [entry.name for entry in place.store.list(place.path)] == ["home", "data"]
+    with pytest.raises(PathError, match=r"holds storages, not files; name one \(known: home, data\)"):
+        place.store.make_folder("/new")
+
+
+@pytest.mark.parametrize(
+    "text, error",
+    [
+        ("", PathError),
+        ("a\0b", PathError),
+        ("pai://", PathError),
+        ("pai:///home/x", PathError),
+        ("pai://lab//x", PathError),
+        ("pai://lab/home/../x", PathError),
+        ("pai://lab/home/a/..", PathError),
+        ("ftp://host/x", ConfigError),
+    ],
+)
+def test_what_names_no_place_is_refused(book, text, error):
+    with pytest.raises(error):
+        locate(text, book)
+
+
+def test_an_empty_user_name_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="is empty"):
+        locate("pai://lab/home/${PAI_USER_NAME}/x", OneCluster(tmp_path, user=""))
+
+
+def test_paths_of_this_machine(book, tmp_path, monkeypatch):
+    folder = tmp_path.resolve()
+    (folder / "real" / "inner").mkdir(parents=True)
+    os.symlink("real/inner", folder / "link")
+    monkeypatch.chdir(folder / "real")
+    there = {
+        "x": "real/x",
+        "./x/": "real/x",
+        "../y": "y",
+        "../link/../z": "real/z",
+        "../link": "link",
+        "..": "",
+    }
+    for text, path in there.items():
+        assert locate(text, book).path == str(folder / path)
+    assert locate(".", book).is_content and locate("..", book).is_content and locate("x/", book).is_folder
+    assert locate("/", book).is_root and locate("//", book).is_root and locate("~", book).name == "~"
+
+
+def test_a_storage_of_an_unknown_type_is_told(book):
+    with pytest.raises(ConfigError, match="type 'dshuttle', which cannot be reached"):
+        open_place(Place("lab", "fast", "dshuttle", {}))
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b"])
+def test_join_refuses_what_leads_elsewhere(book, name):
+    with pytest.raises(PathError):
+        locate("pai://lab/home/d", book).join(name)
+
+
+def test_no_link_leads_out_of_a_storage(book, tmp_path):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "secret").write_text("s")
+    os.symlink("../secret", tmp_path / "s" / "link")
+    os.symlink("..", tmp_path / "s" / "up")
+    os.symlink("/", tmp_path / "s" / "root")
+    store = LocalStore(str(tmp_path / "s"))
+    for act in (
+        lambda: list(store.read("/link")),
+        lambda: list(store.list("/up")),
+        lambda: list(store.read("/up/secret")),
+        lambda: store.write("/up/new", [b"x"]),
+        lambda: store.remove("/up/secret"),
+        lambda: store.rename("/up/secret", "/x"),
+        lambda: store.make_folder("/up/new"),
+        lambda: store.stat("/root/etc"),
+        lambda: list(store.read("/../secret")),
+    ):
+        with pytest.raises(PathError, match="leads out of the storage"):
+            act()
+    store.remove("/link")
+    store.remove("/up", recursive=True)  # the link, not what it leads to
+    assert (tmp_path / "secret").read_text() == "s" and not (tmp_path / "new").exists()
+
+
+def test_a_read_only_storage_is_not_changed(tmp_path):
+    (tmp_path / "f").write_text("f")
+    store = LocalStore(str(tmp_path), read_only=True)
+    assert b"".join(store.read("/f")) == b"f"
+    for act in (
+        lambda: store.write("/g", [b""]),
+        lambda: store.remove("/f"),
+        lambda: store.rename("/f", "/g"),
+        lambda: store.make_folder("/d"),
+    ):
+        with pytest.raises(Denied, match="read-only"):
+            act()
+
+
+def nfs(mounts, path="/exports/team", share=True):
+    return Place(
+        "lab", "data", "nfs", {"server": "nas", "path": path}, "ann", share, mounts=mount_map(mounts)
+    )
+
+
+def test_a_share_is_found_by_the_mount_map(tmp_path):
+    for name in ("own", "exports/team", "team"):
+        (tmp_path / name).mkdir(parents=True)
+    rows = [f"nas:/exports={tmp_path}/exports", f"nas:/exp={tmp_path}/own"]
+    assert open_place(nfs(rows)).root == str(tmp_path / "exports" / "team")
+    assert open_place(nfs([*rows, f"nas:/exports/team={tmp_path}/team"])).root == str(tmp_path / "team")
+    assert open_place(nfs([*rows, f"lab/data={tmp_path}/own"])).root == str(tmp_path / "own")
+    assert open_place(nfs([*rows], share=False)).root == str(tmp_path / "exports" / "team" / "ann")
+
+
+def test_a_share_that_is_not_mounted_says_what_to_do(tmp_path):
+    with pytest.raises(ConfigError, match=r"config.set storage.mounts=lab/data=FOLDER"):
+        open_place(nfs([]))
+    with pytest.raises(ConfigError, match="is not mounted there"):
+        open_place(nfs([f"lab/data={tmp_path}/none"]))
+    with pytest.raises(ConfigError, match="must be WHAT=FOLDER"):
+        mount_map(("lab/data",))
+
+
+def test_patterns_find_what_a_shell_would(here):
+    plant(
+        here,
+        {
+            "a/1.csv": b"",
+            "a/2.csv": b"",
+            "b/1.csv": b"",
+            "b/1.txt": b"",
+            ".h/1.csv": b"",
+            "x*": b"",
+            "xy": b"",
+        },
+    )
+
+    def found(text):
+        return [match.path.removeprefix(here.path + "/") for match in patterns.sources(at(here, text))]
+
+    assert found("*/*.csv") == ["a/1.csv", "a/2.csv", "b/1.csv"]
+    assert found("[b]/1.*") == ["b/1.csv", "b/1.txt"]
+    assert found("*/1.txt") == ["b/1.txt"]
+    assert found("?") == ["a", "b"]
+    assert found("x*") == ["x*"]  # a name that exists is no pattern
+    assert found(".*/*") == [".h/1.csv"]
+    for text in ("*.none", "xy/*", "none/*"):
+        with pytest.raises(NotFound):
+            found(text)
+    with pytest.raises(PathError, match="fits 2 names"):
+        patterns.target(at(here, "?"))
+
+
+def test_the_errors_of_the_system_are_ours(tmp_path):
+    store = LocalStore(str(tmp_path))
+    for act in (lambda: store.write("/none/x", [b""]), lambda: store.rename("/a", "/b")):
+        with pytest.raises(PaiError):
+            act()
+    assert isinstance(Location(store, "/", "pai://lab/home/").name, str)

@@ -1,0 +1,43 @@
+"""Trees of files in any store, as plain dicts: a name to its bytes, a name with a slash to None."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.store import parent
+from openpai_tasks.storage.walk import walk
+
+Tree = Mapping[str, bytes | None]
+
+
+def plant(root: Location, tree: Tree) -> None:
+    for name, content in tree.items():
+        path = f"{root.path.rstrip('/')}/{name.rstrip('/')}"
+        if content is None:
+            root.store.make_folder(path)
+        else:
+            root.store.make_folder(parent(path))
+            root.store.write(path, [content], len(content))
+
+
+def seen(root: Location) -> dict[str, bytes | None]:
+    """What is there; an empty folder shows, a full one by what is in it."""
+    found = list(walk(root))
+    full = {item.name.rpartition("/")[0] for item in found}
+    tree: dict[str, bytes | None] = {}
+    for item in found:
+        if not item.entry.is_folder:
+            tree[item.name] = b"".join(root.store.read(item.entry.path))
+        elif item.name not in full:
+            tree[item.name + "/"] = None
+    return tree
+
+
+def at(root: Location, text: str) -> Location:
+    """What a person gets who writes ``text`` in that folder."""
+    names = [name for name in text.split("/") if name not in ("", ".")]
+    place = root.join(*names) if names else root
+    return Location(
+        place.store, place.path, place.url, text.endswith("/"), text == "." or text.endswith("/.")
+    )

@@ -1,0 +1,52 @@
+"""What a copy looks like while it runs."""
+
+from __future__ import annotations
+
+import io
+
+from openpai_tasks.tasks import _transfers
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def meter(stream, monkeypatch, pause=0.0):
+    monkeypatch.setattr(_transfers, "DRAW_SECONDS", pause)
+    monkeypatch.setattr(_transfers, "LINE_SECONDS", pause)
+    return _transfers.Meter(stream)
+
+
+def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch):
+    stream = Terminal()
+    watch = meter(stream, monkeypatch)
+    watch.found(2048)
+    watch.moved(1024)
+    assert "█" * 12 + "░" * 12 + " 0/1 files, 1.0 KiB of 2.0 KiB, " in stream.getvalue()
+    watch.moved(1024)
+    watch.ended("f", "copied", 2048)
+    assert "1/1 files" in stream.getvalue().splitlines()[-1]
+    watch.close()
+    assert stream.getvalue().endswith("\x1b[1F\x1b[J")
+
+
+def test_elsewhere_lines_come_now_and_then(monkeypatch):
+    stream = io.StringIO()
+    watch = meter(stream, monkeypatch, pause=60.0)
+    watch.found(10)
+    watch.moved(10)
+    assert stream.getvalue() == ""
+    watch = meter(stream, monkeypatch)
+    watch.found(10)
+    watch.ended("f", "skipped", 10)
+    watch.close()
+    assert stream.getvalue().startswith("1/1 files, 10 B of 10 B, ") and "█" not in stream.getvalue()
+
+
+def test_empty_files_have_a_bar_too(monkeypatch):
+    watch = meter(Terminal(), monkeypatch)
+    watch.found(0)
+    watch.found(0)
+    watch.ended("f", "copied", 0)
+    assert watch.bar() == "█" * 12 + "░" * 12 and watch.line(1.0) == "1/2 files, 0 B of 0 B"
