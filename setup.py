@@ -1,12 +1,26 @@
 """What openpai-tasks is made of and needs; tool settings are in pyproject.toml."""
 
 import re
+import shutil
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "openpai_tasks/__init__.py").read_text())[1]
+
+
+class BuildWithTemplates(build_py):
+    """The package with job_templates/ in it; in a checkout they are beside it, and found there."""
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            target = Path(self.build_lib, "openpai_tasks", "job_templates")
+            shutil.rmtree(target, ignore_errors=True)  # what an earlier build left there
+            shutil.copytree(HERE / "job_templates", target)
+
 
 setup(
     name="openpai-tasks",
@@ -18,20 +32,35 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.10",
     packages=find_packages(include=["openpai_tasks", "openpai_tasks.*"]),
-    package_data={"openpai_tasks": ["py.typed"]},
+    cmdclass={"build_py": BuildWithTemplates},
+    package_data={"openpai_tasks": ["py.typed", "completion/pai.*"]},
     install_requires=[
         "invoke>=2.2.1,<4",
         "fabric>=3.2.3",
         "requests>=2.31",
         "PyYAML>=6.0.1",
         "pathspec>=0.12",
+        "fsspec>=2024.2",
+        "PyHDFS>=0.3.1",
+        "google-crc32c>=1.5",
         "starlette>=0.37",
         "uvicorn>=0.29",
     ],
     extras_require={
         "keyring": ["keyring>=24"],
         "notebook": ["nbconvert>=7.16", "ipykernel>=6.29"],
-        "test": ["pytest>=8", "pytest-timeout>=2.3", "keyring>=24"],
+        "test": [
+            "jsonschema>=4.21",
+            "pytest>=8",
+            "pytest-timeout>=2.3",
+            "keyring>=24",
+            "setuptools>=68",
+            "pandas>=2",
+            "pyarrow>=15",
+        ],
     },
-    entry_points={"console_scripts": ["pai = openpai_tasks.program:main"]},
+    entry_points={
+        "console_scripts": ["pai = openpai_tasks.program:main"],
+        "fsspec.specs": ["pai = openpai_tasks.sdk.paifs:PaiFileSystem"],
+    },
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,8 +27,8 @@ FLAG = "flag"
 
 Value = str | int | float | bool | tuple[str, ...]
 
-_TRUE = ("true", "yes", "on", "1")
-_FALSE = ("false", "no", "off", "0")
+TRUE = ("true", "yes", "on", "1")
+FALSE = ("false", "no", "off", "0")
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", tuple: "a list", str: "text"}
 
 
@@ -53,13 +54,21 @@ class Settings:
     clusters_in_local: bool = _setting(
         "clusters-in-local", False, "keep clusters.yaml in ./.openpai, not in ~/.openpai"
     )
-    output: str = _setting("output", "table", "how results are shown", among="table json yaml")
+    output: str = _setting("output", "table", "how results are shown", among="table json yaml csv")
     editor: str = _setting("editor", "", "the program that `cluster.edit` opens")
     http_timeout: float = _setting("http-timeout", 30.0, "seconds to wait for a cluster's answer", least=0.1)
     local_enforce: bool = _setting(
         "local.enforce", False, "the embedded cluster holds jobs back that are larger than the machine"
     )
-    local_engine: str = _setting("local.engine", "process", "how the embedded cluster runs tasks")
+    local_engine: str = _setting(
+        "local.engine", "process", "how the embedded cluster runs tasks", among="process"
+    )
+    local_profile: str = _setting(
+        "local.profile", "union", "the OpenPAI that the embedded cluster is", among="union 0.14 0.18 1.8"
+    )
+    storage_mounts: tuple[str, ...] = _setting(
+        "storage.mounts", (), "where shares are mounted here: CLUSTER/STORAGE=FOLDER or ADDRESS=FOLDER"
+    )
     origins: Mapping[str, str] = field(default_factory=dict, repr=False)
     unknown: tuple[str, ...] = field(default=(), repr=False)
 
@@ -76,7 +85,7 @@ class Settings:
                     continue  # older clients kept more in there
                 if variable is None:
                     unknown.append(f"{layer.origin}: {_unknown(given)}")
-                elif value is not None:
+                elif value not in (None, ""):
                     origin = layer.naming.get(given, layer.origin)
                     values[variable.field] = variable.read(value, origin)
                     origins[variable.name] = origin
@@ -105,11 +114,15 @@ class Variable:
 
     def read(self, value: Any, origin: str) -> Value:
         """``value`` as this setting's type, or an error that names where it was written."""
+        if self.among and isinstance(value, float):
+            value = str(value)  # YAML takes 0.14 for a number
         read: Value | None = _READERS[self.kind](value)
         if read is None:
             raise ConfigError(f"{origin}: {self.name} must be {_KINDS[self.kind]}, got {value!r}")
         if self.least is not None and isinstance(read, (int, float)) and not read >= self.least:
             raise ConfigError(f"{origin}: {self.name} must be at least {self.least:g}, got {value!r}")
+        if isinstance(read, float) and not math.isfinite(read):
+            raise ConfigError(f"{origin}: {self.name} must be a finite number, got {value!r}")
         if self.among and read not in self.among:
             raise ConfigError(f"{origin}: {self.name} must be one of {', '.join(self.among)}, got {value!r}")
         return read
@@ -121,7 +134,7 @@ def _text(value: Any) -> str | None:
 
 def _truth(value: Any) -> bool | None:
     word = str(value).lower()
-    return word in _TRUE if word in _TRUE + _FALSE and isinstance(value, (bool, int, str)) else None
+    return word in TRUE if word in TRUE + FALSE and isinstance(value, (bool, int, str)) else None
 
 
 def _whole(value: Any) -> int | None:

@@ -72,7 +72,7 @@ def forget(alias: str, uri: str, user: str) -> None:
 
 def from_environment() -> Credentials:
     """What ``OPENPAI_PASSWORD`` and ``OPENPAI_TOKEN`` hold."""
-    return Credentials(os.environ.get("OPENPAI_PASSWORD", ""), os.environ.get("OPENPAI_TOKEN", ""))
+    return Credentials(os.environ.get("OPENPAI_PASSWORD", ""), os.environ.get("OPENPAI_TOKEN", "").strip())
 
 
 def read_secret(source: str) -> str:

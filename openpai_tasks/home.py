@@ -18,7 +18,7 @@ from openpai_tasks.errors import ConfigError
 
 def home() -> Path:
     """The user's own folder for clusters, defaults and the embedded cluster."""
-    return Path(os.environ.get("OPENPAI_HOME") or Path.home() / ".openpai")
+    return Path(os.path.abspath(os.environ.get("OPENPAI_HOME") or Path.home() / ".openpai"))
 
 
 def make_private(folder: Path) -> Path:

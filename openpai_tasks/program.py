@@ -15,11 +15,14 @@ from invoke.exceptions import CollectionNotFound, Exit
 from invoke.loader import FilesystemLoader
 from invoke.program import Program
 
-from openpai_tasks import __version__, completion
+from openpai_tasks import __version__
+from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import Namespace, namespace
-from openpai_tasks.tasks._contexts import Classic, Contexts
+from openpai_tasks.tasks._contexts import Classic
 from openpai_tasks.tasks._mend import mend
 from openpai_tasks.tasks._parser import Parser
+
+commands = lazy("openpai_tasks.tasks._commands")
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -86,7 +89,8 @@ class PaiProgram(Program):
             try:
                 super().run(argv, exit)
             finally:
-                sys.stdout.flush()
+                if sys.stdout is not None:  # closed by whoever started us
+                    sys.stdout.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(BROKEN_PIPE)
@@ -128,22 +132,9 @@ class PaiProgram(Program):
 
     def parse_cleanup(self) -> None:
         if self.shell:
-            if self.shell not in completion.SHELLS:
-                known = ", ".join(completion.SHELLS)
-                raise Exit(f"error: no completion for {self.shell!r} (known: {known})", code=120)
-            print(completion.script(self.shell, self.name, self.commands(), self._core_flags()))
+            print(commands.completion_script(self, self.shell))
             raise Exit
         super().parse_cleanup()
-
-    def commands(self) -> dict[str, list[str]]:
-        """Every name that can be typed, with its flags."""
-        contexts: Contexts = self.parser.contexts  # type: ignore[assignment]
-        found = {name: _flags(contexts[name]) for name in contexts}
-        available = {name: row.target for name, row in self.classic.items() if row.target in contexts}
-        return {**{name: found[target] for name, target in available.items()}, **found}
-
-    def _core_flags(self) -> list[str]:
-        return _flags(self.initial_context)
 
     def no_tasks_given(self) -> None:
         self.list_tasks()
@@ -163,11 +154,6 @@ def combined(module: Any, folder: str, auto_dash_names: bool) -> Collection:
         if name not in theirs.collections and name not in theirs.tasks:
             theirs.add_collection(collection, name)
     return theirs
-
-
-def _flags(context: Any) -> list[str]:
-    flags = [*context.flags, *context.flags.aliases, *context.inverse_flags]
-    return sorted(flags, key=lambda flag: (not flag.startswith("--"), flag))
 
 
 def _upwards(folder: Path) -> Iterator[Path]:

@@ -15,17 +15,18 @@ Columns = Sequence[str] | Callable[[Any], str]
 """The fields a table shows, or what draws the whole picture of one value."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_TIMES = frozenset({"submitted", "launched", "completed", "started"})
+_TIMES = frozenset({"submitted", "launched", "completed", "modified", "started"})
 
 
 def text(items: Any, columns: Columns, output: str = "table") -> str:
     """One value or a list of them, in the format named ``output``."""
-    try:
-        write = FORMATS[output]
-    except KeyError:
-        known = ", ".join(FORMATS)
-        raise ConfigError(f"no output format named {output!r} (known: {known})") from None
-    return write(items, columns)
+    check_format(output)
+    return FORMATS[output](items, columns)
+
+
+def check_format(output: str) -> None:
+    if output not in FORMATS:
+        raise ConfigError(f"no output format named {output!r} (known: {', '.join(FORMATS)})")
 
 
 def table(items: Any, columns: Columns) -> str:
@@ -48,6 +49,8 @@ def cell(name: str, value: Any) -> str:
         return when(value)
     if name == "duration":
         return duration(value)
+    if name == "size":
+        return size(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
@@ -80,7 +83,7 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
-JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "exit", "retries")
+JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "user_exit_code", "exit_code")
 TASK = ("role", "index", "state", "ip", "ports", "exit_code")
 EVENT = ("type", "reason", "message")
 
@@ -94,11 +97,68 @@ def status(job: Any) -> str:
     return "\n\n".join(parts)
 
 
+def verdicts(items: Any) -> str:
+    """A line for each problem of a job file, ``file:line: what``, as compilers write them for editors."""
+    lines = []
+    for item in items:
+        lines += [f"{item.file}: valid"] if item.valid else []
+        for problem in item.problems:
+            place = item.file if problem.line is None else f"{item.file}:{problem.line}"
+            what = f"{problem.path}: {problem.rule}" if problem.path else problem.rule
+            lines.append(f"{place}: {cell('rule', what)}")
+    return "\n".join(lines)
+
+
+def explanation(item: Any) -> str:
+    """Why a job is as it is: the reason, what is known beside it, its last output, what to do."""
+    parts = [f"{item.name} is {item.state}: {cell('why', item.why)}"]
+    parts += ["\n".join(f"- {cell('fact', fact)}" for fact in item.facts)] if item.facts else []
+    log = "\n".join(f"  | {_CONTROL.sub(' ', line)}" for line in item.log)
+    parts += [f"the last output of {item.log_of}:\n{log}"] if log else []
+    advice = "\n".join(f"- {cell('advice', line)}" for line in item.advice)
+    parts += [f"what to do:\n{advice}"] if advice else []
+    return "\n\n".join(parts)
+
+
+def difference(item: Any) -> str:
+    """The lines of a unified diff, with nothing that could steer a terminal."""
+    return "\n".join(_CONTROL.sub(" ", line) for line in item.lines)
+
+
+def flat_table(items: Any) -> str:
+    """A table of rows that hold mappings, such as the point of a sweep: each key is a column."""
+    rows, columns = flat(items)
+    return table(rows, columns)
+
+
+def flat(items: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows without mappings in them, and all the columns that they have."""
+    rows = [_flat_row(_plain(item)) for item in (items if isinstance(items, (list, tuple)) else [items])]
+    return rows, list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _flat_row(item: dict[str, Any]) -> dict[str, Any]:
+    """Keys that are there already get the name of their mapping in front, unless they say the same."""
+    row: dict[str, Any] = {}
+    for name, value in item.items():
+        for key, inner in value.items() if isinstance(value, dict) else ():
+            taken = key in item or str(row.get(key, inner)) != str(inner)
+            row[f"{name}.{key}" if taken else key] = inner
+        if not isinstance(value, dict):
+            row[name] = value
+    return row
+
+
 def facts(item: Any) -> str:
     """One value, a line for each thing it has to tell."""
     told = {name: value for name, value in _plain(item).items() if value not in (None, "", [], {})}
     width = max(map(len, told), default=0)
     return "\n".join(f"{_header(name):{width}}  {cell(name, value)}" for name, value in told.items())
+
+
+def document(item: Any) -> str:
+    """A document as people write it: a table has no place for it."""
+    return _yaml(item, ())
 
 
 def progress(job: Any) -> str:
@@ -138,4 +198,29 @@ def _yaml(items: Any, columns: Columns) -> str:
     return str(yaml.safe_dump(_plain(items), sort_keys=False, allow_unicode=True)).rstrip("\n")
 
 
-FORMATS: dict[str, Callable[[Any, Columns], str]] = {"table": table, "json": _json, "yaml": _yaml}
+def _csv(items: Any, columns: Columns) -> str:
+    """The columns of the table, or all there are; values as they are, lists and mappings as JSON."""
+    import csv
+    import io
+
+    rows, names = flat(items)
+    if not callable(columns) and columns:
+        listed = items if isinstance(items, (list, tuple)) else [items]
+        rows, names = [{name: _plain(_get(row, name)) for name in columns} for row in listed], list(columns)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _value(value) for name, value in row.items()} for row in rows)
+    return out.getvalue().rstrip("\n")
+
+
+def _value(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (bool, dict, list)) else value
+
+
+FORMATS: dict[str, Callable[[Any, Columns], str]] = {
+    "table": table,
+    "json": _json,
+    "yaml": _yaml,
+    "csv": _csv,
+}

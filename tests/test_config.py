@@ -115,3 +115,12 @@ def test_changes_keep_what_else_is_in_the_file(tmp_path):
     path.write_text("image-list: [a]\nmemory_mb: 1\nlocal: {enforce: true, engine: x}\n")
     change_defaults(path, {"memoryMB": 2}, ["local.enforce"])
     assert read_defaults(path) == {"image-list": ["a"], "local.engine": "x", "memoryMB": 2}
+
+
+def test_a_version_that_yaml_takes_for_a_number_is_still_a_word(tmp_path):
+    Path("home").mkdir()
+    Path("home/defaults.yaml").write_text("local: {profile: 0.18}\n")
+    assert Settings.load().local_profile == "0.18"
+    Path("home/defaults.yaml").write_text("local: {profile: 0.2}\n")
+    with pytest.raises(ConfigError, match=r"local.profile must be one of union, 0.14, 0.18, 1.8, got '0.2'"):
+        Settings.load()

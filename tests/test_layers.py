@@ -22,8 +22,8 @@ MAY_IMPORT = {
     "client": VALUES,
     "storage": VALUES | {"client"},
     "sdk": VALUES | {"client", "storage"},
-    "tasks": VALUES | {"client", "storage", "sdk", "render"},
-    "program": {"__init__", "tasks", "completion"},
+    "tasks": VALUES | {"client", "storage", "sdk", "render", "completion"},
+    "program": {"__init__", "lazy", "tasks"},
     "server": BASE | {"protocol"},
 }
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))

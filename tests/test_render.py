@@ -62,3 +62,29 @@ def test_sizes_have_the_unit_a_person_would_choose(count, expected):
 @pytest.mark.parametrize("seconds, expected", [(0.25, "0.2s"), (75, "1m 15s"), (3725, "1h 02m")])
 def test_durations_have_two_units(seconds, expected):
     assert render.duration(seconds) == expected
+
+
+@dataclass(frozen=True)
+class Point:
+    name: str
+    point: dict
+    result: dict
+
+
+POINTS = [
+    Point("a", {"lr": "1", "name": "x"}, {"lr": 1, "loss": 0.5}),
+    Point("b", {"lr": "2"}, {"lr": 3, "ok": True}),
+]
+
+
+def test_mappings_in_rows_become_columns_and_none_hides_another():
+    rows, columns = render.flat(POINTS)
+    assert columns == ["name", "lr", "point.name", "loss", "result.lr", "ok"]
+    assert rows[1] == {"name": "b", "lr": "2", "result.lr": 3, "ok": True}
+    assert render.flat_table(POINTS).splitlines()[1].split() == ["a", "1", "x", "0.5", "-", "-"]
+
+
+def test_csv_has_all_columns_and_quotes_what_needs_it():
+    text = render.text(POINTS, render.flat_table, "csv")
+    assert text == "name,lr,point.name,loss,result.lr,ok\na,1,x,0.5,,\nb,2,,,3,true"
+    assert render.text([{"a": 'x,"y"', "b": [1], "c": 2}], ("a", "b"), "csv") == 'a,b\n"x,""y""",[1]'

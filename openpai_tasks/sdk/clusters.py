@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from openpai_tasks import config, credentials
 from openpai_tasks.client import Client
@@ -16,16 +15,14 @@ from openpai_tasks.config import Settings
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError, PaiError, Unreachable
 from openpai_tasks.registry import LOCAL, Cluster, Registry, registry_path
-from openpai_tasks.sdk import local
-from openpai_tasks.sdk.discovery import candidates, trusted
+from openpai_tasks.sdk import local, names
+from openpai_tasks.sdk.abreast import abreast
+from openpai_tasks.sdk.discovery import candidates, learn, trusted
 from openpai_tasks.sdk.signin import Ask, Say, sign_in
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-AT_ONCE = 16
 LEARNT = ("uri", "prefix", "user", "generation", "info", "virtual_clusters", "storages", "verify")
 """What signing in tells about a cluster; the rest of its record is the user's own choice."""
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -88,20 +85,31 @@ def connect(settings: Settings, alias: str | None = None, say: Say = lambda line
         raise ConfigError(f"the cluster {alias!r} is of type {cluster.kind!r}, which runs no jobs")
     trusted(cluster.verify if isinstance(cluster.verify, str) else None)
     kept = book.credentials(alias)
-    if kept:
-        return Client(cluster, kept, save_token=_keeper(cluster, kept), timeout=settings.http_timeout)
-    return Client(cluster, credentials.from_environment(), timeout=settings.http_timeout)
+    return Client(
+        cluster,
+        kept or credentials.from_environment(),
+        save_token=_keeper(cluster, kept) if kept else None,
+        timeout=settings.http_timeout,
+        learn=_learner(book, settings.http_timeout),
+    )
 
 
 def local_options(settings: Settings, port: int = 0) -> local.LocalOptions:
-    return local.LocalOptions(engine=settings.local_engine, enforce=settings.local_enforce, port=port)
+    return local.LocalOptions(
+        engine=settings.local_engine,
+        enforce=settings.local_enforce,
+        port=port,
+        profile=settings.local_profile,
+    )
 
 
 def listed(settings: Settings) -> list[Listed]:
     """Every known cluster, the embedded one first."""
     book = registry(settings)
     own = local.running() or book.get(LOCAL)
-    return [row(settings, cluster) for cluster in (own, *book.clusters())]
+    others = book.clusters()
+    names.saw_clusters(others)
+    return [row(settings, cluster) for cluster in (own, *others)]
 
 
 def row(settings: Settings, cluster: Cluster) -> Listed:
@@ -123,7 +131,9 @@ def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) ->
         cluster, known = sign_in(cluster, known, ask, say, settings.http_timeout)
     else:
         cluster = dataclasses.replace(cluster, uri=candidates(new.address)[0], user=_named(new))
-    registry(settings).put(cluster)
+    book = registry(settings)
+    book.put(cluster)
+    names.saw_clusters(book.clusters())
     if known:
         where = credentials.save(cluster.alias, cluster.uri, cluster.user, known)
         say(f"the {'password' if known.password else 'token'} is kept in {where}")
@@ -143,6 +153,7 @@ def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> 
     found, known = sign_in(wanted, kept or lent, ask, say, settings.http_timeout)
     fresh: dict[str, Any] = {name: getattr(found, name) for name in LEARNT}
     after = book.change(alias, lambda now: dataclasses.replace(now, **fresh))
+    names.saw_clusters(book.clusters())
     if kept or not lent:
         credentials.save(after.alias, after.uri, after.user, known)
     return _updated(after)
@@ -157,7 +168,19 @@ def update_all(settings: Settings, say: Say) -> list[Updated]:
         except PaiError as err:
             return _updated(cluster, str(err))
 
-    return at_once(refresh, registry(settings).clusters())
+    def give_up(cluster: Cluster) -> Updated:
+        return _updated(cluster, too_late(settings))
+
+    return abreast(refresh, registry(settings).clusters(), longest(settings), give_up)
+
+
+def longest(settings: Settings) -> float:
+    """Seconds that a cluster has for all that it is asked when several are asked at once."""
+    return 2 * settings.http_timeout + 5
+
+
+def too_late(settings: Settings) -> str:
+    return f"no answer within {longest(settings):g} s"
 
 
 def check_updated(rows: Iterable[Updated]) -> None:
@@ -172,21 +195,19 @@ def delete(settings: Settings, aliases: Iterable[str]) -> list[Cluster]:
     book = registry(settings)
     for alias in aliases:
         book.get(alias)
-    return [book.remove(alias) for alias in dict.fromkeys(aliases)]
+    gone = [book.remove(alias) for alias in dict.fromkeys(aliases)]
+    names.saw_clusters(book.clusters())
+    return gone
 
 
 def select(settings: Settings, alias: str, is_global: bool) -> Path:
     """Make it the cluster that commands speak to; returns the file that now says so."""
-    registry(settings).get(alias)
+    book = registry(settings)
+    book.get(alias)
+    names.saw_clusters(book.clusters())
     path = config.defaults_path(is_global)
     config.change_defaults(path, {"cluster-alias": alias})
     return path
-
-
-def at_once(function: Callable[[Cluster], Result], clusters: Iterable[Cluster]) -> list[Result]:
-    """Do it for all clusters side by side, results in their order."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(function, clusters))
 
 
 def _prepare(settings: Settings, new: NewCluster) -> Cluster:
@@ -220,14 +241,26 @@ def _keeper(cluster: Cluster, kept: Credentials) -> Callable[[str], None]:
     return keep
 
 
+def _learner(book: Registry, seconds: float) -> Callable[[Cluster], Cluster]:
+    """What asks a cluster that was added without a check, and keeps what it says for the next command."""
+
+    def keep(cluster: Cluster) -> Cluster:
+        found = learn(cluster, seconds)
+        said: dict[str, Any] = {"prefix": found.prefix, "generation": found.generation, "info": found.info}
+        book.change(cluster.alias, lambda now: dataclasses.replace(now, **said))
+        return found
+
+    return keep
+
+
 def cannot_ask(prompt: str) -> str:
     """For when nobody is there to answer."""
     raise ConfigError("no password or token is kept; cluster.update ALIAS asks for one")
 
 
 def _updated(cluster: Cluster, problem: str = "") -> Updated:
-    names = storage_names(cluster)
-    return Updated(cluster.alias, cluster.uri, cluster.generation, cluster.virtual_clusters, names, problem)
+    alias, uri, parts = cluster.alias, cluster.uri, cluster.virtual_clusters
+    return Updated(alias, uri, cluster.generation, parts, storage_names(cluster), problem)
 
 
 def storage_names(cluster: Cluster) -> tuple[str, ...]:

@@ -54,6 +54,8 @@ def finish(draft: Draft, exit_code: int) -> bool:
         raise ConfigError(
             f"the editor ended with {exit_code}, so nothing is changed; your text is in {draft.path}"
         )
+    if not text.strip() and draft.original.strip():
+        raise ConfigError(f"{draft.path} is empty, so nothing is changed; `cluster.delete` forgets clusters")
     try:
         draft.registry.rewrite(text, draft.original)
     except ConfigError as err:

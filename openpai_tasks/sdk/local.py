@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from openpai_tasks.registry import Cluster
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0
 POLL_SECONDS = 0.02
+UNION = "union"  # of the routes of every generation
 
 Say = Callable[[str], None]
 
@@ -41,6 +42,7 @@ class LocalStatus:
     uri: str | None = None
     version: str | None = None
     engine: str | None = None
+    profile: str | None = None
     started: int | None = None
     jobs: dict[str, int] | None = None
 
@@ -52,6 +54,7 @@ class LocalOptions:
     engine: str = "process"
     enforce: bool = False
     port: int = 0
+    profile: str = UNION
 
 
 def folder() -> Path:
@@ -70,7 +73,18 @@ def ensure(options: LocalOptions, say: Say) -> Cluster:
             if not _facts():
                 _start(options)
                 say(f"started the embedded cluster in {folder()}; jobs run as processes, without their image")
+                return _cluster()
+    _mention_differences(options, say)
     return _cluster()
+
+
+def _mention_differences(options: LocalOptions, say: Say) -> None:
+    """Settings count when the server starts; one that was changed later would be passed over in silence."""
+    facts = _facts() or {}
+    for name in ("engine", "enforce", "profile"):
+        wanted = getattr(options, name)
+        if facts.get(name, wanted) != wanted:
+            say(f"local.{name} is still {facts[name]}; it becomes {wanted} after a `cluster.stop`")
 
 
 def running() -> Cluster | None:
@@ -80,6 +94,8 @@ def running() -> Cluster | None:
 
 def start(options: LocalOptions) -> bool:
     """Start it; False if it was running already."""
+    if not 0 <= options.port < 65536:
+        raise ConfigError(f"a port is a number from 0 to 65535, got {options.port}")
     with locked(folder() / "start"):
         if _facts():
             return False
@@ -111,7 +127,9 @@ def status() -> LocalStatus:
     facts = _facts()
     if not facts:
         return LocalStatus(running=False, home=folder())
-    known = {name: facts.get(name) for name in ("pid", "port", "uri", "version", "engine", "started")}
+    known = {
+        name: facts.get(name) for name in ("pid", "port", "uri", "version", "engine", "profile", "started")
+    }
     return LocalStatus(running=True, home=folder(), jobs=_job_counts(), **known)
 
 
@@ -124,13 +142,15 @@ def _cluster() -> Cluster:
     facts = _facts()
     if not facts:
         raise Unreachable("the embedded cluster ended while it was being used; see " + str(_log()))
-    return Cluster(alias=ALIAS, uri=facts["uri"], user=_own_login()["user"], generation="1.8")
+    profile = facts.get("profile", UNION)
+    generation = "1.8" if profile == UNION else profile  # whose ways the union has where they differ
+    return Cluster(alias=ALIAS, uri=facts["uri"], user=_own_login()["user"], generation=generation)
 
 
 def _client(cluster: Cluster, timeout: float = 60.0) -> Client:
     """A client that keeps its token between commands, as logging in is slow on purpose."""
     kept = folder() / "token"
-    token = kept.read_text(encoding="utf-8") if kept.exists() else ""
+    token = kept.read_text(encoding="utf-8").strip() if kept.exists() else ""
     known = Credentials(password=login().password, token=token)
     return Client(cluster, known, save_token=lambda fresh: write_private(kept, fresh), timeout=timeout)
 
@@ -141,7 +161,8 @@ def _own_login() -> dict[str, str]:
         found: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
         return found
     except (OSError, ValueError) as err:
-        raise ConfigError(f"cannot read the embedded cluster's {path}: {err}") from err
+        hint = "`cluster.stop --keep-jobs` ends the server without logging in"
+        raise ConfigError(f"cannot read the embedded cluster's {path}: {err} ({hint})") from err
 
 
 def _facts() -> dict[str, Any] | None:
@@ -158,7 +179,7 @@ def _facts() -> dict[str, Any] | None:
 def _is_held() -> bool:
     try:
         handle = os.open(folder() / "server.lock", os.O_RDWR)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -170,6 +191,8 @@ def _is_held() -> bool:
 
 
 def _is_alive(pid: int) -> bool:
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # started by this very process, it would stay a zombie
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -183,7 +206,7 @@ def _start(options: LocalOptions) -> None:
         return
     make_private(folder())
     argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder())]
-    argv += ["--engine", options.engine, "--port", str(options.port)]
+    argv += ["--engine", options.engine, "--port", str(options.port), "--profile", options.profile]
     argv += ["--enforce"] if options.enforce else []
     with _log_file() as log:
         process = subprocess.Popen(
@@ -211,7 +234,8 @@ def _stop_jobs(say: Say) -> int:
 
 
 def _active(client: Client) -> list[str]:
-    return [job.key for job in client.jobs(state="WAITING,RUNNING,STOPPING", limit=50000)]
+    found = client.jobs(state="WAITING,RUNNING,STOPPING", limit=50000)
+    return [job.key for job in found if not job.final]  # older servers know no filter
 
 
 def _job_counts() -> dict[str, int]:

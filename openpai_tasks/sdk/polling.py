@@ -6,6 +6,7 @@ import math
 import time
 
 from openpai_tasks.client import Client
+from openpai_tasks.errors import ConfigError
 from openpai_tasks.registry import LOCAL
 
 NEAR = (0.05, 0.5)  # shortest and longest pause in seconds for the embedded cluster
@@ -17,6 +18,8 @@ class Pauses:
     """How long to wait before asking a cluster again, and whether the time for it is up."""
 
     def __init__(self, client: Client, timeout: float | None = None) -> None:
+        if timeout is not None and not timeout >= 0:  # as said of NaN, too
+            raise ConfigError(f"a timeout is a number of seconds, 0 or more, got {timeout:g}")
         self._shortest, self._longest = NEAR if client.cluster.alias == LOCAL else FAR
         self._next = self._shortest
         self._limit = time.monotonic() + (math.inf if timeout is None else timeout)

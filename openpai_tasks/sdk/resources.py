@@ -9,6 +9,7 @@ from openpai_tasks.config import Settings
 from openpai_tasks.errors import PaiError
 from openpai_tasks.registry import LOCAL, Cluster
 from openpai_tasks.sdk import clusters, local
+from openpai_tasks.sdk.abreast import abreast
 from openpai_tasks.sdk.signin import Say
 
 Amount = int | float | None
@@ -49,7 +50,12 @@ def resources(settings: Settings, alias: str | None, say: Say) -> list[Resources
         return _of(settings, alias, say)
     own = Cluster(LOCAL, "")
     known = [cluster for cluster in book.clusters() if cluster.kind == "openpai"]
-    rows = clusters.at_once(lambda cluster: _row(settings, cluster, say), [own, *known])
+    rows = abreast(
+        lambda cluster: _row(settings, cluster, say),
+        [own, *known],
+        clusters.longest(settings),
+        lambda cluster: [Resources(cluster.alias, problem=clusters.too_late(settings))],
+    )
     return [row for found in rows for row in found]
 
 

@@ -42,6 +42,8 @@ def collect(paths: Sequence[str], root: Path) -> tuple[Source, ...]:
 
 
 def _behind(given: str, root: Path) -> Iterator[Source]:
+    if not given.strip():
+        raise PathError("a source is empty: name a file or a folder, `.` for this one")
     path = Path(os.path.normpath(root / given))
     if not path.exists():
         raise PathError(f"no such source: {given!r} (looked in {root})")

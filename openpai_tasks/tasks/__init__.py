@@ -24,7 +24,8 @@ __all__ = ["Namespace", "connect", "namespace", "say", "settings", "show", "task
 
 COLLECTIONS = {
     "cluster": ("cluster",),
-    "job": ("job",),
+    "job": ("job", "job_submit", "job_results", "job_schema", "job_templates", "job_after"),
+    "storage": ("storage",),
     "config": ("config",),
 }
 """Each collection and the modules of this package that its tasks are in."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import logging
 import os
 import select
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
@@ -17,7 +18,7 @@ from invoke.parser.argument import Argument
 from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
-from openpai_tasks.errors import PaiError
+from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import _parser
 
@@ -41,9 +42,11 @@ NICKNAMES = {
     "is-global": ("g",),
     "job-name": ("j",),
     "lines": ("n",),
-    "memory-mb": ("memoryMB",),
+    "memoryMB": ("mem",),
     "output": ("o",),
+    "parameter": ("p",),
     "pip-installs": ("pip",),
+    "recursive": ("r",),
     "sources": ("src",),
     "timeout": ("t",),
     "update": ("u",),
@@ -55,7 +58,7 @@ NICKNAMES = {
 
 SHARED_HELP = {
     "cluster-alias": "the cluster; `local` is the embedded one",
-    "output": "how to show it: table, json or yaml",
+    "output": "how to show it: table, json, yaml or csv",
 }
 """What a flag that many tasks share is for, unless the task says it better."""
 
@@ -77,8 +80,10 @@ class PaiTask(Task[Any]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
+            if kwargs.get("output"):
+                render.check_format(kwargs["output"])  # before anything is done, not when it is shown
             result = super().__call__(*args, **kwargs)
-            sys.stdout.flush()
+            _flush()
             return result
         except PaiError as err:
             log.debug("task failed", exc_info=True)  # shown under `inv -d`
@@ -154,7 +159,9 @@ def connect(c: Context, cluster_alias: str | None = None) -> Client:
 
 def show(c: Context, items: Any, columns: Sequence[str], output: str | None = None) -> None:
     """Print values as data, in the format asked for."""
-    print(render.text(items, columns, output or settings(c).output))
+    text = render.text(items, columns, output or settings(c).output)
+    with _writing():
+        print(text)
 
 
 def say(text: str) -> None:
@@ -165,6 +172,24 @@ def say(text: str) -> None:
 def remainder() -> list[str]:
     """The words after ``--``, each as it was typed."""
     return list(_parser.remainder)
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # closed by whoever started us
+        with _writing():
+            sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    """A place that takes no more output is an error of ours; a reader that has gone is none."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as err:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise PathError(f"cannot write the output: {err.strerror}") from err
 
 
 def _reader_left() -> bool:

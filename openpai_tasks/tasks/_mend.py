@@ -39,6 +39,7 @@ def _fail(text: str) -> Exit:
 
 def make_parser(program: Program) -> _parser.Parser:
     """Our parser, with the words after ``--`` as they were typed."""
+    _parser.running[:] = [program]
     words = program.argv[1:]
     rest = words[words.index("--") + 1 :] if "--" in words else None
     if program.args.complete.value:

@@ -17,6 +17,7 @@ from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 from invoke.parser.parser import Parser as InvokeParser
 from invoke.parser.parser import ParseResult
+from invoke.program import Program
 
 from openpai_tasks.tasks._contexts import Contexts, TaskContext, UsageError, suggestion
 
@@ -25,6 +26,9 @@ HELP = ("--help", "-h")
 
 remainder: list[str] = []
 """The words after ``--`` on the line that is being run."""
+
+running: list[Program] = []
+"""The program that runs the line: `inv`, `pai` or another one."""
 
 
 def joined(words: Iterable[str]) -> str:

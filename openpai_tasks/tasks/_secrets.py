@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import sys
 
 from openpai_tasks.errors import ConfigError
@@ -41,6 +42,18 @@ def ask(prompt):
     if not password:
         raise ConfigError("no password was given")
     return password
+
+
+def for_job(name):
+    """The value of a job's secret: the variable of that name, or typed on the terminal, unseen."""
+    variable = name.replace(".", "_").replace("-", "_")
+    if variable in os.environ:
+        say(f"the secret {name} is taken from the environment")
+        return os.environ[variable]
+    if not sys.stdin.isatty():
+        known = f"set the variable {variable}"
+        raise ConfigError(f"the secret {name!r} is needed, and no terminal is there to ask on; {known}")
+    return getpass.getpass(f"secret {name}: ")
 
 
 def refuse_for_all(credentials, user, ca):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import _parser
 from openpai_tasks.tasks._base import say, settings, show, task
 
+commands = lazy("openpai_tasks.tasks._commands")
 config = lazy("openpai_tasks.config")
 
 COLUMNS = ("name", "value", "origin", "about")
@@ -57,11 +59,26 @@ def unset(c, names, is_global=False):
     say(f"unset {', '.join(names)} in {path}")
 
 
+@task(
+    positional=["shell"],
+    iterable=["program"],
+    help={
+        "shell": "bash, zsh or fish",
+        "program": "the command whose lines to complete, such as inv; repeat for more",
+    },
+)
+def completion(c, shell, program=None):
+    """Print the script that completes command lines at a TAB."""
+    print(commands.completion_script(_parser.running[0], shell, program))
+
+
 def _pair(word):
     name, equals, text = word.partition("=")
     if not equals:
         raise ConfigError(f"{word!r} is not name=value")
     variable = config.find(name)
+    if not text.strip():
+        raise ConfigError(f"{variable.name} would be empty; `config.unset {variable.name}` removes it")
     return variable.name, variable.read(text, "config.set")
 
 

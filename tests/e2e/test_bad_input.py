@@ -173,3 +173,62 @@ def test_a_setting_in_invoke_yaml_that_nobody_knows_is_warned_of(cluster):
     finally:
         path.unlink()
     assert "'imagee', did you mean image?" in ran.err
+
+
+def test_an_unknown_output_format_is_refused_before_anything_is_done(cluster):
+    ran = cluster.inv("job.sub", "true", "-j", "never-sent", "-o", "xml")
+    assert_one_clear_line(ran, "'xml'")
+    assert "never-sent" not in cluster.ok("job.list").out
+
+
+def test_a_token_is_not_shown_even_if_it_cannot_be_sent(cluster):
+    uri = cluster.ok("cluster.status", "-o", "json").json()["uri"]
+    for token in ("SECRETTOK\u20ac", "SECRET TOK", "SECRET\x01TOK"):
+        ran = cluster.inv("cluster.add", "c1", uri, "--user", "root", OPENPAI_TOKEN=token)
+        assert ran.code in OURS and "Traceback" not in ran.err
+        assert "SECRET" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "address", ["http://[::1", f"http://{'a' * 300}.com", "http://\u00e9..com", "http://x:99999", "ftp://x"]
+)
+def test_an_address_that_is_none_is_one_line(cluster, address):
+    ran = cluster.inv("cluster.add", "ux", address, "--user", "ann", OPENPAI_PASSWORD="secret-pw")
+    assert ran.code in OURS and "Traceback" not in ran.err and len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("timeout", ["nan", "-3"])
+def test_a_timeout_that_is_none_is_refused(cluster, timeout):
+    cluster.inv("job.sub", "true", "-j", "waited-for")
+    ran = cluster.inv("job.wait", "waited-for", "--timeout", timeout)
+    assert_one_clear_line(ran, "timeout")
+    assert ran.code == 120
+
+
+def test_an_empty_source_is_not_the_whole_folder(cluster):
+    assert_one_clear_line(cluster.inv("job.sub", "true", "--sources", ""), "source")
+
+
+def test_an_empty_setting_is_refused(cluster):
+    assert_one_clear_line(cluster.inv("config.set", "image="), "image", "config.unset")
+
+
+def test_output_that_cannot_be_written_is_one_line(cluster):
+    ran = cluster.run("sh", "-c", "pai job.list > /dev/full")
+    assert ran.code == 123 and "Traceback" not in ran.err and "cannot write the output" in ran.err
+
+
+def test_a_closed_output_is_no_traceback(cluster):
+    assert "Traceback" not in cluster.run("sh", "-c", "pai job.list >&-").err
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml"])
+def test_a_document_nested_too_deep_is_one_line(cluster, kind):
+    (cluster.project / f"deep.{kind}").write_text("[" * 5000 + "]" * 5000)
+    ran = cluster.inv("job.submit", f"deep.{kind}")
+    assert ran.code in OURS and "Traceback" not in ran.err
+
+
+def test_a_home_that_is_no_folder_is_one_line(cluster):
+    ran = cluster.inv("job.list", OPENPAI_HOME="/dev/null")
+    assert ran.code in OURS and "Traceback" not in ran.err

@@ -147,3 +147,36 @@ def test_it_listens_on_loopback_only(shell):
         if line.split()[3] == "0A" and int(line.split()[1].split(":")[1], 16) == port
     ]
     assert listening == [f"0100007F:{port:04X}"]
+
+
+def test_stop_is_quick_and_quiet_when_nothing_runs(shell):
+    shell.ok("cluster.start")
+    shell.ok("cluster.stop")
+    began = time.monotonic()
+    assert "was not running" in shell.ok("cluster.stop").err
+    assert time.monotonic() - began < 15  # it once waited for its own zombie until the limit of 20 s
+
+
+def test_start_and_stop_work_on_one_line(shell):
+    shell.ok("cluster.start", "cluster.stop")
+
+
+def test_a_relative_home_is_one_place_whoever_asks(shell):
+    shell.ok("cluster.start", OPENPAI_HOME="rel")
+    try:
+        status = shell.ok("cluster.status", "-o", "json", OPENPAI_HOME="rel").json()
+        assert status["running"] and status["home"] == str(shell.project / "rel" / "local")
+    finally:
+        shell.ok("cluster.stop", OPENPAI_HOME="rel")
+
+
+def test_a_setting_that_needs_a_new_start_says_so(shell):
+    shell.ok("cluster.start")
+    ran = shell.ok("job.list", INVOKE_OPENPAI_LOCAL_ENFORCE="true")
+    assert "local.enforce is still False" in ran.err
+
+
+@pytest.mark.parametrize("port", ["99999", "-1"])
+def test_a_port_that_is_none_is_one_line(shell, port):
+    ran = shell.inv("cluster.start", "--port", port)
+    assert ran.code == 120 and len(ran.err.splitlines()) == 1 and "65535" in ran.err

@@ -79,7 +79,7 @@ def test_set_and_unset_write_a_private_file(project, inv):
         ),
         (["config.set"], "error: config.set needs VALUES"),
         (["config.unset", "zzz"], "error: no setting is named 'zzz' (known: "),
-        (["config.show", "-o", "xml"], "error: no output format named 'xml' (known: table, json, yaml)"),
+        (["config.show", "-o", "xml"], "error: no output format named 'xml' (known: table, json, yaml, csv)"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(project, inv, words, told):
@@ -129,7 +129,8 @@ def test_a_wrong_settings_file_is_one_line(project, inv, files, told):
 
 
 def test_keys_that_clash_as_variables_do_no_harm_until_the_variable_is_set(project, inv, monkeypatch):
-    project.write("invoke.yaml", "foo_bar: 1\nfoo: {bar: 2}\nopenpai: {local_engine: a, local.engine: b}\n")
+    ours = "openpai: {virtual_cluster: a, virtual-cluster: b}"
+    project.write("invoke.yaml", f"foo_bar: 1\nfoo: {{bar: 2}}\n{ours}\n")
     assert inv("config.show").code == 0
     monkeypatch.setenv("INVOKE_FOO_BAR", "3")
     ran = inv("config.show")

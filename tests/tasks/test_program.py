@@ -116,7 +116,7 @@ def test_an_unknown_shell_is_told_the_known_ones(project):
 def test_completion_scripts_hold_names_and_flags(project, shell_name):
     script = project.pai("--print-completion-script", shell_name).out
     assert "config.unset" in script and "list-clusters" in script and "is-global" in script
-    assert "storage" not in script
+    assert "add-storage-cluster" not in script
     if shutil.which(shell_name):
         subprocess.run([shell_name, "-n"], input=script, text=True, check=True)
 
