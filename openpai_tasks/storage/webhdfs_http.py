@@ -1,0 +1,184 @@
+"""HTTP/1.1 as WebHDFS needs it: one connection, and an answer whose body is streamed or read as a whole."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from requests.exceptions import ConnectionError as Broken  # what PyHDFS takes as a reason to ask another node
+
+PIECE = 1 << 18  # what one recv brings at most; more only costs memory
+HEAD_LIMIT = 1 << 16
+TEXT_LIMIT = 1 << 28  # of an answer read as a whole
+
+
+class Cut(Broken):
+    """The connection ended before the answer did."""
+
+
+class Connection:
+    """One connection to one server, used for one request at a time."""
+
+    def __init__(self, stream: socket.socket, key: tuple[str, str, int]) -> None:
+        self.stream, self.key, self.used = stream, key, False
+        self._ahead = b""
+
+    def close(self) -> None:
+        self.stream.close()
+
+    def is_stale(self) -> bool:
+        """Whether the server has hung up (or sent what nobody asked for) while this lay idle."""
+        poll = select.poll()
+        poll.register(self.stream, select.POLLIN)
+        return bool(self._ahead or poll.poll(0))
+
+    def receive(self, limit: int) -> bytes:
+        if self._ahead:
+            piece, self._ahead = self._ahead[:limit], self._ahead[limit:]
+            return piece
+        return self.stream.recv(limit)
+
+    def head(self) -> tuple[int, dict[str, str]]:
+        """Status and headers (names in small letters) of the next answer."""
+        data = self._until(b"\r\n\r\n")
+        lines = data.decode("latin-1").split("\r\n")
+        try:
+            status = int(lines[0].split(" ", 2)[1])
+        except (IndexError, ValueError) as err:
+            raise Cut(f"no HTTP answer: {lines[0][:80]!r}") from err
+        pairs = (line.partition(":") for line in lines[1:] if line)
+        return status, {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+    def line(self) -> bytes:
+        return self._until(b"\r\n").rstrip()
+
+    def _until(self, end: bytes) -> bytes:
+        data = self._ahead
+        while end not in data:
+            more = self.stream.recv(HEAD_LIMIT)
+            if not more or len(data) > HEAD_LIMIT:
+                raise Cut("no whole answer")
+            data += more
+        found, _, self._ahead = data.partition(end)
+        return found
+
+
+Keep = Callable[[Connection], None]
+"""What takes a connection back that can be used again."""
+
+
+class Reply:
+    """An answer; when its body is read, as a whole or in ``pieces``, the connection is free again."""
+
+    def __init__(self, connection: Connection, keep: Keep) -> None:
+        self._connection, self._keep = connection, keep
+        status, headers = connection.head()
+        while status == 100:
+            status, headers = connection.head()
+        self.status_code, self.headers = status, headers
+        self._chunked = headers.get("transfer-encoding", "").lower() == "chunked"
+        self.length = _length(headers)
+        if status in (204, 304):
+            self.length = 0
+        self._content: bytes | None = None
+
+    @property
+    def raw(self) -> Reply:
+        return self
+
+    @property
+    def content(self) -> bytes:
+        if self._content is None:
+            self._content = b"".join(self._limited())
+        return self._content
+
+    @property
+    def text(self) -> str:
+        return self.content.decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """The answer's JSON; a success that says nothing (a rename with options) is a yes."""
+        if self.status_code == 200 and not self.content:
+            return {"boolean": True}
+        return json.loads(self.content)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The body as it comes; Cut when it ends early. Leaving it half read closes the connection."""
+        whole = False
+        try:
+            yield from self._chunks() if self._chunked else self._plain()
+            whole = True
+        except (OSError, ssl.SSLError) as err:
+            raise err if isinstance(err, Broken) else Cut(why(err)) from err
+        finally:
+            self._leave(whole)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _leave(self, whole: bool) -> None:
+        closing = self.headers.get("connection", "").lower() == "close"
+        if whole and not closing and (self._chunked or self.length is not None):
+            self._keep(self._connection)
+        else:
+            self.close()
+
+    def _plain(self) -> Iterator[bytes]:
+        left = self.length
+        while left is None or left > 0:
+            piece = self._connection.receive(PIECE if left is None else min(PIECE, left))
+            if not piece:
+                if left is None:
+                    return
+                raise Cut(f"the connection ended {left} bytes early")
+            if left is not None:
+                left -= len(piece)
+            yield piece
+
+    def _chunks(self) -> Iterator[bytes]:
+        while left := int(self._connection.line().split(b";")[0] or b"0", 16):
+            while left > 0:
+                piece = self._connection.receive(min(PIECE, left))
+                if not piece:
+                    raise Cut("the connection ended inside a chunk")
+                left -= len(piece)
+                yield piece
+            self._connection.line()
+        while self._connection.line():
+            pass
+
+    def _limited(self) -> Iterator[bytes]:
+        total = 0
+        for piece in self.pieces():
+            total += len(piece)
+            if total > TEXT_LIMIT:
+                raise Cut(f"an answer of more than {TEXT_LIMIT} bytes")
+            yield piece
+
+
+def explains(reply: Reply) -> bool:
+    """Whether an error has the body that HDFS gives its errors."""
+    try:
+        said = json.loads(reply.content)["RemoteException"]
+        return isinstance(said["exception"], str) and isinstance(said["message"], str)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _length(headers: Mapping[str, str]) -> int | None:
+    text = headers.get("content-length")
+    if text is None:
+        return None
+    if not text.isdigit():
+        raise Cut(f"a content-length of {text[:20]!r}")
+    return int(text)
+
+
+def why(err: Exception) -> str:
+    if isinstance(err, TimeoutError):
+        return "no answer in time"
+    return str(getattr(err, "strerror", None) or err or type(err).__name__)

@@ -1,0 +1,148 @@
+"""Name nodes: PyHDFS's operations and two more, other tries where they can help, and errors in our words."""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, TypeVar, cast
+
+import pyhdfs
+from requests.exceptions import RequestException
+
+from openpai_tasks.errors import Denied, NotFound, PaiError, PathError, Unreachable
+from openpai_tasks.storage.webhdfs_wire import Wire
+
+Result = TypeVar("Result")
+
+NO_DATA_NODE = re.compile(
+    r"Failed to find datanode|No active nodes contain|could only be (written|replicated) to|safe mode", re.I
+)
+NO_FOLDER = re.compile(r"is not a directory|Parent path is not a directory")
+PAST_END = re.compile(r"out of the range")
+FOREIGN = (pyhdfs.HdfsException, RequestException)
+"""What PyHDFS and the wire below it raise."""
+
+
+logging.getLogger("pyhdfs").addHandler(logging.NullHandler())  # what fails is told by the error, once
+
+
+class BelowFile(PathError):
+    """A path that goes through a file as if it were a folder."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How often to try again, and how long to wait before: twice as long each time, a little at random."""
+
+    tries: int = 5
+    first: float = 0.2
+    longest: float = 5.0
+
+    def pauses(self) -> Iterator[float | None]:
+        """The pause after each try; None after the last."""
+        pause = self.first
+        for _ in range(self.tries - 1):
+            yield pause * random.uniform(0.75, 1.25)
+            pause = min(2 * pause, self.longest)
+        yield None
+
+
+class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
+    """All name nodes of one HDFS; whichever is active answers."""
+
+    def __init__(self, hosts: tuple[str, ...], user: str, scheme: str, wire: Wire, timeout: float) -> None:
+        super().__init__(
+            hosts=list(hosts),
+            randomize_hosts=False,
+            user_name=user,
+            timeout=timeout,
+            max_tries=1,  # we wait between tries ourselves, longer each time
+            scheme=scheme,
+            requests_session=cast(Any, wire),
+        )
+        self._wire = wire
+
+    def _request(self, *args: Any, **kwargs: Any) -> Any:
+        """PyHDFS says that no name node could be used; why is what the person wants to know."""
+        try:
+            return super()._request(*args, **kwargs)
+        except pyhdfs.HdfsNoServerException as err:
+            raise pyhdfs.HdfsNoServerException(self._wire.trouble()) from err
+
+    def list_batch(self, path: str, after: str) -> tuple[list[dict[str, Any]], int]:
+        """Some of a folder's entries, those after a name, and how many are left."""
+        listing = self._get(path, "LISTSTATUS_BATCH", startAfter=after).json()["DirectoryListing"]
+        return listing["partialListing"]["FileStatuses"]["FileStatus"], listing["remainingEntries"]
+
+    def list_all(self, path: str) -> list[dict[str, Any]]:
+        """A folder's entries in one answer, for an HDFS that cannot give them in batches."""
+        return list(self._get(path, "LISTSTATUS").json()["FileStatuses"]["FileStatus"])
+
+    def server_defaults(self) -> dict[str, Any]:
+        """What new files get: blockSize, bytesPerChecksum, checksumType."""
+        return dict(self._get("/", "GETSERVERDEFAULTS").json()["FsServerDefaults"])
+
+    def replace(self, path: str, target: str) -> None:
+        """Rename a file in place of the one that may have the name: one step for whoever looks."""
+        self._put(path, "RENAME", HTTPStatus.OK, destination=target, renameoptions="OVERWRITE")
+
+
+def patiently(act: Callable[[int], Result], path: str, patience: Patience) -> Result:
+    """What ``act(number of the try)`` brings; another try only after what may pass, never after a refusal."""
+    for number, pause in enumerate(patience.pauses()):
+        try:
+            return act(number)
+        except FOREIGN as err:
+            ours = told(err, path)
+            if pause is None or not isinstance(ours, Unreachable):
+                raise ours from err
+            time.sleep(pause)
+    raise AssertionError("the last pause is None")
+
+
+def told(err: Exception, path: str) -> PaiError:
+    """A foreign error in our words: one line with the path."""
+    if not isinstance(err, pyhdfs.HdfsHttpException):
+        return Unreachable(f"{path}: HDFS does not answer: {_line(str(err))}")
+    text = _line(err.message.partition("\n")[0])  # a stack trace may follow
+    if text.startswith("Path is not a file"):
+        return PathError(f"{path}: a folder, not a file")
+    if isinstance(err, pyhdfs.HdfsFileNotFoundException):
+        return NotFound(f"{path}: no such file or folder on HDFS", 404)
+    if isinstance(err, (pyhdfs.HdfsRetriableException, pyhdfs.HdfsStandbyException)) or _may_pass(err, text):
+        return Unreachable(f"{path}: HDFS cannot now: {text}")
+    if isinstance(err, pyhdfs.HdfsFileAlreadyExistsException):
+        return PathError(f"{path}: there is a file or folder of that name")
+    if NO_FOLDER.search(text):
+        return BelowFile(f"{path}: below a file, not a folder")
+    if isinstance(err, (pyhdfs.HdfsAccessControlException, pyhdfs.HdfsSecurityException)):
+        return Denied(f"{path}: HDFS refuses: {text}", 403)
+    if isinstance(err, pyhdfs.HdfsPathIsNotEmptyDirectoryException):
+        return PathError(f"{path}: the folder is not empty")
+    return PathError(f"{path}: HDFS says: {text}")
+
+
+def is_past_end(err: Exception) -> bool:
+    return isinstance(err, pyhdfs.HdfsHttpException) and bool(PAST_END.search(err.message))
+
+
+def is_without_data_node(err: Exception) -> bool:
+    return isinstance(err, pyhdfs.HdfsHttpException) and bool(NO_DATA_NODE.search(err.message))
+
+
+def is_unknown_operation(err: Exception) -> bool:
+    """Whether an older HDFS does not know what was asked for."""
+    return isinstance(err, pyhdfs.HdfsIllegalArgumentException) and '"op"' in err.message
+
+
+def _may_pass(err: pyhdfs.HdfsHttpException, text: str) -> bool:
+    return err.status_code >= 500 or bool(NO_DATA_NODE.search(text))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:300]

@@ -1,0 +1,65 @@
+"""A large file in several ranges at once, handed on in order, in bounded memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+PART = 16 << 20
+AHEAD = 3
+"""Ranges that are fetched or wait to be handed on: with PART, what a wide read costs in memory."""
+
+Fetch = Callable[[int, int], Iterator[bytes]]
+"""The pieces of so many bytes from an offset on."""
+
+
+def sampled(pieces: Iterator[bytes], enough: int) -> Generator[bytes, None, tuple[int, float]]:
+    """Hand on the first pieces; then how many bytes they were, and how many came in a second of waiting."""
+    moved, waited = 0, 0.0
+    while moved < enough:
+        start = time.perf_counter()
+        piece = next(pieces, b"")
+        waited += time.perf_counter() - start
+        if not piece:
+            break
+        moved += len(piece)
+        yield piece
+    return moved, moved / max(waited, 1e-9)
+
+
+def in_order(fetch: Fetch, start: int, end: int, part: int = PART, ahead: int = AHEAD) -> Iterator[bytes]:
+    """The bytes from start to end; leaving early ends the fetching too."""
+    left = threading.Event()
+
+    def whole(offset: int) -> list[bytes]:
+        pieces = []
+        for piece in fetch(offset, min(part, end - offset)):
+            pieces.append(piece)
+            if left.is_set():
+                break
+        return pieces
+
+    offsets = iter(range(start, end, part))
+    waiting: deque[Future[list[bytes]]] = deque()
+    with ThreadPoolExecutor(ahead, "webhdfs-range") as pool:
+        try:
+            for offset in offsets:
+                waiting.append(pool.submit(whole, offset))
+                if len(waiting) == ahead:
+                    yield from _handed_on(waiting.popleft())
+            while waiting:
+                yield from _handed_on(waiting.popleft())
+        finally:
+            left.set()
+            pool.shutdown(cancel_futures=True)
+
+
+def _handed_on(future: Future[list[bytes]]) -> Iterator[bytes]:
+    """Each piece is let go as soon as it is handed on."""
+    pieces = future.result()
+    pieces.reverse()
+    while pieces:
+        yield pieces.pop()

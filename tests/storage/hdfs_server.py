@@ -1,0 +1,192 @@
+"""A real HDFS on loopback: one name node, one data node, WebHDFS; ended with the tests."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.storage import hdfs_jars
+
+SERVER = "org.apache.hadoop.hdfs.server"
+SHELL = "org.apache.hadoop.fs.FsShell"
+OPENED = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in ("lang", "util", "nio", "net")]
+JAVA = ["java", *OPENED, "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"]
+LOGGING = """log4j.rootLogger=WARN,console
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.target=System.err
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %p %c{2}: %m%n
+"""
+START = 90.0
+
+
+class Hdfs:
+    """Two Java processes and a folder; ``stop`` leaves nothing of them."""
+
+    def __init__(self, heap: str = "384m", jvm: tuple[str, ...] = ("-XX:TieredStopAtLevel=1",)) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="hdfs-"))
+        self._java = [*JAVA, *jvm, f"-Xmx{heap}"]
+        ports = free_ports(5)
+        self.name_node, self.data_node = f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[3]}"
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._configure(ports)
+
+    def start(self) -> Hdfs:
+        try:
+            self.run(f"{SERVER}.namenode.NameNode", "-format", "-force", "-nonInteractive")
+            self._launch("namenode.NameNode")
+            self.start_data_node()
+            self._until_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def start_data_node(self) -> None:
+        """Call it from the main thread: the process ends with the thread that it was started by."""
+        self._launch("datanode.DataNode")
+
+    def kill_data_node(self) -> None:
+        """As a machine that loses its power does: no goodbye."""
+        process = self._processes.pop("datanode.DataNode")
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(self, main: str, *args: str) -> str:
+        """One of Hadoop's own programs, to its end."""
+        command = [*self._command(main), *args]
+        done = subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=_environment()
+        )
+        if done.returncode:
+            raise RuntimeError(f"{main} {' '.join(args)}: {done.stderr[-2000:]}")
+        return done.stdout
+
+    def shell(self, *args: str) -> str:
+        """``hdfs dfs ...``"""
+        return self.run(SHELL, *args)
+
+    def _command(self, main: str) -> list[str]:
+        home = hdfs_jars.home()
+        return [*self._java, "-cp", f"{self.folder / 'conf'}:{home}:{home / 'lib'}/*", main]
+
+    def _launch(self, name: str) -> None:
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self._processes[name] = subprocess.Popen(
+                self._command(f"{SERVER}.{name}"),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment(),
+                start_new_session=True,
+                preexec_fn=_end_with_us if sys.platform == "linux" else None,
+            )
+
+    def _until_ready(self) -> None:
+        end = time.monotonic() + START
+        while not self.is_ready():
+            for name, process in self._processes.items():
+                if process.poll() is not None or time.monotonic() > end:
+                    log = (self.folder / f"{name}.log").read_text(errors="replace")
+                    raise RuntimeError(f"HDFS's {name} does not come up: {log[-2000:]}")
+            time.sleep(0.05)
+
+    def is_ready(self) -> bool:
+        """Whether a data node has told the name node what room it has."""
+        query = "qry=Hadoop:service=NameNode,name=FSNamesystemState"
+        try:
+            with urllib.request.urlopen(f"http://{self.name_node}/jmx?{query}", timeout=2) as answer:
+                beans = json.load(answer)["beans"]
+        except (OSError, ValueError):
+            return False
+        return bool(beans) and beans[0]["NumLiveDataNodes"] >= 1 and beans[0]["CapacityTotal"] > 0
+
+    def _configure(self, ports: list[int]) -> None:
+        rpc, web, data, data_web, data_rpc = ports
+        conf = self.folder / "conf"
+        conf.mkdir()
+        (conf / "log4j.properties").write_text(LOGGING)
+        core = {"fs.defaultFS": f"hdfs://127.0.0.1:{rpc}", "hadoop.tmp.dir": self.folder / "data"}
+        hdfs = {
+            "dfs.replication": 1,
+            "dfs.namenode.rpc-address": f"127.0.0.1:{rpc}",
+            "dfs.namenode.http-address": f"127.0.0.1:{web}",
+            "dfs.datanode.address": f"127.0.0.1:{data}",
+            "dfs.datanode.http.address": f"127.0.0.1:{data_web}",
+            "dfs.datanode.ipc.address": f"127.0.0.1:{data_rpc}",
+            "dfs.datanode.hostname": "127.0.0.1",  # the name in redirects
+            "dfs.namenode.datanode.registration.ip-hostname-check": "false",
+            "dfs.namenode.fs-limits.min-block-size": 4096,
+            "dfs.namenode.safemode.extension": 0,
+            "dfs.ls.limit": 50,  # entries in a batch, so that a few files make several
+            # With one data node a writer is often early, and would sleep 400 ms before it asks again.
+            "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": 5,
+            "dfs.client.block.write.locateFollowingBlock.retries": 10,
+        }
+        (conf / "core-site.xml").write_text(_xml(core))
+        (conf / "hdfs-site.xml").write_text(_xml(hdfs))
+
+
+_shared: list[Hdfs] = []
+
+
+def shared() -> Hdfs:
+    """The one that all tests of a session use, started for the first of them."""
+    if not _shared:
+        _shared.append(Hdfs().start())
+    return _shared[0]
+
+
+def stop_shared() -> None:
+    while _shared:
+        _shared.pop().stop()
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "HADOOP_USER_NAME": "root"}
+
+
+def _xml(settings: Mapping[str, Any]) -> str:
+    rows = (
+        f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()
+    )
+    return f'<?xml version="1.0"?>\n<configuration>{"".join(rows)}</configuration>\n'
+
+
+def _end_with_us() -> None:
+    """A Java process is told to end when the tests are killed."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)

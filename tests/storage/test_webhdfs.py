@@ -1,0 +1,448 @@
+"""WebHDFS against a real HDFS, and through a gateway that does to it what networks do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pyhdfs
+import pytest
+
+from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError, Unreachable
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.retry import Damaged, retrying
+from openpai_tasks.storage.store import Place, fingerprint
+from openpai_tasks.storage.transfer import transfer
+from openpai_tasks.storage.webhdfs import open_store, open_url
+from openpai_tasks.storage.webhdfs_digest import SUMS, translated_sums
+from openpai_tasks.storage.webhdfs_names import Patience
+from openpai_tasks.storage.webhdfs_store import WIDE, WebHdfs
+from tests.storage.gateway import Fault, Gateway
+from tests.storage.hdfs_server import free_ports
+
+QUICK = Patience(tries=3, first=0.02)
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+def store(hdfs, request):
+    """A folder of the test's own as a store."""
+    store = WebHdfs([hdfs.name_node], "root", root=f"/{request.node.name.replace('[', '/').rstrip(']')}")
+    store.make_folder("/")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def gateway(hdfs):
+    with Gateway(hdfs.name_node) as gateway:
+        yield gateway
+
+
+def behind(gateway: Gateway, store: WebHdfs, **options) -> WebHdfs:
+    """The same folder, through the gateway."""
+    options = {"patience": QUICK, "prefix": "/webhdfs/api/v1", **options}
+    return WebHdfs([gateway.host], "root", root=store.root, **options)
+
+
+def content(store: WebHdfs, path: str, *span: int) -> bytes:
+    return b"".join(store.read(path, *span))
+
+
+def entry_of(path: Path):
+    entry = LocalStore().stat(str(path))
+    assert entry
+    return entry
+
+
+def noise(size: int) -> bytes:
+    return os.urandom(size)
+
+
+def test_a_file_comes_back_as_it_was_sent_in_whole_and_in_part(store):
+    data = noise(3 * MEGABYTE + 17)
+    store.write("/f", iter([data[:MEGABYTE], b"", data[MEGABYTE:]]), len(data))
+    assert content(store, "/f") == data
+    assert content(store, "/f", MEGABYTE - 1, 3) == data[MEGABYTE - 1 :][:3]
+    assert content(store, "/f", len(data) - 2, 100) == data[-2:]
+    assert content(store, "/f", len(data)) == content(store, "/f", len(data) + 5) == b""
+
+
+def test_a_file_of_unknown_size_is_sent_in_chunks(store):
+    store.write("/f", iter([b"one ", b"", b"two"]))
+    assert content(store, "/f") == b"one two"
+
+
+def test_java_sees_the_same_files(store, hdfs):
+    store.write("/a b#%?", [b"for java"], 8)
+    assert "for java" in hdfs.shell("-cat", f"{store.root}/a b#%?")
+
+
+@pytest.mark.parametrize("act", ["write", "make_folder", "rename"])
+def test_a_colon_is_refused_with_one_line(store, act):
+    store.write("/f", [b""], 0)
+    calls = {
+        "write": lambda: store.write("/a:b", [b""], 0),
+        "make_folder": lambda: store.make_folder("/a:b/c"),
+        "rename": lambda: store.rename("/f", "/a:b"),
+    }
+    with pytest.raises(PathError, match=r"^/a:b.*: HDFS allows no ':' in a name; choose another one$"):
+        calls[act]()
+
+
+def test_no_path_leads_out_of_the_root(store):
+    for path in ("/../x", "/a/../../x", "relative", "/a/./b"):
+        with pytest.raises(PathError, match="cannot be a path"):
+            store.stat(path)
+
+
+def test_a_folder_larger_than_a_batch_is_listed_whole(store, gateway):
+    for number in range(120):
+        store.make_folder(f"/{number}")
+    names = [entry.name for entry in behind(gateway, store).list("/")]
+    assert sorted(names) == sorted(map(str, range(120)))
+    assert gateway.count("LISTSTATUS_BATCH") == 3
+
+
+def test_an_hdfs_that_knows_no_batches_is_listed_too(store, gateway):
+    store.make_folder("/d")
+    gateway.rewrite = ("LISTSTATUS_BATCH", "LISTSTATUS_NEVER")
+    assert [entry.name for entry in behind(gateway, store).list("/")] == ["d"]
+    assert gateway.asked[-1] == "GET LISTSTATUS"
+
+
+def test_a_listing_with_a_name_that_escapes_is_an_error(store, gateway):
+    store.make_folder("/xxxevil")
+    gateway.faults.append(Fault("LISTSTATUS_BATCH", "swap", old=b"xxxevil", new=b"../evil"))
+    with pytest.raises(PathError, match="refused"):
+        list(behind(gateway, store).list("/"))
+
+
+def test_what_is_refused_or_missing_is_asked_for_once(store, gateway):
+    store.write("/f", [b"x"], 1)
+    other = WebHdfs([gateway.host], "eve", root=store.root, prefix="/webhdfs/api/v1")
+    for act, error in (
+        (lambda: other.make_folder("/mine"), Denied),
+        (lambda: other.remove("/f"), Denied),
+        (lambda: content(other, "/none"), NotFound),
+    ):
+        gateway.asked.clear()
+        with pytest.raises(error) as caught:
+            act()
+        assert len(gateway.asked) == 1
+        assert "\n" not in str(caught.value) and " at org." not in str(caught.value)
+
+
+def test_an_upload_that_is_refused_ends_at_once(store):
+    """The data node says no and hangs up, long before it has been sent everything."""
+    sent = []
+
+    def pieces():
+        for _ in range(200):
+            sent.append(1)
+            yield bytes(MEGABYTE)
+
+    eve = WebHdfs(store.hosts, "eve", root=store.root)
+    with pytest.raises(Denied, match="Permission denied: user=eve"):
+        eve.write("/f", pieces(), 200 * MEGABYTE)
+    assert len(sent) < 100
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 4096, 70000, 3 * MEGABYTE + 1])
+@pytest.mark.parametrize("block", [65536, MEGABYTE, 0])
+def test_the_digest_computed_here_is_the_one_of_hdfs(store, hdfs, size, block):
+    data = noise(size)
+    client = pyhdfs.HdfsClient(hdfs.name_node, user_name="root")
+    client.create(f"{store.root}/f", data, **({"blocksize": block} if block else {}))
+    told = store.digest("/f")
+    hasher = store.hasher(told.kind) if block else store.hasher()
+    assert fingerprint(hasher, [data[:1000], data[1000:1001], data[1001:]]) == told
+
+
+def test_crcs_without_the_library_are_right_too():
+    assert translated_sums(bytes(32), 32).hex() == "8a9136aa"  # of RFC 3720, B.4
+    assert translated_sums(bytes([255] * 32), 512).hex() == "62a8ab43"
+    data = noise(5 * 512 + 100)
+    assert translated_sums(data, 512) == SUMS["CRC32C"]()(data, 512)
+
+
+def test_java_computes_the_same_digest(store, hdfs):
+    store.write("/f", [b"some bytes"], 10)
+    kind, value = hdfs.shell("-checksum", f"{store.root}/f").split()[1:3]
+    digest = store.digest("/f")
+    assert (digest.kind, digest.value) == (kind, value[24:56])
+
+
+def test_a_digest_that_cannot_be_computed_here_has_no_hasher(store):
+    assert store.hasher("COMPOSITE-CRC32C") is None
+
+
+def test_a_rename_takes_the_place_of_a_file_in_one_step(store, gateway):
+    store.write("/new", [b"new"], 3)
+    store.write("/old", [b"old"], 3)
+    behind(gateway, store).rename("/new", "/old")
+    assert content(store, "/old") == b"new" and store.stat("/new") is None
+    assert gateway.asked == ["PUT RENAME"]
+
+
+def test_a_rename_whose_answer_was_lost_is_still_one(store, gateway):
+    store.write("/f", [b"x"], 1)
+    gateway.faults.append(Fault("RENAME", "lose"))
+    behind(gateway, store).rename("/f", "/g")
+    assert content(store, "/g") == b"x"
+
+
+@pytest.mark.parametrize("at", [0, 1, 100_000, MEGABYTE])
+def test_a_download_that_is_cut_goes_on_where_it_was(store, gateway, at):
+    data = noise(3 * MEGABYTE)
+    store.write("/f", [data], len(data))
+    gateway.faults.append(Fault("OPEN", "cut", at, times=2))
+    assert content(behind(gateway, store), "/f") == data
+    assert gateway.count("OPEN") == 6  # three times two: the name node's and the data node's
+
+
+def test_a_download_that_is_always_cut_at_the_same_place_ends(store, gateway):
+    store.write("/f", [b"x" * 100], 100)
+    gateway.faults.append(Fault("OPEN", "cut", 0, times=100))
+    with pytest.raises(Unreachable, match=r"^/f: HDFS does not answer"):
+        content(behind(gateway, store), "/f")
+    assert gateway.count("OPEN") < 20
+
+
+def test_a_peer_that_stops_is_given_up_in_time_and_the_rest_comes_from_another(store, gateway):
+    store.write("/f", [b"x" * 1000], 1000)
+    gateway.faults.append(Fault("OPEN", "stall", 10))
+    start = time.monotonic()
+    assert content(behind(gateway, store, timeout=0.3), "/f") == b"x" * 1000
+    assert 0.3 < time.monotonic() - start < 5
+
+
+def test_a_slow_peer_that_goes_on_is_waited_for(store, gateway):
+    data = noise(3000)
+    store.write("/f", [data], len(data))
+    gateway.faults.append(Fault("OPEN", "drip"))
+    assert content(behind(gateway, store, timeout=5), "/f") == data
+
+
+def test_an_answer_shorter_than_asked_for_is_filled_up(store, gateway):
+    data = noise(5000)
+    store.write("/f", [data], len(data))
+    gateway.faults.append(Fault("OPEN", "shorten", 1234))
+    assert content(behind(gateway, store), "/f", 0, 5000) == data
+
+
+def test_a_wrong_length_and_a_flipped_byte_cost_a_retry_and_no_wrong_file(store, gateway, tmp_path):
+    data = noise(5000)
+    store.write("/f", [data], len(data))
+    gateway.faults += [Fault("OPEN", "shorten", 1234), Fault("OPEN", "flip", 99)]
+    there = behind(gateway, store)
+    transfer(there, there.stat("/f"), LocalStore(), str(tmp_path / "f"), Watch())
+    assert (tmp_path / "f").read_bytes() == data
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+
+def test_an_upload_that_is_cut_costs_a_retry(store, gateway, tmp_path):
+    (tmp_path / "f").write_bytes(noise(2 * MEGABYTE))
+    gateway.faults.append(Fault("CREATE", "cut", MEGABYTE, is_upload=True))
+    transfer(LocalStore(), entry_of(tmp_path / "f"), behind(gateway, store), "/f", Watch())
+    assert content(store, "/f") == (tmp_path / "f").read_bytes()
+    assert [entry.name for entry in store.list("/")] == ["f"]
+
+
+def test_a_busy_gateway_is_asked_again(store, gateway):
+    gateway.faults += [Fault("CREATE", "refuse"), Fault("MKDIRS", "refuse")]
+    there = behind(gateway, store)
+    there.make_folder("/d")
+    there.write("/d/f", [b"x"], 1)
+    assert content(store, "/d/f") == b"x"
+
+
+def test_a_file_that_changes_while_it_is_sent_is_an_error(store):
+    for pieces in ([b"abc"], [b"abcabc"]):
+        with pytest.raises(Damaged, match="while it was read"):
+            store.write("/f", pieces, 5)
+
+
+def test_what_the_source_raises_keeps_its_name(store):
+    def pieces():
+        yield b"a"
+        raise PathError("the disk is gone")
+
+    with pytest.raises(PathError, match=r"^the disk is gone$"):
+        store.write("/f", pieces(), 5)
+
+
+def test_a_data_node_killed_in_the_middle_of_an_upload_costs_a_retry(store, hdfs):
+    pieces = [noise(MEGABYTE)] * 24
+    kills = []
+
+    def body():
+        for number, piece in enumerate(pieces):
+            if number == 12 and not kills:
+                kills.append(hdfs.kill_data_node())
+                hdfs.start_data_node()
+            yield piece
+
+    size = len(pieces) * MEGABYTE
+    retrying(lambda: store.write("/f", body(), size), lambda seconds: time.sleep(seconds) or False)
+    assert store.stat("/f").size == size
+    assert store.digest("/f") == fingerprint(store.hasher(), pieces)
+
+
+def test_name_nodes_take_over_from_each_other(store, hdfs):
+    with Gateway(hdfs.name_node) as second:
+        with Gateway(hdfs.name_node) as first:
+            options = {"root": store.root, "prefix": "/webhdfs/api/v1", "patience": QUICK}
+            there = WebHdfs([first.host, second.host], "root", **options)
+            there.write("/f", [b"x"], 1)
+            assert first.asked and not second.asked
+            first.faults.append(Fault("GETFILESTATUS", "standby"))
+            assert there.stat("/f").size == 1
+            assert second.asked == ["GET GETFILESTATUS"]
+        assert content(there, "/f") == b"x"  # the first is gone
+        there.rename("/f", "/g")
+        assert [entry.name for entry in there.list("/")] == ["g"]
+
+
+def test_no_name_node_at_all_is_one_line():
+    port = free_ports(1)[0]
+    store = WebHdfs([f"127.0.0.1:{port}"], "root", patience=QUICK)
+    with pytest.raises(
+        Unreachable, match=rf"^/x: HDFS does not answer: 127.0.0.1:{port}: Connection refused$"
+    ):
+        store.stat("/x")
+
+
+def test_a_connection_that_was_closed_while_idle_is_replaced(store, gateway):
+    gateway.lies = True
+    there = behind(gateway, store, patience=Patience(tries=1))
+    for _ in range(5):
+        assert there.stat("/").is_folder
+
+
+def test_a_storage_of_an_old_cluster_is_reached_through_its_gateway(hdfs, gateway):
+    place = Place("lab", "hdfs-0", "hdfs", {"webhdfs": f"{gateway.uri}/webhdfs"}, user="root")
+    store = open_store(place)
+    name = "/ä b#%?&+.txt"
+    store.write(name, [b"through"], 7)
+    assert content(store, name) == b"through"
+    assert gateway.asked[:2] == ["PUT CREATE"] * 2
+    store.remove(name)
+
+
+def test_a_gateway_with_https_is_trusted_by_its_own_certificate(hdfs, store, tmp_path):
+    context = certificate(tmp_path)
+    with Gateway(hdfs.name_node, tls=context) as gateway:
+        there = behind(gateway, store, scheme="https", verify=str(tmp_path / "cert.pem"))
+        there.write("/f", [b"secret"], 6)
+        assert content(there, "/f") == b"secret"
+        with pytest.raises(Unreachable, match="certificate"):
+            behind(gateway, store, scheme="https").stat("/f")
+
+
+def certificate(folder: Path):
+    import ssl
+
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1"
+    files = ["-keyout", "key.pem", "-out", "cert.pem", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*command.split(), *files], cwd=folder, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+def test_a_large_file_is_read_in_several_ranges_and_little_memory(store, gateway):
+    """In a process of its own, whose memory is what the system says it was at most."""
+    size = 5 * WIDE
+    there = behind(gateway, store)
+    code = (
+        "import hashlib, resource, sys\n"
+        "from openpai_tasks.storage.webhdfs_store import WebHdfs\n"
+        f"options = dict(root={store.root!r}, prefix='/webhdfs/api/v1', fast=1e12)\n"
+        f"store = WebHdfs([{gateway.host!r}], 'root', **options)\n"
+        f"piece, count = bytes(range(256)) * 4096, {size} >> 20\n"
+        "hasher = store.hasher()\n"
+        "def pieces():\n"
+        "    for number in range(count):\n"
+        "        block = number.to_bytes(8, 'big') + piece[8:]\n"
+        "        hasher.update(block)\n"
+        "        yield block\n"
+        "store.write('/f', pieces(), count << 20)\n"
+        "assert store.digest('/f') == hasher.digest()\n"
+        "again = store.hasher()\n"
+        "for got in store.read('/f'): again.update(got)\n"
+        "assert again.digest() == hasher.digest()\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    scale = 1 if sys.platform == "darwin" else 1024
+    assert int(done.stdout) * scale < 200 << 20
+    assert gateway.count("OPEN") > 2 * 5
+    assert there.stat("/f").size == size
+
+
+def test_leaving_a_large_read_early_leaves_nothing_behind(store):
+    hasty = WebHdfs(store.hosts, "root", root=store.root, fast=1e12)
+    hasty.write("/f", (bytes(MEGABYTE) for _ in range(WIDE >> 20)), WIDE)
+    before, most, moved = threading.active_count(), 0, 0
+    pieces = hasty.read("/f")
+    while moved <= WIDE // 2:
+        moved += len(next(pieces))
+        most = max(most, threading.active_count())
+    pieces.close()
+    assert most > before and threading.active_count() == before
+    assert sum(map(len, hasty.read("/f"))) == WIDE
+
+
+def test_a_large_file_that_comes_fast_is_read_by_one_connection(store, gateway):
+    store.write("/f", (bytes(MEGABYTE) for _ in range(WIDE >> 20)), WIDE)
+    there = behind(gateway, store, fast=1.0)
+    assert sum(map(len, there.read("/f"))) == WIDE
+    assert gateway.count("OPEN") == 2
+
+
+@pytest.mark.parametrize(
+    "url, hosts, path",
+    [
+        ("webhdfs://nn:9870/a/b", ("nn:9870",), "/a/b"),
+        ("webhdfs://bob@nn1:1,nn2:2", ("nn1:1", "nn2:2"), "/"),
+        ("hdfs://nn/a", ("nn:9870", "nn:50070", "nn:5070"), "/a"),
+        ("hdfs://nn:9000/", ("nn:9870", "nn:50070", "nn:5070"), "/"),
+    ],
+)
+def test_a_url_names_its_name_nodes(url, hosts, path):
+    store, found = open_url(url)
+    assert (store.hosts, found) == (hosts, path)
+
+
+@pytest.mark.parametrize("url", ["hdfs:///a", "webhdfs://nn:port/a", "webhdfs://root@/"])
+def test_a_url_without_a_name_node_is_an_error(url):
+    with pytest.raises(ConfigError, match="name node"):
+        open_url(url)
+
+
+@pytest.mark.parametrize(
+    "data, hosts",
+    [
+        ({"namenode": "10.0.0.1", "port": 5070}, ("10.0.0.1:5070",)),
+        ({"namenode": "10.0.0.1", "port": "9000"}, ("10.0.0.1:9870", "10.0.0.1:50070", "10.0.0.1:5070")),
+        ({"namenode": "nn1:1,nn2:2"}, ("nn1:1", "nn2:2")),
+        ({"web_hdfs_uri": "http://nn:50070"}, ("nn:50070",)),
+        ({}, ("lab.example:80",)),
+    ],
+)
+def test_a_storage_names_its_name_nodes(data, hosts):
+    place = Place("lab", "data", "hdfs", data, user="ann", share=False, cluster_uri="http://lab.example")
+    store = open_store(place)
+    assert (store.hosts, store.root) == (hosts, "/ann")
+
+
+def test_a_storage_that_names_nothing_is_an_error():
+    with pytest.raises(ConfigError, match="'data' of 'lab' names no HDFS"):
+        open_store(Place("lab", "data", "hdfs", {}, user="ann"))
