@@ -14,6 +14,7 @@ class Dialect:
     generation: str
     jobs: str = routes.JOBS
     job: str = routes.JOB
+    attempt: str = ""
     events: str = ""
     tag: str = ""
     task_logs: str = ""
@@ -39,6 +40,7 @@ class Dialect:
 
 NEWEST = Dialect(
     "1.8",
+    attempt=routes.JOB_ATTEMPT,
     events=routes.JOB_EVENTS,
     tag=routes.JOB_TAG,
     task_logs=routes.TASK_LOGS,

@@ -111,6 +111,11 @@ class Client(Connection):
             raise ApiError(f"{self._where()} does not answer {path} with a job: is it OpenPAI?")
         return job_from_detail(body, key)
 
+    def job_attempt(self, key: str, attempt: int) -> JobInfo:
+        """The job as it was in one of its tries, from 0; servers before 1.3 don't tell."""
+        path = self._path(self.dialect.attempt, "tries of jobs", job=key, attempt=attempt)
+        return job_from_detail(self._object("GET", path), key)
+
     def job_config(self, key: str) -> str:
         """The document as the server tells it: YAML, or JSON whatever its content type says."""
         return self._call("GET", self._path(self.dialect.config, job=key), auth=self._guarded).text

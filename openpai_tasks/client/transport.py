@@ -197,6 +197,9 @@ class Connection:
         return response
 
     def _check(self, response: requests.Response) -> None:
+        if response.status_code in GONE_FOR_NOW:  # a gateway's word: what became of the call is not known
+            said = f"HTTP {response.status_code} {response.reason}"
+            raise Unreachable(f"no answer from {self._where()}: {said}")
         if response.status_code >= 300:
             raise error(response, self._where())
 

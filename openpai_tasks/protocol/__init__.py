@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openpai_tasks.protocol.conversion import to_v2
+from openpai_tasks.protocol.conversion import fit_names, to_v2
 from openpai_tasks.protocol.dressing import dressed
 from openpai_tasks.protocol.dumping import dump
 from openpai_tasks.protocol.job import JobDocument, validate
@@ -22,6 +22,7 @@ __all__ = [
     "document",
     "dressed",
     "dump",
+    "fit_names",
     "read",
     "to_v2",
     "validate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any
 
@@ -13,6 +14,9 @@ from openpai_tasks.protocol.v1 import validate_v1
 from openpai_tasks.protocol.values import text_of
 
 Data = dict[str, Any]
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_NOT_IN_ROLES = re.compile(r"^[^A-Za-z_]|[^A-Za-z0-9_]")
 
 NAME = "default"
 FOREVER = 2**31 - 1
@@ -46,6 +50,31 @@ def to_v2(config: Data, registry: tuple[str, str, str] | None = None) -> Data:
     return {**result, **_closing(job)}
 
 
+def fit_names(config: Data) -> tuple[Data, tuple[str, ...]]:
+    """The job with names that v2 allows, and what was changed for that: v1 allows dots and tildes."""
+    changes: list[str] = []
+
+    def fit(place: str, name: str, odd: re.Pattern[str]) -> str:
+        fitting = odd.sub("_", name)
+        if fitting != name:
+            changes.append(f"{place} {name!r} becomes {fitting!r}")
+        return fitting
+
+    roles = []
+    for number, role in enumerate(config["taskRoles"]):
+        place = f"taskRoles[{number}]"
+        ports = [
+            {**port, "label": fit(f"{place}.portList label", port["label"], _NOT_IN_ROLES)}
+            for port in role["portList"]
+        ]
+        name = fit(f"{place}.name", role["name"], _NOT_IN_ROLES)
+        roles.append({**role, "name": name, "portList": ports})
+    if len({role["name"] for role in roles}) < len(roles):
+        raise ProtocolError("taskRoles: two names become the same in version 2; rename one of them")
+    name = fit("jobName", config["jobName"], _NOT_IN_NAMES)
+    return {**config, "jobName": name, "taskRoles": roles}, tuple(changes)
+
+
 def _image(job: Data, registry: tuple[str, str, str] | None) -> Data:
     image = {"name": NAME, "type": "dockerimage", "uri": job["image"]}
     if not registry:
@@ -57,7 +86,10 @@ def _image(job: Data, registry: tuple[str, str, str] | None) -> Data:
 
 
 def _places(job: Data) -> list[Data]:
-    given = [(type_, job[key]) for type_, (key, _) in _FOLDERS.items() if job[key]]
+    name = job["jobName"]  # the variable of that name holds the user too
+    given = [
+        (type_, job[key].replace("$PAI_JOB_NAME", name)) for type_, (key, _) in _FOLDERS.items() if job[key]
+    ]
     return [{"name": NAME, "type": type_, "uri": [uri] if type_ == "data" else uri} for type_, uri in given]
 
 

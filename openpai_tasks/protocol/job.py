@@ -59,7 +59,8 @@ class JobDocument:
 
     def commands(self, role: str) -> str:
         """The commands of a role with the secrets in them: to be run, never to be shown."""
-        return self._rendered(role, {"$secrets": self.secrets})
+        rendered = self._rendered(role, {})
+        return template.render_in_container(rendered, self.secrets) if self.secrets else rendered
 
     def _rendered(self, role: str, names: dict[str, Any]) -> str:
         lines = self.joint.join(trim(command) for command in references.commands(self.data, role))

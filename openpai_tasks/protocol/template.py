@@ -6,6 +6,7 @@ unescaped tags vanish, a name without a value stays as it is, for someone later 
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class _Token:
     value: str
 
 
-def render(template: str, names: Mapping[str, Any]) -> str:
+def render(template: str, names: Mapping[str, Any], in_container: bool = False) -> str:
     """The template with its names filled in, trimmed; raises ProtocolError where it is broken."""
     if OPEN not in template:
         return trim(template)
@@ -43,8 +44,16 @@ def render(template: str, names: Mapping[str, Any]) -> str:
         elif depth == 0 and token.kind == "text":
             parts.append(token.value)
         elif depth == 0 and token.kind == "name":
-            parts.append(_filled(token.value, names))
+            parts.append((_escaped if in_container else _filled)(token.value, names))
     return trim("".join(parts))
+
+
+def render_in_container(text: str, secrets: Mapping[str, Any]) -> str:
+    """As the runtime in a container does it, to commands that the server has rendered.
+
+    It knows secrets only, escapes them as if for HTML, and leaves nothing where a name has no value.
+    """
+    return render(text, {"$secrets": secrets}, in_container=True)
 
 
 def literal(text: str, parameter: str) -> str:
@@ -56,6 +65,11 @@ def _filled(name: str, names: Mapping[str, Any]) -> str:
     name = _INDEX.sub(r".\1", name)
     value = "[object Object]" if name == "." else _lookup(name, names)
     return f"{OPEN} {name} {CLOSE}" if value is _MISSING or value is None else text_of(value)
+
+
+def _escaped(name: str, names: Mapping[str, Any]) -> str:
+    value = _lookup(_INDEX.sub(r".\1", name), names)
+    return "" if value is _MISSING or value is None else html.escape(text_of(value), quote=True)
 
 
 def _lookup(name: str, names: Mapping[str, Any]) -> Any:

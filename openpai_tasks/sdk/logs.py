@@ -112,15 +112,26 @@ class Follower:
     def until_over(self, name: str) -> Iterator[Chunk]:
         """The output as it grows, until the job is over."""
         pauses = Pauses(self._client)
+        seen = None
         while True:
             job = jobs.find(self._client, name)  # asked first: what is final now has written everything
             moved = False
-            for chunk in self._new(job):
-                moved = True
-                yield chunk
+            for tried in (*self._between(seen, job), job):
+                for chunk in self._new(tried):
+                    moved = True
+                    yield chunk
+            seen = job
             if job.final:
                 return
             pauses.wait(moved)
+
+    def _between(self, seen: JobInfo | None, job: JobInfo) -> Iterator[JobInfo]:
+        """The tries that ended since the last look, the last one seen among them: each has its own output."""
+        begin = 0 if self._lines is None else job.attempt  # the last lines are those of the latest try
+        first = begin if seen is None else seen.attempt
+        with contextlib.suppress(NotFound):  # older servers know only the latest try
+            for attempt in range(first, job.attempt):
+                yield self._client.job_attempt(job.key, attempt)
 
     def _new(self, job: JobInfo) -> Iterator[Chunk]:
         """What came since the last look; of what a task wrote before the first look, the last lines."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.client import Client
-from openpai_tasks.errors import ConfigError, PaiError
-from openpai_tasks.sdk import documents, provenance, records, relocation, updates
+from openpai_tasks.errors import ConfigError, NotFound, PaiError
+from openpai_tasks.sdk import documents, jobs, provenance, records, relocation, updates
 from openpai_tasks.sdk.git import Revision
 from openpai_tasks.sdk.places import default_storage, granted
 from openpai_tasks.sdk.provenance import Origin, Stamp
@@ -218,3 +219,12 @@ def _checked(document: dict[str, Any], chosen: Sequence[str], paths: list[str]) 
             path = f"extras.hivedScheduler.taskRoles.{name}.skuNumber"
             raise ConfigError(f"role {name!r} gets its GPUs by SKU: change -u {path}=N instead of --gpu")
     return paths
+
+
+def tags(source: Client, target: Client, name: str) -> tuple[str, ...]:
+    """The original's tags, where both clusters know of tags and it is still there."""
+    if not (source.dialect.tag and target.dialect.tag):
+        return ()
+    with contextlib.suppress(NotFound):
+        return jobs.find(source, name).tags
+    return ()

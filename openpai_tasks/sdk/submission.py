@@ -53,6 +53,7 @@ class Submission:
     origin: Origin | None = field(default=None, repr=False)
     v1: dict[str, Any] | None = field(default=None, repr=False)  # for a server that takes it as it is
     converted: bool = False
+    renamed: tuple[str, ...] = ()  # what version 2 does not allow of the names of version 1
 
     @property
     def shown(self) -> str:
@@ -118,10 +119,12 @@ def read(path: Path, changes: Sequence[str] = (), takes_v1: bool = False) -> Sub
     if is_v1 and takes_v1:
         v1 = protocol.validate_v1(document)
         return Submission(v1["jobName"], json.dumps(v1, indent=2) + "\n", origin=origin, v1=v1)
+    renamed: tuple[str, ...] = ()
     if is_v1:
-        document = protocol.to_v2(protocol.validate_v1(document))
+        fitting, renamed = protocol.fit_names(protocol.validate_v1(document))
+        document = protocol.to_v2(fitting)
     text = protocol.dump(stamped(document, origin))
-    return Submission(_name(text), text, origin=origin, converted=is_v1)
+    return Submission(_name(text), text, origin=origin, converted=is_v1, renamed=renamed)
 
 
 def _name(text: str) -> str:
@@ -239,8 +242,11 @@ def tag(client: Client, job: JobInfo, tags: Sequence[str]) -> JobInfo:
     return client.job(job.key) if tags else job
 
 
-def check_tags(tags: Sequence[str]) -> None:
-    """Before anything is sent: what no server takes."""
+def check_tags(client: Client, tags: Sequence[str]) -> None:
+    """Before anything is sent: what no server takes, or what this one knows nothing of."""
+    if tags and not client.dialect.tag:
+        where = f"cluster {client.cluster.alias!r} (OpenPAI {client.dialect.generation})"
+        raise ConfigError(f"{where} knows no tags: leave --tag out")
     for name in tags:
         if not name.strip() or "," in name:
             raise ConfigError(f"--tag needs a word without commas, got {name!r}")

@@ -1,8 +1,7 @@
-"""The variables a task finds: those of OpenPAI, the GPUs it may use, and the server's own minus secrets."""
+"""The variables a task finds: those of OpenPAI, the GPUs it may use, and a few of the server's own."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,14 @@ from openpai_tasks.server.records import Task
 if TYPE_CHECKING:
     from openpai_tasks.protocol import JobDocument, TaskRole
 
-_SECRET = re.compile(
-    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|API_?KEY|ACCESS_?KEY|ACCOUNT_?KEY|PRIVATE_?KEY|_KEY$|_PAT$",
-    re.IGNORECASE,
+_INHERITED = frozenset(
+    """
+    CONDA_DEFAULT_ENV CONDA_PREFIX CUDA_HOME CUDA_PATH DYLD_LIBRARY_PATH HOME LANG LANGUAGE
+    LD_LIBRARY_PATH LOGNAME PATH REQUESTS_CA_BUNDLE SHELL SSL_CERT_DIR SSL_CERT_FILE TMPDIR TZ
+    USER VIRTUAL_ENV
+    """.split()  # noqa: SIM905
 )
-_OURS = re.compile(r"^(OPENPAI_|INVOKE_|PAI_|FC_|CUDA_VISIBLE_DEVICES$|NVIDIA_VISIBLE_DEVICES$)")
-_SHELL = frozenset({"BASH_ENV", "ENV", "PWD", "OLDPWD", "SHLVL", "SHELLOPTS", "BASHOPTS", "_"})
+"""What a job may see of the environment of whoever started the server: the rest may hold their secrets."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def variables(
     machine_gpus: int = 0,
 ) -> Variables:
     """``tasks`` are all tasks of the attempt, in order; ``inherited`` is the server's environment."""
-    shared = {"PYTHONUNBUFFERED": "1", **without_secrets(inherited), **_job(user, document)}
+    shared = {"PYTHONUNBUFFERED": "1", **inheritable(inherited), **_job(user, document)}
     for role in document.roles:
         shared |= _role(role)
     for task in tasks:
@@ -49,12 +50,10 @@ def variables(
     return Variables(shared | _hosts(tasks), machine_gpus)
 
 
-def without_secrets(inherited: Mapping[str, str]) -> dict[str, str]:
+def inheritable(environment: Mapping[str, str]) -> dict[str, str]:
     """What of the server's own environment a job may see."""
     return {
-        name: value
-        for name, value in inherited.items()
-        if name not in _SHELL and not _OURS.search(name) and not _SECRET.search(name)
+        name: value for name, value in environment.items() if name in _INHERITED or name.startswith("LC_")
     }
 
 

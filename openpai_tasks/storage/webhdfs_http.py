@@ -11,7 +11,7 @@ from typing import Any
 
 from requests.exceptions import ConnectionError as Broken  # what PyHDFS takes as a reason to ask another node
 
-PIECE = 1 << 18  # what one recv brings at most; more only costs memory
+PIECE = 1 << 16  # what one recv brings at most; larger buffers cost the processor more than they save
 HEAD_LIMIT = 1 << 16
 TEXT_LIMIT = 1 << 28  # of an answer read as a whole
 

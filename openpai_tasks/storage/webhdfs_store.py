@@ -31,7 +31,7 @@ from openpai_tasks.storage.webhdfs_ranges import PART, in_order, sampled
 from openpai_tasks.storage.webhdfs_wire import V1, Body, DataNodeGone, Wire
 
 WIDE = 4 * PART  # what is larger may be read in several ranges at once
-FAST = 200e6  # bytes a second by one connection: more of them would only share the same processors
+FAST = 100e6  # bytes a second by one connection: others would only share the same wire and processors
 AVOIDED = 60.0  # seconds without a data node that failed
 BROKEN_OFF = (0.0, 0.1, 0.2, 0.4)  # seconds
 NOBODY = ("", 0.0)

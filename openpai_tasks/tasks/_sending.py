@@ -18,7 +18,7 @@ SUBMITTED = ("name", "state", "virtual_cluster")
 
 def send(c, client, submission, follow, preview, output, after=(), tags=()):
     """Show what would be sent, or send it and stay or leave."""
-    submission_.check_tags(tags)
+    submission_.check_tags(client, tags)
     tell_sources(submission)
     if preview:
         show_preview(client, submission)

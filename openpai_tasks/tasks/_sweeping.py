@@ -21,7 +21,7 @@ sweep_run = lazy("openpai_tasks.sdk.sweep_run")
 
 def run_sweep(c, client, sweep, after, most, detach, preview, output):
     """Submit a job for each point, show them as they go, and fail if one of them does."""
-    submission.check_tags(sweep.tags)
+    submission.check_tags(client, sweep.tags)
     tell_sources(sweep.draft)
     if preview:
         say(f"sweep {sweep.name}: {len(sweep.points)} jobs, of which the first is shown")

@@ -56,7 +56,8 @@ def resubmit(
     target = connect(c, to) if to else source
     original = resubmit_.find(source, name, Path.cwd(), changes, exact, say)
     submission = resubmit_.prepare(original, target, changes, _secrets.for_job)
-    send(c, target, submission, follow, preview, output)
+    tags = resubmit_.tags(source, target, name)
+    send(c, target, submission, follow, preview, output, tags=tags)
 
 
 @task(

@@ -168,4 +168,6 @@ def submit(
     job = submission.read(Path(file), update or (), client.takes_v1)
     if job.converted:
         say(f"{file} is a v1 job; it is sent as v2")
+    for change in job.renamed:
+        say(f"version 2 does not allow a name: {change}")
     send(c, client, job, follow, only_looks(c, preview), output, after or (), tag or ())

@@ -23,7 +23,7 @@ def templates(c, template=None, output=None):
         show(c, templates_.find(template, here).parameters, PARAMETERS, output)
         return
     found = templates_.all(here)
-    names.saw_templates(item.name for item in found if not item.path.is_relative_to(here))
+    names.saw_templates(path.stem for path in sorted(templates_.packaged().glob("*.yaml")))
     for broken in (item for item in found if item.problem):
         say(f"warning: {broken.path}: {broken.problem}")
     show(c, found, COLUMNS, output)

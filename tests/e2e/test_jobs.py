@@ -205,3 +205,34 @@ def test_a_generated_job_carries_no_credentials(cluster):
     secrets = cluster.ok("cluster.credentials", "local", "-o", "json").json()
     text = cluster.ok("job.sub", "true", "--sources", "tasks.py", "--preview").out
     assert secrets["password"] not in text and secrets["token"] not in text
+
+
+def test_the_output_of_every_quick_try_is_shown(cluster):
+    ran = cluster.inv("job.sub", "echo one try; exit 9", "--retries", "3", "--follow")
+    assert (ran.code, ran.out) == (9, "one try\n" * 4)
+
+
+def test_what_the_first_user_of_the_server_had_in_the_environment_reaches_no_job(shell):
+    shell.ok("cluster.start", PRIVATE_WORD="do not tell")
+    assert shell.ok("job.sub", "echo ${PRIVATE_WORD-nothing}", "--follow").out == "nothing\n"
+
+
+def test_names_of_version_1_are_made_to_fit_and_said(cluster):
+    role = {"name": "my.role", "command": "echo $PAI_OUTPUT_DIR", "taskNumber": 1}
+    document = {"jobName": "a.b", "image": "python:3", "outputDir": "/out/$PAI_JOB_NAME", "taskRoles": [role]}
+    (cluster.project / "dots.json").write_text(json.dumps(document))
+    ran = cluster.ok("job.submit", "dots.json", "--follow")
+    assert ran.out == "/out/a_b\n"
+    assert "jobName 'a.b' becomes 'a_b'" in ran.err and "'my.role' becomes 'my_role'" in ran.err
+
+
+def test_tags_go_along_when_a_job_is_submitted_again(cluster):
+    name = submit(cluster, "true", "--tag", "one", "--tag", "two")
+    again = cluster.ok("job.resubmit", name, "-j", "tagged-again", "-o", "json").json()[0]
+    assert sorted(again["tags"]) == ["one", "two"]
+
+
+def test_tags_are_refused_before_anything_is_sent_to_a_cluster_without_them(shell):
+    ran = shell.inv("job.sub", "true", "-j", "untagged", "--tag", "x", INVOKE_OPENPAI_LOCAL_PROFILE="0.18")
+    assert ran.code == 120 and "tags" in ran.err
+    assert "untagged" not in shell.ok("job.list", INVOKE_OPENPAI_LOCAL_PROFILE="0.18").out

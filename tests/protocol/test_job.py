@@ -76,7 +76,7 @@ def test_the_older_storage_plugin_asks_for_storages_too():
 def test_secrets_are_rendered_for_running_only():
     job = validate(TEXT)
     assert job.entrypoints()["worker"] == "run 0.1 <% $secrets.pw %>"
-    assert job.commands("worker") == "run 0.1 hunter2 & <co>"
+    assert job.commands("worker") == "run 0.1 hunter2 &amp; &lt;co&gt;"  # as the real runtime does
 
 
 def test_secrets_are_in_no_repr_and_no_masked_text():

@@ -116,9 +116,14 @@ def test_a_limited_command_gets_the_signal_of_its_shell(tmp_path):
         [*SHELLS["bash"], script], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    process.terminate()
-    out, _ = process.communicate(timeout=10)
-    assert (out, process.returncode) == ("told\n", 7)
+    for _ in range(20):  # a signal that meets bash just before it begins to wait is heeded only later
+        process.terminate()
+        try:
+            out, _ = process.communicate(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    assert out.startswith("told\n") and process.returncode == 7
 
 
 def test_roles_have_what_they_say_and_each_image_is_named_once():

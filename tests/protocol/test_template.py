@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol.template import literal, render
+from openpai_tasks.protocol.template import literal, render, render_in_container
 
 NAMES = {
     "$parameters": {
@@ -75,3 +75,8 @@ def test_a_literal_text_renders_to_itself():
 
 def test_a_long_template_takes_no_time_to_speak_of():
     assert render("<%" + " " * 1_000_000 + "a %>" + " x" * 100_000, {"a": 1}).startswith("1 x")
+
+
+def test_the_runtime_in_a_container_escapes_secrets_and_empties_what_it_does_not_know():
+    text = "a <% $secrets.word %> b <% $parameters.nope %> c"
+    assert render_in_container(text, {"word": '"1" & <2>'}) == "a &quot;1&quot; &amp; &lt;2&gt; b  c"

@@ -11,7 +11,7 @@ from tests.server.workshop import Workshop, until, workshop
 
 __all__ = ["workshop"]  # the fixture
 Make = Callable[..., Workshop]
-SECRET = "s3cr&t <\"'> value"
+SECRET = "s3cret $value, with spaces"
 DIGEST = 'printf %s "$word" | cksum'
 
 
