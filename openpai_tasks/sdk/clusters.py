@@ -107,6 +107,7 @@ def listed(settings: Settings) -> list[Listed]:
     """Every known cluster, the embedded one first."""
     book = registry(settings)
     own = local.running() or book.get(LOCAL)
+    names.saw_clusters(book.clusters())
     others = book.clusters()
     names.saw_clusters(others)
     return [row(settings, cluster) for cluster in (own, *others)]

@@ -11,8 +11,9 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError
@@ -20,6 +21,9 @@ from openpai_tasks.home import home, make_private
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.registry import LOCAL, Cluster
+
+if TYPE_CHECKING:
+    from openpai_tasks.sdk.files import FileInfo
 
 MOST_JOBS = 500
 MOST_PATHS = 2000
@@ -71,6 +75,17 @@ def saw_paths(urls: Iterable[str]) -> None:
     """Note ``pai://`` paths of files and folders, the latter with a slash at the end."""
     path = folder() / "paths"
     _write(path, sorted([*dict.fromkeys([*urls, *_read(path)])][:MOST_PATHS]))
+
+
+def noting_paths(found: Iterable[FileInfo]) -> Iterator[FileInfo]:
+    """The same files, noted as they go by; only the first ones, as a list can be very long."""
+    urls: list[str] = []
+    for info in found:
+        if len(urls) < MOST_PATHS and info.url.startswith("pai://"):
+            urls.append(info.url + ("/" if info.type == "folder" else ""))
+        yield info
+    if urls:
+        saw_paths(urls)
 
 
 def _jobs(client: Client) -> Path | None:

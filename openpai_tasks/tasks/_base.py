@@ -87,7 +87,7 @@ class PaiTask(Task[Any]):
             return result
         except PaiError as err:
             log.debug("task failed", exc_info=True)  # shown under `inv -d`
-            raise Exit(f"error: {err}", code=err.exit_code) from err
+            raise Exit("\n".join([f"error: {err}", *_further(err)]), code=err.exit_code) from err
         except KeyboardInterrupt as err:
             raise Exit(code=INTERRUPTED) from err
         except BrokenPipeError:
@@ -172,6 +172,11 @@ def say(text: str) -> None:
 def remainder() -> list[str]:
     """The words after ``--``, each as it was typed."""
     return list(_parser.remainder)
+
+
+def _further(err: PaiError) -> list[str]:
+    """The other problems of a job document, each on its line: who mends one wants to see them all."""
+    return [f"  {problem}" for problem in getattr(err, "problems", ())[1:]]
 
 
 def _flush() -> None:

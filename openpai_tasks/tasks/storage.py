@@ -12,6 +12,7 @@ copying = lazy("openpai_tasks.storage.copy")
 files = lazy("openpai_tasks.sdk.files")
 listings = lazy("openpai_tasks.tasks._listings")
 locations = lazy("openpai_tasks.storage.location")
+names = lazy("openpai_tasks.sdk.names")
 render = lazy("openpai_tasks.render")
 storages = lazy("openpai_tasks.sdk.storages")
 transfers = lazy("openpai_tasks.tasks._transfers")
@@ -39,7 +40,7 @@ def list_(c, cluster_alias=None, output=None):
 def listdir(c, paths=None, output=None):
     """List folders and files."""
     given = settings(c, output=output)
-    found = files.listing(files.open_places(paths or ["."], _book(c)))
+    found = names.noting_paths(files.listing(files.open_places(paths or ["."], _book(c))))
     listings.stream(found, given.output, sys.stdout)
 
 

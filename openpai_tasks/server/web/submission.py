@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable
 
 from openpai_tasks.errors import ApiError, ProtocolError
-from openpai_tasks.protocol import JobDocument, dump, references, to_v2, validate, validate_v1
+from openpai_tasks.protocol import JobDocument, dump, fit_names, references, to_v2, validate, validate_v1
 from openpai_tasks.protocol.problems import Problem
 from openpai_tasks.protocol.reader import read
 from openpai_tasks.protocol.routes import job_key
@@ -32,9 +33,10 @@ def read_v1(config: object) -> tuple[JobDocument, str]:
     try:
         if not isinstance(config, dict):
             raise ProtocolError("a job configuration must be an object")
-        validate_v1(config)
-        text = dump(to_v2({**config, "authFile": ""}))  # no image is fetched, so no registry asks for it
-        return validate(text), text
+        job = validate_v1(config)
+        fitting, _ = fit_names(job)
+        text = dump(to_v2({**fitting, "authFile": ""}))  # no image is fetched, so no registry asks for it
+        return dataclasses.replace(validate(text), name=job["jobName"]), text
     except ProtocolError as err:
         raise refusals.invalid(str(err)) from err
 
