@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Started in the background, pytest ignores Ctrl-C, and so would every command that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BIN = Path(sys.executable).parent
 PROJECT_TASKS = "from openpai_tasks.tasks import namespace\n\nns = namespace()\n"

@@ -252,3 +252,9 @@ def test_commands_are_joined_by_and(guest: Api, alice: Api) -> None:
     assert alice.submit(text).status_code == 202
     body = until(guest, "/api/v1/user/alice/jobs/joined", "SUCCEEDED", "FAILED")
     assert body["jobStatus"]["state"] == "SUCCEEDED"
+
+
+def test_a_name_with_a_dot_is_a_name_here(alice: Api) -> None:
+    assert alice.post("/api/v1/user/alice/jobs", json=config("tf-cifar.1")).status_code == 202
+    job = until(alice, "/api/v1/user/alice/jobs/tf-cifar.1", "SUCCEEDED", "FAILED")
+    assert (job["name"], job["jobStatus"]["state"]) == ("tf-cifar.1", "SUCCEEDED")
