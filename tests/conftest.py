@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-# Started in the background, pytest ignores Ctrl-C, and so would every command that a test starts and interrupts.
+# Started in the background, pytest ignores Ctrl-C, and so would each command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
