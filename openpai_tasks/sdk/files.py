@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
+from openpai_tasks.errors import ConfigError, NotFound, PathError
 from openpai_tasks.storage import copy as copying
 from openpai_tasks.storage import patterns, plan
 from openpai_tasks.storage.copy import Copied, Rules
@@ -51,14 +51,6 @@ class Usage:
     files: int
     folders: int
     size: int
-
-
-@dataclass(frozen=True)
-class Removal:
-    """What is to be removed, and whether it is a folder with something in it."""
-
-    place: Location
-    is_full: bool
 
 
 def open_places(texts: Sequence[str], book: Book) -> list[Location]:
@@ -124,38 +116,6 @@ def at_least_two(paths: Sequence[str]) -> Sequence[str]:
 def make_folders(texts: Sequence[str], book: Book) -> None:
     for place in [locate(text, book) for text in texts]:
         place.store.make_folder(place.path)
-
-
-def removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Removal]:
-    """What the texts name, all of it checked before any of it goes."""
-    for text in texts:
-        _refuse_empty_names(text)
-    found = [_removal(place) for place in open_places(texts, book)]
-    for removal in found:
-        if removal.is_full and not recursive:
-            raise PathError(f"{removal.place.url} is a folder that is not empty; --recursive removes it all")
-    return found
-
-
-def _removal(place: Location) -> Removal:
-    if place.is_root or place.is_content:
-        raise Denied(f"{place.url}: the root of a storage, `.` and `..` are never removed", 403)
-    entry = existing(place)
-    is_full = entry.is_folder and not entry.is_link and next(place.store.list(place.path), None) is not None
-    return Removal(place, is_full)
-
-
-def _refuse_empty_names(text: str) -> None:
-    """``a//b`` is what ``a/$EMPTY/b`` becomes."""
-    if not text:
-        raise PathError("an empty path is not removed: is a variable empty?")
-    if "//" in text.partition("://")[2] or ("://" not in text and "//" in text):
-        raise PathError(f"{text!r} has an empty name in it and is not removed: is a variable empty?")
-
-
-def remove(removals: Sequence[Removal]) -> None:
-    for removal in removals:
-        removal.place.store.remove(removal.place.path, recursive=removal.is_full)
 
 
 def content(places: Sequence[Location]) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from openpai_tasks.errors import PaiError
-from openpai_tasks.storage.plan import Errand
+from openpai_tasks.storage.plan import Errand, can_meet, refuse_loss
 from openpai_tasks.storage.progress import Stopped, Watch
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import Store, parent, shown
@@ -115,6 +115,8 @@ class _Line:
 def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | None = None) -> Copied:
     """Do the errands; a file that fails does not stop the others."""
     rules, watch = rules or Rules(), watch or Watch()
+    if rules.delete:
+        refuse_loss(errands)
     tally, line = _Tally(watch), _Line(watch)
     with ThreadPoolExecutor(max(1, rules.workers)) as pool:
         workers = [pool.submit(_work, line, tally, rules) for _ in range(max(1, rules.workers))]
@@ -140,14 +142,15 @@ def _results(workers: Iterable[Future[None]]) -> None:
         worker.result()
 
 
-def _hand_out(errands: Iterable[Errand], line: _Line, tally: _Tally, rules: Rules) -> list[Surplus]:
+def _hand_out(errands: Sequence[Errand], line: _Line, tally: _Tally, rules: Rules) -> list[Surplus]:
     """Walk the trees and queue the files; what the target has too much is for the end."""
     surplus: list[Surplus] = []
+    taken: set[str] | None = set() if can_meet(errands) else None
     make_folder = functools.partial(_make_folder, tally.watch)
     for errand in errands:
         if not rules.preview:
             make_folder(errand.target.store, parent(errand.target.path))
-        for step in Steps(errand, make_folder, rules.preview):
+        for step in Steps(errand, make_folder, rules.preview, taken):
             if isinstance(step, Item):
                 tally.watch.found(step.entry.size)
                 line.put(step)
@@ -168,13 +171,13 @@ def _work(line: _Line, tally: _Tally, rules: Rules) -> None:
     try:
         while (item := line.get()) is not None:
             try:
-                outcome = _handle(item, tally.watch, rules)
+                outcome, size = _handle(item, tally.watch, rules)
             except Stopped:
                 return
             except PaiError as err:
                 tally.fail(item.entry.path, str(err))
             else:
-                tally.add(item.entry.path, outcome, item.entry.size)
+                tally.add(item.entry.path, outcome, size)
     except Stopped:
         return
     except BaseException:  # a bug of ours: nobody shall wait for this worker
@@ -182,14 +185,15 @@ def _work(line: _Line, tally: _Tally, rules: Rules) -> None:
         raise
 
 
-def _handle(item: Item, watch: Watch, rules: Rules) -> str:
+def _handle(item: Item, watch: Watch, rules: Rules) -> tuple[str, int]:
+    """What became of the file, and how large it is."""
     watch.check()
     checked_link(item.entry, item.source)
     if item.there and is_same(item.source, item.entry, item.target, item.there, rules.checksum):
-        return "skipped"
-    if not rules.preview:
-        transfer(item.source, item.entry, item.target, item.path, watch)
-    return "copied"
+        return "skipped", item.entry.size
+    if rules.preview:
+        return "copied", item.entry.size
+    return "copied", transfer(item.source, item.entry, item.target, item.path, watch)
 
 
 def _remove(surplus: Iterable[Surplus], tally: _Tally, preview: bool) -> None:

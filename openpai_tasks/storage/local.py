@@ -96,7 +96,7 @@ class LocalStore:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         place = self._holding(path)
         with _told(path):
-            handle = os.open(place, flags, 0o666)
+            handle = os.open(place, flags, 0o600)
         with os.fdopen(handle, "wb", buffering=0) as file:
             for piece in pieces:  # what goes wrong over there keeps its own name
                 with _told(path):
@@ -115,11 +115,12 @@ class LocalStore:
         with _told(path):
             os.utime(self._inside(path), ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
-    def make_executable(self, path: str) -> None:
-        place = self._inside(path)
+    def set_mode(self, path: str, mode: int) -> None:
         with _told(path):
-            mode = os.stat(place).st_mode
-            os.chmod(place, mode | (mode & 0o444) >> 2)
+            os.chmod(self._inside(path), mode)
+
+    def allowed(self, mode: int) -> int:
+        return mode & ~_umask()
 
     def _plain(self, path: str) -> str:
         return self.root + path if self._confined else path
@@ -180,7 +181,20 @@ def _made(name: str, path: str, facts: os.stat_result, is_link: bool) -> Entry:
     is_folder = stat.S_ISDIR(facts.st_mode)
     can_run = bool(facts.st_mode & stat.S_IXUSR) and not is_folder
     size = 0 if is_folder else facts.st_size
-    return Entry(name, path, is_folder, size, facts.st_mtime_ns // 1_000_000, is_link, can_run)
+    is_special = not is_folder and not stat.S_ISREG(facts.st_mode)
+    mtime_ms, mode = facts.st_mtime_ns // 1_000_000, facts.st_mode & 0o777
+    return Entry(name, path, is_folder, size, mtime_ms, is_link, can_run, is_special, mode)
+
+
+def _umask() -> int:
+    """What new files must not have; asked of Linux, since to ask the process is to change it for a moment."""
+    with contextlib.suppress(OSError), open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _open_regular(place: str, path: str) -> BinaryIO:

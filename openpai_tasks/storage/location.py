@@ -11,7 +11,7 @@ import importlib
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from openpai_tasks.errors import ConfigError, PathError
@@ -62,6 +62,8 @@ class Location:
     """It was written as a folder: with a slash at its end."""
     is_content: bool = False
     """What is in the folder is meant, not the folder: it was written with ``.`` at its end."""
+    has_empty_name: bool = False
+    """It was written with an empty name in it, which is what an empty variable leaves."""
 
     @property
     def name(self) -> str:
@@ -80,8 +82,17 @@ class Location:
         return Location(self.store, join(self.path, below), join(self.url, below))
 
 
+def has_empty_name(text: str) -> bool:
+    """``a//b`` is what ``a/$EMPTY/b`` becomes."""
+    return "//" in (text.partition("://")[2] if "://" in text else text)
+
+
 def locate(text: str, book: Book) -> Location:
     """The place that ``text`` names."""
+    return replace(_located(text, book), has_empty_name=has_empty_name(text))
+
+
+def _located(text: str, book: Book) -> Location:
     if not text:
         raise PathError("an empty path names no place: is a variable empty?")
     if "\0" in text:
@@ -124,6 +135,7 @@ def load(row: str, kind: str) -> Callable[..., Any]:
 def _here(text: str) -> Location:
     """A path of this machine; links above the last name are followed, as the system does."""
     path = os.path.join(os.getcwd(), text)
+    _refuse_up_from_nothing(path, text)
     last = base(path)
     is_content = last in (".", "..")
     if is_content:
@@ -132,6 +144,15 @@ def _here(text: str) -> Location:
         folder, _, _ = path.rstrip("/").rpartition("/")
         full = join(os.path.realpath(folder or "/"), last) if last else "/"
     return Location(LocalStore(), full, full, text.endswith("/"), is_content)
+
+
+def _refuse_up_from_nothing(path: str, text: str) -> None:
+    """``missing/../b`` is not ``b``, and neither is ``file/../b``."""
+    names = path.split("/")
+    for number, name in enumerate(names):
+        above = "/".join(names[:number]) or "/"
+        if name == ".." and not os.path.isdir(above):
+            raise PathError(f"{text!r}: '..' behind {above}, which is no folder")
 
 
 def _on_cluster(text: str, book: Book) -> Location:

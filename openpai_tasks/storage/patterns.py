@@ -5,10 +5,11 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.store import base, parent
+from openpai_tasks.storage.store import Entry, base, parent
 
 MAGIC = re.compile(r"[*?\[]")
 
@@ -29,38 +30,42 @@ def target(place: Location) -> Location:
     """What is meant by a target: a pattern stands for the one thing it fits, or else for its own letters."""
     if not MAGIC.search(place.path) or place.store.stat(place.path) is not None:
         return place
-    found = list(matches(place))
+    found = list(matches(place)) or list(matches(place, any_kind=True))  # a file in its place is told later
     if len(found) > 1:
         raise PathError(f"{place.url}: the target fits {len(found)} names; it must be one")
     return found[0] if found else place
 
 
-def matches(place: Location) -> Iterator[Location]:
-    """Everything the pattern fits; as in a shell, ``*`` finds no hidden names."""
-    names = place.path.strip("/").split("/")
-    plain = next((number for number, name in enumerate(names) if MAGIC.search(name)), len(names))
-    start = place
-    for _ in names[plain:]:
+def matches(place: Location, any_kind: bool = False) -> Iterator[Location]:
+    """Everything the pattern fits; as in a shell, ``*`` finds no hidden names, and ``*/`` only folders."""
+    start, names = place, list[str]()
+    while MAGIC.search(start.path) and start.store.stat(start.path) is None:
+        names.insert(0, start.name)
         start = Location(start.store, parent(start.path), start.url.rstrip("/").rpartition("/")[0])
-    yield from _below(start, names[plain:])
+    folders = (place.is_folder or place.is_content) and not any_kind
+    for match in _below(start, names, folders):
+        yield replace(match, is_folder=place.is_folder, is_content=place.is_content)
 
 
-def _below(folder: Location, names: list[str]) -> Iterator[Location]:
+def _below(folder: Location, names: list[str], folders: bool) -> Iterator[Location]:
     if not names:
         yield folder
         return
     name, rest = names[0], names[1:]
+    for entry in _fitting(folder, name):
+        if entry.is_folder or not (rest or folders):
+            yield from _below(folder.join(base(entry.path)), rest, folders)
+
+
+def _fitting(folder: Location, name: str) -> Iterator[Entry]:
+    """What in the folder has this name, or fits it."""
     if not MAGIC.search(name):
-        inner = folder.join(name)
-        if inner.store.stat(inner.path) is not None:
-            yield from _below(inner, rest)
+        inner = folder.store.stat(folder.join(name).path)
+        yield from [inner] if inner is not None else []
         return
     entry = folder.store.stat(folder.path)
-    if entry is None or not entry.is_folder:
-        return
-    for entry in folder.store.list(folder.path):
-        if fits(entry.name, name) and (not rest or entry.is_folder):
-            yield from _below(folder.join(base(entry.path)), rest)
+    if entry is not None and entry.is_folder:
+        yield from (found for found in folder.store.list(folder.path) if fits(found.name, name))
 
 
 def fits(name: str, pattern: str) -> bool:

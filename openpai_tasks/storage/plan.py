@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage import patterns
+from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import Entry, Store
 
@@ -18,6 +19,8 @@ class Errand:
     source: Location
     entry: Entry
     target: Location
+    is_inner: bool = False
+    """The target is a name in the folder that was given, where no link is entered."""
 
 
 def copies(sources: Sequence[Location], target: Location) -> list[Errand]:
@@ -55,9 +58,8 @@ def _errand(source: Location, target: Location, there: Entry | None, is_one_of_m
     into = into or is_one_of_many or (target.is_folder and not entry.is_folder)
     if entry.is_folder and there is not None and not there.is_folder:
         raise PathError(f"{target.url}: a file is there, so the folder {source.url} cannot be copied to it")
-    if into and source.name and not source.is_content:
-        target = target.join(source.name)
-    errand = Errand(source, entry, target)
+    is_inner = into and bool(source.name) and not source.is_content
+    errand = Errand(source, entry, target.join(source.name) if is_inner else target, is_inner)
     _refuse_itself(errand)
     return errand
 
@@ -75,6 +77,25 @@ def _refuse_itself(errand: Errand) -> None:
         raise PathError(f"{errand.source.url} and {errand.target.url} are the same")
     if errand.entry.is_folder and is_below(there, here):
         raise PathError(f"{errand.source.url} cannot be copied into itself ({errand.target.url})")
+
+
+def refuse_loss(errands: Sequence[Errand]) -> None:
+    """What must not be emptied by a copy that deletes, refused before anything is done."""
+    if len(errands) > 1:
+        raise PathError("to delete what the source does not have takes one source")
+    for errand in errands:
+        here, there, url = _address(errand.source), _address(errand.target), errand.target.url
+        if errand.target.has_empty_name:
+            raise PathError(f"{url} was written with an empty name in it: is a variable empty?")
+        if there == LocalStore().address("/"):
+            raise PathError(f"{url}: the root of this machine; nothing is deleted there")
+        if is_below(here, there) or is_below(there, here):
+            raise PathError(f"{errand.source.url} is in {url}: deleting there would remove the source")
+
+
+def can_meet(errands: Sequence[Errand]) -> bool:
+    """Whether two of them may have a file for the same path: others with the same target are refused."""
+    return len(errands) > 1 and any(errand.source.is_content for errand in errands)
 
 
 def is_below(address: str, folder: str) -> bool:

@@ -27,6 +27,8 @@ class Entry:
     mtime_ms: int = 0
     is_link: bool = False
     is_executable: bool = False
+    is_special: bool = False  # neither a file nor a folder: a pipe, a device
+    mode: int | None = None  # who may do what, where the store knows
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,17 @@ class KeepsModes(Protocol):
 
     def make_executable(self, path: str) -> None:
         """Let everybody run it who may read it."""
+
+
+@runtime_checkable
+class SetsModes(Protocol):
+    """A store whose entries tell their modes, and where they can be set."""
+
+    def set_mode(self, path: str, mode: int) -> None:
+        """Give the file or folder this mode."""
+
+    def allowed(self, mode: int) -> int:
+        """What the user lets new files have of the mode (the umask)."""
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.plan import Errand, is_below
-from openpai_tasks.storage.store import Entry, Store, join
-from openpai_tasks.storage.transfer import is_part
-
-DAY_MS = 24 * 3600 * 1000
+from openpai_tasks.storage.store import Entry, SetsModes, Store, join
+from openpai_tasks.storage.transfer import is_part, is_stale
 
 
 @dataclass(frozen=True)
@@ -79,6 +76,7 @@ class _Folder:
     source: str
     target: str
     is_new: bool
+    mode: int | None
     entered: tuple[str, ...]
     """The addresses that links have led to on the way here: a link to above one of them never ends."""
 
@@ -86,11 +84,15 @@ class _Folder:
 class Steps:
     """What to do for one errand, in order, folders made on the way."""
 
-    def __init__(self, errand: Errand, make_folder: Callable[[Store, str], None], preview: bool) -> None:
+    def __init__(
+        self, errand: Errand, make_folder: Callable[[Store, str], None], preview: bool, taken: set[str] | None
+    ) -> None:
+        """``taken`` are the files at the target that the copy has had so far, where they can meet."""
         self._source, self._target = errand.source.store, errand.target.store
         self._errand = errand
         self._make_folder = make_folder
         self._preview = preview
+        self._taken = taken
         self._root = self._target.address(errand.target.path)
 
     def __iter__(self) -> Iterator[Step]:
@@ -99,8 +101,11 @@ class Steps:
         if not errand.entry.is_folder:
             yield self._file(errand.entry, errand.target.path, there)
             return
+        if errand.is_inner and (reason := self._barred(errand.target.path, there)):
+            yield Trouble(errand.source.path, reason)
+            return
         entered = (self._source.address(errand.source.path),)
-        stack = [_Folder(errand.source.path, errand.target.path, there is None, entered)]
+        stack = [_Folder(errand.source.path, errand.target.path, there is None, errand.entry.mode, entered)]
         while stack:
             folder = stack.pop()
             try:
@@ -114,23 +119,37 @@ class Steps:
 
     def _folder(self, folder: _Folder) -> Iterator[Step | _Folder]:
         if folder.is_new and not self._preview:
-            self._make_folder(self._target, folder.target)
+            self._make_new(folder)
         there = {} if folder.is_new else self._existing(folder.target)
         for entry in self._source.list(folder.source):
-            if is_part(entry.name):
+            if is_part(entry):
                 continue
             old, path = there.pop(entry.name, None), join(folder.target, entry.name)
-            yield self._inner(entry, path, old, folder) if entry.is_folder else self._file(entry, path, old)
+            if entry.is_link and self._is_at_target(entry):
+                yield Trouble(entry.path, "a link that leads to the target of the copy, above or into it")
+            else:
+                is_folder = entry.is_folder
+                yield self._inner(entry, path, old, folder) if is_folder else self._file(entry, path, old)
         for entry in there.values():
             yield Surplus(self._target, entry)
+
+    def _make_new(self, folder: _Folder) -> None:
+        """Make the folder as open as the source's, but never closed to ourselves."""
+        self._make_folder(self._target, folder.target)
+        if folder.mode is not None and isinstance(self._target, SetsModes):
+            self._target.set_mode(folder.target, self._target.allowed(folder.mode) | 0o700)
+
+    def _is_at_target(self, link: Entry) -> bool:
+        leads = self._source.address(link.path)
+        return is_below(leads, self._root) or (link.is_folder and is_below(self._root, leads))
 
     def _existing(self, path: str) -> dict[str, Entry]:
         """What the target folder holds; what a copy that was killed left there long ago is removed."""
         found = {}
         for entry in self._target.list(path):
-            if not is_part(entry.name):
+            if not is_part(entry):
                 found[entry.name] = entry
-            elif time.time() * 1000 - entry.mtime_ms > DAY_MS and not self._preview:
+            elif is_stale(entry) and not self._preview:
                 with contextlib.suppress(PaiError):
                     self._target.remove(entry.path)
         return found
@@ -138,21 +157,35 @@ class Steps:
     def _file(self, entry: Entry, path: str, there: Entry | None) -> Step:
         if there is not None and there.is_folder:
             return Trouble(entry.path, f"a folder is at {path}, so the file cannot be put there")
+        if entry.is_special:
+            return Trouble(entry.path, "neither a file nor a folder")
+        if there is not None and there.is_special:
+            return Trouble(entry.path, f"{path} is neither a file nor a folder, so it is not replaced")
+        if self._taken is not None and path in self._taken:
+            return Trouble(entry.path, f"another source has a file for {path}")
+        if self._taken is not None:
+            self._taken.add(path)
         return Item(self._source, entry, self._target, path, there)
 
     def _inner(self, entry: Entry, path: str, there: Entry | None, folder: _Folder) -> _Folder | Trouble:
         entered = folder.entered
-        if there is not None and not there.is_folder:
-            return Trouble(entry.path, f"a file is at {path}, so the folder cannot be put there")
-        if there is not None and there.is_link and not is_below(self._target.address(path), self._root):
-            return Trouble(entry.path, f"{path} is a link that leads out of the target; remove it first")
+        if reason := self._barred(path, there):
+            return Trouble(entry.path, reason)
         if entry.is_link:
             leads = self._source.address(entry.path)
             here = self._source.address(folder.source)
             if any(is_below(place, leads) for place in (*entered, here)):
                 return Trouble(entry.path, "a link to a folder above it: the copy would never end")
             entered = (*entered, leads)
-        return _Folder(entry.path, path, there is None, entered)
+        return _Folder(entry.path, path, there is None, entry.mode, entered)
+
+    def _barred(self, path: str, there: Entry | None) -> str:
+        """Why no folder can be put at the path; links are not entered, for they lead to other folders."""
+        if path in (self._taken or ()) or (there is not None and not there.is_folder):
+            return f"a file is at {path}, so the folder cannot be put there"
+        if there is not None and there.is_link:
+            return f"{path} is a link to a folder, which is not entered; remove it first"
+        return ""
 
 
 def checked_link(entry: Entry, store: Store) -> None:

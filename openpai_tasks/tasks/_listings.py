@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 
 from openpai_tasks.errors import ConfigError
@@ -12,6 +13,12 @@ render = lazy("openpai_tasks.render")
 SORTED = 10_000
 """As many names are sorted; a longer list is printed in the order it comes in."""
 COLUMNS = ("name", "type", "size", "modified", "link", "url")
+
+
+def escape(out):
+    """From here on, what the encoding of ``out`` cannot write is written with backslashes."""
+    if isinstance(out, io.TextIOWrapper):
+        out.reconfigure(errors="backslashreplace")
 
 
 def stream(found, output, out):
@@ -54,7 +61,10 @@ def summary(copied):
     parts = [f"{copied.files} copied ({render.size(copied.bytes)})", f"{copied.skipped} skipped"]
     parts += [f"{copied.removed} removed"] if copied.removed else []
     parts += [f"{len(copied.failed)} failed", f"{copied.seconds:.1f}s"]
-    lines = [f"failed {render.cell('path', one.path)}: {one.reason}" for one in copied.failed]
+    lines = [
+        f"failed {render.cell('path', one.path)}: {render.cell('reason', one.reason)}"
+        for one in copied.failed
+    ]
     return "\n".join([*lines, ("preview: " if copied.preview else "") + ", ".join(parts)])
 
 
@@ -64,6 +74,14 @@ def pour(pieces, out):
     for piece in pieces:
         out.buffer.write(piece)
     out.buffer.flush()
+
+
+def confirm_removals(removals):
+    """Ask about full folders, and about what only fits a ``[``."""
+    asked = [one for one in removals if one.is_full or one.is_guess]
+    words = [render.cell("url", one.place.url) + " and all in it" * one.is_full for one in asked]
+    if words:
+        confirm(f"remove {', '.join(words)}?")
 
 
 def confirm(question):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from openpai_tasks.tasks._sending import show_preview, tell_sources
 
 jobs = lazy("openpai_tasks.sdk.jobs")
 render = lazy("openpai_tasks.render")
+shutil = lazy("shutil")  # it brings every kind of compression along
 submission = lazy("openpai_tasks.sdk.submission")
 sweeps = lazy("openpai_tasks.sdk.sweeps")
 sweep_run = lazy("openpai_tasks.sdk.sweep_run")

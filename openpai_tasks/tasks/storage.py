@@ -13,6 +13,7 @@ files = lazy("openpai_tasks.sdk.files")
 listings = lazy("openpai_tasks.tasks._listings")
 locations = lazy("openpai_tasks.storage.location")
 names = lazy("openpai_tasks.sdk.names")
+removing = lazy("openpai_tasks.sdk.removing")
 render = lazy("openpai_tasks.render")
 storages = lazy("openpai_tasks.sdk.storages")
 transfers = lazy("openpai_tasks.tasks._transfers")
@@ -97,11 +98,12 @@ def makedir(c, paths):
 )
 def remove(c, paths, recursive=False, yes=False):
     """Remove files and folders."""
-    removals = files.removals(paths, _book(c), recursive)
-    full = [removal.place.url for removal in removals if removal.is_full]
-    if full and not yes and sys.stdin.isatty():
-        listings.confirm(f"remove {', '.join(full)} and all in it?")
-    files.remove(removals)
+    removals = removing.removals(paths, _book(c), recursive)
+    if not yes and sys.stdin.isatty():
+        listings.confirm_removals(removals)
+    elif not yes:
+        removing.refuse_guesses(removals)
+    removing.remove(removals)
 
 
 @task(
@@ -160,6 +162,7 @@ def find(c, path=".", name=None, type=None, min_size=0, output=None):
 
 
 def _book(c):
+    listings.escape(sys.stdout)
     return storages.Clusters(settings(c), say)
 
 

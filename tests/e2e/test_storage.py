@@ -166,6 +166,28 @@ def test_a_full_folder_needs_recursive_and_is_asked_about_on_a_terminal(files):
     assert on_a_terminal(files, "", "storage.rm", "--recursive", "--yes", f"{HOME}/data")[0] == 0
 
 
+def test_what_only_fits_a_bracket_is_asked_about(files):
+    (files.project / "b1.txt").write_text("")
+    assert "--yes removes it" in files.inv("storage.rm", "b[1].txt").err
+    code, shown = on_a_terminal(files, "n\n", "storage.rm", "b[1].txt")
+    assert code == 120 and "b1.txt? [y/N]" in shown and (files.project / "b1.txt").exists()
+    files.ok("storage.rm", "--yes", "b[1].txt")
+    assert not (files.project / "b1.txt").exists()
+
+
+def test_names_that_the_output_cannot_write_are_escaped(files):
+    (files.project / "data" / "né").write_text("")
+    for line in (("ls", "data"), ("tree", "data"), ("find", "data"), ("du", "data")):
+        ran = files.ok(f"storage.{line[0]}", *line[1:], PYTHONIOENCODING="ascii")
+        assert "n\\xe9" in ran.out
+
+
+def test_a_reason_stays_on_its_line(files):
+    (files.project / "data" / "new\n\x1bline").symlink_to("none\n\x1b")
+    ran = files.inv("storage.cp", "data", f"{HOME}/")
+    assert ran.code == 123 and len(ran.out.splitlines()) == 2 and "\x1b" not in ran.out
+
+
 def test_a_terminal_shows_a_bar(files):
     with open(files.project / "big", "wb") as file:
         file.truncate(400 << 20)

@@ -6,10 +6,11 @@ import os
 
 import pytest
 
-from openpai_tasks.errors import PathError
-from openpai_tasks.sdk import files
+from openpai_tasks.errors import ConfigError, Denied, PaiError, PathError
+from openpai_tasks.sdk import files, removing
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.store import Place
 
 LINES = b"".join(b"line %d\n" % number for number in range(300_000))  # more than one piece
 
@@ -66,3 +67,83 @@ def test_names_that_are_no_text_can_be_shown(place, tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9")).write_bytes(b"")
     names = [info.name for info in files.listing([place])]
     assert "caf\ufffd" in names and "".join(names).encode()
+
+
+class Home:
+    """A cluster `lab` whose storage `home` is the folder `d`."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def storages(self, cluster):
+        return ("home",)
+
+    def opened(self, cluster, storage):
+        return Place("lab", "home", "local", {}), LocalStore(str(self.root / "d"))
+
+
+@pytest.fixture
+def rm(place, tmp_path, monkeypatch):
+    """`storage.rm -r`, in the folder of the files; the names that are left there."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*texts):
+        removing.remove(removing.removals(texts, Home(tmp_path), recursive=True))
+        return sorted(os.listdir(tmp_path))
+
+    return run
+
+
+def test_a_pattern_with_a_slash_removes_only_folders(rm, tmp_path):
+    (tmp_path / "d.txt").write_bytes(b"")
+    assert rm("d*/") == ["d.txt", "link", "long", "no newline"]
+
+
+@pytest.mark.parametrize("text", [
+    "*/.", "d/.", "d/..", "/*", "/*/", "/[a-z]*/x", "d//*", "a//b://c", "pai://lab/home//*", "pai://lab/home/*/.",
+    "pai://lab//*", "missing/../long", "long/../d", "long/", "link/", "l*/", "missing",
+])  # fmt: skip
+def test_what_cannot_be_meant_is_not_removed(rm, tmp_path, text):
+    with pytest.raises(PaiError):
+        rm(text)
+    assert sorted(os.listdir(tmp_path)) == ["d", "link", "long", "no newline"]
+    assert sorted(os.listdir(tmp_path / "d")) == [".hidden.csv", "e"]
+
+
+def test_a_pattern_in_the_root_of_this_machine_is_told(rm, monkeypatch):
+    monkeypatch.chdir("/")
+    with pytest.raises(Denied, match="is a variable empty"):
+        rm("*")
+
+
+def test_a_link_is_removed_itself_wherever_it_leads(rm, tmp_path):
+    for name, to in (("dead", "none"), ("out", ".."), ("file", "../long")):
+        os.symlink(to, tmp_path / "d" / name)
+    os.symlink("none", tmp_path / "dead")
+    assert rm("link", "dead", "pai://lab/home/out", "pai://lab/home/dead") == ["d", "long", "no newline"]
+    rm("pai://lab/home/f*")
+    assert sorted(os.listdir(tmp_path / "d")) == [".hidden.csv", "e"]
+
+
+def test_what_is_named_twice_is_removed_once(rm):
+    assert rm("long", "./long", "lon*", "link", "d", "d/", "link") == ["no newline"]
+
+
+def test_folders_too_deep_to_be_removed_are_told(rm, tmp_path, monkeypatch):
+    def fail(*_args, **_options):
+        raise RecursionError
+
+    monkeypatch.setattr(LocalStore, "remove", fail)
+    with pytest.raises(PathError, match="too deep"):
+        rm("d")
+
+
+def test_what_only_fits_a_bracket_is_a_guess(rm, tmp_path):
+    (tmp_path / "b1").write_bytes(b"")
+    found = removing.removals(["b[1]"], Home(tmp_path), recursive=False)
+    assert [one.is_guess for one in found] == [True]
+    with pytest.raises(ConfigError, match="--yes removes it"):
+        removing.refuse_guesses(found)
+    (tmp_path / "b[1]").write_bytes(b"")
+    found = removing.removals(["b[1]", "b?"], Home(tmp_path), recursive=False)
+    assert [(one.place.name, one.is_guess) for one in found] == [("b[1]", False), ("b1", False)]

@@ -208,6 +208,34 @@ def test_patterns_find_what_a_shell_would(here):
         patterns.target(at(here, "?"))
 
 
+def test_a_pattern_keeps_what_is_written_at_its_end(here):
+    plant(here, {"exist1/x": b"", "exist.txt": b"", "lone": b""})
+    for text, is_folder, is_content in (("e*/", True, False), ("e*/.", False, True)):
+        (found,) = patterns.sources(at(here, text))
+        assert (found.name, found.is_folder, found.is_content) == ("exist1", is_folder, is_content)
+    target = patterns.target(at(here, "exist*/"))
+    assert target.name == "exist1" and target.is_folder
+    target = patterns.target(at(here, "lon*/"))
+    assert target.name == "lone" and target.is_folder  # which copying refuses
+
+
+def test_a_folder_that_exists_is_no_pattern(here):
+    plant(here, {"a[1]/x.csv": b"", "a1/x.csv": b"", "a1/y": b""})
+    (found,) = patterns.sources(at(here, "a[1]/*.csv"))
+    assert found.path.endswith("/a[1]/x.csv")
+    with pytest.raises(NotFound):
+        patterns.sources(at(here, "a[1]/y"))
+
+
+@pytest.mark.parametrize("text", ["missing/../b", "file/../b", "missing/..", "*/../b"])
+def test_nothing_leads_up_from_what_is_no_folder(book, tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PathError, match="which is no folder"):
+        locate(text, book)
+    assert locate("/../b", book).path == "/b"
+
+
 def test_the_errors_of_the_system_are_ours(tmp_path):
     store = LocalStore(str(tmp_path))
     for act in (lambda: store.write("/none/x", [b""]), lambda: store.rename("/a", "/b")):

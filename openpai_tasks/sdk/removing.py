@@ -1,0 +1,114 @@
+"""Removing files: what cannot be meant is refused before anything goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
+from openpai_tasks.storage import patterns
+from openpai_tasks.storage.location import Book, Location, locate
+from openpai_tasks.storage.store import Entry, join, parent
+
+SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What is to be removed."""
+
+    place: Location
+    is_full: bool
+    """It is a folder with something in it."""
+    is_guess: bool = False
+    """Nothing is called ``b[1]``, and this fits it as a pattern: maybe the name was meant."""
+
+
+def removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Removal]:
+    """What the texts name, each once, all of it checked before any of it goes."""
+    for text in texts:
+        _refuse_empty_names(text)
+    found = {_key(one.place): one for text in texts for one in _named(text, book)}
+    for removal in found.values():
+        if removal.is_full and not recursive:
+            raise PathError(f"{removal.place.url} is a folder that is not empty; --recursive removes it all")
+    return list(found.values())
+
+
+def remove(removals: Sequence[Removal]) -> None:
+    for removal in removals:
+        try:
+            removal.place.store.remove(removal.place.path, recursive=removal.is_full)
+        except RecursionError as err:
+            raise PathError(f"{removal.place.url}: its folders are too deep to be removed at once") from err
+
+
+def refuse_guesses(removals: Sequence[Removal]) -> None:
+    """Where nobody can be asked, what only fits a ``[`` stays."""
+    for removal in removals:
+        if removal.is_guess:
+            raise ConfigError(f"{removal.place.url} only fits the pattern; --yes removes it")
+
+
+def _named(text: str, book: Book) -> list[Removal]:
+    """The very thing with this name, else what the pattern fits."""
+    place = locate(text, book)
+    if place.is_root or place.is_content:
+        raise Denied(f"{place.url}: the root of a storage, `.` and `..` are never removed", 403)
+    entry = _itself(place)
+    if entry is not None:
+        return [_removal(place, entry)]
+    _refuse_patterns_at_the_root(place)
+    return [_removal(match, _existing(match), "[" in text) for match in patterns.sources(place)]
+
+
+def _removal(place: Location, entry: Entry, is_guess: bool = False) -> Removal:
+    is_folder = entry.is_folder and not entry.is_link
+    if place.is_folder and not is_folder:
+        raise PathError(f"{place.url} is no folder, so it is not removed with a slash at its end")
+    return Removal(place, is_folder and next(place.store.list(place.path), None) is not None, is_guess)
+
+
+def _existing(place: Location) -> Entry:
+    entry = _itself(place)
+    if entry is None:
+        raise NotFound(f"{place.url}: no such file or folder", 404)
+    return entry
+
+
+def _itself(place: Location) -> Entry | None:
+    """What has this name; a link that leads nowhere, or out of the storage, only its folder tells of."""
+    try:
+        entry = place.store.stat(place.path)
+    except PathError:
+        entry = None
+    return entry or _link(place)
+
+
+def _link(place: Location) -> Entry | None:
+    try:
+        beside = place.store.list(parent(place.path))
+        return next((entry for entry in beside if entry.is_link and entry.name == place.name), None)
+    except (NotFound, Denied):
+        return None
+
+
+def _key(place: Location) -> str:
+    """One name for the thing itself; a link is not what it leads to."""
+    return join(place.store.address(parent(place.path)), place.name)
+
+
+def _refuse_empty_names(text: str) -> None:
+    """``a//b`` is what ``a/$EMPTY/b`` becomes."""
+    if not text:
+        raise PathError("an empty path is not removed: is a variable empty?")
+    if "//" in SCHEME.sub("", text):
+        raise PathError(f"{text!r} has an empty name in it and is not removed: is a variable empty?")
+
+
+def _refuse_patterns_at_the_root(place: Location) -> None:
+    """``/*`` is what ``$EMPTY/*`` becomes."""
+    is_here = place.url.startswith("/")
+    if is_here and patterns.MAGIC.search(place.path.split("/")[1]):
+        raise Denied(f"{place.url}: a pattern in / is not removed: is a variable empty?", 403)

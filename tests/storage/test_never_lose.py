@@ -1,0 +1,233 @@
+"""Copies that could cost somebody a file: links, deletion, parts of others, modes, files that change."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+import pytest
+
+from openpai_tasks.errors import PathError
+from openpai_tasks.storage import retry
+from openpai_tasks.storage.copy import Rules, copy
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.location import Location, locate
+from openpai_tasks.storage.plan import copies, synced
+from openpai_tasks.storage.store import Place
+from openpai_tasks.storage.transfer import PART, part_name, put
+from tests.storage.trees import at, plant, seen
+
+DELETE = Rules(delete=True)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.001)
+
+
+@pytest.fixture
+def usual_umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+class Home:
+    """A book with one storage."""
+
+    def __init__(self, folder):
+        self.store = LocalStore(folder)
+
+    def opened(self, cluster, storage):
+        return Place(cluster, storage, "local", {}), self.store
+
+
+def mode(place, name):
+    return stat.S_IMODE(os.lstat(f"{place.path}/{name}").st_mode)
+
+
+def reasons(copied):
+    return [failure.reason for failure in copied.failed]
+
+
+def test_a_link_to_a_folder_in_the_target_is_not_entered(here):
+    plant(here, {"s/latest/new": b"n", "s/x": b"x", "t/run-3/kept": b"k"})
+    os.symlink("run-3", f"{here.path}/t/latest")
+    copied = copy(synced(at(here, "s"), at(here, "t")), DELETE)
+    assert "not entered" in reasons(copied)[0] and copied.removed == 0
+    assert seen(at(here, "t/run-3")) == {"kept": b"k"} and at(here, "t").store.stat(f"{here.path}/t/x")
+
+
+def test_a_link_under_the_sources_name_is_not_entered(here):
+    plant(here, {"d/x": b"x", "t/other/": None})
+    os.symlink("other", f"{here.path}/t/d")
+    assert "not entered" in reasons(copy(copies([at(here, "d")], at(here, "t"))))[0]
+    assert seen(at(here, "t/other")) == {}
+
+
+def test_the_target_itself_may_be_a_link(here):
+    plant(here, {"s/x": b"x", "real/old": b"o"})
+    os.symlink("real", f"{here.path}/t")
+    assert copy(synced(at(here, "s"), at(here, "t")), DELETE).failed == ()
+    assert seen(at(here, "real")) == {"x": b"x"}
+
+
+def test_a_link_that_is_surplus_goes_without_what_it_leads_to(here):
+    plant(here, {"s/x": b"x", "t/": None, "other/kept": b"k"})
+    os.symlink("../other", f"{here.path}/t/link")
+    assert copy(synced(at(here, "s"), at(here, "t")), DELETE).removed == 1
+    assert seen(at(here, "other")) == {"kept": b"k"}
+
+
+def test_sync_does_not_delete_its_own_source(here):
+    plant(here, {"a/b/x": b"x", "a/y": b"y"})
+    with pytest.raises(PathError, match="remove the source"):
+        copy(synced(at(here, "a/b"), at(here, "a")), DELETE)
+    assert seen(here) == {"a/b/x": b"x", "a/y": b"y"}
+    assert copy(synced(at(here, "a/b"), at(here, "a"))).files == 1
+
+
+@pytest.mark.parametrize("text", ["/", "//", "/./", "pai://lab/home//", "pai://lab/home//x", "none//x"])
+@pytest.mark.parametrize("preview", [False, True])
+def test_sync_does_not_delete_where_an_empty_variable_leads(here, text, preview):
+    plant(here, {"s/x": b"x", "home/kept": b"k"})
+    target = locate(text, Home(f"{here.path}/home"))
+    with pytest.raises(PathError, match=r"empty name|root of this machine"):
+        copy(synced(at(here, "s"), target), Rules(delete=True, preview=preview))
+    assert seen(at(here, "home")) == {"kept": b"k"}
+
+
+def test_a_storage_that_is_named_can_be_made_like_a_folder(here):
+    plant(here, {"s/x": b"x", "home/old": b"o"})
+    target = locate("pai://lab/home/", Home(f"{here.path}/home"))
+    assert copy(synced(at(here, "s"), target), DELETE).removed == 1
+
+
+def test_a_copy_that_deletes_has_one_source(here):
+    plant(here, {"a/x": b"x", "b/y": b"y", "t/": None})
+    with pytest.raises(PathError, match="one source"):
+        copy(copies([at(here, "a/."), at(here, "b/.")], at(here, "t")), DELETE)
+
+
+def test_parts_are_not_copied_and_go_a_day_after_they_were_begun(here):
+    stale, live = f"{PART}{int(time.time()) - 90_000:08x}01234567", part_name()
+    plant(here, {"d/x": b"x", f"d/{live}": b"", f"t/d/{stale}": b"", f"t/d/{live}": b"live"})
+    here.store.set_mtime(f"{here.path}/t/d/{live}", 1_000)  # it has its source's time already
+    assert copy(copies([at(here, "d")], at(here, "t"))).files == 1
+    assert seen(at(here, "t/d")) == {"x": b"x", live: b"live"}
+
+
+def test_names_that_only_begin_like_a_part_are_files_like_others(here):
+    mine = {f"{PART}mine": b"m", f"{PART}00000000000000001": b"n", f"{PART}0000000000000000/x": b"x"}
+    plant(at(here, "d"), mine)
+    plant(at(here, "t/d"), {f"{PART}old": b"o"})
+    assert copy(copies([at(here, "d")], at(here, "t"))).files == 3
+    assert seen(at(here, "t/d")) == {**mine, f"{PART}old": b"o"}
+
+
+@pytest.mark.parametrize("preview", [False, True])
+def test_two_sources_with_a_file_for_one_path_do_not_race(here, preview):
+    plant(here, {"a/x": b"first", "a/s/y": b"1", "b/x": b"second", "b/s/y": b"2", "b/z": b"z", "t/": None})
+    copied = copy(copies([at(here, "a/."), at(here, "b/.")], at(here, "t/")), Rules(preview=preview))
+    assert copied.files == 3 and sorted(failure.path for failure in copied.failed) == [
+        at(here, "b/s/y").path,
+        at(here, "b/x").path,
+    ]
+    assert preview or seen(at(here, "t")) == {"x": b"first", "s/y": b"1", "z": b"z"}
+
+
+def test_a_folder_and_a_file_for_one_path_do_not_race(here):
+    plant(here, {"a/x": b"first", "b/x/y": b"2", "t/": None})
+    copied = copy(copies([at(here, "a/."), at(here, "b/.")], at(here, "t/")))
+    assert (copied.files, len(copied.failed)) == (1, 1) and seen(at(here, "t")) == {"x": b"first"}
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_a_new_file_gets_the_sources_mode_less_the_umask(here):
+    plant(here, {"d/secret": b"s", "d/open": b"o", "d/run": b"r", "d/in/x": b"x"})
+    for name, bits in {"secret": 0o600, "open": 0o666, "run": 0o777, "in": 0o700}.items():
+        os.chmod(f"{here.path}/d/{name}", bits)
+    copy(copies([at(here, "d")], at(here, "t")))
+    found = {name: mode(at(here, "t"), name) for name in ("secret", "open", "run", "in")}
+    assert found == {"secret": 0o600, "open": 0o644, "run": 0o755, "in": 0o700}
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_what_is_there_keeps_its_mode(here):
+    plant(here, {"d/f": b"new", "t/d/f": b"older", "d/g": b"g"})
+    os.chmod(f"{here.path}/d/f", 0o644)
+    os.chmod(f"{here.path}/t/d/f", 0o640)
+    os.chmod(f"{here.path}/t/d", 0o700)
+    assert copy(copies([at(here, "d")], at(here, "t"))).files == 2
+    assert (mode(here, "t/d/f"), mode(here, "t/d")) == (0o640, 0o700)
+    put(here.store, f"{here.path}/t/d/f", [b"newer"])
+    put(here.store, f"{here.path}/t/h", [b"h"])
+    assert (mode(here, "t/d/f"), mode(here, "t/h")) == (0o640, 0o644)
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_nobody_else_can_read_a_part(here):
+    def pieces():
+        yield b"one"
+        (part,) = [name for name in os.listdir(here.path) if name.startswith(PART)]
+        assert mode(here, part) == 0o600
+
+    put(here.store, f"{here.path}/f", pieces())
+    assert mode(here, "f") == 0o644
+
+
+def test_a_link_to_the_same_content_is_replaced(here):
+    plant(here, {"s/f": b"1", "kept": b"1", "t/": None})
+    os.symlink("../kept", f"{here.path}/t/f")
+    for name in ("s/f", "kept"):
+        here.store.set_mtime(f"{here.path}/{name}", 5_000)
+    assert copy(synced(at(here, "s"), at(here, "t")), Rules(checksum=True)).files == 1
+    assert not os.path.islink(f"{here.path}/t/f") and seen(at(here, "t")) == {"f": b"1"}
+
+
+@pytest.mark.parametrize("leads", ["t", ".", "t/in", "t/in/f"])
+def test_a_link_in_the_source_that_leads_to_the_target_fails(here, leads):
+    plant(here, {"s/x": b"x", "t/in/f": b"f"})
+    os.symlink(f"{here.path}/{leads}", f"{here.path}/s/link")
+    copied = copy(synced(at(here, "s"), at(here, "t")))
+    assert copied.files == 1 and len(copied.failed) == 1
+    assert seen(at(here, "t")) == {"x": b"x", "in/f": b"f"}
+
+
+def test_a_pipe_at_the_target_is_not_replaced(here):
+    plant(here, {"s/pipe": b"x", "t/": None})
+    os.mkfifo(f"{here.path}/t/pipe")
+    for target in ("t", "t/pipe"):
+        copied = copy(copies([at(here, "s/pipe")], at(here, target)))
+        assert "neither a file nor a folder" in reasons(copied)[0]
+    with pytest.raises(PathError, match="neither a file nor a folder"):
+        put(here.store, f"{here.path}/t/pipe", [b"x"])
+    assert stat.S_ISFIFO(os.lstat(f"{here.path}/t/pipe").st_mode)
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(here):
+    class Changing(LocalStore):
+        asked: tuple[int | None, ...] = ()
+
+        def read(self, path, offset=0, length=None):
+            yield from super().read(path, offset, length)
+            if not self.asked:
+                with open(path, "wb") as file:
+                    file.write(b"new!!")
+                os.utime(path, (1, 1))
+            self.asked += (length,)
+
+    store = Changing()
+    plant(here, {"f": b"old!!", "t/": None})
+    copied = copy(copies([Location(store, f"{here.path}/f", "f")], at(here, "t")))
+    assert (copied.files, copied.bytes, copied.failed) == (1, 5, ())
+    assert store.asked == (5, 5) and seen(at(here, "t")) == {"f": b"new!!"}
+
+
+def test_the_first_moment_of_time_is_kept(here):
+    plant(here, {"f": b"1", "t/": None})
+    here.store.set_mtime(f"{here.path}/f", 0)
+    copy(copies([at(here, "f")], at(here, "t")))
+    assert here.store.stat(f"{here.path}/t/f").mtime_ms == 0
+    assert copy(copies([at(here, "f")], at(here, "t"))).skipped == 1
