@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.protocol.states import FINAL
 
-FINAL = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 STOPPED_STATUS = 143  # what a shell says of a process ended by TERM
 PLATFORM_STATUS = 125  # the platform failed the job: there is no exit code of its own
 

@@ -19,7 +19,7 @@ from openpai_tasks.client import Client
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError, TimedOut, Unreachable
 from openpai_tasks.home import home, locked, make_private, write_private
-from openpai_tasks.protocol.models import FINAL
+from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.registry import LOCAL as ALIAS
 from openpai_tasks.registry import Cluster
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
 from openpai_tasks.storage import patterns
-from openpai_tasks.storage.location import Book, Location, locate
+from openpai_tasks.storage.location import Book, Location, has_empty_name, locate
 from openpai_tasks.storage.store import Entry, join, parent
-
-SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ def _refuse_empty_names(text: str) -> None:
     """``a//b`` is what ``a/$EMPTY/b`` becomes."""
     if not text:
         raise PathError("an empty path is not removed: is a variable empty?")
-    if "//" in SCHEME.sub("", text):
+    if has_empty_name(text):
         raise PathError(f"{text!r} has an empty name in it and is not removed: is a variable empty?")
 
 

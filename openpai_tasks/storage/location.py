@@ -34,6 +34,7 @@ BACKENDS = {
 }
 """Type of a storage (small letters) -> ``factory(place: Place) -> Store``, imported when first used."""
 
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 SCHEMES = {
     "hdfs": "openpai_tasks.storage.webhdfs:open_url",
     "webhdfs": "openpai_tasks.storage.webhdfs:open_url",
@@ -84,7 +85,7 @@ class Location:
 
 def has_empty_name(text: str) -> bool:
     """``a//b`` is what ``a/$EMPTY/b`` becomes."""
-    return "//" in (text.partition("://")[2] if "://" in text else text)
+    return "//" in _SCHEME.sub("", text)
 
 
 def locate(text: str, book: Book) -> Location:
