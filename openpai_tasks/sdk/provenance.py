@@ -9,21 +9,17 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks import __version__
-from openpai_tasks.errors import PathError
 from openpai_tasks.protocol.spec import JobSpec
 from openpai_tasks.sdk.git import Revision, revision
-from openpai_tasks.storage.sources import Source
 
 STAMP = "openpaiTasks"
 """The key of the job's extras that is ours."""
-
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -52,16 +48,20 @@ class Stamp:
     dirty: bool = False
     source_hash: str = ""
     source_folder: str = ""  # on the storage, in the user's part of it
+    source_archive: str = ""  # likewise
     storage: str = ""
     workspace: str = ""
     cloned_from: str = ""
 
 
-def origin_of_spec(folder: Path, spec: JobSpec, named: Sequence[str], files: Iterable[Source]) -> Origin:
-    """What a command on the command line is made from."""
+NOTHING = Stamp()
+
+
+def origin_of_spec(folder: Path, spec: JobSpec, named: Sequence[str], files: Mapping[str, str]) -> Origin:
+    """What a command on the command line is made from; ``files`` are the hashes of what goes along."""
     told = {item.name: getattr(spec, item.name) for item in dataclasses.fields(spec) if item.repr}
     settings = json.loads(json.dumps(told, default=_plain))
-    return Origin(folder, spec.command, tuple(named), hashes(files), settings, revision(folder))
+    return Origin(folder, spec.command, tuple(named), dict(files), settings, revision(folder))
 
 
 def origin_of_file(path: Path) -> Origin:
@@ -76,26 +76,6 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
-# The sources
-
-
-def hashes(files: Iterable[Source]) -> dict[str, str]:
-    """The hash of each file: its content, and whether it can be run."""
-    return {source.name: _hash(source.path) for source in files}
-
-
-def _hash(path: Path) -> str:
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            digest.update(b"x" if os.fstat(file.fileno()).st_mode & 0o100 else b"-")
-            while block := file.read(_BLOCK):
-                digest.update(block)
-    except OSError as err:
-        raise PathError(f"cannot read {path}: {err.strerror}") from err
-    return digest.hexdigest()
-
-
 def total(files: Mapping[str, str]) -> str:
     """One hash for all files and their names; empty for none."""
     if not files:
@@ -107,18 +87,14 @@ def total(files: Mapping[str, str]) -> str:
 # What travels with the job
 
 
-def stamped(
-    document: dict[str, Any], origin: Origin, storage: str = "", workspace: str = "", folder: str = ""
-) -> dict[str, Any]:
-    """The document with what is known of its origin in its extras."""
-    stamp = Stamp(
+def stamped(document: dict[str, Any], origin: Origin, files: Stamp = NOTHING) -> dict[str, Any]:
+    """The document with what is known of its origin in its extras; ``files`` tells where its files are."""
+    stamp = dataclasses.replace(
+        files,
         version=__version__,
         commit=origin.revision.commit,
         dirty=origin.revision.dirty,
         source_hash=origin.source_hash,
-        source_folder=folder,
-        storage=storage,
-        workspace=workspace.strip("/"),
         cloned_from=origin.cloned_from,
     )
     return put(document, stamp)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
 import os
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.home import locked, write_private
 from openpai_tasks.protocol.masking import STARS
 from openpai_tasks.sdk.git import Revision
-from openpai_tasks.sdk.provenance import Origin
+from openpai_tasks.sdk.provenance import Origin, stamp_of
 
 FORMAT = 1
 
@@ -46,6 +48,7 @@ class Record:
     cloned_from: str
     secrets: tuple[str, ...]  # their names only
     document: str
+    archive: str = ""  # of its sources, on the storage
     format: int = FORMAT
 
     @property
@@ -86,6 +89,7 @@ def _record(client: Client, document: dict[str, Any], origin: Origin) -> Record:
         cloned_from=origin.cloned_from,
         secrets=tuple(map(str, secrets)),
         document=protocol.dump(masked(document)),
+        archive=stamp_of(document).source_archive,
     )
 
 
@@ -110,6 +114,20 @@ def find(folder: Path, name: str, cluster: str | None = None) -> Record | None:
     found = [_load(path) for path in _folder(folder, name).glob("record*.json")]
     fitting = [record for record in found if cluster in (None, record.cluster)]
     return max(fitting, key=lambda record: record.submitted, default=None)
+
+
+def every(folder: Path) -> Iterator[Record]:
+    """All that can be read of the records of a project."""
+    for path in (folder / ".openpai" / "jobs").glob("*/record*.json"):
+        with contextlib.suppress(ConfigError):
+            yield _load(path)
+
+
+def of_cluster(folder: Path, cluster: str) -> list[Record]:
+    """The newest record of each job that was submitted from here to that cluster."""
+    names = sorted(path.name for path in (folder / ".openpai" / "jobs").glob("*"))
+    found = (find(folder, name, cluster) for name in names)
+    return [record for record in found if record is not None]
 
 
 def _load(path: Path) -> Record:

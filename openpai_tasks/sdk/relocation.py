@@ -1,44 +1,30 @@
-"""The paths of a job's own files in its document, changed when it moves to another name or storage."""
+"""How a job fetches and keeps its files, changed in its document when it moves to another storage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from openpai_tasks.protocol import scripts
-from openpai_tasks.sdk.provenance import Stamp, put
-from openpai_tasks.storage.workspace import jobs_folder
+from openpai_tasks.protocol import homes
+from openpai_tasks.protocol.homes import Home, Mounted
+from openpai_tasks.sdk.provenance import STAMP, Stamp, put
+
+Document = dict[str, Any]
 
 
-def moved(document: dict[str, Any], before: Stamp, after: Stamp) -> dict[str, Any]:
-    """The document with the places of ``after`` in its first steps, its storages and its stamp."""
-    pairs = {_inside(_jobs(before)): _inside(_jobs(after))}
-    if before.source_folder and after.source_folder:
-        pairs = {_inside(_sources(before)): _inside(_sources(after)), **pairs}
+def moved(document: Document, home: Home, archive: str, stamp: Stamp) -> Document:
+    """The document with the steps, the commands, the storages and the stamp that it would have there."""
 
-    def change(command: str) -> str:
-        for old, new in pairs.items():
-            if old in command:
-                return command.replace(old, new)
-        return command
+    def step(command: str) -> str:
+        if homes.is_output(command):
+            return home.output()
+        return home.fetch(archive) if homes.is_fetch(command) else command
 
-    return put({**document, **_steps(document, change), **_storages(document, before, after)}, after)
+    storages = _storages(document, home)
+    return put({**document, **_steps(document, step), **_commands(document, home), **storages}, stamp)
 
 
-def _jobs(stamp: Stamp) -> str:
-    return f"/mnt/{stamp.storage}/{jobs_folder(stamp.workspace)}/"
-
-
-def _sources(stamp: Stamp) -> str:
-    return f"/mnt/{stamp.storage}/{stamp.source_folder}/."
-
-
-def _inside(path: str) -> str:
-    """The path as it stands in a command, without the quotes around it."""
-    return scripts.mounted(path)[1:-1]
-
-
-def _steps(document: dict[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+def _steps(document: Document, change: Callable[[str], str]) -> Document:
     """What runs before the command, in every deployment."""
     deployments = document.get("deployments")
     if not deployments:
@@ -46,7 +32,7 @@ def _steps(document: dict[str, Any], change: Callable[[str], str]) -> dict[str, 
     return {"deployments": [_deployment(one, change) for one in deployments]}
 
 
-def _deployment(deployment: dict[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+def _deployment(deployment: Document, change: Callable[[str], str]) -> Document:
     roles = {
         name: {**role, "preCommands": [change(command) for command in role["preCommands"]]}
         if isinstance(role, dict) and role.get("preCommands")
@@ -56,15 +42,23 @@ def _deployment(deployment: dict[str, Any], change: Callable[[str], str]) -> dic
     return {**deployment, "taskRoles": roles}
 
 
-def _storages(document: dict[str, Any], before: Stamp, after: Stamp) -> dict[str, Any]:
+def _commands(document: Document, home: Home) -> Document:
+    roles = document["taskRoles"]
+    return {
+        "taskRoles": {
+            name: {**role, "commands": home.around(homes.inner(role["commands"]))}
+            for name, role in roles.items()
+        }
+    }
+
+
+def _storages(document: Document, home: Home) -> Document:
+    """The storage of the old stamp is the first of them; where nothing is mounted, it goes."""
     extras = document.get("extras") or {}
-    storages = extras.get("storages")
-    if not isinstance(storages, list) or before.storage == after.storage:
-        return {}
-    renamed = [
-        {**item, "name": after.storage}
-        if isinstance(item, dict) and item.get("name") == before.storage
-        else item
-        for item in storages
-    ]
-    return {"extras": {**extras, "storages": renamed}}
+    before = extras.get(STAMP, {}).get("storage") if isinstance(extras.get(STAMP), dict) else None
+    wanted = home.storage if isinstance(home, Mounted) else None
+    found = [item for item in extras.get("storages") or () if item != {"name": before}]
+    if wanted and {"name": wanted} not in found:
+        found.insert(0, {"name": wanted})
+    rest = {name: value for name, value in extras.items() if name != "storages"}
+    return {"extras": {**rest, "storages": found} if found else rest}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
@@ -30,15 +30,22 @@ def removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Removal]
     for removal in found.values():
         if removal.is_full and not recursive:
             raise PathError(f"{removal.place.url} is a folder that is not empty; --recursive removes it all")
-    return list(found.values())
+    return [removal for key, removal in found.items() if not _goes_with_another(key, found)]
+
+
+def _goes_with_another(key: str, found: Mapping[str, Removal]) -> bool:
+    """It is in a folder that is to be removed too."""
+    above = key
+    while above != parent(above):
+        above = parent(above)
+        if above in found and found[above].is_full:
+            return True
+    return False
 
 
 def remove(removals: Sequence[Removal]) -> None:
     for removal in removals:
-        try:
-            removal.place.store.remove(removal.place.path, recursive=removal.is_full)
-        except RecursionError as err:
-            raise PathError(f"{removal.place.url}: its folders are too deep to be removed at once") from err
+        removal.place.store.remove(removal.place.path, recursive=removal.is_full)
 
 
 def refuse_guesses(removals: Sequence[Removal]) -> None:

@@ -12,16 +12,16 @@ from typing import Any
 from openpai_tasks import protocol
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
-from openpai_tasks.sdk import documents, jobs, provenance, records, relocation, updates
+from openpai_tasks.sdk import documents, jobs, places, provenance, records, relocation, updates
 from openpai_tasks.sdk.git import Revision
-from openpai_tasks.sdk.places import default_storage, granted
+from openpai_tasks.sdk.places import Home, Mounts
 from openpai_tasks.sdk.provenance import Origin, Stamp
 from openpai_tasks.sdk.records import Record
-from openpai_tasks.sdk.submission import Submission, new_name
+from openpai_tasks.sdk.submission import Submission, new_name, stamp_at
 from openpai_tasks.sdk.unmasking import Ask, unmasked
-from openpai_tasks.storage import workspace as workspaces
-from openpai_tasks.storage.downloads import listing
-from openpai_tasks.storage.sources import Source, collect
+from openpai_tasks.storage.archive import Archive, pack
+from openpai_tasks.storage.sources import collect
+from openpai_tasks.storage.workspace import ARCHIVE
 
 LONGEST = 255
 
@@ -46,7 +46,7 @@ class Original:
     name: str
     document: dict[str, Any]
     origin: Origin
-    files: tuple[Source, ...] = ()
+    archive: Archive | None = None
     secrets: tuple[str, ...] = ()
 
     @property
@@ -54,41 +54,45 @@ class Original:
         return provenance.stamp_of(self.document)
 
 
-def find(source: Client, name: str, here: Path, changes: Changes, is_exact: bool, say: Say) -> Original:
+def find(
+    source: Client, name: str, here: Path, changes: Changes, is_exact: bool, say: Say, mounts: Mounts = ()
+) -> Original:
     """The job to repeat, from the cluster or from the record."""
     if not is_exact:
-        return clone(source, name, here)
+        return clone(source, name, here, mounts)
     if changes.updates or changes.gpu is not None:
         raise ConfigError("--exact repeats the job as it was; leave it out to change something")
-    return exact(source, name, here, say)
+    return exact(source, name, here, say, mounts)
 
 
-def clone(source: Client, name: str, here: Path) -> Original:
+def clone(source: Client, name: str, here: Path, mounts: Mounts = ()) -> Original:
     """The job as the cluster has it, and the files it was sent with where they can be read."""
     job, document = documents.of_job(source, name)
     stamp = provenance.stamp_of(document)
     record = records.find(here, job.name, source.cluster.alias)
-    files = sent_files(source, job.user, stamp)
+    archive = sent_archive(source, job.user, stamp, mounts)
     origin = Origin(
         here,
         command=record.command if record else "",
         sources=record.sources if record else (),
-        files=provenance.hashes(files),
+        files=archive.files if archive else {},
         settings=record.settings if record else {},
         revision=Revision(stamp.commit, stamp.dirty),
         cloned_from=stamp.cloned_from or job.name,
     )
-    return Original(source, job.user, job.name, document, origin, files, record.secrets if record else ())
+    secrets = record.secrets if record else ()
+    return Original(source, job.user, job.name, document, origin, archive, secrets)
 
 
-def exact(source: Client, name: str, here: Path, say: Say) -> Original:
+def exact(source: Client, name: str, here: Path, say: Say, mounts: Mounts = ()) -> Original:
     """The job as this folder has it on record, if its files are still to be had; says what is repeated."""
     record = records.find(here, name, source.cluster.alias)
     if record is None:
         raise ConfigError(f"job {name!r} cannot be repeated exactly: {_unrecorded(name, here)}")
     document = documents.as_v2(protocol.read(record.document).value)
-    files = _same_files(source, record, provenance.stamp_of(document), here)
-    say(f"repeats job {name} of {record.cluster}: its command, its settings{_told(record, len(files))}")
+    archive = _same_files(source, record, provenance.stamp_of(document), here, mounts)
+    count = len(archive.members) if archive else 0
+    say(f"repeats job {name} of {record.cluster}: its command, its settings{_told(record, count)}")
     origin = Origin(
         here,
         record.command,
@@ -98,7 +102,7 @@ def exact(source: Client, name: str, here: Path, say: Say) -> Original:
         record.revision,
         record.cloned_from or name,
     )
-    return Original(source, record.user, record.name, document, origin, files, record.secrets)
+    return Original(source, record.user, record.name, document, origin, archive, record.secrets)
 
 
 def _unrecorded(name: str, here: Path) -> str:
@@ -108,66 +112,71 @@ def _unrecorded(name: str, here: Path) -> str:
     return "this folder has no record of it in ./.openpai/jobs; without --exact it can be cloned"
 
 
-def prepare(original: Original, target: Client, changes: Changes, ask: Ask) -> Submission:
+def prepare(
+    original: Original, target: Client, changes: Changes, ask: Ask, mounts: Mounts = ()
+) -> Submission:
     """What to send: a new name, files of its own, secrets asked for again, and the changes."""
     name = new_name(changes.name or f"{original.origin.cloned_from[: LONGEST - 11]}-$", "")
-    document, files, folder = _moved({**original.document, "name": name}, original, target, name)
+    document, home = _moved({**original.document, "name": name}, original, target, name, mounts)
     document = updates.apply(with_gpus(document, changes.gpu), changes.updates)
     document = unmasked(document, original.secrets, ask)
     text = protocol.dump(document)
     named = protocol.validate(text).name
-    storage = default_storage(target) if files else None
-    return Submission(named, text, files, storage, folder, original.origin)
+    return Submission(named, text, original.archive, home, original.origin)
 
 
 def _moved(
-    document: dict[str, Any], original: Original, target: Client, name: str
-) -> tuple[dict[str, Any], tuple[Source, ...], str]:
-    """The document with the paths of the new job: its own sources, and the storage of its cluster."""
+    document: dict[str, Any], original: Original, target: Client, name: str, mounts: Mounts
+) -> tuple[dict[str, Any], Home | None]:
+    """The document as the new job needs it, and where its files go."""
     stamp = dataclasses.replace(original.stamp, cloned_from=original.origin.cloned_from)
     if not stamp.storage:  # not made by us: nothing is known of its files
-        return document, (), ""
-    stays = target.cluster.alias == original.client.cluster.alias
-    if stamp.source_folder and not original.files:
-        if not stays or target.user != original.user:
+        return document, None
+    stays = target.cluster.alias == original.client.cluster.alias and target.user == original.user
+    if stamp.source_folder and not original.archive:
+        if not stays:
             raise ConfigError(f"the sources of job {original.name!r} cannot be read, so it runs nowhere else")
-        return provenance.put(document, stamp), (), ""  # it takes them from where they are
-    detail = {"name": stamp.storage} if stays else granted(target)
-    if detail is None:
-        raise ConfigError(f"cluster {target.cluster.alias!r} grants no storage, and the job needs one")
-    folder = workspaces.source_folder(stamp.workspace, name) if original.files else ""
-    sent = original.origin.source_hash if original.files else ""
+        return provenance.put(document, stamp), None  # it takes them from where they are
+    if stays:
+        home = places.at(target, stamp.storage, stamp.workspace, target.user, mounts)
+    else:
+        home = places.needed(target, "", mounts)
+    there, archive = stamp_at(home, name, original.archive), original.archive
     after = dataclasses.replace(
-        stamp, storage=str(detail["name"]), source_folder=folder, source_hash=sent or stamp.source_hash
+        stamp,
+        storage=there.storage,
+        workspace=there.workspace,
+        source_folder=there.source_folder,
+        source_archive=there.source_archive,
+        source_hash=original.origin.source_hash or stamp.source_hash,
     )
-    return relocation.moved(document, stamp, after), original.files, folder
+    return relocation.moved(document, home.seen, archive.sha256 if archive else "", after), home
 
 
-def sent_files(client: Client, user: str, stamp: Stamp) -> tuple[Source, ...]:
-    """The files that the job was sent with, as they lie on the storage; none where that cannot be read."""
-    if not stamp.source_folder:
-        return ()
+def sent_archive(client: Client, user: str, stamp: Stamp, mounts: Mounts = ()) -> Archive | None:
+    """What the job was sent with, as it lies on the storage; nothing where that cannot be read."""
+    named = ARCHIVE.fullmatch(stamp.source_archive.rpartition("/")[2])
+    if not named:
+        return None
     try:
-        storage = workspaces.open_storage(client.storage(stamp.storage), user)
-        return listing(workspaces.inside(storage, stamp.source_folder)).files
+        return places.at(client, stamp.storage, stamp.workspace, user, mounts).files.read(named[1])
     except PaiError:
-        return ()
+        return None
 
 
-def _same_files(source: Client, record: Record, stamp: Stamp, here: Path) -> tuple[Source, ...]:
+def _same_files(source: Client, record: Record, stamp: Stamp, here: Path, mounts: Mounts) -> Archive | None:
     """Files with the recorded hashes: those on the storage, else those here."""
     if not record.files:
-        return ()
-    sent = sent_files(source, record.user, stamp)
-    if provenance.hashes(sent) == record.files:
+        return None
+    sent = sent_archive(source, record.user, stamp, mounts)
+    if sent and sent.files == record.files:
         return sent
-    try:
-        found = collect(record.sources, here)
-    except PaiError:
-        found = ()
-    now = provenance.hashes(found)
-    if now == record.files:
-        return found
+    now: dict[str, str] = {}
+    with contextlib.suppress(PaiError):
+        found = pack(collect(record.sources, here))
+        now = found.files
+        if now == record.files:
+            return found
     raise ConfigError(_changed(record, now))
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks.client import Client
-from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
+from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import jobs, logs, outputs, sweep_records
+from openpai_tasks.sdk.places import Mounts
 from openpai_tasks.sdk.points import Point
 from openpai_tasks.sdk.sweeps import mark_of
 
@@ -32,7 +33,7 @@ class Result:
     result: dict[str, Any]
 
 
-def gather(client: Client, names: Sequence[str], folder: Path) -> list[Result]:
+def gather(client: Client, names: Sequence[str], folder: Path, mounts: Mounts = ()) -> list[Result]:
     """The results of jobs and sweeps, by name or pattern."""
     if not names:
         raise ConfigError("whose results? give jobs, sweeps or patterns such as 'train-*'")
@@ -40,7 +41,7 @@ def gather(client: Client, names: Sequence[str], folder: Path) -> list[Result]:
     for name in names:
         chosen = {**_members(client, name, folder), **chosen}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(lambda job: _result(client, job, chosen[job]), chosen))
+        return list(pool.map(lambda job: _result(client, job, chosen[job], mounts), chosen))
 
 
 def _members(client: Client, name: str, folder: Path) -> dict[str, Point | None]:
@@ -66,14 +67,15 @@ def _listed(client: Client, keyword: str = "") -> list[JobInfo]:
     return client.jobs(username=client.user, keyword=keyword, limit=ALL)
 
 
-def _result(client: Client, name: str, point: Point | None) -> Result:
+def _result(client: Client, name: str, point: Point | None, mounts: Mounts) -> Result:
     try:
         job = client.job(jobs.key_of(client, name))
     except NotFound:
         return Result(name, "NOT FOUND", point or {}, {})
     if point is None:
         point = mark_of(client.job_document(job.key)).get("point") or {}
-    return Result(job.name, job.state, point, _told(client, job) or _written(client, job) or {})
+    found = _told(client, job) or _written(client, job, mounts) or {}
+    return Result(job.name, job.state, point, found)
 
 
 def _told(client: Client, job: JobInfo) -> dict[str, Any] | None:
@@ -108,23 +110,19 @@ def _object(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _written(client: Client, job: JobInfo) -> dict[str, Any] | None:
+def _written(client: Client, job: JobInfo, mounts: Mounts) -> dict[str, Any] | None:
     """What the job wrote to its output folder, where that can be read from here."""
     try:
-        files = {file.name: file.path for file in outputs.find(client, job.key).found.files}
+        found = outputs.find(client, job.key, mounts)
     except PaiError:
         return None
     for name in FILES:
-        if name in files:
-            return _content(files[name])
+        if name in found.files:
+            return _content(found.read(name))
     return None
 
 
-def _content(path: Path) -> dict[str, Any] | None:
-    try:
-        text = path.read_bytes()
-    except OSError as err:
-        raise PathError(f"cannot read {path}: {err.strerror}") from err
+def _content(text: bytes) -> dict[str, Any] | None:
     whole = _object(text)
     if whole is not None:
         return whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 from typing import Any
@@ -9,14 +10,20 @@ from typing import Any
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, NotFound
-from openpai_tasks.sdk import clusters
+from openpai_tasks.registry import LOCAL, Cluster
+from openpai_tasks.sdk import clusters, names, own_storages
+from openpai_tasks.sdk.own_storages import owned
 from openpai_tasks.sdk.signin import Say
 from openpai_tasks.storage import mounted
 from openpai_tasks.storage.location import SELECTED, open_place
-from openpai_tasks.storage.store import Place, Store
+from openpai_tasks.storage.store import Place, Store, join
 
 HDFS = {"name": "hdfs", "type": "hdfs", "data": {}, "share": True, "default": True}
 """What a cluster from before there were storages has: the HDFS behind its own address."""
+
+
+CLUSTER, OWN = "cluster", "own"
+"""Who told of a storage: the cluster, or the user with `storage.add`."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,9 @@ class StorageRow:
     default: bool
     share: bool
     url: str
+    selected: bool = False
+    workspace: str = ""
+    origin: str = CLUSTER
 
 
 class Clusters:
@@ -40,26 +50,53 @@ class Clusters:
     def __init__(self, settings: Settings, say: Say = lambda line: None) -> None:
         self._settings = settings
         self._client = functools.cache(lambda alias: clusters.connect(settings, alias, say))
+        self.record = functools.cache(self._record)
         self.place = functools.cache(self._place)
-        self.opened = functools.cache(self._opened)  # many paths on one storage share its connections
+        self._store = functools.cache(self._opened_store)  # many paths on one storage share its connections
 
     def storages(self, cluster: str) -> tuple[str, ...]:
-        return tuple(str(found["name"]) for found in granted(self._client(cluster)))
+        own = owned(self.record(cluster))
+        theirs = [str(found["name"]) for found in granted(self._client(cluster))]
+        return tuple(dict.fromkeys([*theirs, *own]))
 
     def rows(self, cluster: str) -> list[StorageRow]:
-        found = granted(self._client(cluster))
-        places = [self.place(cluster, str(summary["name"])) for summary in found]
-        return [
-            _row(place, bool(summary.get("default"))) for place, summary in zip(places, found, strict=True)
+        record = self.record(cluster)
+        client, mounts = self._client(cluster), self._mounts
+        found = granted(client)
+        theirs = [place_of(client, detail_of(client, str(summary["name"])), mounts) for summary in found]
+        own = [own_storages.place(record, one, "", mounts) for one in owned(record).values()]
+        rows = [
+            _row(place, bool(summary.get("default"))) for place, summary in zip(theirs, found, strict=True)
         ]
+        rows += [dataclasses.replace(_row(place, False), mount_point="", origin=OWN) for place in own]
+        return [_marked(row, record) for row in rows]
 
-    def _opened(self, cluster: str, storage: str) -> tuple[Place, Store]:
+    def opened(self, cluster: str, storage: str) -> tuple[Place, Store]:
         place = self.place(cluster, storage)
-        return place, open_place(place)
+        return place, self._store(cluster, place.name)
+
+    def _opened_store(self, cluster: str, storage: str) -> Store:
+        return open_place(self.place(cluster, storage))
+
+    def _record(self, cluster: str) -> Cluster:
+        """What is kept of the cluster; only the embedded one has to run for it."""
+        if cluster == LOCAL:
+            return self._client(cluster).cluster
+        return clusters.registry(self._settings).get(cluster)
 
     def _place(self, cluster: str, storage: str) -> Place:
+        """Of one of the user's own, no cluster is asked."""
+        record = self.record(cluster)
+        wanted = (record.storage or SELECTED) if storage == SELECTED else storage
+        own = owned(record).get(wanted)
+        if own is not None:
+            return own_storages.place(record, own, own_storages.kept_secret(record, own), self._mounts)
         client: Client = self._client(cluster)
-        return _place(client, detail_of(client, storage), mounted.mount_map(self._settings.storage_mounts))
+        return place_of(client, detail_of(client, wanted, tuple(owned(record))), self._mounts)
+
+    @functools.cached_property
+    def _mounts(self) -> tuple[tuple[str, str], ...]:
+        return mounted.mount_map(self._settings.storage_mounts)
 
 
 def granted(client: Client) -> list[dict[str, Any]]:
@@ -69,7 +106,7 @@ def granted(client: Client) -> list[dict[str, Any]]:
     return [found for found in client.storages() if found.get("name")]
 
 
-def detail_of(client: Client, storage: str) -> dict[str, Any]:
+def detail_of(client: Client, storage: str, own: tuple[str, ...] = ()) -> dict[str, Any]:
     """All about one storage; ``0`` is the selected one, else the default one, else the first."""
     if storage == SELECTED:
         storage = client.cluster.storage or _first(client)
@@ -77,8 +114,8 @@ def detail_of(client: Client, storage: str) -> dict[str, Any]:
         return HDFS
     known = [str(found["name"]) for found in granted(client)]
     if storage not in known:
-        names = ", ".join(known) or "none"
-        raise NotFound(f"no storage named {storage!r} on {client.cluster.alias!r} (known: {names})", 404)
+        told = ", ".join([*known, *own]) or "none"
+        raise NotFound(f"no storage named {storage!r} on {client.cluster.alias!r} (known: {told})", 404)
     return client.storage(storage)
 
 
@@ -90,11 +127,14 @@ def _first(client: Client) -> str:
 
 
 def listed(settings: Settings, alias: str | None, say: Say) -> list[StorageRow]:
-    """The storages of a cluster."""
-    return Clusters(settings, say).rows(alias or settings.cluster_alias)
+    """The storages of a cluster, those it grants first."""
+    rows = Clusters(settings, say).rows(alias or settings.cluster_alias)
+    names.saw_storages(row.name for row in rows)
+    return rows
 
 
-def _place(client: Client, detail: dict[str, Any], mounts: tuple[tuple[str, str], ...]) -> Place:
+def place_of(client: Client, detail: dict[str, Any], mounts: tuple[tuple[str, str], ...]) -> Place:
+    """What a back end needs to know of a storage that the cluster has told all about."""
     data = detail.get("data")
     return Place(
         cluster=client.cluster.alias,
@@ -124,11 +164,18 @@ def _row(place: Place, default: bool) -> StorageRow:
     )
 
 
+def _marked(row: StorageRow, record: Cluster) -> StorageRow:
+    is_selected = bool(record.storage) and row.name == record.storage
+    return dataclasses.replace(row, selected=is_selected, workspace=record.workspace if is_selected else "")
+
+
 def _server(place: Place) -> str:
     """Where it is, for a person to read."""
     data = place.data
     if place.kind == "azureblob":
         return f"{data.get('accountName', '')}/{data.get('containerName', '')}"
+    if place.kind == "s3":
+        return join(str(data.get("endpoint") or "s3:/"), str(data.get("bucket", "")))
     if place.kind == "hdfs":
-        return str(data.get("namenode") or place.cluster_uri)
+        return str(data.get("namenode") or data.get("webhdfs") or place.cluster_uri)
     return mounted.address(place) or str(data.get("path", ""))

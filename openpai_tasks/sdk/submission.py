@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
 import secrets
 import string
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -20,22 +21,25 @@ from openpai_tasks.errors import (
     ConfigError,
     Conflict,
     NotFound,
+    PaiError,
     PathError,
     ProtocolError,
     Unreachable,
 )
 from openpai_tasks.protocol import JobSpec, Problem
+from openpai_tasks.protocol.homes import Mounted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import refuse
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.sdk import records, updates
+from openpai_tasks.registry import LOCAL
+from openpai_tasks.sdk import places, records, updates
 from openpai_tasks.sdk.names import saw_jobs
-from openpai_tasks.sdk.places import default_storage, output_storage
-from openpai_tasks.sdk.provenance import Origin, origin_of_file, origin_of_spec, stamped
+from openpai_tasks.sdk.places import Home, Mounts
+from openpai_tasks.sdk.provenance import Origin, Stamp, origin_of_file, origin_of_spec, stamped
 from openpai_tasks.sdk.validation import as_v1
-from openpai_tasks.storage import workspace as workspaces
+from openpai_tasks.storage.archive import Archive, pack
 from openpai_tasks.storage.sources import Source, collect
-from openpai_tasks.storage.workspace import Storage
+from openpai_tasks.storage.workspace import Reference, relative
 
 LOOKS = (0.0, 0.5, 1.5, 3.0)
 """Pauses before looking whether a job whose submission was not answered is there after all."""
@@ -43,13 +47,12 @@ LOOKS = (0.0, 0.5, 1.5, 3.0)
 
 @dataclass(frozen=True)
 class Submission:
-    """Exactly what will be sent, and the files that go ahead of it."""
+    """Exactly what will be sent, the archive of files that goes ahead of it, and where that goes."""
 
     name: str
     text: str = field(repr=False)
-    sources: tuple[Source, ...] = ()
-    storage: Storage | None = None
-    folder: str = ""
+    archive: Archive | None = None
+    home: Home | None = None
     origin: Origin | None = field(default=None, repr=False)
     v1: dict[str, Any] | None = field(default=None, repr=False)  # for a server that takes it as it is
     converted: bool = False
@@ -63,19 +66,17 @@ class Submission:
 
 @dataclass(frozen=True)
 class Draft:
-    """A spec with a name, and where its files are and go."""
+    """A spec with a name, its files, and where they go."""
 
     spec: JobSpec
-    sources: tuple[Source, ...]
-    storage: Storage | None
-    folder: str
-    workspace: str
+    archive: Archive | None
+    home: Home | None
     origin: Origin = field(repr=False)
     base: dict[str, Any] | None = field(default=None, repr=False)  # a template, filled in
 
     def submission(self, changes: Sequence[str] = ()) -> Submission:
         text = protocol.dump(self.document(changes))
-        return Submission(_name(text), text, self.sources, self.storage, self.folder, self.origin)
+        return Submission(_name(text), text, self.archive, self.home, self.origin)
 
     def document(self, changes: Sequence[str] = ()) -> dict[str, Any]:
         """The document, with the changes of ``-u``."""
@@ -83,8 +84,20 @@ class Draft:
             made = protocol.document(self.spec)
         else:
             made = protocol.dressed({**self.base, "name": self.spec.name}, self.spec)
-        made = stamped(made, self.origin, self.spec.storage or "", self.workspace, self.folder)
-        return updates.apply(made, changes)
+        made = updates.apply(made, changes)
+        return stamped(made, self.origin, stamp_at(self.home, str(made.get("name")), self.archive))
+
+
+def stamp_at(home: Home | None, job: str, archive: Archive | None) -> Stamp:
+    """Where the files of the job are, for its stamp."""
+    if home is None:
+        return Stamp()
+    stamp = Stamp(storage=home.storage, workspace=home.workspace)
+    if archive is None:
+        return stamp
+    layout = home.layout
+    source, sent = relative(layout.source(job)), relative(layout.archive(archive.sha256))
+    return dataclasses.replace(stamp, source_folder=source, source_archive=sent)
 
 
 def draft(
@@ -94,21 +107,27 @@ def draft(
     workspace: str,
     here: Path,
     base: dict[str, Any] | None = None,
+    mounts: Mounts = (),
+    extra: Sequence[Source] = (),
 ) -> Draft:
-    """Name the job and find its files; nothing is sent yet."""
+    """Name the job, pack its files and find where they go; nothing is sent yet.
+
+    ``extra`` are files of ours, which go before one of the same name among the sources.
+    """
     spec = dataclasses.replace(spec, name=new_name(spec.name, spec.command))
-    files = collect(sources, here)
-    storage, folder = None, ""
-    if files:
-        storage = default_storage(client)
-        folder = workspaces.source_folder(workspace, spec.name)
-        spec = dataclasses.replace(spec, storage=storage.name, sources_folder=f"/mnt/{storage.name}/{folder}")
-    output = output_storage(client)
-    if output:
-        jobs_folder = f"/mnt/{output}/{workspaces.jobs_folder(workspace)}"
-        spec = dataclasses.replace(spec, storage=output, jobs_folder=jobs_folder)
-    origin = origin_of_spec(here, spec, sources, files)
-    return Draft(spec, files, storage, folder, workspace, origin, base)
+    ours = {source.name for source in extra}
+    found = [*(source for source in collect(sources, here) if source.name not in ours), *extra]
+    archive = pack(found) if found else None
+    find = places.needed if archive else places.output_home
+    home = find(client, workspace, mounts)
+    if home:
+        seen = home.seen
+        storage = seen.storage if isinstance(seen, Mounted) else None
+        spec = dataclasses.replace(
+            spec, home=seen, storage=storage, archive=archive.sha256 if archive else ""
+        )
+    origin = origin_of_spec(here, spec, sources, archive.files if archive else {})
+    return Draft(spec, archive, home, origin, base)
 
 
 def read(path: Path, changes: Sequence[str] = (), takes_v1: bool = False) -> Submission:
@@ -168,14 +187,8 @@ def submit(client: Client, submission: Submission) -> JobInfo:
     if exists(client, key):
         where = f"cluster {client.cluster.alias!r}"
         raise Conflict(f"a job named {name!r} exists on {where}; choose another name", 409)
-    if submission.storage:
-        workspaces.publish(submission.storage, submission.folder, submission.sources)
-    try:
+    with sent(client, submission):
         hand_in(client, submission)
-    except (ApiError, Missed):
-        if submission.storage:
-            workspaces.withdraw(submission.storage, submission.folder)
-        raise
     records.keep(client, submission.text, submission.origin)
     try:
         job = _settled(client, key)
@@ -183,6 +196,51 @@ def submit(client: Client, submission: Submission) -> JobInfo:
         return job
     except Unreachable as err:
         raise Unreachable(f"job {name!r} is submitted, but then there was {err}") from err
+
+
+@contextlib.contextmanager
+def sent(client: Client, submission: Submission, is_there: bool = False) -> Iterator[None]:
+    """The files on their storage, and taken back if the cluster then refuses the job.
+
+    ``is_there`` says that the archive was sent for another job a moment ago.
+    """
+    home, archive = submission.home, submission.archive
+    if home is None or archive is None:
+        yield
+        return
+    refer(client, home, submission.name, archive)
+    was_sent = not is_there and _send(home, submission.name, archive)
+    try:
+        yield
+    except Conflict:
+        raise  # a job of that name has come in between, and may use the same archive
+    except (ApiError, Missed):
+        home.files.withdraw(submission.name, archive, was_sent)
+        raise
+
+
+def _send(home: Home, job: str, archive: Archive) -> bool:
+    """Put the archive on its storage; whether it was not there before."""
+    try:
+        return home.files.send(archive)
+    except PaiError:
+        home.files.withdraw(job, archive, was_sent=False)
+        raise
+
+
+def refer(client: Client, home: Home, job: str, archive: Archive) -> None:
+    """Note on the storage that the job uses the archive."""
+    cluster = client.cluster
+    reference = Reference(
+        job=job,
+        user=client.user,
+        cluster=cluster.alias if cluster.alias == LOCAL else cluster.uri,
+        archive=relative(home.layout.archive(archive.sha256)),
+        size=archive.size,
+        files=len(archive.members),
+        submitted=int(time.time() * 1000),
+    )
+    home.files.refer(reference, archive.sha256)
 
 
 def _settled(client: Client, key: str) -> JobInfo:

@@ -19,9 +19,8 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk import records, submission, sweep_records
 from openpai_tasks.sdk.polling import Pauses
-from openpai_tasks.sdk.submission import Missed
+from openpai_tasks.sdk.submission import Missed, Submission
 from openpai_tasks.sdk.sweeps import Sweep, SweepJob, mark_of, progress
-from openpai_tasks.storage import workspace as workspaces
 
 ALL = 50_000  # the most jobs that a server lists at once
 TRIES = 3
@@ -45,6 +44,7 @@ class Run:
     def __post_init__(self) -> None:
         self.jobs = {name: SweepJob(name, point) for name, point in self.sweep.points.items()}
         self._asked: set[str] = set()
+        self._has_sent = False  # the archive of sources
         self._record = sweep_records.load(self.folder, self.client.cluster.alias, self.sweep.name)
 
     @property
@@ -79,7 +79,6 @@ class Run:
             if name not in self._record.points:
                 self._claim(name)
                 self._record.add(name, self.sweep.points[name])
-        self._publish()
         if self.sweep.tags and not self.client.dialect.tag:
             self.say(f"OpenPAI {self.client.dialect.generation} has no tags, so the jobs get none")
         if self.submitted:
@@ -113,12 +112,6 @@ class Run:
             self.jobs[name], state=job.state, duration=duration, exit=job.exit
         )
 
-    def _publish(self) -> None:
-        """Send the sources once for all jobs, unless an earlier run has."""
-        draft = self.sweep.draft
-        if draft.storage and not (draft.storage.root / draft.folder).exists():
-            workspaces.publish(draft.storage, draft.folder, draft.sources)
-
     def _submit(self, most: int | None) -> Iterator[list[SweepJob]]:
         missing = deque(name for name, job in self.jobs.items() if not job.state)
         running = sum(bool(job.state) and not job.final for job in self.rows)
@@ -133,24 +126,30 @@ class Run:
                 yield self.rows
 
     def _submit_one(self, name: str) -> None:
-        """Send one; again only if it is certain that the cluster does not have it."""
+        """Send one with what it needs; the archive of sources is sent once for all."""
         made = self.sweep.submission(name)
-        for left in reversed(range(TRIES)):
-            try:
-                self._patiently(lambda: submission.hand_in(self.client, made))
-                break
-            except Conflict:  # an answer was lost, or the same command runs twice at once
-                self._claim(name)
-                break
-            except Missed:
-                if not left:
-                    raise
+        with submission.sent(self.client, made, self._has_sent):
+            self._hand_in(made)
+        self._has_sent = True
         self._record.add(name, self.sweep.points[name])
         records.keep(self.client, made.text, made.origin)
         self.jobs[name] = dataclasses.replace(self.jobs[name], state="WAITING")
         for tag in self.sweep.tags if self.client.dialect.tag else ():
             key = job_key(self.client.user, name)
             self._patiently(functools.partial(self.client.add_tag, key, tag))
+
+    def _hand_in(self, made: Submission) -> None:
+        """Hand in one; again only if it is certain that the cluster does not have it."""
+        for left in reversed(range(TRIES)):
+            try:
+                self._patiently(lambda: submission.hand_in(self.client, made))
+                break
+            except Conflict:  # an answer was lost, or the same command runs twice at once
+                self._claim(made.name)
+                break
+            except Missed:
+                if not left:
+                    raise
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask the cluster, pausing for as long as it wants."""

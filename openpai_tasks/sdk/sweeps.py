@@ -16,7 +16,6 @@ from openpai_tasks.sdk import points, submission
 from openpai_tasks.sdk.points import Point
 from openpai_tasks.sdk.provenance import STAMP
 from openpai_tasks.sdk.submission import Draft, Submission
-from openpai_tasks.storage import workspace as workspaces
 
 MARK = "openpaiSweep"
 """The key of a job's extras that names its sweep and its point."""
@@ -65,7 +64,8 @@ class Sweep:
         origin = dataclasses.replace(self.draft.origin, command=spec.command)
         base = points.fill_parameters(self.draft.base, point) if self.draft.base else None
         made = dataclasses.replace(self.draft, spec=spec, origin=origin, base=base)
-        return Submission(name, protocol.dump(made.document(self.changes)), origin=origin)
+        text = protocol.dump(made.document(self.changes))
+        return Submission(name, text, made.archive, made.home, origin)
 
 
 def plan(
@@ -80,7 +80,7 @@ def plan(
     name = draft.spec.name
     if not given_name:
         name = f"{submission.told_by(draft.spec.command)[:60]}-{identity[:6]}"
-        draft = _renamed(draft, name)
+        draft = dataclasses.replace(draft, spec=dataclasses.replace(draft.spec, name=name))
     jobs = dict(zip(points.names(name, found), found, strict=True))
     sweep = Sweep(name, draft, jobs, tuple(changes), tuple(tags), identity)
     first = next(iter(jobs))
@@ -89,17 +89,9 @@ def plan(
     return sweep
 
 
-def _renamed(draft: Draft, name: str) -> Draft:
-    spec, folder = draft.spec, draft.folder
-    if draft.storage:
-        folder = workspaces.source_folder(draft.workspace, name)
-        spec = dataclasses.replace(spec, sources_folder=f"/mnt/{draft.storage.name}/{folder}")
-    return dataclasses.replace(draft, spec=dataclasses.replace(spec, name=name), folder=folder)
-
-
 def _identity(draft: Draft, changes: Sequence[str]) -> str:
     """A hash of all that the jobs have in common; more points may be added to a sweep, nothing else."""
-    spec = dataclasses.replace(draft.spec, name="x", sources_folder=None, secrets={}, extras={})
+    spec = dataclasses.replace(draft.spec, name="x", archive="", secrets={}, extras={})
     made = dataclasses.replace(draft, spec=spec).document(changes)
     made.get("extras", {}).pop(STAMP, None)
     told = [made, draft.origin.source_hash, sorted(draft.spec.secrets)]

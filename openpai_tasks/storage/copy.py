@@ -14,8 +14,9 @@ from openpai_tasks.errors import PaiError
 from openpai_tasks.storage.plan import Errand, can_meet, refuse_loss
 from openpai_tasks.storage.progress import Stopped, Watch
 from openpai_tasks.storage.retry import retrying
+from openpai_tasks.storage.sameness import is_same
 from openpai_tasks.storage.store import Store, parent, shown
-from openpai_tasks.storage.transfer import is_same, transfer
+from openpai_tasks.storage.transfer import transfer
 from openpai_tasks.storage.walk import Item, Steps, Surplus, Trouble, checked_link
 
 WORKERS = 8

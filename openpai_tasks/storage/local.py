@@ -6,7 +6,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,7 +13,9 @@ from typing import BinaryIO
 
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
 from openpai_tasks.home import make_private
-from openpai_tasks.storage.store import PIECE, Digest, Entry, Hasher, Place, base, check_name, join
+from openpai_tasks.storage.clearing import open_folder, remove_tree
+from openpai_tasks.storage.real import real_path
+from openpai_tasks.storage.store import PIECE, Digest, Entry, Hasher, Place, base, check_name, join, parent
 
 SHA256 = "sha256"
 MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -41,12 +42,12 @@ class LocalStore:
     knows_digests = False
 
     def __init__(self, root: str = "/", read_only: bool = False) -> None:
-        self.root = os.path.realpath(root)
+        self.root = real_path(os.path.abspath(root))
         self._confined = self.root != "/"
         self._read_only = read_only
 
     def address(self, path: str) -> str:
-        return "file://" + os.path.realpath(self._plain(path))
+        return "file://" + real_path(self._plain(path))
 
     def stat(self, path: str) -> Entry | None:
         try:
@@ -65,17 +66,18 @@ class LocalStore:
     def make_folder(self, path: str) -> None:
         self._refuse_change(path)
         with _told(path):
-            os.makedirs(self._inside(path), exist_ok=True)
+            _make_folders(self._inside(path))
 
     def remove(self, path: str, recursive: bool = False) -> None:
         place = self._holding(path)
-        with _told(path):
-            if not stat.S_ISDIR(os.lstat(place).st_mode):
-                os.unlink(place)
+        with _told(path), self._open_holder(place) as holder:
+            name = base(place)
+            if not stat.S_ISDIR(os.lstat(name, dir_fd=holder).st_mode):
+                os.unlink(name, dir_fd=holder)
             elif recursive:
-                shutil.rmtree(place)
+                _remove_tree(name, holder, path)
             else:
-                os.rmdir(place)
+                os.rmdir(name, dir_fd=holder)
 
     def rename(self, source: str, target: str) -> None:
         with _told(target):
@@ -93,10 +95,19 @@ class LocalStore:
                 yield piece
 
     def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        self._stream(path, pieces, os.O_CREAT | os.O_TRUNC)
+
+    def broken_off(self, path: str) -> int:
+        entry = self.stat(path)
+        return entry.size if entry and not entry.is_link else 0
+
+    def append(self, path: str, pieces: Iterable[bytes], size: int) -> None:
+        self._stream(path, pieces, os.O_APPEND)
+
+    def _stream(self, path: str, pieces: Iterable[bytes], how: int) -> None:
         place = self._holding(path)
         with _told(path):
-            handle = os.open(place, flags, 0o600)
+            handle = os.open(place, os.O_WRONLY | os.O_NOFOLLOW | how, 0o600)
         with os.fdopen(handle, "wb", buffering=0) as file:
             for piece in pieces:  # what goes wrong over there keeps its own name
                 with _told(path):
@@ -128,7 +139,7 @@ class LocalStore:
     def _inside(self, path: str) -> str:
         """The path on this machine, if it is in the root after every link is followed."""
         place = self._plain(path)
-        if self._confined and not _is_below(os.path.realpath(place), self.root):
+        if self._confined and not _is_below(real_path(place), self.root):
             raise PathError(f"{path} leads out of the storage, by a link or by '..'")
         return place
 
@@ -136,9 +147,21 @@ class LocalStore:
         """The path of a name itself, even if it is a link, to be changed; what holds it must be inside."""
         self._refuse_change(path)
         place = self._plain(path.rstrip("/"))
-        if self._confined and not _is_below(os.path.realpath(os.path.dirname(place)), self.root):
+        if self._confined and not _is_below(real_path(os.path.dirname(place)), self.root):
             raise PathError(f"{path} leads out of the storage, by a link or by '..'")
         return place
+
+    @contextlib.contextmanager
+    def _open_holder(self, place: str) -> Iterator[int]:
+        """The folder that holds the name, as it is now: nobody can put a link in its place any more."""
+        folder = real_path(os.path.dirname(place) or "/")
+        if not _is_below(folder, self.root):
+            raise PathError(f"{place} leads out of the storage, by a link or by '..'")
+        handle = open_folder(folder, self.root)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
 
     def _refuse_change(self, path: str) -> None:
         if self._read_only:
@@ -146,10 +169,16 @@ class LocalStore:
 
 
 def open_store(place: Place) -> LocalStore:
-    """A storage that is a folder of this machine: the embedded cluster's."""
+    """A storage that is a folder of this machine: the embedded cluster's, or one's own."""
     if not os.path.isabs(str(place.data.get("path", ""))):
         raise ConfigError(f"storage {place.name!r} of {place.cluster!r} does not say which folder it is")
-    root = make_private(users_part(Path(place.data["path"]), place))
+    root = users_part(Path(place.data["path"]), place)
+    if not place.share:
+        make_private(root)
+    elif not root.is_dir():
+        raise ConfigError(
+            f"storage {place.name!r} of {place.cluster!r} is the folder {root}, which is missing"
+        )
     return LocalStore(str(root), place.read_only)
 
 
@@ -161,7 +190,30 @@ def users_part(root: Path, place: Place) -> Path:
 
 
 def _is_below(path: str, root: str) -> bool:
-    return path == root or path.startswith(root + "/")
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _remove_tree(name: str, holder: int, path: str) -> None:
+    try:
+        remove_tree(name, holder)
+    except PathError:
+        raise
+    except OSError as err:
+        raise _ours(err, join(parent(path), str(err.filename))) from err
+
+
+def _make_folders(place: str) -> None:
+    """Make the folder and what is missing above it; one level at a time, as there may be very many."""
+    missing = []
+    while not os.path.isdir(place):
+        missing.append(place)
+        place = os.path.dirname(place)
+    for path in reversed(missing):
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):  # else another thread was quicker
+                raise
 
 
 def _entry(place: str, name: str, path: str) -> Entry:
@@ -173,7 +225,9 @@ def _entry(place: str, name: str, path: str) -> Entry:
 def _listed(found: os.DirEntry[str], name: str, path: str) -> Entry:
     try:
         return _made(name, path, found.stat(), found.is_symlink())
-    except OSError:  # a link that leads nowhere, or a file that has just gone
+    except OSError as err:  # a link that leads nowhere, or a file that has just gone
+        if err.errno == errno.ENAMETOOLONG:  # of a folder, all that is in it would be left out in silence
+            raise
         return Entry(name, path, False, is_link=found.is_symlink())
 
 

@@ -1,8 +1,8 @@
 """What a person types for a place, turned into a store and a path in it.
 
 ``./x`` and ``/x`` are here; ``pai://<cluster>/<storage>/<path>`` is on a cluster's storage; ``hdfs://`` and
-``webhdfs://`` lead to a name node directly. Behind ``pai://`` nothing is decoded: ``%``, ``#`` and ``?`` are
-letters like others.
+``webhdfs://`` lead to a name node directly, ``smb://`` to a share. Behind ``pai://`` nothing is decoded:
+``%``, ``#`` and ``?`` are letters like others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -27,10 +26,12 @@ SELECTED = "0"
 BACKENDS = {
     "local": "openpai_tasks.storage.local:open_store",
     "nfs": "openpai_tasks.storage.mounted:open_store",
-    "samba": "openpai_tasks.storage.mounted:open_store",
-    "azurefile": "openpai_tasks.storage.mounted:open_store",
+    "samba": "openpai_tasks.storage.smb:open_store",
+    "azurefile": "openpai_tasks.storage.smb:open_store",
     "other": "openpai_tasks.storage.mounted:open_store",
     "hdfs": "openpai_tasks.storage.webhdfs:open_store",
+    "azureblob": "openpai_tasks.storage.azure_blob:open_store",
+    "s3": "openpai_tasks.storage.s3:open_store",
 }
 """Type of a storage (small letters) -> ``factory(place: Place) -> Store``, imported when first used."""
 
@@ -38,8 +39,19 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 SCHEMES = {
     "hdfs": "openpai_tasks.storage.webhdfs:open_url",
     "webhdfs": "openpai_tasks.storage.webhdfs:open_url",
+    "smb": "openpai_tasks.storage.smb:open_url",
+    "s3": "openpai_tasks.storage.s3:open_url",
+    "az": "openpai_tasks.storage.azure_blob:open_url",
+    "abfs": "openpai_tasks.storage.azure_blob:open_url",
 }
 """Scheme of a url -> ``factory(url: str) -> tuple[Store, str]`` (the store, and the path in it)."""
+
+EXTRAS = {
+    "openpai_tasks.storage.smb": "smb",
+    "openpai_tasks.storage.s3": "s3",
+    "openpai_tasks.storage.azure_blob": "azure",
+}
+"""Module of a back end -> the extra of this package that brings what it needs."""
 
 
 class Book(Protocol):
@@ -106,7 +118,7 @@ def _located(text: str, book: Book) -> Location:
     if scheme.lower() not in SCHEMES:
         known = ", ".join(f"{name}://" for name in ("pai", *SCHEMES))
         raise ConfigError(f"no storage behind {scheme}:// (known: {known}, and paths of this machine)")
-    store, path = load(SCHEMES[scheme.lower()], scheme)(text)
+    store, path = made(SCHEMES[scheme.lower()], scheme, text)
     clean, is_content = _clean(path, text)
     return Location(store, clean, text[: len(text) - len(path)] + clean, text.endswith("/"), is_content)
 
@@ -119,18 +131,22 @@ def open_place(place: Place) -> Store:
             f"storage {place.name!r} of {place.cluster!r} is of type {place.kind!r}, "
             f"which cannot be reached from here (known: {', '.join(BACKENDS)})"
         )
-    store: Store = load(backend, place.kind)(place)
+    store: Store = made(backend, place.kind, place)
     return store
 
 
-def load(row: str, kind: str) -> Callable[..., Any]:
-    """What a row of a table names; a missing package ends in one line that says what to install."""
+def made(row: str, kind: str, given: Place | str) -> Any:
+    """What the factory of a row makes; a missing package ends in one line that says what to install."""
     module, _, name = row.partition(":")
     try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(module), name)(given)
     except ModuleNotFoundError as err:
-        raise ConfigError(f"{kind!r} storage needs the package {err.name!r}: install it with pip") from err
-    return found
+        missing = err.name or ""
+        if missing.partition(".")[0] == __package__.partition(".")[0]:
+            raise  # one of our own modules: a bug
+        extra = EXTRAS.get(module)
+        what = f"'openpai-tasks[{extra}]'" if extra else missing
+        raise ConfigError(f"{kind!r} storage needs the package {missing!r}: pip install {what}") from err
 
 
 def _here(text: str) -> Location:

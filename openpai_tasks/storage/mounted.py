@@ -30,6 +30,11 @@ def open_store(place: Place) -> LocalStore:
     return LocalStore(str(part), place.read_only)
 
 
+def is_mounted(place: Place) -> bool:
+    """Whether the mount map knows it."""
+    return _folder(place) is not None
+
+
 def mount_map(rows: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """``WHAT=FOLDER`` of the settings, in two."""
     pairs = []

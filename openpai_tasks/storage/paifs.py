@@ -6,15 +6,15 @@ Here its errors are Python's own (FileNotFoundError, PermissionError), which tho
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
+import os
 import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]
 
-from openpai_tasks.errors import Denied, NotFound
+from openpai_tasks.errors import Denied, NotFound, Unreachable
 from openpai_tasks.storage.location import PAI, Book, Location, locate
 from openpai_tasks.storage.progress import Watch
 from openpai_tasks.storage.retry import retrying
@@ -31,9 +31,14 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def make_book(self) -> Book:
         raise NotImplementedError
 
-    @functools.cached_property
+    _opened: tuple[int, Book] | None = None
+
+    @property
     def _book(self) -> Book:
-        return self.make_book()
+        """One in each process: a child that was forked must not speak over its parent's connections."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            self._opened = os.getpid(), self.make_book()
+        return self._opened[1]
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         with _told(path):
@@ -94,10 +99,10 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         cache_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> Any:
-        place = self._place(path)
         if mode == "rb":
             size = block_size if block_size is not None else "default"
-            return Download(self, path, place, size, cache_options=cache_options, **options)
+            return Download(self, path, size, cache_options=cache_options, **options)
+        place = self._place(path)
         if mode in ("wb", "xb"):
             if mode == "xb" and place.store.stat(place.path) is not None:
                 raise FileExistsError(path)
@@ -128,18 +133,18 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
 class Download(AbstractBufferedFile):  # type: ignore[misc]
     """A file to read anywhere in it, a block ahead."""
 
-    def __init__(
-        self, fs: ClusterFileSystem, path: str, place: Location, block_size: int | str, **options: Any
-    ) -> None:
-        self._place = place
+    def __init__(self, fs: ClusterFileSystem, path: str, block_size: int | str, **options: Any) -> None:
         super().__init__(fs, path, mode="rb", block_size=block_size, **options)
+        if self.details["type"] == "directory":
+            raise IsADirectoryError(path)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
+        place = self.fs._place(self.path)  # looked up each time: the process may be a child by now
         with _told(self.path):
-            return b"".join(self._place.store.read(self._place.path, start, end - start))
+            return b"".join(place.store.read(place.path, start, end - start))
 
 
-class Upload(io.IOBase):
+class Upload(io.BufferedIOBase):
     """A file to write; it is there, complete and verified, when it is closed."""
 
     def __init__(self, place: Location, autocommit: bool = True) -> None:
@@ -164,6 +169,10 @@ class Upload(io.IOBase):
     def tell(self) -> int:
         position: int = self._file.tell()
         return position
+
+    def truncate(self, size: int | None = None) -> int:
+        left: int = self._file.truncate(size)
+        return left
 
     def close(self) -> None:
         if not self.closed:
@@ -213,3 +222,5 @@ def _told(path: str) -> Iterator[None]:
         raise FileNotFoundError(path) from err
     except Denied as err:
         raise PermissionError(str(err)) from err
+    except Unreachable as err:
+        raise ConnectionError(str(err)) from err

@@ -9,7 +9,7 @@ from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.store import Entry, Store
+from openpai_tasks.storage.store import Entry, Store, join
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,8 @@ def refuse_loss(errands: Sequence[Errand]) -> None:
             raise PathError(f"{url} was written with an empty name in it: is a variable empty?")
         if there == LocalStore().address("/"):
             raise PathError(f"{url}: the root of this machine; nothing is deleted there")
+        if errand.target.is_root and not errand.target.is_content:
+            raise PathError(f"{url}: the root of a storage; write {join(url, '.')} if all of it is meant")
         if is_below(here, there) or is_below(there, here):
             raise PathError(f"{errand.source.url} is in {url}: deleting there would remove the source")
 

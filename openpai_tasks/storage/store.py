@@ -6,7 +6,7 @@ what is forbidden Denied, what did not answer Unreachable (worth another try), t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -29,6 +29,11 @@ class Entry:
     is_executable: bool = False
     is_special: bool = False  # neither a file nor a folder: a pipe, a device
     mode: int | None = None  # who may do what, where the store knows
+    version: str = ""  # another one whenever the file is written, where the store tells
+    digest: Digest | None = None  # of its content, where whoever told of the file told that too
+    is_arrival: bool = False
+    """``mtime_ms`` is when the store got the file; only ``stat`` tells the file's own time."""
+    is_whole_second: bool = False  # its time is told without the milliseconds
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,46 @@ class Store(Protocol):
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         """Set a file's time of change, where that is possible."""
+
+
+@runtime_checkable
+class WritesWhole(Protocol):
+    """A store where a file appears as a whole, so that it needs no other name while it is written."""
+
+    def write_whole(
+        self,
+        path: str,
+        pieces: Iterable[bytes],
+        size: int | None = None,
+        mtime_ms: int | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        """Stream to the path, verified on the way; ``check`` is called when all is sent, none to be seen.
+
+        What goes wrong before that, in ``check`` too, leaves what was there before.
+        """
+
+
+@runtime_checkable
+class ChecksBytes(Protocol):
+    """A store that can compare all bytes on arrival with a sum of them: no digest has to be asked for."""
+
+    def read_checked(self, path: str, size: int) -> Iterator[bytes] | None:
+        """The first ``size`` bytes; None where they cannot be had this way now."""
+
+    def write_checked(self, path: str, pieces: Iterable[bytes], size: int | None) -> bool:
+        """As ``write``; False, with no piece asked for, where it cannot be done this way now."""
+
+
+@runtime_checkable
+class Appends(Protocol):
+    """A store where a file that broke off can be gone on with."""
+
+    def broken_off(self, path: str) -> int:
+        """How many bytes there are of a file whose writer has died; 0 where it cannot be gone on with."""
+
+    def append(self, path: str, pieces: Iterable[bytes], size: int) -> None:
+        """Add so many bytes to the end; what goes wrong leaves what has come so far."""
 
 
 @runtime_checkable

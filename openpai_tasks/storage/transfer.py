@@ -7,19 +7,19 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from openpai_tasks.errors import NotFound, PaiError, PathError
 from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.resume import Note, is_broken_off, note_of
 from openpai_tasks.storage.retry import Damaged, retrying
+from openpai_tasks.storage.sending import Passing, Sending, verify
 from openpai_tasks.storage.store import (
-    Digest,
+    ChecksBytes,
     Entry,
-    Hasher,
     KeepsModes,
     SetsModes,
     Store,
-    fingerprint,
+    WritesWhole,
     join,
     parent,
 )
@@ -30,25 +30,6 @@ PART_NAME = re.compile(re.escape(PART) + r"([0-9a-f]{8})[0-9a-f]{8}")
 DAY = 24 * 3600
 
 
-@dataclass
-class Passing:
-    """Pieces on their way: counted, hashed and told of."""
-
-    pieces: Iterable[bytes]
-    watch: Watch
-    hashers: tuple[Hasher, ...] = ()
-    size: int = field(default=0, init=False)
-
-    def __iter__(self) -> Iterator[bytes]:
-        for piece in self.pieces:
-            self.watch.check()
-            for hasher in self.hashers:
-                hasher.update(piece)
-            self.size += len(piece)
-            self.watch.moved(len(piece))
-            yield piece
-
-
 def transfer(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -> int:
     """Copy one file, with other tries where they can help; the source is looked at anew for each.
 
@@ -57,7 +38,7 @@ def transfer(source: Store, entry: Entry, target: Store, path: str, watch: Watch
     known: list[Entry] = [entry]
 
     def once() -> int:
-        now = known.pop() if known else source.stat(entry.path)
+        now = known.pop() if known and not entry.is_arrival else source.stat(entry.path)
         if now is None:
             raise NotFound(f"{entry.path}: gone while it was copied", 404)
         _once(source, now, target, path, watch)
@@ -67,28 +48,18 @@ def transfer(source: Store, entry: Entry, target: Store, path: str, watch: Watch
 
 
 def _once(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -> None:
-    told = source.digest(entry.path) if source.knows_digests else None
-    at_source = source.hasher(told.kind) if told else None
-    at_target = target.hasher() if target.knows_digests or at_source is None else None
-    hashers = tuple(hasher for hasher in (at_source, at_target) if hasher)
-    most = max(entry.size, 1)  # what claims to be empty may not be (/proc)
-    passing = Passing(source.read(entry.path, 0, most), watch, hashers)
-    with _part(target, path) as part:
-        try:
-            target.write(part, passing, entry.size)
-            if passing.size != entry.size:
-                raise Damaged(
-                    f"{entry.path}: {passing.size} bytes came of {entry.size}; it changed, or was cut"
-                )
-            _refuse_changed(source, entry)
-            if at_source and told:
-                _compare(at_source.digest(), told, entry.path)
-            _verify(target, part, passing.size, at_target)
+    sending = Sending(source, entry, target, watch)
+    try:
+        if isinstance(target, WritesWhole):
+            sending.into_whole(target, path)
+            return
+        with note_of(source, entry, target, path) as note, _part(target, path, note) as (part, is_old):
+            sending.into_part(part, is_old, can_go_on=note is not None)
             target.set_mtime(part, entry.mtime_ms)
             _set_mode(target, part, path, entry)
-        except BaseException:
-            watch.moved(-passing.size)
-            raise
+    except BaseException:
+        watch.moved(-sending.size)
+        raise
 
 
 def put(store: Store, path: str, pieces: Iterable[bytes], size: int | None = None) -> int:
@@ -96,11 +67,19 @@ def put(store: Store, path: str, pieces: Iterable[bytes], size: int | None = Non
     there = store.stat(path)
     if there is not None and there.is_special:
         raise PathError(f"{path} is neither a file nor a folder")
-    hasher = store.hasher()
-    passing = Passing(pieces, Watch(), (hasher,) if hasher else ())
-    with _part(store, path) as part:
-        store.write(part, passing, size)
-        _verify(store, part, passing.size, hasher)
+    if isinstance(store, WritesWhole):
+        passing = Passing(pieces, Watch())
+        store.write_whole(path, passing, size)
+        return passing.size
+    passing = Passing(pieces, Watch())
+    with _part(store, path) as (part, _):
+        if not (isinstance(store, ChecksBytes) and store.write_checked(part, passing, size)):
+            hasher = store.hasher()
+            passing.hashers = (hasher,) if hasher else ()
+            store.write(part, passing, size)
+            verify(store, part, passing.size, hasher)
+        if size is not None and passing.size != size:
+            raise Damaged(f"{path}: {passing.size} bytes came of {size}")
         _set_mode(store, part, path)
     return passing.size
 
@@ -121,39 +100,27 @@ def part_name() -> str:
 
 
 @contextlib.contextmanager
-def _part(store: Store, path: str) -> Iterator[str]:
-    """Another name in the same folder; the file gets its own at the end, or is removed."""
-    part = join(parent(path), part_name())
+def _part(store: Store, path: str, note: Note | None = None) -> Iterator[tuple[str, bool]]:
+    """Another name in the same folder, and whether an earlier try has begun it.
+
+    The file gets its own name at the end; what fails is removed, unless a later try can go on with it.
+    """
+    is_old = bool(note and note.part)
+    part = note.part if note and is_old else join(parent(path), part_name())
     try:
-        yield part
+        if note and not is_old:
+            note.write(part)
+        yield part, is_old
         store.rename(part, path)
-    except BaseException:
-        with contextlib.suppress(PaiError):
-            store.remove(part)
+    except BaseException as err:
+        if note is None or not is_broken_off(err):
+            with contextlib.suppress(PaiError):
+                store.remove(part)
+            if note:
+                note.forget()
         raise
-
-
-def _verify(store: Store, part: str, size: int, hasher: Hasher | None) -> None:
-    there = store.stat(part)
-    if there is None or there.size != size:
-        count = "nothing" if there is None else f"{there.size} bytes"
-        raise Damaged(f"{part}: {count} arrived of {size} bytes")
-    if hasher is None:
-        return
-    told, ours = store.digest(part), hasher.digest()
-    if told is not None and told.kind == ours.kind:  # another kind cannot be compared: the length has to do
-        _compare(ours, told, part)
-
-
-def _compare(ours: Digest, told: Digest, path: str) -> None:
-    if ours != told:
-        raise Damaged(f"{path}: damaged on the way ({told.kind} {told.value} instead of {ours.value})")
-
-
-def _refuse_changed(source: Store, entry: Entry) -> None:
-    now = source.stat(entry.path)
-    if now is None or (now.size, now.mtime_ms) != (entry.size, entry.mtime_ms):
-        raise Damaged(f"{entry.path}: it changed while it was copied")
+    if note:
+        note.forget()
 
 
 def _set_mode(store: Store, part: str, path: str, entry: Entry | None = None) -> None:
@@ -171,20 +138,3 @@ def _mode(entry: Entry | None) -> int:
         return 0o666
     usual = 0o777 if entry.is_executable else 0o666
     return usual if entry.mode is None else entry.mode
-
-
-def is_same(source: Store, entry: Entry, target: Store, there: Entry, checksum: bool) -> bool:
-    """Whether the file is there already: by size and time, or by its content."""
-    if there.is_folder or there.is_link or there.size != entry.size:
-        return False
-    if not checksum:
-        return there.mtime_ms == entry.mtime_ms
-    told = target.digest(there.path)
-    if told is None:
-        return False
-    if source.knows_digests:
-        other = source.digest(entry.path)
-        if other is not None and other.kind == told.kind:
-            return other == told
-    hasher = target.hasher(told.kind)
-    return hasher is not None and fingerprint(hasher, source.read(entry.path)) == told

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
+from urllib.parse import parse_qs, urlsplit
 
 import pyhdfs
 from requests.exceptions import RequestException
 
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError, Unreachable
-from openpai_tasks.storage.webhdfs_wire import Wire
+from openpai_tasks.storage.webhdfs_wire import V1, Wire
 
 Result = TypeVar("Result")
 
@@ -23,6 +24,9 @@ NO_DATA_NODE = re.compile(
     r"Failed to find datanode|No active nodes contain|could only be (written|replicated) to|safe mode", re.I
 )
 NO_FOLDER = re.compile(r"is not a directory|Parent path is not a directory")
+STILL_OPEN = re.compile(
+    r"AlreadyBeingCreated|RecoveryInProgress|is already being created|recovery is in progress"
+)
 PAST_END = re.compile(r"out of the range")
 FOREIGN = (pyhdfs.HdfsException, RequestException)
 """What PyHDFS and the wire below it raise."""
@@ -87,6 +91,20 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
         """What new files get: blockSize, bytesPerChecksum, checksumType."""
         return dict(self._get("/", "GETSERVERDEFAULTS").json()["FsServerDefaults"])
 
+    def is_open(self, path: str) -> bool:
+        """Whether somebody still writes the file, as far as the name node knows."""
+        found = self._get(path, "GET_BLOCK_LOCATIONS").json()["LocatedBlocks"]
+        return bool(found["isUnderConstruction"])
+
+    def rpc_address(self, path: str, is_new: bool) -> tuple[str, int] | None:
+        """Where the name node speaks Hadoop's own protocol, as its redirects tell data nodes."""
+        ask, op = (self._put, "CREATE") if is_new else (self._get, "OPEN")
+        reply = ask(path, op, HTTPStatus.TEMPORARY_REDIRECT)
+        sent_to = urlsplit(reply.headers["location"])
+        host, _, port = parse_qs(sent_to.query).get("namenoderpcaddress", [""])[0].rpartition(":")
+        is_gateway = not sent_to.path.startswith(V1)  # which nothing but HTTP gets past
+        return (host, int(port)) if host and port.isdigit() and not is_gateway else None
+
     def replace(self, path: str, target: str) -> None:
         """Rename a file in place of the one that may have the name: one step for whoever looks."""
         self._put(path, "RENAME", HTTPStatus.OK, destination=target, renameoptions="OVERWRITE")
@@ -129,6 +147,10 @@ def told(err: Exception, path: str) -> PaiError:
 
 def is_past_end(err: Exception) -> bool:
     return isinstance(err, pyhdfs.HdfsHttpException) and bool(PAST_END.search(err.message))
+
+
+def is_still_open(err: Exception) -> bool:
+    return isinstance(err, pyhdfs.HdfsHttpException) and bool(STILL_OPEN.search(err.message))
 
 
 def is_without_data_node(err: Exception) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 PART = 16 << 20
 AHEAD = 3
 """Ranges that are fetched or wait to be handed on: with PART, what a wide read costs in memory."""
 
+Piece = TypeVar("Piece")
 Fetch = Callable[[int, int], Iterator[bytes]]
 """The pieces of so many bytes from an offset on."""
 
@@ -28,6 +32,35 @@ def sampled(pieces: Iterator[bytes], enough: int) -> Generator[bytes, None, tupl
         moved += len(piece)
         yield piece
     return moved, moved / max(waited, 1e-9)
+
+
+def ahead(pieces: Generator[Piece, None, None], depth: int = 4) -> Iterator[Piece]:
+    """The same pieces, made by a thread of their own while the last ones are put away."""
+    waiting: queue.Queue[Piece | BaseException | None] = queue.Queue(depth)
+    left = threading.Event()
+
+    def fetch() -> None:
+        try:
+            for piece in pieces:
+                waiting.put(piece)
+                if left.is_set():
+                    return pieces.close()
+            waiting.put(None)
+        except BaseException as err:  # whoever takes the pieces shall know
+            waiting.put(err)
+
+    thread = threading.Thread(target=fetch, name="webhdfs-ahead", daemon=True)
+    thread.start()
+    try:
+        while (piece := waiting.get()) is not None:
+            if isinstance(piece, BaseException):
+                raise piece
+            yield piece
+    finally:
+        left.set()
+        while thread.is_alive():  # it may wait for room
+            with contextlib.suppress(queue.Empty):
+                waiting.get(timeout=0.01)
 
 
 def in_order(fetch: Fetch, start: int, end: int, part: int = PART, ahead: int = AHEAD) -> Iterator[bytes]:

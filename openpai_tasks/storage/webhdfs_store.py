@@ -1,43 +1,34 @@
-"""HDFS as a store: PyHDFS asks, a lean HTTP client moves the bytes."""
+"""HDFS as a store: PyHDFS asks, a lean HTTP client or Hadoop's own protocol moves the bytes."""
 
 from __future__ import annotations
 
 import contextlib
 import getpass
 import os
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyhdfs
 
 from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage.store import Digest, Entry, Hasher, base, check_name, join
+from openpai_tasks.storage.webhdfs_bytes import FAST, HttpBytes
 from openpai_tasks.storage.webhdfs_digest import BlockHasher, Shape
-from openpai_tasks.storage.webhdfs_http import Reply
+from openpai_tasks.storage.webhdfs_direct import Direct, Layout
 from openpai_tasks.storage.webhdfs_names import (
     FOREIGN,
     BelowFile,
     NameNodes,
     Patience,
-    is_past_end,
     is_unknown_operation,
-    is_without_data_node,
     patiently,
-    told,
 )
-from openpai_tasks.storage.webhdfs_ranges import PART, in_order, sampled
-from openpai_tasks.storage.webhdfs_wire import V1, Body, DataNodeGone, Wire
+from openpai_tasks.storage.webhdfs_rpc import Status
+from openpai_tasks.storage.webhdfs_wire import V1, Wire
 
-WIDE = 4 * PART  # what is larger may be read in several ranges at once
-FAST = 100e6  # bytes a second by one connection: others would only share the same wire and processors
-AVOIDED = 60.0  # seconds without a data node that failed
-BROKEN_OFF = (0.0, 0.1, 0.2, 0.4)  # seconds
-NOBODY = ("", 0.0)
+RECOVERY = 20.0  # seconds that a data node may take to tell what it has of a file
 CRCS = {1: "CRC32", 2: "CRC32C"}
-
-Result = TypeVar("Result")
 
 
 class WebHdfs:
@@ -60,23 +51,30 @@ class WebHdfs:
         fast: float = FAST,
     ) -> None:
         user = user or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+        self.user, self._scheme = user, scheme
         self.hosts, self.root = tuple(hosts), root.rstrip("/")
         self._prefix, self._patience = prefix, patience or Patience()
         self._wire = Wire(prefix, timeout, verify)
         self._names = NameNodes(self.hosts, user, scheme, self._wire, timeout)
-        self._fast = fast
-        self._is_wide = threading.Lock()  # one at a time, so that memory has a bound
-        self._shape: Shape | None = None
-        self._avoid = NOBODY
+        self._http = HttpBytes(self._names, self._patience, fast)
+        self._layout: Layout | None = None
+        self._direct = Direct(user, timeout)
 
     def close(self) -> None:
+        self._direct.close()
         self._wire.close()
 
     def address(self, path: str) -> str:
         return f"hdfs://{','.join(sorted(self.hosts))}{self._prefix.removesuffix(V1)}{self._real(path)}"
 
+    def urls(self, path: str) -> tuple[str, ...]:
+        """Where anybody who speaks WebHDFS finds the file: at each name node; nothing in it is escaped."""
+        return tuple(f"{self._scheme}://{host}{self._prefix}{self._real(path)}" for host in self.hosts)
+
     def stat(self, path: str) -> Entry | None:
         real = self._real(path)
+        if found := self._direct.ask(lambda names: names.status(real)):
+            return _direct_entry(found, base(path), path)
         try:
             status = patiently(lambda _: self._names.get_file_status(real), path, self._patience)
         except (NotFound, BelowFile):
@@ -105,57 +103,64 @@ class WebHdfs:
 
     def rename(self, source: str, target: str) -> None:
         real, new = self._real(source), self._new(target)
+        was_direct = self._direct.is_open
+        if self._direct.ask(lambda names: names.rename(real, new)):
+            return
 
         def act(number: int) -> None:
             try:
                 self._names.replace(real, new)
             except pyhdfs.HdfsFileNotFoundException:
-                if number == 0 or not self._names.exists(new):  # else it went well, and its answer was lost
+                is_first = number == 0 and not was_direct
+                if is_first or not self._names.exists(new):  # else it went well, and its answer was lost
                     raise
 
         patiently(act, source, self._patience)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        if length is not None and length <= 0:
-            return
-        reply = self._open(path, offset, length)
-        if reply is None:
-            return
-        pieces, size = self._narrow(path, offset, length, reply), reply.length or 0
-        if size >= WIDE:
-            moved, rate = yield from sampled(pieces, PART)
-            if rate < self._fast and self._is_wide.acquire(blocking=False):
-                try:
-                    pieces.close()
-                    yield from in_order(
-                        lambda at, count: self._narrow(path, at, count), offset + moved, offset + size
-                    )
-                finally:
-                    self._is_wide.release()
-                return
-        yield from pieces
+        return self._http.read(self._real(path), path, offset, length)
+
+    def read_checked(self, path: str, size: int) -> Iterator[bytes] | None:
+        real = self._real(path)
+        if not (self._layout_now() and self._opened(real, is_new=False)):
+            return None
+        return self._direct.read(real, path, 0, size)
+
+    def write_checked(self, path: str, pieces: Iterable[bytes], size: int | None) -> bool:
+        real, layout = self._new(path), self._layout_now()
+        if not (layout and self._opened(real, is_new=True)):
+            return False
+        return self._direct.write(real, path, pieces, size, layout)
 
     def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
-        real = self._new(path)
-        body = _Once(pieces)
-        content: Any = Body(body, size)
+        self._http.write(self._new(path), path, pieces, size)
 
-        def act(_: int) -> None:
-            try:
-                self._elsewhere(lambda but: self._names.create(real, content, overwrite="true", **but))
-            except FOREIGN as err:
-                if not body.began:
-                    raise
-                self._clear(real)
-                raise told(err, path) from err  # it comes only once: whoever has it must begin again
+    def broken_off(self, path: str) -> int:
+        """What its dead writer had open is closed first: the name node would wait a minute for more."""
+        real, end = self._real(path), time.monotonic() + RECOVERY
+        is_direct = bool(self._layout_now()) and self._opened(real, is_new=True)
 
-        patiently(act, path, self._patience)
+        def is_open(_: int) -> bool:
+            if is_direct and (closed := self._direct.ask(lambda names: names.recover(real))) is not None:
+                return not closed
+            return self._names.is_open(real)
+
+        try:
+            while patiently(is_open, path, self._patience) and time.monotonic() < end:
+                time.sleep(0.1)
+        except NotFound:
+            return 0
+        entry = self.stat(path)
+        return entry.size if entry else 0
+
+    def append(self, path: str, pieces: Iterable[bytes], size: int) -> None:
+        self._http.append(self._real(path), path, pieces, size)
 
     def digest(self, path: str) -> Digest | None:
         real = self._real(path)
 
         def act(_: int) -> Any:
-            return self._elsewhere(lambda but: self._names.get_file_checksum(real, **but))
+            return self._http.elsewhere(lambda but: self._names.get_file_checksum(real, **but))
 
         found = patiently(act, path, self._patience)
         algorithm, value = str(found.algorithm), str(found.bytes)
@@ -167,6 +172,8 @@ class WebHdfs:
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         real = self._real(path)
+        if self._direct.ask(lambda names: names.set_mtime(real, mtime_ms)):
+            return
         patiently(lambda _: self._names.set_times(real, modificationtime=mtime_ms), path, self._patience)
 
     def make_executable(self, path: str) -> None:
@@ -206,88 +213,33 @@ class WebHdfs:
             left = left if found else 0
             after = found[-1]["pathSuffix"] if found else ""
 
-    def _open(self, path: str, offset: int, length: int | None) -> Reply | None:
-        """The answer of a data node; None when there is nothing from the offset on."""
-        real = self._real(path)
-        limit = {} if length is None else {"length": length}
-
-        def act(_: int) -> Any:
-            try:
-                return self._elsewhere(lambda but: self._names.open(real, offset=offset, **limit, **but))
-            except FOREIGN as err:
-                if is_past_end(err):
-                    return None
-                raise
-
-        reply: Reply | None = patiently(act, path, self._patience)
-        return reply
-
-    def _narrow(
-        self, path: str, offset: int, length: int | None, reply: Reply | None = None
-    ) -> Generator[bytes, None, None]:
-        """The bytes by one connection after another: where one is cut, the next goes on."""
-        pauses, left, moves = self._patience.pauses(), length, True
-        while moves and (left is None or left > 0):
-            reply = reply or self._open(path, offset, left)
-            if reply is None:
-                return
-            moves = False
-            try:
-                for piece in reply.pieces():
-                    moves, pauses = True, self._patience.pauses()  # patience begins anew
-                    offset, left = offset + len(piece), None if left is None else left - len(piece)
-                    yield piece
-            except FOREIGN as err:
-                moves, pause = True, next(pauses)
-                if pause is None:
-                    raise told(err, path) from err
-                time.sleep(pause)
-            else:
-                if left is None:
-                    return
-            reply = None
-
-    def _clear(self, real: str) -> None:
-        """What a data node has of an upload that broke off may appear a little later."""
-        for pause in BROKEN_OFF:
-            time.sleep(pause)
-            with contextlib.suppress(*FOREIGN):
-                if self._names.delete(real):
-                    return
-
-    def _elsewhere(self, act: Callable[[dict[str, str]], Result]) -> Result:
-        """With another data node than the one that failed last, if there is another."""
-        host, until = self._avoid
-        try:
-            return act({"excludedatanodes": host} if time.monotonic() < until else {})
-        except DataNodeGone as err:
-            self._avoid = err.host, time.monotonic() + AVOIDED
-            raise
-        except pyhdfs.HdfsHttpException as err:
-            if time.monotonic() > until or not is_without_data_node(err):
-                raise
-            self._avoid = NOBODY
-            return act({})
-
     def _written_now(self) -> Shape | None:
         """What decides the fingerprint of a new file; None where an older HDFS does not tell."""
-        if self._shape is None:
+        layout = self._layout_now()
+        return layout.shape if layout else None
+
+    def _layout_now(self) -> Layout | None:
+        if self._layout is None:
             with contextlib.suppress(PathError):
                 found = patiently(lambda _: self._names.server_defaults(), "/", self._patience)
-                crc = CRCS.get(found["checksumType"])
-                self._shape = Shape(found["blockSize"], found["bytesPerChecksum"], crc) if crc else None
-        return self._shape
+                if crc := CRCS.get(found["checksumType"]):
+                    shape = Shape(found["blockSize"], found["bytesPerChecksum"], crc)
+                    self._layout = Layout(shape, found["replication"], bool(found["encryptDataTransfer"]))
+        return self._layout
+
+    def _opened(self, real: str, is_new: bool) -> bool:
+        """Whether data nodes can be reached directly: not by https, which it is not, nor behind a gateway."""
+        if self._scheme != "http" or self._prefix != V1 or self._layout is None or self._layout.is_encrypted:
+            return False
+        try:
+            return self._direct.open(lambda: self._names.rpc_address(real, is_new))
+        except FOREIGN:
+            return False  # the other way will tell why
 
 
-class _Once:
-    """Pieces that may come only once; ``began`` tells that they did."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces, self.began = pieces, False
-
-    def __iter__(self) -> Iterator[bytes]:
-        self.began = not isinstance(self._pieces, (list, tuple))
-        return iter(self._pieces)
+def _direct_entry(status: Status, name: str, path: str) -> Entry:
+    can_run = bool(status.mode & 0o100) and not status.is_folder
+    return Entry(name, path, status.is_folder, status.size, status.mtime_ms, status.is_link, can_run)
 
 
 def _entry(status: Any, name: str, path: str) -> Entry:

@@ -79,6 +79,9 @@ class Wire:
     def put(self, url: str, data: Body, **_: Any) -> Reply:
         return self._follow("PUT", url, data)
 
+    def post(self, url: str, data: Body, **_: Any) -> Reply:
+        return self._follow("POST", url, data)
+
     def keep(self, connection: Connection) -> None:
         with self._lock:
             idle = self._idle.setdefault(connection.key, [])

@@ -1,90 +1,205 @@
-"""A job's own folder on a storage: ``<workspace>/jobs/<job>/source``, complete or absent."""
+"""The folder of a storage in which a user's jobs keep their files.
+
+``sources/<sha256>.tar.gz`` are the archives of sources, each once however many jobs use it;
+``jobs/<job>/source/<sha256>.json`` says which of them a job uses; ``jobs/<job>/output`` is what it wrote.
+A job says what it uses before the archive is sent, and an archive goes only while nobody says so.
+"""
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any
+import contextlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 
-from openpai_tasks.errors import ConfigError, Conflict, PathError
-from openpai_tasks.home import make_private
-from openpai_tasks.storage.sources import Source
+from openpai_tasks.errors import ConfigError, Conflict, NotFound, PaiError, PathError
+from openpai_tasks.protocol.homes import ARCHIVES, JOBS, archive_name
+from openpai_tasks.protocol.template import OPEN
+from openpai_tasks.storage.archive import Archive, received
+from openpai_tasks.storage.store import Entry, Store, fingerprint, join
+from openpai_tasks.storage.transfer import put
+
+ARCHIVE = re.compile(r"([0-9a-f]{64})\.tar\.gz")
+REFERENCE = re.compile(r"([0-9a-f]{64})\.json")
+ASIDE = ".removing-"
+"""What the name of an archive begins with while it is on its way out."""
+READ_BACK = 64 << 20
+"""An archive of so many bytes is compared with what is there even if the store has to read it for that."""
 
 
 @dataclass(frozen=True)
-class Storage:
-    """A storage that this machine can write to, and the user's part of it."""
+class Reference:
+    """What a job says of the archive it uses."""
 
-    name: str
-    root: Path
-
-
-def open_storage(detail: dict[str, Any], user: str) -> Storage:
-    """What the cluster says of a storage, turned into a place to write to."""
-    if detail.get("type") != "local":
-        kind = detail.get("type")
-        raise ConfigError(f"storage {detail['name']!r} is of type {kind!r}, which sources cannot be sent to")
-    root = Path(detail["data"]["path"])
-    return Storage(detail["name"], root if detail.get("share") else root / user)
+    job: str
+    user: str
+    cluster: str  # where it runs
+    archive: str
+    size: int
+    files: int
+    submitted: int  # ms
 
 
-def source_folder(workspace: str, job: str) -> str:
-    """Where a job's sources lie, relative to the user's part of the storage."""
-    return f"{jobs_folder(workspace)}/{_plain(job)}/source"
+@dataclass(frozen=True)
+class Layout:
+    """What is where in a workspace."""
+
+    path: str
+
+    @property
+    def archives(self) -> str:
+        return join(self.path, ARCHIVES)
+
+    @property
+    def jobs(self) -> str:
+        return join(self.path, JOBS)
+
+    def archive(self, sha256: str) -> str:
+        return join(self.archives, archive_name(sha256))
+
+    def job(self, name: str) -> str:
+        return join(self.jobs, _plain(name))
+
+    def source(self, name: str) -> str:
+        return join(self.job(name), "source")
+
+    def output(self, name: str) -> str:
+        return join(self.job(name), "output")
 
 
-def output_folder(workspace: str, job: str) -> str:
-    """Where a job writes what is to be kept, relative to the user's part of the storage."""
-    return f"{jobs_folder(workspace)}/{_plain(job)}/output"
+@dataclass(frozen=True)
+class Workspace(Layout):
+    """A workspace on its store."""
+
+    store: Store
+
+    # What a job is sent with
+
+    def refer(self, reference: Reference, sha256: str) -> None:
+        """Note that the job uses the archive; what another cluster's job of that name uses stays."""
+        folder = self.source(reference.job)
+        for old in self._references_in(folder):
+            told = self._reference(old)
+            if told is not None and told.cluster != reference.cluster:
+                where = f"cluster {told.cluster} has a job {told.job!r} with its sources in {folder}"
+                raise Conflict(f"{where}; choose another job name", 409)
+        text = json.dumps(asdict(reference), indent=2).encode() + b"\n"
+        self.store.make_folder(folder)
+        put(self.store, join(folder, f"{sha256}.json"), [text], len(text))
+
+    def send(self, archive: Archive) -> bool:
+        """Put the archive where it belongs, unless it is there; whether it was sent."""
+        path = self.archive(archive.sha256)
+        if self._has(archive, self.store.stat(path)):
+            return False
+        self.store.make_folder(self.archives)
+        put(self.store, path, archive.pieces(), archive.size)
+        return True
+
+    def withdraw(self, job: str, archive: Archive, was_sent: bool) -> None:
+        """Take back what was put here for a job that the cluster refused, as far as that goes."""
+        with contextlib.suppress(PaiError):
+            self.store.remove(join(self.source(job), f"{archive.sha256}.json"))
+            self.store.remove(self.source(job))
+            self.store.remove(self.job(job))  # unless there is output in it
+        if was_sent:
+            with contextlib.suppress(PaiError):
+                self.discard([archive.sha256])
+
+    def read(self, sha256: str) -> Archive:
+        """The archive of that name."""
+        return received(self.store.read(self.archive(sha256)), sha256)
+
+    # What is left
+
+    def references(self) -> dict[str, set[str]]:
+        """Which jobs use each archive."""
+        found: dict[str, set[str]] = {}
+        for job in self.job_folders():
+            for entry in self._references_in(join(job.path, "source")):
+                found.setdefault(entry.name.removesuffix(".json"), set()).add(job.name)
+        return found
+
+    def job_folders(self) -> list[Entry]:
+        return [entry for entry in self._listed(self.jobs) if entry.is_folder and not entry.is_link]
+
+    def archive_files(self) -> dict[str, Entry]:
+        """The archives by their SHA-256."""
+        named = ((ARCHIVE.fullmatch(entry.name), entry) for entry in self._listed(self.archives))
+        return {match[1]: entry for match, entry in named if match and not entry.is_folder}
+
+    def cluster_of(self, job: str) -> str:
+        """Which cluster the job was sent to, where that is known."""
+        told = map(self._reference, self._references_in(self.source(job)))
+        return next((reference.cluster for reference in told if reference), "")
+
+    def discard(self, sums: Iterable[str] = ()) -> set[str]:
+        """Remove these archives, but for those that a job uses; which are gone.
+
+        Each is put aside before the one last look: a job that names it from then on sends it again, and for
+        one that had named it before it is put back; so is what a call that was killed had put aside.
+        """
+        wanted, gone = set(sums), set()
+        for sha256 in wanted:
+            with contextlib.suppress(NotFound):
+                self.store.rename(self.archive(sha256), self._aside(sha256))
+        away = [entry for entry in self._listed(self.archives) if entry.name.startswith(ASIDE)]
+        used = self.references() if away else {}
+        for entry in away:
+            sha256 = entry.name.removeprefix(ASIDE).removesuffix(".tar.gz")
+            with contextlib.suppress(NotFound):  # another call is at it too
+                if sha256 in used:
+                    self.store.rename(entry.path, self.archive(sha256))
+                else:
+                    self.store.remove(entry.path)
+                    gone.add(sha256)
+        return gone & wanted
+
+    def _aside(self, sha256: str) -> str:
+        return join(self.archives, ASIDE + archive_name(sha256))
+
+    def _has(self, archive: Archive, there: Entry | None) -> bool:
+        """Whether what is there is the archive; what cannot be compared must have its length at least."""
+        if there is None or there.size != archive.size:
+            return False
+        if not self.store.knows_digests and archive.size > READ_BACK:
+            return True
+        told = self.store.digest(there.path)
+        hasher = self.store.hasher(told.kind) if told else None
+        return hasher is None or fingerprint(hasher, archive.pieces()) == told
+
+    def _references_in(self, folder: str) -> list[Entry]:
+        return [entry for entry in self._listed(folder) if REFERENCE.fullmatch(entry.name)]
+
+    def _reference(self, entry: Entry) -> Reference | None:
+        try:
+            return Reference(**json.loads(b"".join(self.store.read(entry.path))))
+        except (ValueError, TypeError, NotFound):
+            return None
+
+    def _listed(self, folder: str) -> Iterator[Entry]:
+        try:
+            yield from self.store.list(folder)
+        except NotFound:
+            return
 
 
-def jobs_folder(workspace: str) -> str:
-    """What holds the folders of all jobs."""
-    path = PurePosixPath(workspace.strip("/")) / "jobs"
-    if os.pardir in path.parts:
-        raise PathError(f"a workspace cannot hold '..': {workspace!r}")
-    return str(path)
+def clean_path(workspace: str) -> str:
+    """The workspace as an absolute path, if it can stand in a job's document."""
+    names = [name for name in workspace.split("/") if name]
+    if ".." in names or "." in names or "\0" in workspace:
+        raise PathError(f"a workspace cannot hold '..' or '.': {workspace!r}")
+    if OPEN in workspace:
+        raise PathError(f"a workspace cannot hold {OPEN!r}: {workspace!r}")
+    return "/" + "/".join(names)
+
+
+def relative(path: str) -> str:
+    return path.strip("/")
 
 
 def _plain(job: str) -> str:
-    if job in ("", os.curdir, os.pardir) or "/" in job:
+    if job in ("", ".", "..") or "/" in job or "\0" in job:
         raise ConfigError(f"{job!r} cannot be the name of a job: letters, digits, _ and - only")
     return job
-
-
-def inside(storage: Storage, folder: str) -> Path:
-    """The folder on the storage, if no link and no ``..`` leads out of the user's part of it."""
-    place = storage.root / folder.lstrip("/")
-    if not place.resolve().is_relative_to(storage.root.resolve()):
-        raise PathError(f"{folder!r} leads out of the storage {storage.name!r}, by a link or by '..'")
-    return place
-
-
-def publish(storage: Storage, folder: str, sources: Sequence[Source]) -> None:
-    """Copy everything into a folder of another name, then give it its own: nobody sees a part."""
-    target = storage.root / folder
-    make_private(target.parent)
-    staging = Path(tempfile.mkdtemp(prefix=".source-", dir=target.parent))
-    try:
-        for source in sources:
-            copy = staging / source.name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source.path, copy)
-        os.rename(staging, target)
-    except FileExistsError as err:
-        raise Conflict(f"the sources of another job are at {target}; choose another job name") from err
-    except OSError as err:
-        if target.exists():
-            raise Conflict(f"the sources of another job are at {target}; choose another job name") from err
-        raise PathError(f"cannot copy the sources to {target}: {err.strerror or err}") from err
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def withdraw(storage: Storage, folder: str) -> None:
-    """Take back what was published for a job that the cluster then refused."""
-    shutil.rmtree(storage.root / folder, ignore_errors=True)

@@ -18,7 +18,10 @@ render = lazy("openpai_tasks.render")
 storages = lazy("openpai_tasks.sdk.storages")
 transfers = lazy("openpai_tasks.tasks._transfers")
 
-STORAGES = ("name", "type", "server", "mount_point", "permission", "default", "url")
+STORAGES = (
+    *("name", "type", "server", "mount_point", "permission"),
+    *("default", "selected", "workspace", "origin", "url"),
+)
 USAGE = ("size", "files", "folders", "url")
 
 PATH = "a path of this machine, or pai://CLUSTER/STORAGE/PATH"
@@ -31,7 +34,7 @@ COPYING = {
 
 @task(name="list", default=True, positional=["cluster_alias"])
 def list_(c, cluster_alias=None, output=None):
-    """Show the storages that a cluster grants you."""
+    """Show the storages that a cluster grants you, and those you added."""
     show(c, storages.listed(settings(c), cluster_alias, say), STORAGES, output)
 
 

@@ -140,10 +140,3 @@ def test_roles_have_what_they_say_and_each_image_is_named_once():
     assert (worker.instances, worker.gpu, worker.ports, worker.shm_mb) == (3, 2, {"web": 1}, 64)
     assert [role.min_succeeded for role in job.roles] == [1, -1, 1]
     assert job.entrypoints()["worker"] == "export A=1 || exit 1\nrun worker"
-
-
-def test_the_output_folder_is_that_of_the_job_that_runs(tmp_path, shell):
-    spec = JobSpec('echo "$PAI_OUTPUT_DIR"; ls -d "$PAI_OUTPUT_DIR"', "n", "i", jobs_folder="/mnt/a b/jobs")
-    root = str(tmp_path / "root")
-    done = run(shell, joined(spec, " && "), tmp_path, PAI_MOUNT_ROOT=root, PAI_JOB_NAME="me~copy")
-    assert done.stdout == f"{root}/mnt/a b/jobs/copy/output\n" * 2

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol import JobSpec, document, dump, validate
+from openpai_tasks.protocol import JobSpec, document, dump, homes, validate
+from openpai_tasks.protocol.homes import Mounted
 
 SHELLS = [["sh", "-c"], ["bash", "-euo", "pipefail", "-c"]]
 JOINS = ["\n", " && "]
@@ -70,7 +71,8 @@ def test_every_wish_is_in_the_document():
         retries=5,
         pip_installs=("numpy", "torch>=2"),
         environment={"A": "b c"},
-        sources_folder="/mnt/home/jobs/n",
+        archive="5" * 64,
+        home=Mounted("home", "/mnt/home"),
         storage="home",
         extras={"submitFrom": "here"},
     )
@@ -80,12 +82,10 @@ def test_every_wish_is_in_the_document():
     assert (role.shm_mb, role.ports) == (64, {"web": 2})
     assert (job.virtual_cluster, job.retries) == ("lab", 5)
     assert job.extras == {"submitFrom": "here", "storages": [{"name": "home"}]}
-    assert job.entrypoints()["worker"].splitlines() == [
-        "export A='b c' || exit 1",
-        'cp -R "${PAI_MOUNT_ROOT-}/mnt/home/jobs/n/." . || exit 1',
-        "python3 -m pip install numpy 'torch>=2' || exit 1",
-        "run",
-    ]
+    first, *middle, last, command = job.entrypoints()["worker"].splitlines()
+    assert (first, command) == ("export A='b c' || exit 1", "run")
+    assert last == "python3 -m pip install numpy 'torch>=2' || exit 1"
+    assert [line for line in middle if line.startswith("#")] == [homes.OUTPUT, homes.SOURCES]
 
 
 @pytest.mark.parametrize("what", ["command", "name", "image"])
@@ -101,32 +101,18 @@ def test_a_variable_that_no_shell_can_export_is_refused():
 
 @pytest.mark.parametrize("shell", SHELLS, ids=["sh", "bash"])
 @pytest.mark.parametrize("join", JOINS, ids=["newline", "and"])
-def test_sources_and_variables_arrive_whatever_they_are_called(tmp_path, shell, join):
-    storage, work = tmp_path / "root" / "mnt" / "home" / 'a "b" $c `d`', tmp_path / "work"
-    for folder in (storage / ".hidden", work):
-        folder.mkdir(parents=True)
-    (storage / "train.py").write_text("x")
+def test_variables_arrive_whatever_is_in_them(tmp_path, shell, join):
     value = 'it\'s "$HOME"\n<% $parameters.x %> \\'
-    spec = JobSpec(
-        'ls -A; printf %s "$VALUE"',
-        "n",
-        "i",
-        environment={"VALUE": value},
-        sources_folder=f"/mnt/home/{storage.name}",
-    )
+    spec = JobSpec('printf %s "$VALUE"', "n", "i", environment={"VALUE": value})
     script = entrypoint(spec) if join == "\n" else entrypoint(spec).replace(" || exit 1\n", " || exit 1 && ")
-    done = run(shell, script, work, PAI_MOUNT_ROOT=str(tmp_path / "root"))
-    assert done.stdout == f".hidden\ntrain.py\n{value}"
-    assert done.returncode == 0
+    done = run(shell, script, tmp_path)
+    assert (done.returncode, done.stdout) == (0, value)
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=["sh", "bash"])
 @pytest.mark.parametrize("join", JOINS, ids=["newline", "and"])
-@pytest.mark.parametrize(
-    "wish", [{"sources_folder": "/mnt/home/missing"}, {"python": "no-such-python", "pip_installs": ("x",)}]
-)
-def test_a_step_that_fails_ends_the_job(tmp_path, shell, join, wish):
-    spec = JobSpec("echo ran", "n", "i", **wish)
+def test_a_step_that_fails_ends_the_job(tmp_path, shell, join):
+    spec = JobSpec("echo ran", "n", "i", python="no-such-python", pip_installs=("x",))
     done = run(shell, join.join(steps(spec)), tmp_path)
     assert done.returncode == 1
     assert "ran" not in done.stdout
@@ -142,10 +128,6 @@ def test_a_command_with_template_brackets_arrives_as_it_is(command):
 def test_a_command_of_several_lines_arrives_as_it_is():
     command = "cat <<E\n  a\tb\n\n# c\nE\nfor x in 1; do\n  echo $x\ndone"
     assert entrypoint(JobSpec(command, "n", "i")) == command
-
-
-def test_a_folder_that_is_no_mount_is_used_as_it_is():
-    assert steps(JobSpec("c", "n", "i", sources_folder="/data/x/"))[0] == 'cp -R "/data/x/." . || exit 1'
 
 
 def test_variables_are_not_in_the_repr():

@@ -83,7 +83,7 @@ def test_a_share_is_opened_where_it_is_mounted(lab, tmp_path):
 
 def test_what_cannot_be_reached_is_told(lab):
     book = lab()
-    with pytest.raises(ConfigError, match="type 'azureblob', which cannot be reached from here"):
+    with pytest.raises(ConfigError, match="'blob' of 'lab' names no container"):
         book.opened("lab", "blob")
     with pytest.raises(ConfigError, match=r"storage.mounts=lab/team=FOLDER"):
         book.opened("lab", "team")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.storage import hdfs_jars, hdfs_server
+from tests.storage import hdfs_jars, hdfs_server, object_servers, samba_server
 from tests.storage.stores import STORES, local
 
 
@@ -25,6 +25,26 @@ def here(tmp_path):
 def _no_hdfs_is_left():
     yield
     hdfs_server.stop_shared()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_samba_is_left():
+    yield
+    samba_server.stop_shared()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_server_of_objects_is_left():
+    yield
+    object_servers.stop_shared()
+
+
+@pytest.fixture
+def samba():
+    """A real Samba, the same for all tests."""
+    if reason := samba_server.missing():
+        pytest.skip(f"no Samba: {reason}")
+    return samba_server.shared()
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ BUFFER = 1 << 16
 STANDBY = (
     b'{"RemoteException": {"exception": "StandbyException", "javaClassName": "x", "message": "standby"}}'
 )
+REDIRECTED = ("OPEN", "CREATE", "APPEND", "GETFILECHECKSUM")
 ANSWERS = {
     "refuse": b"HTTP/1.1 503 Busy\r\nConnection: close\r\n\r\nbusy",
     "standby": b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n" + STANDBY,
@@ -85,7 +86,7 @@ class Gateway:
         found = re.search(r"[?&]op=(\w+)", target, re.I)
         op = found[1].upper() if found else ""
         self.asked.append(f"{method} {op}")
-        fault = self._fault(op, target.startswith("/a/") or op not in ("OPEN", "CREATE", "GETFILECHECKSUM"))
+        fault = self._fault(op, target.startswith("/a/") or op not in REDIRECTED)
         if fault and fault.act in ANSWERS:
             client.sendall(ANSWERS[fault.act])
             return
@@ -110,24 +111,20 @@ class Gateway:
         if target.startswith("/a/"):
             host, _, path = target.removeprefix("/a/").partition("/")
             return host, f"/{path}"
-        if not target.startswith("/webhdfs/api/v1"):
+        if not target.startswith(("/webhdfs/api/v1", "/webhdfs/v1")):
             raise EOFError
         return self.name_node, target.replace("/webhdfs/api/v1", "/webhdfs/v1", 1)
 
     def _upload(self, client: socket.socket, server: socket.socket, rest: bytes, fault: Fault | None) -> None:
         moved = 0
         with suppress(OSError):
-            piece = rest
-            while True:
+            for piece in _received(client, rest):
                 moved += len(piece)
                 if fault and fault.is_upload and moved > fault.at:
                     _reset(client)
-                    _reset(server)
-                    return
+                    break
                 server.sendall(piece)
-                piece = client.recv(BUFFER)
-                if not piece:
-                    return
+        _reset(server)  # whoever asked has gone
 
     def _download(self, client: socket.socket, server: socket.socket, fault: Fault | None) -> None:
         head, rest = _head(server)

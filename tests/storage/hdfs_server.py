@@ -40,6 +40,8 @@ class Hdfs:
         self._java = [*JAVA, *jvm, f"-Xmx{heap}"]
         ports = free_ports(5)
         self.name_node, self.data_node = f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[3]}"
+        self.rpc = f"127.0.0.1:{ports[0]}"  # Hadoop's own protocol, as is the next
+        self.data_address = ("127.0.0.1", ports[2])
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._configure(ports)
 

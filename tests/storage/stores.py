@@ -7,16 +7,21 @@ what it starts, it ends. It calls ``pytest.skip`` with the reason where its part
 from __future__ import annotations
 
 import contextlib
+import functools
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from openpai_tasks.sdk.remote import Remote
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Location, open_place
+from openpai_tasks.storage.sftp import SftpStore
 from openpai_tasks.storage.store import Place
-from tests.storage import hdfs_jars, hdfs_server
+from tests.sdk import sshd_server
+from tests.storage import hdfs_jars, hdfs_server, object_servers, samba_server
 
 
 @contextlib.contextmanager
@@ -55,4 +60,78 @@ def hdfs(folder: Path) -> Iterator[Location]:
     store.close()
 
 
-STORES: dict[str, Any] = {"local": local, "embedded": embedded, "mounted": mounted, "hdfs": hdfs}
+@contextlib.contextmanager
+def samba(folder: Path) -> Iterator[Location]:
+    """A folder of a share of a real Samba, which is started for the first test that wants it."""
+    if reason := samba_server.missing():
+        pytest.skip(f"no Samba: {reason}")
+    server = samba_server.shared()
+    login = {"username": samba_server.USER, "password": samba_server.PASSWORD}
+    data = {"address": f"//127.0.0.1:{server.port}/data", "rootPath": f"/{folder.name}", **login}
+    (server.data / folder.name).mkdir()
+    yield Location(open_place(Place("lab", "docs", "samba", data)), "/", "pai://lab/docs/")
+    shutil.rmtree(server.data / folder.name)
+
+
+def s3_data(server: object_servers.Server, folder: str) -> dict[str, Any]:
+    """What a storage of one's own on that server is told of."""
+    rclone = server.name == "rclone"
+    key = object_servers.RCLONE_KEY if rclone else object_servers.S3_KEY
+    secret = object_servers.RCLONE_SECRET if rclone else object_servers.S3_SECRET
+    where = {"bucket": object_servers.BUCKET, "endpoint": f"http://{server.host}", "path": folder}
+    return {**where, "accessKeyId": key, "secretAccessKey": secret}
+
+
+@contextlib.contextmanager
+def s3(folder: Path) -> Iterator[Location]:
+    """A folder of a bucket of a server that speaks S3."""
+    if reason := object_servers.missing("s3rver"):
+        pytest.skip(f"no S3: {reason}")
+    data = s3_data(object_servers.shared("s3rver"), folder.name)
+    store = open_place(Place("lab", "objects", "s3", data))
+    yield Location(store, "/", "pai://lab/objects/")
+    store.remove("/", recursive=True)
+    store.close()
+
+
+def azure_data(server: object_servers.Server, folder: str) -> dict[str, Any]:
+    """What OpenPAI tells of a storage of type azureBlob."""
+    account = {"accountName": object_servers.ACCOUNT, "accountKey": object_servers.ACCOUNT_KEY}
+    where = {"dataStore": f"http://{server.host}/{object_servers.ACCOUNT}", "path": folder}
+    return {**account, **where, "containerName": object_servers.BUCKET}
+
+
+@contextlib.contextmanager
+def azure_blob(folder: Path) -> Iterator[Location]:
+    """A folder of a container of Azurite, Microsoft's own stand-in for Azure's storage."""
+    if reason := object_servers.missing("azurite"):
+        pytest.skip(f"no Azure Blob: {reason}")
+    data = azure_data(object_servers.shared("azurite"), folder.name)
+    store = open_place(Place("lab", "blobs", "azureBlob", data))
+    yield Location(store, "/", "pai://lab/blobs/")
+    store.remove("/", recursive=True)
+    store.close()
+
+
+@contextlib.contextmanager
+def sftp(folder: Path) -> Iterator[Location]:
+    """A folder of a container: of a real sshd, which is started for the first test that wants it."""
+    yield Location(_container(), str(folder), f"main-0:{folder}")
+
+
+@functools.cache
+def _container() -> SftpStore:
+    server = sshd_server.shared()
+    return SftpStore("ann~train-main-0", Remote(server.target(server.folder)).open)
+
+
+STORES: dict[str, Any] = {
+    "local": local,
+    "embedded": embedded,
+    "mounted": mounted,
+    "hdfs": hdfs,
+    "samba": samba,
+    "s3": s3,
+    "azure_blob": azure_blob,
+    "sftp": sftp,
+}

@@ -19,6 +19,7 @@ from openpai_tasks.storage.transfer import PART, part_name, put
 from tests.storage.trees import at, plant, seen
 
 DELETE = Rules(delete=True)
+ROOTS = ("pai://lab/home", "pai://lab/home/")
 
 
 @pytest.fixture(autouse=True)
@@ -88,19 +89,21 @@ def test_sync_does_not_delete_its_own_source(here):
     assert copy(synced(at(here, "a/b"), at(here, "a"))).files == 1
 
 
-@pytest.mark.parametrize("text", ["/", "//", "/./", "pai://lab/home//", "pai://lab/home//x", "none//x"])
+@pytest.mark.parametrize(
+    "text", ["/", "//", "/./", "pai://lab/home//", "pai://lab/home//x", "none//x", *ROOTS]
+)
 @pytest.mark.parametrize("preview", [False, True])
 def test_sync_does_not_delete_where_an_empty_variable_leads(here, text, preview):
     plant(here, {"s/x": b"x", "home/kept": b"k"})
     target = locate(text, Home(f"{here.path}/home"))
-    with pytest.raises(PathError, match=r"empty name|root of this machine"):
+    with pytest.raises(PathError, match=r"empty name|the root of"):
         copy(synced(at(here, "s"), target), Rules(delete=True, preview=preview))
     assert seen(at(here, "home")) == {"kept": b"k"}
 
 
-def test_a_storage_that_is_named_can_be_made_like_a_folder(here):
+def test_all_of_a_storage_is_made_like_a_folder_if_it_is_said_so(here):
     plant(here, {"s/x": b"x", "home/old": b"o"})
-    target = locate("pai://lab/home/", Home(f"{here.path}/home"))
+    target = locate("pai://lab/home/.", Home(f"{here.path}/home"))
     assert copy(synced(at(here, "s"), target), DELETE).removed == 1
 
 

@@ -141,3 +141,107 @@ def test_pyarrow_reads_and_writes(fs):
         numbers, "local/home/parts", format="parquet", partitioning=["part"], filesystem=arrow
     )
     assert dataset.dataset("local/home/parts", filesystem=arrow, partitioning=["part"]).count_rows() == 1000
+
+
+def test_many_files_are_opened_by_a_pattern_and_by_number(fs):
+    for number in range(3):
+        fs.pipe(f"{ROOT}parts/{number}.csv", f"x\n{number}\n".encode())
+    fs.pipe(f"{ROOT}parts/notes.txt", b"")
+    with fsspec.open_files(f"{ROOT}parts/*.csv", "rt") as files:
+        assert [file.read() for file in files] == ["x\n0\n", "x\n1\n", "x\n2\n"]
+    with fsspec.open_files(f"{ROOT}out/part-*.bin", "wb", num=2) as files:
+        for number, file in enumerate(files):
+            file.write(bytes([number]))
+    assert fs.cat(f"{ROOT}out/*") == {
+        "local/home/out/part-0.bin": b"\0",
+        "local/home/out/part-1.bin": b"\1",
+    }
+    assert fs.glob(f"{ROOT}**/*.csv") == [f"local/home/parts/{number}.csv" for number in range(3)]
+
+
+def test_a_tree_is_walked_and_a_range_is_read(fs):
+    fs.pipe({f"{ROOT}w/a/x": b"0123456789", f"{ROOT}w/y": b"y"})
+    assert list(fs.walk(f"{ROOT}w")) == [("local/home/w", ["a"], ["y"]), ("local/home/w/a", [], ["x"])]
+    assert fs.cat_file(f"{ROOT}w/a/x", start=2, end=5) == b"234"
+    assert fs.cat_file(f"{ROOT}w/a/x", start=-3) == b"789"
+    paths = [f"{ROOT}w/a/x"] * 2
+    assert fs.cat_ranges(paths, [0, 5], [2, 7]) == [b"01", b"56"]
+    assert fs.tail(f"{ROOT}w/a/x", 4) == b"6789" and fs.head(f"{ROOT}w/a/x", 2) == b"01"
+
+
+@pytest.mark.parametrize("kind", ["readahead", "bytes", "all", "blockcache", "background", "none", "mmap"])
+def test_every_way_to_read_ahead_reads_the_same(fs, kind):
+    content = os.urandom(300_000)
+    fs.pipe(f"{ROOT}f", content)
+    with fs.open(f"{ROOT}f", "rb", block_size=10_000, cache_type=kind) as file:
+        for start, count in ((0, 10), (299_990, 100), (150_000, 30_000), (149_990, 20), (5, 0)):
+            file.seek(start)
+            assert file.read(count) == content[start : start + count]
+        file.seek(0)
+        assert file.read() == content
+
+
+def test_a_store_of_chunks_is_a_mapping(fs):
+    chunks = fsspec.get_mapper(f"{ROOT}array.zarr")
+    chunks["0.0"] = b"chunk"
+    chunks[".zgroup"] = b"{}"
+    assert sorted(chunks) == [".zgroup", "0.0"] and chunks["0.0"] == b"chunk" and "1.0" not in chunks
+    del chunks["0.0"]
+    assert list(chunks) == [".zgroup"]
+
+
+def test_a_cache_on_this_machine_can_be_put_in_front(fs, tmp_path):
+    fs.pipe(f"{ROOT}f", b"cached")
+    with fsspec.open(f"simplecache::{ROOT}f", simplecache={"cache_storage": str(tmp_path)}) as file:
+        assert file.read() == b"cached"
+    assert fsspec.open_local(f"simplecache::{ROOT}f", simplecache={"cache_storage": str(tmp_path)})
+
+
+def test_a_compressed_text_is_read_by_lines(fs):
+    with fsspec.open(f"{ROOT}t.gz", "wt", compression="gzip", encoding="utf-8") as file:
+        file.write("é\nb\n")
+    with fsspec.open(f"{ROOT}t.gz", "rt", compression="infer", encoding="utf-8") as file:
+        assert list(file) == ["é\n", "b\n"]
+
+
+def test_a_file_that_is_open_can_be_sent_to_another_process(fs):
+    fs.pipe(f"{ROOT}f", b"0123456789")
+    with fs.open(f"{ROOT}f", "rb") as file:
+        file.seek(4)
+        twin = pickle.loads(pickle.dumps(file))
+    assert twin.read(3) == b"456"
+    opener = pickle.loads(pickle.dumps(fsspec.open(f"{ROOT}f", "rb")))
+    with opener as file:
+        assert file.read(2) == b"01"
+
+
+def test_a_child_has_connections_of_its_own(fs):
+    fs.pipe(f"{ROOT}f", b"f")
+    before = fs._book
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if fs._book is not before and fs.cat(f"{ROOT}f") == b"f" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert fs._book is before
+
+
+def test_a_folder_is_no_file(fs):
+    fs.mkdir(f"{ROOT}d")
+    with pytest.raises(IsADirectoryError):
+        fs.open(f"{ROOT}d", "rb")
+
+
+def test_numbers_are_read_straight_from_a_file(fs):
+    numpy = pytest.importorskip("numpy")
+    with fs.open(f"{ROOT}a.npz", "wb") as file:
+        numpy.savez(file, a=numpy.arange(10), b=numpy.ones((3, 3)))
+    with fs.open(f"{ROOT}a.npz", "rb") as file, numpy.load(file) as found:
+        assert found["a"].tolist() == list(range(10)) and found["b"].shape == (3, 3)
+
+
+def test_pandas_reads_a_parquet_file_and_its_columns(fs):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame({"x": range(1000), "y": [str(number) for number in range(1000)]})
+    frame.to_parquet(f"{ROOT}t.parquet")
+    assert pandas.read_parquet(f"{ROOT}t.parquet", columns=["x"])["x"].sum() == 499_500

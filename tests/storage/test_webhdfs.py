@@ -19,9 +19,10 @@ from openpai_tasks.storage.retry import Damaged, retrying
 from openpai_tasks.storage.store import Place, fingerprint
 from openpai_tasks.storage.transfer import transfer
 from openpai_tasks.storage.webhdfs import open_store, open_url
+from openpai_tasks.storage.webhdfs_bytes import WIDE
 from openpai_tasks.storage.webhdfs_digest import SUMS, translated_sums
 from openpai_tasks.storage.webhdfs_names import Patience
-from openpai_tasks.storage.webhdfs_store import WIDE, WebHdfs
+from openpai_tasks.storage.webhdfs_store import WebHdfs
 from tests.memory import measurable
 from tests.storage.gateway import Fault, Gateway
 from tests.storage.hdfs_server import free_ports

@@ -1,68 +1,163 @@
-"""Publishing a job's sources: complete or absent."""
+"""A workspace on every kind of store: archives once, jobs that say which they use, nothing left behind."""
 
-import os
+import threading
 
 import pytest
 
 from openpai_tasks.errors import ConfigError, Conflict, PathError
+from openpai_tasks.storage.archive import pack
 from openpai_tasks.storage.sources import collect
-from openpai_tasks.storage.workspace import Storage, open_storage, publish, source_folder, withdraw
+from openpai_tasks.storage.store import join
+from openpai_tasks.storage.walk import walk
+from openpai_tasks.storage.workspace import Layout, Reference, Workspace, clean_path
 
 
 @pytest.fixture
-def storage(tmp_path):
-    return Storage("home", tmp_path / "store")
+def workspace(there):
+    return Workspace(join(there.path, "lab one"), there.store)
+
+
+def archive(folder, text="one"):
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(text)
+    return pack(collect(["."], folder))
 
 
 @pytest.fixture
-def sources(tmp_path):
-    project = tmp_path / "project"
-    (project / "pkg").mkdir(parents=True)
-    (project / "train.py").write_text("print('train')")
-    (project / "pkg" / "run.sh").write_text("#!/bin/sh\n")
-    os.chmod(project / "pkg" / "run.sh", 0o755)
-    return collect(["train.py", "pkg"], project)
+def made(tmp_path):
+    return archive(tmp_path / "project")
 
 
-def test_everything_arrives_with_its_mode_under_the_jobs_folder(storage, sources):
-    publish(storage, source_folder("lab/one", "j1"), sources)
-    folder = storage.root / "lab/one/jobs/j1/source"
-    assert (folder / "train.py").read_text() == "print('train')"
-    assert os.access(folder / "pkg" / "run.sh", os.X_OK)
-    assert [path.name for path in folder.parent.iterdir()] == ["source"]
+def reference(job, cluster="http://lab"):
+    return Reference(job, "ann", cluster, "sources/x.tar.gz", 1, 1, 0)
 
 
-def test_sources_of_another_job_are_never_replaced(storage, sources):
-    publish(storage, "jobs/j1/source", sources)
-    with pytest.raises(Conflict):
-        publish(storage, "jobs/j1/source", sources[:1])
-    assert (storage.root / "jobs/j1/source/pkg/run.sh").exists()
+def names(workspace, there):
+    return sorted(found.name for found in walk(there) if not found.entry.is_folder)
 
 
-def test_a_file_that_vanishes_while_copying_leaves_nothing(storage, sources):
-    sources[1].path.unlink()
-    with pytest.raises(PathError, match="cannot copy"):
-        publish(storage, "jobs/j1/source", sources)
-    assert list((storage.root / "jobs/j1").iterdir()) == []
+def test_an_archive_is_sent_once_and_comes_back(workspace, made, there):
+    workspace.refer(reference("j1"), made.sha256)
+    assert workspace.send(made) is True
+    before = workspace.store.stat(workspace.archive(made.sha256))
+    workspace.refer(reference("j2"), made.sha256)
+    assert workspace.send(made) is False
+    assert workspace.store.stat(workspace.archive(made.sha256)) == before
+    assert workspace.read(made.sha256).files == made.files
+    assert workspace.references() == {made.sha256: {"j1", "j2"}}
+    assert workspace.cluster_of("j1") == "http://lab"
+    assert names(workspace, there) == [
+        f"lab one/jobs/j1/source/{made.sha256}.json",
+        f"lab one/jobs/j2/source/{made.sha256}.json",
+        f"lab one/sources/{made.sha256}.tar.gz",
+    ]
 
 
-def test_what_was_published_can_be_withdrawn(storage, sources):
-    publish(storage, "jobs/j1/source", sources)
-    withdraw(storage, "jobs/j1/source")
-    assert not (storage.root / "jobs/j1/source").exists()
+@pytest.mark.parametrize("change", ["shorter", "other"])
+def test_an_archive_that_was_damaged_there_is_sent_again(workspace, made, change):
+    workspace.send(made)
+    content = b"".join(made.pieces())
+    wrong = content[:-1] if change == "shorter" else bytes(len(content))
+    workspace.store.write(workspace.archive(made.sha256), [wrong], len(wrong))
+    assert workspace.send(made) is True
+    assert workspace.read(made.sha256).sha256 == made.sha256
 
 
-def test_a_workspace_cannot_climb_out():
-    with pytest.raises(PathError, match=r"'\.\.'"):
-        source_folder("../other", "j1")
+def test_what_a_refused_job_was_sent_with_is_taken_back(workspace, made, there):
+    workspace.refer(reference("j1"), made.sha256)
+    workspace.withdraw("j1", made, was_sent=workspace.send(made))
+    assert names(workspace, there) == []
 
 
-def test_a_user_gets_a_part_of_a_storage_that_is_not_shared(tmp_path):
-    detail = {"name": "home", "type": "local", "share": False, "data": {"path": str(tmp_path)}}
-    assert open_storage(detail, "ann").root == tmp_path / "ann"
-    assert open_storage({**detail, "share": True}, "ann").root == tmp_path
+def test_what_another_job_uses_is_never_taken_back(workspace, made, there):
+    for job in ("j1", "j2"):
+        workspace.refer(reference(job), made.sha256)
+    workspace.withdraw("j1", made, was_sent=workspace.send(made))
+    assert workspace.references() == {made.sha256: {"j2"}}
+    assert workspace.read(made.sha256).sha256 == made.sha256
 
 
-def test_a_kind_of_storage_we_cannot_write_to_is_named():
-    with pytest.raises(ConfigError, match="'nfs'"):
-        open_storage({"name": "x", "type": "nfs", "data": {}}, "ann")
+def test_output_of_an_earlier_job_stays(workspace, made):
+    workspace.store.make_folder(workspace.output("j1"))
+    workspace.refer(reference("j1"), made.sha256)
+    workspace.withdraw("j1", made, was_sent=workspace.send(made))
+    assert workspace.store.stat(workspace.output("j1")) is not None
+    assert workspace.store.stat(workspace.source("j1")) is None
+
+
+def test_a_job_of_the_same_name_on_another_cluster_keeps_its_sources(workspace, made):
+    workspace.refer(reference("j1"), made.sha256)
+    with pytest.raises(Conflict, match="http://lab"):
+        workspace.refer(reference("j1", "http://other"), made.sha256)
+    workspace.refer(reference("j1"), made.sha256)  # a submission that was broken off is repeated
+
+
+def test_an_archive_that_nobody_uses_can_go(workspace, made):
+    workspace.send(made)
+    assert workspace.discard([made.sha256]) == {made.sha256}
+    assert workspace.archive_files() == {} and list(workspace.store.list(workspace.archives)) == []
+
+
+class Slow(Workspace):
+    """Somebody submits while the archive is put aside."""
+
+    def references(self):
+        self.meanwhile()
+        return super().references()
+
+
+def test_an_archive_that_is_named_while_it_goes_is_put_back(workspace, made):
+    workspace.send(made)
+    slow = Slow(workspace.path, workspace.store)
+    object.__setattr__(slow, "meanwhile", lambda: workspace.refer(reference("new"), made.sha256))
+    assert slow.discard([made.sha256]) == set()
+    assert workspace.read(made.sha256).sha256 == made.sha256
+
+
+def test_who_comes_while_it_is_away_sends_it_again(workspace, made):
+    workspace.send(made)
+    slow = Slow(workspace.path, workspace.store)
+    sent = []
+
+    def meanwhile():
+        workspace.refer(reference("new"), made.sha256)
+        sent.append(workspace.send(made))
+
+    object.__setattr__(slow, "meanwhile", meanwhile)
+    assert slow.discard([made.sha256]) == set() and sent == [True]
+    assert workspace.read(made.sha256).sha256 == made.sha256
+    assert list(workspace.archive_files()) == [made.sha256]
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_what_was_put_aside_by_a_call_that_was_killed_comes_back_or_goes(workspace, made, is_used):
+    workspace.send(made)
+    if is_used:
+        workspace.refer(reference("j1"), made.sha256)
+    workspace.store.rename(workspace.archive(made.sha256), workspace._aside(made.sha256))
+    assert workspace.discard() == set()
+    assert list(workspace.archive_files()) == ([made.sha256] if is_used else [])
+    assert len(list(workspace.store.list(workspace.archives))) == is_used
+
+
+def test_many_may_send_the_same_at_once(workspace, tmp_path, there):
+    archives = [archive(tmp_path / f"p{number}") for number in range(4)]
+    threads = [threading.Thread(target=workspace.send, args=(one,)) for one in archives]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert names(workspace, there) == [f"lab one/sources/{archives[0].sha256}.tar.gz"]
+    assert workspace.read(archives[0].sha256).files == archives[0].files
+
+
+@pytest.mark.parametrize("workspace", ["../other", "a/../../b", "a/./b", "a\0b", "<% x %>"])
+def test_a_workspace_that_leads_elsewhere_is_refused(workspace):
+    with pytest.raises(PathError, match="workspace"):
+        clean_path(workspace)
+
+
+@pytest.mark.parametrize("job", ["", ".", "..", "a/b"])
+def test_a_name_that_is_none_of_a_job_is_refused(job):
+    with pytest.raises(ConfigError):
+        Layout("/").job(job)

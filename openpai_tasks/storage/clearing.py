@@ -1,0 +1,114 @@
+"""Removing a folder of this machine with all that is in it, however deep, and nothing that a link leads to.
+
+Everything is named relative to a folder that is open, so whoever swaps a folder for a link meanwhile leads us
+nowhere. Two folders are open at a time: the way back up is checked to be the way down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+
+from openpai_tasks.errors import PathError
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+SEARCH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Identity = tuple[int, int]
+
+
+def open_folder(path: str, root: str) -> int:
+    """The folder, opened name by name from the root, through no link: ``path`` is one without them."""
+    handle = os.open(root, SEARCH)
+    for name in path.removeprefix(root).split("/"):
+        if name:
+            above = handle
+            try:
+                handle = os.open(name, SEARCH, dir_fd=above)
+            finally:
+                os.close(above)
+    return handle
+
+
+def remove_tree(name: str, holder: int) -> None:
+    """Remove the folder ``name`` of the open folder ``holder``, and all in it; an error names what stays."""
+    descent = _Descent(name, holder)
+    try:
+        descent.clear()
+    except PathError:
+        raise
+    except OSError as err:
+        last = [err.filename] if isinstance(err.filename, str) else []
+        raise OSError(err.errno, err.strerror, "/".join([*descent.names(), *last])) from err
+    finally:
+        os.close(descent.here)
+
+
+@dataclass
+class _Level:
+    """A folder on the way down: its name, which folder holds it, and the folders in it that are left."""
+
+    name: str
+    above: Identity
+    left: list[str] = field(default_factory=list)
+
+
+class _Descent:
+    """Where a removal is: the folder that is open, and the way to it."""
+
+    def __init__(self, name: str, holder: int) -> None:
+        self.here = os.open(name, FOLDER, dir_fd=holder)
+        self._trail = [_Level(name, _identity(holder))]
+
+    def names(self) -> list[str]:
+        return [level.name for level in self._trail]
+
+    def clear(self) -> None:
+        self._trail[0].left = _remove_files(self.here)
+        while self._trail:
+            level = self._trail[-1]
+            if level.left:
+                self._enter(level.left.pop())
+                continue
+            self._move(self._above(level.above))
+            self._trail.pop()
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(level.name, dir_fd=self.here)
+
+    def _enter(self, name: str) -> None:
+        try:
+            below = os.open(name, FOLDER, dir_fd=self.here)
+        except FileNotFoundError:  # somebody else has removed it
+            return
+        level = _Level(name, _identity(self.here))
+        self._trail.append(level)
+        self._move(below)
+        level.left = _remove_files(below)
+
+    def _above(self, expected: Identity) -> int:
+        above = os.open("..", SEARCH, dir_fd=self.here)
+        if _identity(above) != expected:
+            os.close(above)
+            raise PathError(f"{'/'.join(self.names())} was moved while it was being removed")
+        return above
+
+    def _move(self, folder: int) -> None:
+        old, self.here = self.here, folder
+        os.close(old)
+
+
+def _remove_files(folder: int) -> list[str]:
+    """Remove all but folders; the names of these."""
+    with os.scandir(folder) as found:
+        entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+    for name, is_folder in entries:
+        if not is_folder:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+    return [name for name, is_folder in entries if is_folder]
+
+
+def _identity(folder: int) -> Identity:
+    facts = os.fstat(folder)
+    return facts.st_dev, facts.st_ino

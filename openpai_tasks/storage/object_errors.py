@@ -1,0 +1,63 @@
+"""What the services of objects answer with, in our words: the one place that knows which code means what."""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+
+from openpai_tasks.errors import Denied, NotFound, PaiError, PathError, Unreachable
+from openpai_tasks.storage.retry import Damaged
+
+REFUSALS = ("ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "AuthorizationHeaderMalformed")
+DAMAGES = ("BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "Md5Mismatch")
+PASSING = ("RequestTimeout", "SlowDown", "ServerBusy", "OperationTimedOut", "InternalError")
+NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted")
+NOT_IMPLEMENTED = 501
+CHATTY = ("botocore", "aiobotocore", "s3fs", "azure", "adlfs")
+
+
+def told(status: int, code: str, text: str, key: str, address: str) -> PaiError:
+    """The answer to a request about the key; ``code`` is the service's own word for it."""
+    where = f"{address}/{key}".rstrip("/")
+    said = line(text) or code or f"http status {status}"
+    if code in NO_BUCKET:
+        return NotFound(f"{address}: there is no such place, or it is not in this account", 404)
+    if code in DAMAGES or (status == 400 and "md5" in said.lower()):
+        return Damaged(f"{where}: damaged on the way ({code})")
+    if status == 412:
+        return Damaged(f"{where}: it changed while it was read")
+    if (status >= 500 and status != NOT_IMPLEMENTED) or status == 429 or code in PASSING:
+        return Unreachable(f"{where}: the server cannot now: {said}")
+    if status == 404:
+        return NotFound(f"{where}: no such file", 404)
+    if status in (401, 403) or code in REFUSALS:
+        return Denied(f"{where}: refused: {said} (is the key right, and may it do this?)", status)
+    return PathError(f"{where}: the server says: {said}")
+
+
+def silent(err: BaseException, key: str, address: str) -> Unreachable:
+    """No answer, or half of one."""
+    why = line(str(err)) or type(err).__name__
+    return Unreachable(f"{f'{address}/{key}'.rstrip('/')}: no answer: {why}")
+
+
+def release(err: BaseException | None) -> None:
+    """Let go of what the calls that failed had in hand, megabytes of a file: nothing else soon would."""
+    while err is not None:
+        traceback.clear_frames(err.__traceback__)
+        err = err.__cause__ or err.__context__
+
+
+def line(text: str) -> str:
+    """The first line; what follows it, and the query of a url, may quote what was signed."""
+    first = text.strip().partition("\n")[0]
+    return re.sub(r"\?[^\s\"']*", "", " ".join(first.split()))[:300]
+
+
+def hush() -> None:
+    """Keep requests with their signatures out of a log, unless somebody has asked for them by name."""
+    for name in CHATTY:
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)

@@ -1,0 +1,240 @@
+"""Bytes into an object: one request if they are few, else parts, and nothing to be seen before the last."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import functools
+import hashlib
+import io
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from openpai_tasks.errors import PaiError, PathError
+from openpai_tasks.storage.retry import Damaged
+
+MIB = 1 << 20
+PART = 8 * MIB
+PART_OF_UNKNOWN = 16 * MIB
+ROOM = 3 * PART  # bytes that all uploads of a store hold together
+M_MMAP_THRESHOLD = -3
+ABREAST = 3  # parts of one file on their way at once
+
+Again = Callable[[Callable[[], Any]], Any]
+"""Does it once more where that can help."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What is to be written, and what has to hold before it can be seen."""
+
+    key: str
+    mtime_ms: int | None
+    size: int | None
+    check: Callable[[], None] | None
+
+
+@dataclass(frozen=True)
+class Body:
+    """What one request sends, and the MD5 that the service refuses a damaged one by."""
+
+    data: bytes
+    md5: bytes
+
+
+class Session(Protocol):
+    """A file on its way in parts, which nobody sees yet."""
+
+    def part(self, number: int, body: Body) -> None:
+        """Send the part, the first is 1; called from several threads."""
+
+    def complete(self, md5: bytes) -> None:
+        """Let it be seen; once more does no harm, if the answer was lost."""
+
+    def is_right(self, size: int, md5: bytes) -> bool:
+        """Whether what can be seen is what was sent."""
+
+    def abort(self) -> None: ...
+
+
+class Bin(Protocol):
+    """What a service of objects takes."""
+
+    most_parts: int
+
+    def put(self, key: str, body: Body, mtime_ms: int | None) -> None: ...
+
+    def put_folder(self, key: str) -> None: ...
+
+    def delete(self, keys: list[str]) -> None:
+        """Delete them all; what is missing is fine."""
+
+    def begin(self, key: str, mtime_ms: int | None, part_size: int) -> Session: ...
+
+
+class Budget:
+    """Room in memory, which whoever sends waits for."""
+
+    def __init__(self, room: int = ROOM) -> None:
+        _give_back_at_once()
+        self._room, self._used = room, 0
+        self._changed = threading.Condition()
+
+    def take(self, size: int) -> None:
+        """What is larger than all the room has it for itself."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._used or self._used + size <= self._room)
+            self._used += size
+
+    def give(self, size: int) -> None:
+        with self._changed:
+            self._used -= size
+            self._changed.notify_all()
+
+
+@functools.cache
+def _give_back_at_once() -> None:
+    """Let go of large blocks when they are freed: glibc would keep some for each thread that ever had one."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # another library of C
+            ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MIB)
+
+
+class Cut:
+    """Pieces of any size as bodies of one size; ``is_over`` tells when the last one came."""
+
+    def __init__(self, pieces: Iterable[bytes], part_size: int) -> None:
+        self._pieces, self._part_size = iter(pieces), part_size
+        self._rest: bytes | memoryview = b""
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self.size, self.is_over = 0, False
+
+    @property
+    def md5(self) -> bytes:
+        """Of all that came so far."""
+        return self._md5.digest()
+
+    def body(self) -> Body:
+        buffer, left = io.BytesIO(), self._part_size
+        while left:
+            piece = self._next()
+            if not piece:
+                break
+            buffer.write(piece[:left])
+            self._rest = memoryview(piece)[left:]
+            left -= min(left, len(piece))
+        self._rest = self._next()  # whether there is more
+        self.is_over = not self._rest
+        data = buffer.getvalue()
+        self.size += len(data)
+        self._md5.update(data)
+        return Body(data, hashlib.md5(data, usedforsecurity=False).digest())
+
+    def _next(self) -> bytes | memoryview:
+        if self._rest:
+            return self._rest
+        return next((piece for piece in self._pieces if piece), b"")
+
+
+def send(target: Bin, budget: Budget, upload: Upload, pieces: Iterable[bytes], again: Again) -> None:
+    """All of it or nothing."""
+    part_size = _part_size(upload.size, target.most_parts)
+    cut = Cut(pieces, part_size)
+    share = part_size if upload.size is None else min(part_size, upload.size)
+    with _taken(budget, share):
+        first = cut.body()
+        if cut.is_over:
+            _check(upload, cut.size)
+            again(lambda: target.put(upload.key, first, upload.mtime_ms))
+            return
+        session = again(lambda: target.begin(upload.key, upload.mtime_ms, part_size))
+        with _aborted_unless_done(session):
+            again(lambda: session.part(1, first))
+    with _aborted_unless_done(session):
+        _send_parts(session, cut, budget, part_size, target.most_parts, again)
+        _check(upload, cut.size)
+        again(lambda: session.complete(cut.md5))
+    if not again(lambda: session.is_right(cut.size, cut.md5)):
+        again(lambda: target.delete([upload.key]))
+        raise Damaged(f"{upload.key}: not what was sent; it was removed")
+
+
+def _send_parts(session: Session, cut: Cut, budget: Budget, part_size: int, most: int, again: Again) -> None:
+    """All parts but the first, several at once."""
+    underway: collections.deque[Future[None]] = collections.deque()
+    number = 1
+    with ThreadPoolExecutor(ABREAST) as pool:
+        try:
+            while not cut.is_over:
+                number += 1
+                if number > most:
+                    raise PathError(f"more than {most * part_size} bytes, whose number was not told before")
+                if len(underway) == ABREAST:
+                    underway.popleft().result()
+                underway.append(_start(pool, session, number, cut, budget, part_size, again))
+            while underway:
+                underway.popleft().result()
+        except BaseException:
+            for future in underway:
+                future.cancel()
+            raise
+
+
+def _start(
+    pool: ThreadPoolExecutor,
+    session: Session,
+    number: int,
+    cut: Cut,
+    budget: Budget,
+    part_size: int,
+    again: Again,
+) -> Future[None]:
+    """Send the next part beside the others; its room is free when it is there, or given up."""
+    budget.take(part_size)
+    try:
+        body = cut.body()
+        future = pool.submit(lambda: again(lambda: session.part(number, body)))
+    except BaseException:
+        budget.give(part_size)
+        raise
+    future.add_done_callback(lambda _: budget.give(part_size))
+    return future
+
+
+def _part_size(size: int | None, most_parts: int) -> int:
+    """Of all parts but the last; what is very large needs larger ones."""
+    if size is None:
+        return PART_OF_UNKNOWN
+    least = -(-size // most_parts)
+    return max(PART, -(-least // MIB) * MIB)
+
+
+def _check(upload: Upload, size: int) -> None:
+    if upload.check is not None:
+        upload.check()
+    if upload.size is not None and size != upload.size:
+        raise Damaged(f"{upload.key}: {size} bytes came of {upload.size}; it changed, or was cut")
+
+
+@contextlib.contextmanager
+def _taken(budget: Budget, size: int) -> Iterator[None]:
+    budget.take(size)
+    try:
+        yield
+    finally:
+        budget.give(size)
+
+
+@contextlib.contextmanager
+def _aborted_unless_done(session: Session) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(PaiError):
+            session.abort()
+        raise

@@ -1,0 +1,269 @@
+"""What is where in the shards, held in a few bytes for each file; and as the text beside the shards.
+
+``index.jsonl``: a line that tells what the set is, a line for each folder, a line for each file:
+``["name/", mode]`` and ``["name", shard, offset, size, mode, mtime_ms, crc32c]``. The offset is that of the
+content itself, so that a file is one range of a shard, whatever the format.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, overload
+
+from openpai_tasks.errors import PathError
+
+NAME = "index.jsonl"
+VERSION = 1
+MARK = "openpai-tasks packed files"
+UNKNOWN = -1
+"""The CRC32C of a file that nobody has computed."""
+LINES = 1000  # that are written at once
+ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
+class Names(Sequence[str]):
+    """Many names, in little more than their own bytes."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._text, self._ends = bytearray(), array("Q", [0])
+        for name in names:
+            self.append(name)
+
+    def append(self, name: str) -> None:
+        self._text += name.encode("utf-8", "surrogateescape")
+        self._ends.append(len(self._text))
+
+    def extend(self, others: Names) -> None:
+        past = len(self._text)
+        self._text += others._text
+        self._ends.extend(past + end for end in others._ends[1:])
+
+    def raw(self, number: int) -> bytes:
+        """The bytes of a name, which sort as the name does."""
+        return bytes(self._text[self._ends[number] : self._ends[number + 1]])
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return self.raw(number).decode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of the large files."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where one file is."""
+
+    name: str
+    shard: int
+    offset: int
+    size: int
+    mode: int
+    mtime_ms: int
+    crc: int = UNKNOWN
+
+
+@dataclass
+class Index:
+    """The files and folders of a set, in the order they were packed in."""
+
+    format: str
+    shards: list[Shard] = field(default_factory=list)
+    names: Names = field(default_factory=Names)
+    folders: Names = field(default_factory=Names)
+    folder_modes: array[int] = field(default_factory=partial(array, "H"))
+    shard: array[int] = field(default_factory=partial(array, "I"))
+    offset: array[int] = field(default_factory=partial(array, "Q"))
+    size: array[int] = field(default_factory=partial(array, "Q"))
+    mode: array[int] = field(default_factory=partial(array, "H"))
+    mtime: array[int] = field(default_factory=partial(array, "q"))
+    crc: array[int] = field(default_factory=partial(array, "q"))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, number: int) -> Row:
+        return Row(
+            self.names[number],
+            self.shard[number],
+            self.offset[number],
+            self.size[number],
+            self.mode[number],
+            self.mtime[number],
+            self.crc[number],
+        )
+
+    def add(self, row: Row) -> None:
+        self.names.append(row.name)
+        self.shard.append(row.shard)
+        self.offset.append(row.offset)
+        self.size.append(row.size)
+        self.mode.append(row.mode)
+        self.mtime.append(row.mtime_ms)
+        self.crc.append(row.crc)
+
+    def add_folder(self, name: str, mode: int) -> None:
+        self.folders.append(name)
+        self.folder_modes.append(mode)
+
+    def extend(self, other: Index) -> None:
+        """All of the other's files and folders as well, whose shards are counted as ours are."""
+        for name in ("names", "folders", "folder_modes", "shard", "offset", "size", "mode", "mtime", "crc"):
+            getattr(self, name).extend(getattr(other, name))
+
+
+def written(index: Index) -> Iterator[bytes]:
+    """The index as text, many lines at a time."""
+    head = {
+        "what": MARK,
+        "version": VERSION,
+        "format": index.format,
+        "files": len(index),
+        "folders": len(index.folders),
+        "bytes": sum(index.size),
+        "shards": [{"name": shard.name, "size": shard.size} for shard in index.shards],
+    }
+    yield _line(head)
+    for start in range(0, len(index.folders), LINES):
+        numbers = range(start, min(start + LINES, len(index.folders)))
+        yield b"".join(_line([index.folders[each] + "/", index.folder_modes[each]]) for each in numbers)
+    for start in range(0, len(index), LINES):
+        numbers = range(start, min(start + LINES, len(index)))
+        yield b"".join(_line(_told(index[each])) for each in numbers)
+
+
+def _told(row: Row) -> list[Any]:
+    crc = None if row.crc == UNKNOWN else row.crc
+    return [row.name, row.shard, row.offset, row.size, row.mode, row.mtime_ms, crc]
+
+
+def _line(value: Any) -> bytes:
+    return ENCODER.encode(value).encode() + b"\n"
+
+
+def read(pieces: Iterable[bytes], url: str) -> Index:
+    """The index from its text; what is no index, or not all of one, is an error that names the line."""
+    batches = _batches(pieces)
+    first, *rest = next(batches, [b""])
+    index, files, folders = _head(first, url)
+    number = 1
+    for lines in [rest], batches:
+        for batch in lines:
+            for values in _parsed(batch, number, url):
+                number += 1
+                _take(index, values, number, url)
+    if (len(index), len(index.folders)) != (files, folders):
+        raise PathError(f"{url}: {len(index)} files are listed of {files}; the index is not complete")
+    return index
+
+
+def _batches(pieces: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Whole lines, as many as have come; a last one without its end is a line too."""
+    left = b""
+    for piece in pieces:
+        *lines, left = (left + piece).split(b"\n")
+        if lines:
+            yield lines
+    if left:
+        yield [left]
+
+
+def _parsed(lines: list[bytes], before: int, url: str) -> list[Any]:
+    """All the lines at once, which is quick; one by one to find the one that is wrong."""
+    try:
+        values: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
+        if len(values) == len(lines):
+            return values
+    except ValueError:
+        pass
+    for number, line in enumerate(lines, before + 1):
+        try:
+            json.loads(line)
+        except ValueError as err:
+            raise _bad(url, number) from err
+    raise _bad(url, before + 1)
+
+
+def _head(line: bytes, url: str) -> tuple[Index, int, int]:
+    try:
+        head = json.loads(line)
+    except ValueError:
+        head = None
+    if not isinstance(head, dict) or head.get("what") != MARK:
+        raise PathError(f"{url} is no index of packed files")
+    if head.get("version") != VERSION:
+        told = f"an index of version {head.get('version')!r}, and this openpai-tasks reads version {VERSION}"
+        raise PathError(f"{url}: {told}")
+    try:
+        shards = [Shard(_one_name(each["name"]), _count(each["size"])) for each in head["shards"]]
+        counts = _count(head["files"]), _count(head["folders"])
+        return Index(str(head["format"]), shards), *counts
+    except (KeyError, TypeError, ValueError) as err:
+        raise _bad(url, 1) from err
+
+
+def _take(index: Index, values: Any, number: int, url: str) -> None:
+    """One line into the index, if it is what a line has to be."""
+    try:
+        if len(values) == 2:
+            index.add_folder(checked(values[0].removesuffix("/"), url), _mode(values[1]))
+            return
+        name, shard, offset, size, mode, mtime, crc = values
+        end = _count(offset) + _count(size)
+        if not isinstance(mtime, int) or end > index.shards[_count(shard)].size:
+            raise ValueError(values)
+        crc = UNKNOWN if crc is None else _count(crc)
+        index.add(Row(checked(name, url), shard, offset, size, _mode(mode), mtime, crc))
+    except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as err:
+        raise _bad(url, number) from err
+
+
+def checked(name: str, where: str) -> str:
+    """The name, if it leads to a place in the folder that it is unpacked in, and nowhere else."""
+    parts = name.split("/")
+    if "" in parts or "." in parts or ".." in parts or "\0" in name:
+        raise PathError(f"{where} holds the name {name!r}, which leads out of its folder; refused")
+    return name
+
+
+def _one_name(name: Any) -> str:
+    if not isinstance(name, str) or "/" in name or "\0" in name or name in ("", ".", ".."):
+        raise ValueError(name)
+    return name
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(value)
+    return value
+
+
+def _mode(value: Any) -> int:
+    if _count(value) > 0o777:
+        raise ValueError(value)
+    return int(value)
+
+
+def _bad(url: str, number: int) -> PathError:
+    return PathError(f"{url}: line {number} is damaged, or not a line of an index")

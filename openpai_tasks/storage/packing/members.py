@@ -1,0 +1,135 @@
+"""A tree as the files and folders to pack, in an order that depends on nothing but their names.
+
+As in a copy, links are followed: what they lead to is packed, and one that leads nowhere or above itself is
+an error. In a folder the files come first, those of one sample (the same name up to the first dot) together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.plan import is_below
+from openpai_tasks.storage.store import Entry, Store, join
+from openpai_tasks.storage.transfer import is_part
+from openpai_tasks.storage.walk import checked_link
+
+FACTS = struct.Struct(">QqH")
+ASKED, MANY = 8, 1000
+"""Questions for files at once, and entries that are looked at together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file or folder to pack; its name is relative to the tree."""
+
+    name: str
+    path: str
+    is_folder: bool
+    size: int
+    mtime_ms: int
+    mode: int
+
+
+@dataclass(frozen=True)
+class _Folder:
+    path: str
+    name: str
+    mode: int
+    entered: tuple[str, ...]
+    """The addresses that links have led to on the way here."""
+
+
+def split(name: str) -> tuple[str, str]:
+    """``a/b.seg.png`` is of the sample ``a/b`` and its ``seg.png``; what begins with a dot stands alone."""
+    folder, slash, last = name.rpartition("/")
+    stem, _, rest = last.partition(".")
+    return (folder + slash + stem, rest) if stem else (name, "")
+
+
+def members(tree: Location, target: str) -> Iterator[Member]:
+    """All below the folder; ``target`` is the address that a link must not lead to."""
+    store = tree.store
+    stack = [_Folder(tree.path, "", 0, (store.address(tree.path),))]
+    while stack:
+        folder = stack.pop()
+        if folder.name:
+            yield Member(folder.name, folder.path, True, 0, 0, folder.mode)
+        files, folders = _listed(store, folder, target)
+        while files:  # each is let go as it is handed on: a folder may hold millions
+            yield _member(files.pop(), folder)
+        stack += folders
+
+
+def _listed(store: Store, folder: _Folder, target: str) -> tuple[list[bytes], list[_Folder]]:
+    """The files, packed small, and the folders; the first of either last."""
+    files, folders = [], []
+    for entry in _with_own_times(store, store.list(folder.path)):
+        if is_part(entry):
+            continue
+        if entry.is_link:
+            _refuse_target(store, entry, target)
+        if entry.is_folder:
+            folders.append(_inner(store, entry, folder))
+        else:
+            checked_link(entry, store)
+            files.append(_small(entry))
+    files.sort(reverse=True)
+    folders.sort(key=lambda inner: inner.name, reverse=True)
+    return files, folders
+
+
+def _with_own_times(store: Store, entries: Iterator[Entry]) -> Iterator[Entry]:
+    """Where a listing tells when the store got a file, the file itself is asked, many at once."""
+    with ThreadPoolExecutor(ASKED, "pack") as pool:
+        while some := list(itertools.islice(entries, MANY)):
+            if any(entry.is_arrival for entry in some):
+                yield from pool.map(lambda entry: _own(store, entry), some)
+            else:
+                yield from some
+
+
+def _own(store: Store, entry: Entry) -> Entry:
+    found = store.stat(entry.path) if entry.is_arrival else entry
+    if found is None:
+        raise NotFound(f"{entry.path}: gone while it was packed", 404)
+    return found
+
+
+def _small(entry: Entry) -> bytes:
+    """A file in few bytes that sort by sample, then by name."""
+    if entry.is_special:
+        raise PathError(f"{entry.path}: neither a file nor a folder, so it cannot be packed")
+    stem, dot, rest = entry.name.partition(".")
+    mode = entry.mode if entry.mode is not None else 0o755 if entry.is_executable else 0o644
+    name = f"{stem}\0{dot}{rest}\0".encode("utf-8", "surrogateescape")
+    return name + FACTS.pack(entry.size, entry.mtime_ms, mode & 0o777)
+
+
+def _member(small: bytes, folder: _Folder) -> Member:
+    size, mtime_ms, mode = FACTS.unpack_from(small, len(small) - FACTS.size)
+    name = small[: -FACTS.size].replace(b"\0", b"").decode("utf-8", "surrogateescape")
+    path = join(folder.path, name)
+    return Member(f"{folder.name}/{name}" if folder.name else name, path, False, size, mtime_ms, mode)
+
+
+def _inner(store: Store, entry: Entry, folder: _Folder) -> _Folder:
+    entered = folder.entered
+    if entry.is_link:
+        leads = store.address(entry.path)
+        if any(is_below(place, leads) for place in (*entered, store.address(folder.path))):
+            raise PathError(f"{entry.path}: a link to a folder above it, which would never end")
+        entered = (*entered, leads)
+    name = f"{folder.name}/{entry.name}" if folder.name else entry.name
+    return _Folder(entry.path, name, 0o755 if entry.mode is None else entry.mode & 0o777, entered)
+
+
+def _refuse_target(store: Store, link: Entry, target: str) -> None:
+    leads = store.address(link.path)
+    if is_below(leads, target) or (link.is_folder and is_below(target, leads)):
+        raise PathError(f"{link.path}: a link that leads to the target, above or into it")

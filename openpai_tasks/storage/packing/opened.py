@@ -1,0 +1,106 @@
+"""A set that is there: by its index, or by looking through the shards that are named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.storage import patterns
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.packing import index as indexes
+from openpai_tasks.storage.packing import ranges
+from openpai_tasks.storage.packing.formats import named, of_file
+from openpai_tasks.storage.packing.index import Index, Shard
+from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.retry import retrying
+from openpai_tasks.storage.store import join
+
+
+@dataclass(frozen=True)
+class PackedSet:
+    """The index, and where each shard of it is."""
+
+    url: str
+    index: Index
+    shards: list[Location]
+
+    def read(self, shard: int, offset: int, length: int) -> bytes:
+        place = self.shards[shard]
+        return ranges.fetch(place.store, place.path, offset, length)
+
+
+def open_set(place: Location) -> PackedSet:
+    """What a folder's index tells; a shard, or shards that fit a pattern, are looked through."""
+    found = patterns.sources(place)
+    is_folder = [_is_folder(each) for each in found]
+    if any(is_folder):
+        if len(found) > 1:
+            raise PathError(f"{place.url} fits {len(found)} names, some of them folders; name one folder")
+        return _with_index(found[0])
+    return _without_index(found)
+
+
+def places(place: Location, index: Index) -> list[Location]:
+    """Where the shards of a set are whose index is known already, and whether they are what it says."""
+    entry = place.store.stat(place.path)
+    if entry is not None and entry.is_folder:
+        found = [place.join(shard.name) for shard in index.shards]
+        there = {each.name: each.size for each in place.store.list(place.path) if not each.is_folder}
+        sizes = [there.get(shard.name) for shard in index.shards]
+    else:
+        found = patterns.sources(place)
+        sizes = [_size(each) for each in found]
+    _check(place.url, index.shards, sizes)
+    return found
+
+
+def _check(url: str, shards: list[Shard], sizes: list[int | None]) -> None:
+    if len(shards) != len(sizes):
+        raise PathError(f"{url}: {len(sizes)} shards are there, not {len(shards)} as before")
+    for shard, size in zip(shards, sizes, strict=True):
+        if size is None:
+            raise NotFound(f"{join(url, shard.name)}: a shard that the index tells of is missing", 404)
+        if size != shard.size:
+            raise PathError(
+                f"{join(url, shard.name)}: {size} bytes are there of {shard.size}; cut or changed"
+            )
+
+
+def _with_index(folder: Location) -> PackedSet:
+    place = folder.join(indexes.NAME)
+    if place.store.stat(place.path) is None:
+        raise NotFound(
+            f"{folder.url} has no {indexes.NAME}: no packed files, or a pack that did not end; "
+            "name shards themselves to read them without it",
+            404,
+        )
+    url, store = place.url, place.store
+    index = retrying(lambda: indexes.read(store.read(place.path), url), Watch().wait)
+    named(index.format)
+    return PackedSet(folder.url, index, places(folder, index))
+
+
+def _without_index(found: list[Location]) -> PackedSet:
+    kinds = {of_file(place.name) for place in found}
+    if len(kinds) > 1:
+        raise PathError(f"shards of several formats ({', '.join(sorted(kinds))}) are no set; name one format")
+    kind = kinds.pop()
+    index = Index(kind)
+    for number, place in enumerate(found):
+        size = _size(place)
+        index.shards.append(Shard(place.name, size))
+        with ranges.opened(place.store, place.path, size) as file:
+            named(kind).scan(file, place.url, number, index)
+    return PackedSet(found[0].url, index, found)
+
+
+def _is_folder(place: Location) -> bool:
+    entry = place.store.stat(place.path)
+    return entry is not None and entry.is_folder
+
+
+def _size(place: Location) -> int:
+    entry = place.store.stat(place.path)
+    if entry is None:
+        raise NotFound(f"{place.url}: no such file", 404)
+    return entry.size

@@ -1,0 +1,187 @@
+"""A packed set as a store that can be read: to unpack is to copy from it, with all that a copy promises."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+from openpai_tasks.errors import Denied, NotFound, PathError
+from openpai_tasks.storage.packing.crc import crc32c
+from openpai_tasks.storage.packing.index import UNKNOWN, Names, Row
+from openpai_tasks.storage.packing.opened import PackedSet
+from openpai_tasks.storage.packing.ranges import BLOCK, Blocks
+from openpai_tasks.storage.store import Digest, Entry, Hasher, base, join
+
+CRC32C = "crc32c"
+
+
+class Crc32c:
+    """The digest of packed files, which the index has."""
+
+    def __init__(self) -> None:
+        self._crc = 0
+
+    def update(self, piece: bytes, /) -> None:
+        self._crc = crc32c(piece, self._crc)
+
+    def digest(self) -> Digest:
+        return Digest(CRC32C, f"{self._crc:08x}")
+
+
+class PackedStore:
+    """The files of a set as a tree."""
+
+    kind = "packed"
+    knows_digests = True
+
+    def __init__(self, packed: PackedSet) -> None:
+        self._set, self._index = packed, packed.index
+        self._order = by_name(self._index.names)
+        self._folders = _Folders(self._index.names, self._index.folders)
+        self._blocks = Blocks(packed.read, [shard.size for shard in self._index.shards])
+        self._modes = dict(zip(self._index.folders, self._index.folder_modes, strict=True))
+        self._refuse_clashes()
+
+    def address(self, path: str) -> str:
+        return f"packed:{self._set.url}{path}"
+
+    def stat(self, path: str) -> Entry | None:
+        name = path.strip("/")
+        if name in self._folders:
+            return self._folder(name, path)
+        number = self.number(name)
+        return None if number is None else self._file(number, path)
+
+    def list(self, path: str) -> Iterator[Entry]:
+        name = path.strip("/")
+        if name not in self._folders:
+            raise NotFound(f"{path}: no such folder among the packed files", 404)
+        for number in self._folders.files(name):
+            yield self._file(number, join(path, base(self._index.names[number])))
+        for inner in self._folders.folders(name):
+            yield self._folder(inner, join(path, base(inner)))
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        number = self.number(path.strip("/"))
+        if number is None:
+            raise NotFound(f"{path}: no such file among the packed ones", 404)
+        row = self._index[number]
+        left = max(0, row.size - offset)
+        left = left if length is None else min(left, length)
+        at = row.offset + offset
+        if left > BLOCK:
+            place = self._set.shards[row.shard]
+            yield from place.store.read(place.path, at, left)
+        elif left == row.size:
+            yield from [self._whole(row)] if left else []
+        elif left:
+            yield self._blocks.read(row.shard, at, left)
+
+    def _whole(self, row: Row) -> bytes:
+        """A small file, compared with its CRC; the block it was in may have been damaged on the way."""
+        data = self._blocks.read(row.shard, row.offset, row.size)
+        if row.crc not in (UNKNOWN, crc32c(data)):
+            self._blocks.forget()
+            data = self._set.read(row.shard, row.offset, row.size)
+            if crc32c(data) != row.crc:
+                url = self._set.shards[row.shard].url
+                raise PathError(f"{url}: {row.name!r} in it is damaged; its CRC32C is another one")
+        return data
+
+    def digest(self, path: str) -> Digest | None:
+        number = self.number(path.strip("/"))
+        crc = UNKNOWN if number is None else self._index.crc[number]
+        return None if crc == UNKNOWN else Digest(CRC32C, f"{crc:08x}")
+
+    def hasher(self, kind: str | None = None) -> Hasher | None:
+        return Crc32c() if kind == CRC32C else None
+
+    def make_folder(self, path: str) -> None:
+        raise self._read_only(path)
+
+    def remove(self, path: str, recursive: bool = False) -> None:
+        raise self._read_only(path)
+
+    def rename(self, source: str, target: str) -> None:
+        raise self._read_only(source)
+
+    def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
+        raise self._read_only(path)
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        raise self._read_only(path)
+
+    def _read_only(self, path: str) -> Denied:
+        return Denied(f"{path}: packed files cannot be changed, only packed anew", 403)
+
+    def number(self, name: str) -> int | None:
+        """The row of the file with this name."""
+        return find(self._index.names, self._order, name)
+
+    def _file(self, number: int, path: str) -> Entry:
+        index = self._index
+        mode = index.mode[number]
+        facts = index.size[number], index.mtime[number]
+        return Entry(base(path), path, False, *facts, is_executable=bool(mode & 0o100), mode=mode)
+
+    def _folder(self, name: str, path: str) -> Entry:
+        return Entry(base(path), path, True, mode=self._modes.get(name))
+
+    def _refuse_clashes(self) -> None:
+        """What cannot be in folders: the same name twice, or a file that is a folder too."""
+        names, last = self._index.names, None
+        for number in self._order:
+            raw = names.raw(number)
+            if raw == last:
+                raise PathError(f"{self._set.url} holds {names[number]!r} twice; refused")
+            last = raw
+        for folder in self._folders:
+            if self.number(folder) is not None:
+                raise PathError(f"{self._set.url} holds {folder!r} as a file and as a folder; refused")
+
+
+class _Folders:
+    """Which files and folders are directly in each folder."""
+
+    def __init__(self, files: Names, folders: Names) -> None:
+        self._files: dict[str, array[int]] = {"": array("I")}
+        self._inner: dict[str, list[str]] = {}
+        for name in folders:
+            self._know(name)
+        for number, name in enumerate(files):
+            folder = name.rpartition("/")[0]
+            self._know(folder)
+            self._files[folder].append(number)
+
+    def _know(self, name: str) -> None:
+        """It is there, and so are those above it."""
+        while name not in self._files:
+            self._files[name] = array("I")
+            above = name.rpartition("/")[0]
+            self._inner.setdefault(above, []).append(name)
+            name = above
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def files(self, name: str) -> array[int]:
+        return self._files[name]
+
+    def folders(self, name: str) -> list[str]:
+        return self._inner.get(name, [])
+
+
+def by_name(names: Names) -> array[int]:
+    """The numbers of the names, in the order of the names."""
+    return array("I", sorted(range(len(names)), key=names.raw))
+
+
+def find(names: Names, order: array[int], name: str) -> int | None:
+    """The number of a name."""
+    raw = name.encode("utf-8", "surrogateescape")
+    at = bisect_left(order, raw, key=names.raw)
+    return order[at] if at < len(order) and names.raw(order[at]) == raw else None

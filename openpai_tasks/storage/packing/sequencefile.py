@@ -1,0 +1,159 @@
+"""Shards that Hadoop reads: SequenceFiles, version 6, not compressed, from Text (the name) to BytesWritable.
+
+A record is the length of both, the key's length, the key and the value; now and then, in place of a length,
+-1 and the file's own 16 bytes, by which a reader that starts in the middle finds the next record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import BinaryIO
+
+from openpai_tasks.errors import PathError
+from openpai_tasks.storage.packing.index import Index, Row, checked
+from openpai_tasks.storage.packing.members import Member
+
+MAGIC = b"SEQ\x06"
+TEXT, BYTES = "org.apache.hadoop.io.Text", "org.apache.hadoop.io.BytesWritable"
+INT = struct.Struct(">i")
+ESCAPE = INT.pack(-1)
+SYNC = 16
+INTERVAL = 2000
+"""Bytes after which the next record has the mark before it."""
+MOST = (1 << 31) - (1 << 16)
+"""The length of a record is a Java int, and the name needs a little of it."""
+MODE = 0o644
+
+
+def vint(number: int) -> bytes:
+    """A length as Hadoop writes it: up to 127 as it is, else how many bytes it takes, and these."""
+    if number <= 127:
+        return bytes([number])
+    raw = number.to_bytes((number.bit_length() + 7) // 8, "big")
+    return bytes([256 - 112 - len(raw)]) + raw
+
+
+def text(value: str) -> bytes:
+    raw = value.encode("utf-8", "surrogateescape")
+    return vint(len(raw)) + raw
+
+
+class SequenceEncoder:
+    def __init__(self, members: list[Member]) -> None:
+        """The mark is made from what the shard holds: unlikely to be in it, and the same each time."""
+        names = hashlib.md5(usedforsecurity=False)
+        for member in members:
+            names.update(
+                f"{member.name}\0{member.size}\0{member.mtime_ms}\0".encode("utf-8", "surrogateescape")
+            )
+        self._sync, self._synced = names.digest(), 0
+
+    def head(self) -> bytes:
+        kinds = text(TEXT) + text(BYTES)
+        return MAGIC + kinds + b"\0\0" + INT.pack(0) + self._sync  # neither compressed; no metadata
+
+    def before(self, member: Member, position: int) -> bytes:
+        mark = b""
+        if position >= self._synced + INTERVAL:
+            mark = ESCAPE + self._sync
+            self._synced = position + len(mark)
+        key = text(member.name)
+        lengths = INT.pack(len(key) + INT.size + member.size) + INT.pack(len(key))
+        return mark + lengths + key + INT.pack(member.size)
+
+    def passing(self, piece: bytes) -> None:
+        """There is no checksum of the content here; the index has one."""
+
+    def after(self, member: Member) -> bytes:
+        return b""
+
+    def tail(self) -> bytes:
+        return b""
+
+
+class SequenceFile:
+    suffix = ".seq"
+    most = MOST
+    holds_folders = False
+
+    def encoder(self, members: list[Member]) -> SequenceEncoder:
+        return SequenceEncoder(members)
+
+    def measure(self, member: Member) -> int:
+        return member.size + 40 + len(member.name)
+
+    def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
+        parts = _Parts(file, url)
+        sync, at = _opened(parts, url), parts.at
+        while first := file.read(INT.size):
+            if len(first) < INT.size:
+                raise parts.cut()
+            parts.at += INT.size
+            if first == ESCAPE:
+                if parts.take(SYNC) != sync:
+                    raise PathError(f"{url}: damaged at byte {at}: not the mark that was expected")
+            else:
+                index.add(_row(parts, INT.unpack(first)[0], shard, at))
+            at = parts.at
+
+
+class _Parts:
+    """The parts of a file one after the other; what is missing is told as such."""
+
+    def __init__(self, file: BinaryIO, url: str) -> None:
+        self._file, self.url, self.at = file, url, 0
+        self._size = file.seek(0, 2)
+        file.seek(0)
+
+    def cut(self) -> PathError:
+        return PathError(f"{self.url}: cut at byte {self._size}, in the middle of a record")
+
+    def take(self, count: int) -> bytes:
+        found = self._file.read(count)
+        if len(found) < count:
+            raise self.cut()
+        self.at += count
+        return found
+
+    def skip(self, count: int) -> None:
+        if self.at + count > self._size:
+            raise self.cut()
+        self.at = self._file.seek(self.at + count)
+
+    def number(self) -> int:
+        return int(INT.unpack(self.take(INT.size))[0])
+
+    def text(self) -> str:
+        first = self.take(1)[0]
+        count = first if first <= 127 else int.from_bytes(self.take(256 - 112 - first), "big")
+        return self.take(count).decode("utf-8", "surrogateescape")
+
+
+def _opened(parts: _Parts, url: str) -> bytes:
+    """The file's own mark; what cannot be read here is refused by name."""
+    if parts.take(len(MAGIC)) != MAGIC:
+        raise PathError(f"{url}: no SequenceFile of version 6")
+    kinds = parts.text(), parts.text()
+    if kinds != (TEXT, BYTES):
+        raise PathError(f"{url}: from {kinds[0]} to {kinds[1]}; only Text to BytesWritable can be read")
+    if parts.take(2) != b"\0\0":
+        raise PathError(f"{url}: compressed; only SequenceFiles that are not can be read")
+    for _ in range(2 * parts.number()):
+        parts.text()
+    return parts.take(SYNC)
+
+
+def _row(parts: _Parts, length: int, shard: int, at: int) -> Row:
+    key_length = parts.number()
+    start = parts.at
+    name = parts.text()
+    size = parts.number()
+    if parts.at - start != key_length + INT.size or length != key_length + INT.size + size or size < 0:
+        raise PathError(f"{parts.url}: damaged at byte {at}: the lengths of a record do not agree")
+    row = Row(checked(name, parts.url), shard, parts.at, size, MODE, 0)
+    parts.skip(size)
+    return row
+
+
+FORMAT = SequenceFile()

@@ -1,0 +1,48 @@
+"""Which files go into which shard: by their sizes alone, and the files of a sample together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from openpai_tasks.storage.packing.members import Member, split
+
+MOST = 100_000
+"""Files in a shard, however small: what it is to hold is remembered, for a second try to write it."""
+
+Measure = Callable[[Member], int]
+"""The bytes that a member takes up in a shard."""
+
+
+def cut(members: Iterable[Member], shard_size: int, measure: Measure) -> Iterator[list[Member]]:
+    """The members of each shard; one that is larger than a shard has one of its own."""
+    shard: list[Member] = []
+    filled = 0
+    for sample in samples(members, shard_size, measure):
+        size = sum(map(measure, sample))
+        if shard and (filled + size > shard_size or len(shard) + len(sample) > MOST):
+            yield shard
+            shard, filled = [], 0
+        shard += sample
+        filled += size
+    if shard:
+        yield shard
+
+
+def samples(members: Iterable[Member], most: int, measure: Measure) -> Iterator[list[Member]]:
+    """What must not be parted: files of one sample, unless they do not fit into a shard together."""
+    sample: list[Member] = []
+    name, size, is_large = "", 0, False
+    for member in members:
+        own = split(member.name)[0] + "/" * member.is_folder
+        if own != name:
+            if sample:
+                yield sample
+            sample, name, size, is_large = [], own, 0, False
+        size += measure(member)
+        sample.append(member)
+        is_large = is_large or size > most or len(sample) > MOST
+        if is_large:
+            yield from ([each] for each in sample)
+            sample = []
+    if sample:
+        yield sample

@@ -1,0 +1,120 @@
+"""The content of files on its way into a shard: many small ones fetched ahead, large ones streamed."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from openpai_tasks.errors import PathError
+from openpai_tasks.storage.packing.members import Member
+from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.store import PIECE, Store
+
+AT_ONCE = 32
+"""Small files that one worker fetches in one go, of no more than PIECE bytes together."""
+QUICK = 0.0005
+"""Seconds for a small file: what is read as quickly as this is read by one thread."""
+
+
+def contents(
+    store: Store, members: Iterable[Member], workers: int, watch: Watch
+) -> Iterator[tuple[Member, Iterable[bytes]]]:
+    """Each member with the pieces of its content, in order; a file that changes meanwhile is an error."""
+    batches = _batches(members)
+    first = next(batches, [])
+    began = time.perf_counter()
+    fetched = _fetched(store, first, watch) if _is_small(first) else None
+    is_quick = fetched is not None and time.perf_counter() - began < QUICK * len(first)
+    yield from _handed_on(store, first, fetched, watch)
+    if is_quick or workers < 2:  # then threads would only be in each other's way
+        for batch in batches:
+            yield from _handed_on(store, batch, None, watch)
+    else:
+        yield from _abreast(store, batches, workers, watch)
+
+
+def _abreast(
+    store: Store, batches: Iterable[list[Member]], workers: int, watch: Watch
+) -> Iterator[tuple[Member, Iterable[bytes]]]:
+    """As many small batches fetched at once as there are workers, and as many more ahead."""
+    ahead: deque[tuple[list[Member], Future[list[bytes]] | None]] = deque()
+    with ThreadPoolExecutor(workers, "pack") as pool:
+        try:
+            for batch in batches:
+                ahead.append(
+                    (batch, pool.submit(_fetched, store, batch, watch) if _is_small(batch) else None)
+                )
+                if len(ahead) > 2 * workers:
+                    yield from _awaited(store, *ahead.popleft(), watch)
+            while ahead:
+                yield from _awaited(store, *ahead.popleft(), watch)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _batches(members: Iterable[Member]) -> Iterator[list[Member]]:
+    """Neighbours that are small together; a large file alone."""
+    batch: list[Member] = []
+    size = 0
+    for member in members:
+        if batch and (size + member.size > PIECE or len(batch) == AT_ONCE):
+            yield batch
+            batch, size = [], 0
+        batch.append(member)
+        size += member.size
+    if batch:
+        yield batch
+
+
+def _is_small(batch: list[Member]) -> bool:
+    return bool(batch) and batch[0].size <= PIECE
+
+
+def _awaited(
+    store: Store, batch: list[Member], fetched: Future[list[bytes]] | None, watch: Watch
+) -> Iterator[tuple[Member, Iterable[bytes]]]:
+    yield from _handed_on(store, batch, fetched.result() if fetched else None, watch)
+
+
+def _handed_on(
+    store: Store, batch: list[Member], fetched: list[bytes] | None, watch: Watch
+) -> Iterator[tuple[Member, Iterable[bytes]]]:
+    watch.check()
+    if fetched is None:
+        yield from ((member, _content(store, member, watch)) for member in batch)
+    else:
+        yield from ((member, [content]) for member, content in zip(batch, fetched, strict=True))
+
+
+def _fetched(store: Store, batch: list[Member], watch: Watch) -> list[bytes]:
+    return [b"".join(_content(store, member, watch)) for member in batch]
+
+
+def _content(store: Store, member: Member, watch: Watch) -> Iterator[bytes]:
+    """The pieces, as many bytes as were listed, and the very ones that the store tells of, where it does."""
+    if member.is_folder:
+        return
+    told = store.digest(member.path) if store.knows_digests else None
+    hasher = store.hasher(told.kind) if told else None
+    count = 0
+    for piece in store.read(member.path, 0, member.size or None):  # what claims to be empty may not be
+        watch.check()
+        count += len(piece)
+        if count > member.size:
+            break
+        if hasher:
+            hasher.update(piece)
+        yield piece
+    _refuse_changed(store, member, count, hasher is None or hasher.digest() == told)
+
+
+def _refuse_changed(store: Store, member: Member, count: int, is_as_told: bool) -> None:
+    now = store.stat(member.path)
+    if now is None or (count, now.size, now.mtime_ms) != (member.size, member.size, member.mtime_ms):
+        raise PathError(
+            f"{member.path}: it changed while it was packed; pack again when nothing writes to it"
+        )
+    if not is_as_told:
+        raise PathError(f"{member.path}: damaged on the way, its checksum is another one")

@@ -1,0 +1,93 @@
+"""Shards that every ``tar`` reads, and named as WebDataset's."""
+
+from __future__ import annotations
+
+import struct
+import tarfile
+from typing import BinaryIO
+
+from openpai_tasks.errors import PathError
+from openpai_tasks.storage.packing.index import Index, Row, checked
+from openpai_tasks.storage.packing.members import Member
+
+BLOCK = tarfile.BLOCKSIZE
+END = bytes(2 * BLOCK)
+NAME, SIZE, TIME = 100, 0o77777777777, 0o77777777777 * 1000
+"""What fits into a header without a second one before it: letters, bytes, milliseconds."""
+NOBODY = b"%07o\0" % 0
+HEADER = struct.Struct("100s 8s 8s 8s 12s 12s 8s c 100s 8s 32s 32s 8s 8s 155s 12x")
+
+
+class TarEncoder:
+    """A POSIX (pax) archive without owners, so that the same tree is the same bytes for everybody."""
+
+    def head(self) -> bytes:
+        return b""
+
+    def before(self, member: Member, position: int) -> bytes:
+        """The header; the usual one is made here, in a tenth of the time that ``tarfile`` takes."""
+        name = member.name + "/" * member.is_folder
+        if name.isascii() and len(name) <= NAME and member.size <= SIZE and 0 <= member.mtime_ms < TIME:
+            return _usual(name, member)
+        facts = tarfile.TarInfo(member.name)
+        facts.size, facts.mode, facts.mtime = member.size, member.mode, member.mtime_ms // 1000
+        facts.type = tarfile.DIRTYPE if member.is_folder else tarfile.REGTYPE
+        return facts.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+    def passing(self, piece: bytes) -> None:
+        """Tar has no checksum of the content; the index has."""
+
+    def after(self, member: Member) -> bytes:
+        return bytes(-member.size % BLOCK)
+
+    def tail(self) -> bytes:
+        return END
+
+
+def _usual(name: str, member: Member) -> bytes:
+    size, changed = b"%011o\0" % member.size, b"%011o\0" % (member.mtime_ms // 1000)
+    before = name.encode(), b"%07o\0" % member.mode, NOBODY, NOBODY, size, changed
+    kind = tarfile.DIRTYPE if member.is_folder else tarfile.REGTYPE
+    after = kind, b"", tarfile.POSIX_MAGIC, b"", b"", NOBODY, NOBODY, b""
+    checksum = sum(map(sum, (*before, *after))) + 8 * ord(" ")  # as if it were blank itself
+    return HEADER.pack(*before, b"%06o\0 " % checksum, *after)
+
+
+class Tar:
+    suffix = ".tar"
+    most = 0
+    holds_folders = True
+
+    def encoder(self, members: list[Member]) -> TarEncoder:
+        return TarEncoder()
+
+    def measure(self, member: Member) -> int:
+        return BLOCK + member.size + -member.size % BLOCK
+
+    def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
+        try:
+            with tarfile.open(fileobj=file, mode="r:", errors="surrogateescape") as archive:
+                while (facts := archive.next()) is not None:
+                    vars(archive)["members"] = []  # else it remembers them all
+                    _found(facts, url, shard, index)
+                end = archive.offset
+        except tarfile.TarError as err:
+            raise PathError(f"{url}: no tar archive, or a damaged one ({err})") from err
+        if file.seek(0, 2) <= end:
+            raise PathError(f"{url}: the end is missing; the archive was cut")
+
+
+def _found(facts: tarfile.TarInfo, url: str, shard: int, index: Index) -> None:
+    name = facts.name.removeprefix("./").rstrip("/") if facts.isdir() else facts.name.removeprefix("./")
+    mode = facts.mode & 0o777
+    if facts.isdir():
+        if name not in ("", "."):
+            index.add_folder(checked(name, url), mode)
+    elif not facts.isreg() or facts.issparse():
+        raise PathError(f"{url} holds {name!r}, which is neither a plain file nor a folder; refused")
+    else:
+        mtime = int(facts.mtime * 1000)
+        index.add(Row(checked(name, url), shard, facts.offset_data, facts.size, mode, mtime))
+
+
+FORMAT = Tar()

@@ -1,0 +1,108 @@
+"""Shards that TensorFlow reads: a ``tf.train.Example`` for each file, with name, mode, mtime_ms and content.
+
+A record is its length, the masked CRC32C of these eight bytes, the data, and the data's masked CRC32C.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import BinaryIO
+
+from openpai_tasks.errors import PathError
+from openpai_tasks.storage.packing import example
+from openpai_tasks.storage.packing.crc import crc32c
+from openpai_tasks.storage.packing.index import Index, Row, checked
+from openpai_tasks.storage.packing.members import Member
+
+LENGTH, CRC = struct.Struct("<Q"), struct.Struct("<I")
+MOST = (1 << 31) - (1 << 16)
+"""What protobuf can hold is less than 2 GiB; the name needs a little of it."""
+MODE = 0o644
+"""Of a file that a record does not tell the mode of."""
+
+
+def masked(crc: int) -> int:
+    """CRCs of data that holds CRCs are weak, so they are stored like this."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+class TFRecordEncoder:
+    def __init__(self) -> None:
+        self._crc = 0
+
+    def head(self) -> bytes:
+        return b""
+
+    def before(self, member: Member, position: int) -> bytes:
+        facts: dict[str, bytes | int] = {"name": member.name.encode("utf-8", "surrogateescape")}
+        facts |= {"mode": member.mode, "mtime_ms": member.mtime_ms}
+        begun = example.head(facts, "content", member.size)
+        self._crc = crc32c(begun)
+        length = LENGTH.pack(len(begun) + member.size)
+        return length + CRC.pack(masked(crc32c(length))) + begun
+
+    def passing(self, piece: bytes) -> None:
+        self._crc = crc32c(piece, self._crc)
+
+    def after(self, member: Member) -> bytes:
+        return CRC.pack(masked(self._crc))
+
+    def tail(self) -> bytes:
+        return b""
+
+
+class TFRecord:
+    suffix = ".tfrecord"
+    most = MOST
+    holds_folders = False
+
+    def encoder(self, members: list[Member]) -> TFRecordEncoder:
+        return TFRecordEncoder()
+
+    def measure(self, member: Member) -> int:
+        return member.size + 128 + len(member.name)
+
+    def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
+        """Every record is read and its CRCs compared; one that is no Example of a file is a file itself."""
+        stem, at, number = url.rpartition("/")[2].partition(".")[0], 0, 0
+        while head := file.read(LENGTH.size + CRC.size):
+            size = _length(head, url, number)
+            record, told = file.read(size), file.read(CRC.size)
+            if len(record) < size or len(told) < CRC.size:
+                raise PathError(f"{url}: record {number} is cut")
+            if CRC.unpack(told)[0] != masked(crc32c(record)):
+                raise PathError(f"{url}: record {number} is damaged; its CRC32C is another one")
+            index.add(_row(record, at + len(head), f"{stem}-{number:08d}", url, shard))
+            at, number = at + len(head) + size + CRC.size, number + 1
+
+
+def _length(head: bytes, url: str, number: int) -> int:
+    if len(head) < LENGTH.size + CRC.size:
+        raise PathError(f"{url}: record {number} is cut")
+    if CRC.unpack_from(head, LENGTH.size)[0] != masked(crc32c(head[: LENGTH.size])):
+        raise PathError(f"{url}: record {number} is damaged, or this is no TFRecord file")
+    return int(LENGTH.unpack_from(head)[0])
+
+
+def _row(record: bytes, at: int, name: str, url: str, shard: int) -> Row:
+    """The file that is in the record, if one is, else the record as a file."""
+    try:
+        found = example.features(record)
+    except ValueError:
+        found = {}
+    own, content = found.get("name"), found.get("content")
+    if not isinstance(own, example.Span) or not isinstance(content, example.Span):
+        return Row(name, shard, at, len(record), MODE, 0, crc32c(record))
+    mode, mtime = found.get("mode"), found.get("mtime_ms")
+    return Row(
+        checked(record[own.start : own.end].decode("utf-8", "surrogateescape"), url),
+        shard,
+        at + content.start,
+        content.end - content.start,
+        mode & 0o777 if isinstance(mode, int) else MODE,
+        mtime if isinstance(mtime, int) else 0,
+        crc32c(record[content.start : content.end]),
+    )
+
+
+FORMAT = TFRecord()

@@ -1,0 +1,48 @@
+"""Whether a file need not be copied: it is there already."""
+
+from __future__ import annotations
+
+from openpai_tasks.storage.store import PIECE, Entry, Store, fingerprint
+
+
+def is_same(source: Store, entry: Entry, target: Store, there: Entry, checksum: bool) -> bool:
+    """Whether the file is there already: by size and time, or by its content."""
+    if there.is_folder or there.is_link or there.size != entry.size:
+        return False
+    if not checksum:
+        return _is_same_time(source, entry, target, there)
+    told = there.digest or target.digest(there.path)
+    if told is None:
+        return False
+    if source.knows_digests:
+        other = entry.digest or source.digest(entry.path)
+        if other is not None and other.kind == told.kind:
+            return other == told
+    hasher = target.hasher(told.kind)
+    return hasher is not None and fingerprint(hasher, source.read(entry.path)) == told
+
+
+def _is_same_time(source: Store, entry: Entry, target: Store, there: Entry) -> bool:
+    """By the file's own time; where a listing has not told it, what it told of the content may do."""
+    if entry.is_arrival or there.is_arrival:
+        if _is_told_content(source, entry, target, there):
+            return True
+        own = source.stat(entry.path) if entry.is_arrival else entry
+        now = target.stat(there.path) if there.is_arrival else there
+        return own is not None and now is not None and (own.size, own.mtime_ms) == (now.size, now.mtime_ms)
+    if entry.is_whole_second or there.is_whole_second:
+        return there.mtime_ms // 1000 == entry.mtime_ms // 1000
+    return there.mtime_ms == entry.mtime_ms
+
+
+def _is_told_content(source: Store, entry: Entry, target: Store, there: Entry) -> bool:
+    """Whether the listings tell that it is the same; a small file is read to compare."""
+    if entry.digest and there.digest:
+        return entry.digest == there.digest
+    told, store, path = (
+        (entry.digest, target, there.path) if entry.digest else (there.digest, source, entry.path)
+    )
+    if told is None or entry.size > PIECE or store.knows_digests:
+        return False
+    hasher = (source if entry.digest else target).hasher(told.kind)
+    return hasher is not None and fingerprint(hasher, store.read(path)) == told

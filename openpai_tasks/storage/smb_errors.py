@@ -1,0 +1,120 @@
+"""What an SMB server says, in our words: numbers of [MS-ERREF] to errors."""
+
+from __future__ import annotations
+
+from openpai_tasks.errors import ApiError, Denied, NotFound, PaiError, PathError, Unreachable
+
+NO_MORE_FILES = 0x80000006
+STOPPED_ON_SYMLINK = 0x8000002D
+NO_SUCH_FILE = 0xC000000F
+END_OF_FILE = 0xC0000011
+NAME_COLLISION = 0xC0000035
+PATH_NOT_FOUND = 0xC000003A
+DELETE_PENDING = 0xC0000056
+NOT_EMPTY = 0xC0000101
+NOT_A_FOLDER = 0xC0000103
+
+MISSING = {
+    NO_SUCH_FILE,
+    0xC0000034,  # object name not found
+    PATH_NOT_FOUND,
+    0xC0000225,  # not found
+}
+FORBIDDEN = {
+    0xC0000022: "access denied",
+    0xC0000061: "access denied: a privilege is lacking",
+    0xC00000A2: "the share is read-only",
+    0xC0000121: "the server does not let it be removed",
+    0xC00000CA: "access to the share denied",
+}
+REFUSED = {
+    0xC0000033: "the server allows no such name",
+    NAME_COLLISION: "something of this name is there",
+    0xC0000039: "the server allows no such path",
+    0xC000003B: "the server allows no such path",
+    0xC0000044: "the quota is used up",
+    0xC000007F: "no space left on the share",
+    0xC00000BA: "a folder, not a file",
+    NOT_EMPTY: "the folder is not empty",
+    NOT_A_FOLDER: "a file, not a folder",
+    0xC0000106: "the name is too long",
+    STOPPED_ON_SYMLINK: "a link, which SMB leaves to the client and which is not followed",
+    0xC0000257: "it is on another server (DFS), which has to be named itself",
+    0xC0000904: "the file is larger than the server allows",
+}
+BUSY = {
+    0xC0000043: "in use by another program",
+    0xC0000054: "locked by another program",
+    DELETE_PENDING: "it is being removed",
+    0xC000009A: "the server is out of resources",
+    0xC00000B5: "the server is too slow",
+    0xC00000D0: "the server takes no more requests",
+    0xC000011F: "the server has too many files open",
+    0xC0000205: "the server is out of resources",
+    0xC0000466: "the server is not available now",
+    0xC00000E9: "the server cannot read or write its disk",
+    0xC0000185: "the server cannot read or write its disk",
+}
+LOST = {
+    0xC0000008: "the server has lost the file's handle",
+    0xC00000C9: "the share was taken away",
+    0xC0000128: "the server has closed the file",
+    0xC0000203: "the server has ended the session",
+    0xC000020C: "the server has ended the connection",
+    0xC000020D: "the server has ended the connection",
+    0xC000035C: "the session is over",
+}
+"""What ends the connection too: the next try makes a new one."""
+NO_LOGIN = {
+    0xC000006A: "wrong name or password",
+    0xC000006D: "wrong name or password",
+    0xC0000064: "no such user",
+    0xC000006E: "the account is restricted",
+    0xC000006F: "not at this time",
+    0xC0000070: "not from this machine",
+    0xC0000071: "the password has expired",
+    0xC0000072: "the account is disabled",
+    0xC000015B: "the account may not log in here",
+    0xC0000193: "the account has expired",
+    0xC0000224: "the password must be changed first",
+    0xC0000234: "the account is locked",
+    0xC0000022: "access denied",
+}
+NO_SHARE = {0xC00000CC}
+
+
+class NoShare(NotFound):
+    """The server knows no such share: nothing can be said of what is on it."""
+
+
+class Taken(PathError):
+    """Something of the name is there."""
+
+
+class NotFolder(PathError):
+    """A file where a folder should be."""
+
+
+class NotEmpty(PathError):
+    """A folder that holds something."""
+
+
+class Linked(PathError):
+    """A link that the server does not follow."""
+
+
+KINDS = {NAME_COLLISION: Taken, NOT_A_FOLDER: NotFolder, NOT_EMPTY: NotEmpty, STOPPED_ON_SYMLINK: Linked}
+
+
+def told(status: int, path: str, host: str) -> PaiError:
+    """The error for what the server said of the path."""
+    if status in MISSING:
+        return NotFound(f"{path}: no such file or folder on {host}", 404)
+    if status in FORBIDDEN:
+        return Denied(f"{path}: {FORBIDDEN[status]}", 403)
+    if status in LOST:
+        return Unreachable(f"{path}: {LOST[status]}")
+    if status in BUSY:
+        return ApiError(f"{path}: {BUSY[status]}", 503)
+    kind = KINDS.get(status, PathError)
+    return kind(f"{path}: {REFUSED.get(status) or f'{host} says no (0x{status:08x})'}")

@@ -1,0 +1,124 @@
+"""Protocol buffers, as far as Hadoop's own protocol needs them: messages as numbered fields, no schema."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+Field = bytes | str | int
+Fields = dict[int, list["bytes | int"]]
+"""What a message holds; of a field that is not repeated, the last one counts."""
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+
+class Garbled(Exception):
+    """Bytes that are no message."""
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    number &= (1 << 64) - 1  # a negative one has ten bytes
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def zigzag(number: int) -> int:
+    """How a signed number travels."""
+    return number << 1 if number >= 0 else ~(number << 1)
+
+
+def message(*fields: tuple[int, Field | None]) -> bytes:
+    """The bytes of a message; a field that is None is left out."""
+    out = bytearray()
+    for number, value in fields:
+        if value is None:
+            continue
+        if isinstance(value, int):
+            out += varint(number << 3 | VARINT) + varint(value)
+        else:
+            data = value.encode() if isinstance(value, str) else value
+            out += varint(number << 3 | BYTES) + varint(len(data)) + data
+    return bytes(out)
+
+
+def delimited(data: bytes) -> bytes:
+    """The message with its length before it."""
+    return varint(len(data)) + data
+
+
+def take_varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number there, and where it ends."""
+    number = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise Garbled("a number without an end")
+        byte = data[at]
+        at += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, at
+        shift += 7
+
+
+def take_message(data: bytes, at: int = 0) -> tuple[bytes, int]:
+    """The bytes of a delimited message there, and where they end."""
+    size, at = take_varint(data, at)
+    if at + size > len(data):
+        raise Garbled("a message without an end")
+    return data[at : at + size], at + size
+
+
+def fields(data: bytes) -> Fields:
+    """What the message holds: numbers, and the bytes of texts and of messages."""
+    found: Fields = {}
+    at = 0
+    while at < len(data):
+        key, at = take_varint(data, at)
+        value, at = _value(data, at, key & 7)
+        found.setdefault(key >> 3, []).append(value)
+    return found
+
+
+def number(found: Fields, field: int, default: int = 0) -> int:
+    value = found[field][-1] if field in found else default
+    if not isinstance(value, int):
+        raise Garbled(f"field {field} is no number")
+    return value
+
+
+def inner(found: Fields, field: int) -> bytes:
+    """The bytes of a text or a message; none when it is missing."""
+    value = found[field][-1] if field in found else b""
+    if not isinstance(value, bytes):
+        raise Garbled(f"field {field} has no bytes")
+    return value
+
+
+def text(found: Fields, field: int) -> str:
+    return inner(found, field).decode("utf-8", "replace")
+
+
+def received(read: Callable[[int], bytes]) -> bytes:
+    """A delimited message from a stream: ``read`` brings exactly so many bytes."""
+    head = b""
+    while not head or head[-1] > 127:
+        head += read(1)
+    return read(take_varint(head, 0)[0])
+
+
+def _value(data: bytes, at: int, kind: int) -> tuple[bytes | int, int]:
+    if kind == VARINT:
+        return take_varint(data, at)
+    if kind == BYTES:
+        return take_message(data, at)
+    if kind not in (FIXED64, FIXED32):
+        raise Garbled(f"a field of kind {kind}")
+    form, size = ("<q", 8) if kind == FIXED64 else ("<i", 4)
+    try:
+        return int(struct.unpack_from(form, data, at)[0]), at + size
+    except struct.error as err:
+        raise Garbled("a number without an end") from err

@@ -1,0 +1,136 @@
+"""Plain connections for Hadoop's own protocol: kept for a while, and every wait with an end."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+CONNECT = 5.0  # seconds; a data node that the net does not lead to is soon given up
+KEPT = 2.5  # seconds; a data node hangs up after 4 without a request
+IDLE = 16  # connections kept for each server
+SMALL = 1 << 13  # bytes: the first room for answers; what does not fit makes room for more of its kind
+ROOM = 1 << 20
+
+
+class Stream:
+    """One connection; its waits are ended by the kernel, which spares a poll before every read."""
+
+    def __init__(self, host: str, port: int, timeout: float) -> None:
+        self._socket = socket.create_connection((host, port), timeout=min(timeout, CONNECT))
+        self._socket.settimeout(None)
+        span = struct.pack("@ll", int(timeout), int(timeout % 1 * 1e6))
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            self._socket.setsockopt(socket.SOL_SOCKET, option, span)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.since = time.monotonic()
+        self._buffer, self._start, self._end = bytearray(SMALL), 0, 0
+
+    def send(self, *data: bytes) -> None:
+        """All of it; several pieces go out together without being joined first."""
+        try:
+            sent = self._socket.sendmsg(data) if len(data) > 1 else 0
+            for piece in data:
+                if sent < len(piece):
+                    self._socket.sendall(memoryview(piece)[sent:])
+                sent = max(0, sent - len(piece))
+        except BlockingIOError as err:
+            raise TimeoutError("no answer in time") from err
+
+    def exactly(self, size: int) -> bytes:
+        return bytes(self.view(size))
+
+    def view(self, size: int) -> memoryview:
+        """So many bytes, good until more are asked for than have come."""
+        self.wait(size)
+        start, self._start = self._start, self._start + size
+        return memoryview(self._buffer)[start : self._start]
+
+    def wait(self, size: int) -> None:
+        """Until so many bytes have come."""
+        while self.available < size:
+            self._receive(size)
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, as far as they have come."""
+        return bytes(self._buffer[self._start : min(self._end, self._start + size)])
+
+    @property
+    def available(self) -> int:
+        return self._end - self._start
+
+    def _receive(self, wanted: int) -> None:
+        """Whatever has come, for one call to the kernel; there is room for at least what is wanted."""
+        rest = self._buffer[self._start : self._end]
+        if wanted > len(self._buffer):
+            self._buffer = bytearray(wanted + ROOM)
+        self._buffer[: len(rest)] = rest
+        self._start, self._end = 0, len(rest)
+        try:
+            count = self._socket.recv_into(memoryview(self._buffer)[self._end :])
+        except BlockingIOError as err:
+            raise TimeoutError("no answer in time") from err
+        if not count:
+            raise ConnectionResetError("the connection ended early")
+        self._end += count
+
+    def is_stale(self) -> bool:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return time.monotonic() - self.since > KEPT or bool(self.available or poll.poll(0))
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Streams:
+    """Connections that lie idle, by server."""
+
+    def __init__(self, timeout: float, greet: Callable[[Stream], None] | None = None) -> None:
+        self._timeout, self._greet = timeout, greet
+        self._idle: dict[tuple[str, int], list[Stream]] = {}
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def borrowed(self, key: tuple[str, int]) -> Iterator[Stream]:
+        """A connection, old or new; it is kept for the next one unless something goes wrong."""
+        stream = self._take(key)
+        try:
+            yield stream
+        except BaseException:
+            stream.close()
+            raise
+        stream.since = time.monotonic()
+        with self._lock:
+            idle = self._idle.setdefault(key, [])
+            if len(idle) < IDLE:
+                idle.append(stream)
+                return
+        stream.close()
+
+    def new(self, key: tuple[str, int]) -> Stream:
+        stream = Stream(*key, self._timeout)
+        if self._greet:
+            self._greet(stream)
+        return stream
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for stream in [one for some in idle.values() for one in some]:
+            stream.close()
+
+    def _take(self, key: tuple[str, int]) -> Stream:
+        while True:
+            with self._lock:
+                idle = self._idle.get(key)
+                stream = idle.pop() if idle else None
+            if stream is None:
+                return self.new(key)
+            if not stream.is_stale():
+                return stream
+            stream.close()

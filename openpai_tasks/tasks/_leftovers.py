@@ -1,0 +1,50 @@
+"""What jobs left behind, for people to read."""
+
+from __future__ import annotations
+
+from openpai_tasks.lazy import lazy
+
+render = lazy("openpai_tasks.render")
+
+
+def table(jobs):
+    rows = [
+        {
+            "job": job.name,
+            "state": job.state,
+            "age": _age(job.age),
+            "source": render.size(job.source),
+            "output": render.size(job.output),
+            "files": job.files,
+            "archive": [sha256[:12] for sha256 in job.archives],
+        }
+        for job in jobs
+    ]
+    return render.table(rows, ("job", "state", "age", "source", "output", "files", "archive"))
+
+
+def _age(seconds):
+    return f"{seconds / 86400:.0f}d" if seconds >= 2 * 86400 else render.duration(seconds)
+
+
+def usage(found):
+    shared = [one for one in found.archives if len(one.jobs) > 1]
+    unused = [one for one in found.archives if not one.jobs]
+    size = render.size(sum(one.size for one in found.archives))
+    archives = f"{len(found.archives)} archives of sources, {size}"
+    archives += f", {len(shared)} of them shared by several jobs" if shared else ""
+    archives += f", {len(unused)} used by none" if unused else ""
+    total = f"{len(found.jobs)} jobs; {archives}; {render.size(found.total)} in all"
+    total = f"{render.cell('url', found.url)}: {total}"
+    return f"{table(found.jobs)}\n{total}" if found.jobs else total
+
+
+def cleaned(found):
+    verb = "would be removed" if found.preview else "removed"
+    lines = [f"{verb}: {render.cell('name', name)}" for name in found.jobs]
+    lines += [f"{verb}: sources {sha256[:12]}" for sha256 in found.archives]
+    lines += [
+        f"kept: {render.cell('name', one.name)}: {render.cell('reason', one.reason)}" for one in found.kept
+    ]
+    total = f"{len(found.jobs)} jobs, {len(found.archives)} archives, {render.size(found.size)} {verb}"
+    return "\n".join([*lines, total])

@@ -1,0 +1,90 @@
+"""Which storage is worked on, and storages of one's own."""
+
+from __future__ import annotations
+
+import sys
+
+from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import _secrets
+from openpai_tasks.tasks._base import say, settings, show, task
+
+own_storages = lazy("openpai_tasks.sdk.own_storages")
+render = lazy("openpai_tasks.render")
+selecting = lazy("openpai_tasks.sdk.selecting")
+storages = lazy("openpai_tasks.sdk.storages")
+
+CHOICES = ("name", "type", "server", "permission", "default", "selected", "origin")
+ADDED = ("name", "type", "server", "permission", "origin", "url")
+
+
+@task(
+    positional=["storage_name"],
+    help={
+        "storage-name": "the storage, as `storage.list` shows it; asked for on a terminal if not given",
+        "workspace": "folder below yours that work is kept in; it is made",
+    },
+)
+def select(c, storage_name=None, workspace="", cluster_alias=None, output=None):
+    """Choose the storage and the workspace of a cluster; pai://CLUSTER/0/ leads there."""
+    given = settings(c)
+    storage = storage_name or _asked(given, cluster_alias)
+    show(c, selecting.select(given, cluster_alias, storage, workspace, say), render.facts, output)
+
+
+@task(
+    positional=["name", "options"],
+    iterable=["option", "options"],
+    help={
+        "name": "the name you want to call it by; its type if not given",
+        "options": "further options, NAME=VALUE, as the older clients took them",
+        "type": "hdfs, local, nfs, samba, azurefile, azureblob or s3",
+        "address": "where it is: HOST, //HOST/SHARE, name nodes with commas between them, or a url",
+        "path": "the folder to begin at; of s3 and Azure, the bucket, container or share comes first",
+        "user": "your name, account or access key there",
+        "option": "further option of this type, NAME=VALUE; repeat for more",
+        "password-file": "file with the password or key; - for standard input",
+        "read-only": "never write there",
+    },
+)
+def add(
+    c,
+    name=None,
+    options=None,
+    type=None,
+    address="",
+    path="",
+    user="",
+    option=None,
+    password_file=None,
+    read_only=False,
+    cluster_alias=None,
+    output=None,
+):
+    """Add a storage of your own to a cluster: connect, look, remember it."""
+    words = [*([name] if name and "=" in name else []), *(options or ()), *(option or ())]
+    called = name if name and "=" not in name else type
+    own = own_storages.new(called or "", type or "", address, path, user, words, read_only)
+    secret = _secrets.for_storage(own, password_file)
+    show(c, [selecting.add(settings(c), cluster_alias, own, secret, say)], ADDED, output)
+
+
+@task(positional=["names"], iterable=["names"], help={"names": "storages that you added"})
+def forget(c, names, cluster_alias=None):
+    """Forget storages of your own; the files on them stay."""
+    selecting.forget(settings(c), cluster_alias, names, say)
+    for name in dict.fromkeys(names):
+        say(f"forgot {name}")
+
+
+def _asked(given, alias):
+    """What a person answers who sees the choices."""
+    if not sys.stdin.isatty():
+        raise selecting.missing(given, alias, say)
+    say(render.text(storages.listed(given, alias, say), CHOICES, "table"))
+    try:
+        answer = input("storage: ").strip()
+    except EOFError:
+        answer = ""
+    if not answer:
+        raise selecting.missing(given, alias, say)
+    return answer

@@ -1,0 +1,195 @@
+"""Sources on the storage, what jobs leave there, and its removal, on a real embedded cluster."""
+
+import os
+import pty
+import re
+import subprocess
+import time
+
+import pytest
+
+
+def storage(shell):
+    """The user's part of it, which is made for the first files."""
+    home = shell.home / "local" / "storage" / "home"
+    return next(home.iterdir(), home / "nobody-yet")
+
+
+def names(folder, pattern):
+    return sorted(str(path.relative_to(folder)) for path in folder.glob(pattern))
+
+
+def submit(shell, name, command="cat code.py", *flags):
+    (shell.project / "code.py").write_text(f"# {name.partition('-')[0]}\n")
+    words = ("job.sub", command, "-j", name, "--sources", "code.py", "--mem", "64m", "--cpu", "1")
+    return shell.inv(*words, *flags)
+
+
+def wait(shell, *jobs):
+    for name in jobs:
+        assert shell.inv("job.wait", name, "--timeout", "30").code in (0, 1, 143)
+
+
+def age(folder, days):
+    """As if all of it had been written so long ago."""
+    then = time.time() - days * 86400
+    for path in [folder, *folder.rglob("*")]:
+        os.utime(path, (then, then))
+
+
+def test_unchanged_sources_are_not_sent_twice_and_the_record_tells_where_they_are(cluster):
+    assert submit(cluster, "same-1", "cat code.py", "-f").out == "# same\n"
+    [archive] = (storage(cluster) / "sources").iterdir()
+    before = archive.stat()
+    assert submit(cluster, "same-2", "cat code.py", "-f").out == "# same\n"
+    after = archive.stat()
+    assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
+    assert names(storage(cluster), "sources/*") == [f"sources/{archive.name}"]
+    for job in ("same-1", "same-2"):
+        record = (cluster.project / ".openpai" / "jobs" / job / "record.json").read_text()
+        assert f'"archive": "sources/{archive.name}"' in record
+        assert names(storage(cluster), f"jobs/{job}/source/*") == [
+            f"jobs/{job}/source/{archive.name.removesuffix('.tar.gz')}.json"
+        ]
+
+
+def test_a_damaged_archive_fails_the_job_and_is_sent_again_by_the_next(cluster):
+    submit(cluster, "hurt-1", "cat code.py", "-f")
+    reference = names(storage(cluster), "jobs/hurt-1/source/*.json")[0]
+    archive = storage(cluster) / "sources" / (os.path.basename(reference).removesuffix(".json") + ".tar.gz")
+    whole = archive.read_bytes()
+    document = cluster.ok("job.sub", "cat code.py", "-j", "hurt-2", "--sources", "code.py", "--preview").out
+    (cluster.project / "hurt.yaml").write_text(document)
+    archive.write_bytes(whole[:-9] + bytes(9))
+    ran = cluster.inv("job.submit", "hurt.yaml", "--follow")
+    assert ran.code == 1 and "error: the sources are damaged: " in ran.out and "# hurt" not in ran.out
+    assert submit(cluster, "hurt-3", "cat code.py", "-f").out == "# hurt\n"
+    assert archive.read_bytes() == whole
+
+
+def test_a_sweep_sends_one_archive_that_each_of_its_jobs_names(cluster):
+    (cluster.project / "code.py").write_text("# sweep\n")
+    before = names(storage(cluster), "sources/*")
+    cluster.ok(
+        *("job.sub", "cat code.py; echo {x}", "-j", "swept", "--sources", "code.py"),
+        *("--sweep", "x=1..3", "--mem", "64m", "--cpu", "1"),
+    )
+    [archive] = set(names(storage(cluster), "sources/*")) - set(before)
+    sha256 = os.path.basename(archive).removesuffix(".tar.gz")
+    assert len(names(storage(cluster), f"jobs/swept-*/source/{sha256}.json")) == 3
+
+
+def test_a_sweep_that_is_refused_leaves_nothing(cluster):
+    (cluster.project / "code.py").write_text("# refused\n")
+    folder = cluster.home / "local" / "storage"
+    before = names(folder, "**/*.*")
+    words = ("job.sub", "echo {x}", "-j", "unwanted", "--sources", "code.py", "--sweep", "x=1..3")
+    assert cluster.inv(*words, "--vc", "no-such").code == 122
+    assert names(folder, "**/*.*") == before
+
+
+def test_usage_tells_what_each_job_left_behind(cluster):
+    submit(cluster, "told-1", 'head -c 1000 /dev/zero > "$PAI_OUTPUT_DIR/z"', "-f")
+    submit(cluster, "told-2", "exit 3", "-f")
+    found = cluster.ok("storage.usage", "-o", "json").json()
+    rows = {job["name"]: job for job in found["jobs"]}
+    one, two = rows["told-1"], rows["told-2"]
+    assert (one["state"], one["output"], one["files"]) == ("SUCCEEDED", 1000, 1)
+    assert (two["state"], two["output"], two["files"]) == ("FAILED", 0, 0)
+    assert one["archives"] == two["archives"] and one["source"] == two["source"] > 0
+    assert 0 <= one["age"] < 60
+    [archive] = [row for row in found["archives"] if row["sha256"] == one["archives"][0]]
+    assert archive["jobs"] == ["told-1", "told-2"] and archive["size"] == one["source"]
+    outputs = sum(job["output"] for job in found["jobs"])
+    assert found["total"] == outputs + sum(row["size"] for row in found["archives"])
+    table = cluster.ok("storage.usage").out
+    assert re.search(r"^told-1 +SUCCEEDED .* 1000 B ", table, re.M)
+    assert "shared by several jobs" in table.splitlines()[-1]
+
+
+def test_clean_removes_what_is_old_and_over_and_nothing_else(cluster):
+    submit(cluster, "old-1", "echo x > $PAI_OUTPUT_DIR/x", "-f", "--workspace", "cleaned")
+    submit(cluster, "old-2", "sleep 60", "--workspace", "cleaned")
+    submit(cluster, "young-1", "true", "-f", "--workspace", "cleaned")
+    submit(cluster, "broken-1", "exit 1", "-f", "--workspace", "cleaned")
+    root = storage(cluster) / "cleaned"
+    (root / "jobs" / "vanished" / "output").mkdir(parents=True)
+    (root / "jobs" / "vanished" / "output" / "y").write_text("y")
+    (root / "jobs" / "coming" / "source").mkdir(parents=True)  # a submission that is under way
+    (root / "notes.txt").write_text("a person's own")
+    age(root / "jobs" / "vanished", 40)
+    flags = ("--workspace", "cleaned")
+    assert cluster.ok("storage.clean", "--older-than", "30d", "--preview", *flags).out.splitlines() == [
+        "would be removed: vanished",
+        "1 jobs, 0 archives, 1 B would be removed",
+    ]
+    ran = cluster.inv("storage.clean", "--older-than", "30d", *flags)
+    assert ran.code == 120 and "--yes" in ran.err and (root / "jobs" / "vanished").exists()
+    time.sleep(1.1)
+    done = cluster.ok(
+        *("storage.clean", "--older-than", "1s", "--yes", "--state", "succeeded,GONE", "-o", "json", *flags)
+    ).json()
+    assert sorted(done["jobs"]) == ["old-1", "vanished", "young-1"] and done["kept"] == []
+    assert names(root, "jobs/*") == ["jobs/broken-1", "jobs/coming", "jobs/old-2"]
+    assert len(done["archives"]) == 1  # young's; old-2 still runs with the one that it shared with old-1
+    assert len(names(root, "sources/*")) == 2 and (root / "notes.txt").exists()
+    cluster.ok("job.stop", "old-2")
+    wait(cluster, "old-2")
+    time.sleep(1.1)
+    cluster.ok("storage.clean", "--older-than", "1s", "--yes", *flags)
+    assert names(root, "jobs/*") == ["jobs/coming"] and names(root, "sources/*") == []
+    assert cluster.ok("storage.clean", "--older-than", "1s", *flags).out.startswith("0 jobs, 0 archives")
+
+
+def test_files_of_another_clusters_job_are_left_alone(cluster):
+    submit(cluster, "shared-1", "true", "-f", "--workspace", "two")
+    folder = storage(cluster) / "two" / "jobs" / "theirs" / "source"
+    folder.mkdir(parents=True)
+    [reference] = (storage(cluster) / "two" / "jobs" / "shared-1" / "source").iterdir()
+    text = reference.read_text().replace('"local"', '"http://other"').replace("shared-1", "theirs")
+    (folder / reference.name).write_text(text)
+    age(folder.parent, 90)
+    cluster.ok("storage.clean", "--older-than", "30d", "--yes", "--workspace", "two")
+    rows = cluster.ok("storage.usage", "--workspace", "two", "-o", "json").json()["jobs"]
+    assert {row["name"]: row["state"] for row in rows} == {"shared-1": "SUCCEEDED", "theirs": "ELSEWHERE"}
+    ran = submit(cluster, "theirs", "true", "--workspace", "two")
+    assert ran.code == 122 and "http://other" in ran.err
+
+
+@pytest.mark.parametrize("answer, is_there", [("n", True), ("", True), ("y", False)])
+def test_clean_asks_on_a_terminal(cluster, answer, is_there):
+    name = f"asked-{answer or 'none'}"
+    submit(cluster, name, "true", "-f", "--workspace", name)
+    time.sleep(1.1)
+    master, terminal = pty.openpty()
+    process = subprocess.Popen(
+        ["inv", "storage.clean", "--older-than", "1s", "--workspace", name],
+        cwd=cluster.project,
+        env=cluster.environment,
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(terminal)
+    os.write(master, f"{answer}\n".encode())
+    out, err = process.communicate(timeout=30)
+    os.close(master)
+    assert name in err and "remove the files of 1 jobs" in out
+    assert (storage(cluster) / name / "jobs" / name).exists() is is_there
+    assert process.returncode == (120 if is_there else 0)
+
+
+@pytest.mark.parametrize(
+    "flags, word",
+    [
+        ((), "--older-than"),
+        (("--older-than", "soon"), "'soon'"),
+        (("--older-than", "0"), "'0'"),
+        (("--older-than", "1d", "--state", "RUNNING"), "RUNNING"),
+        (("--older-than", "1d", "--workspace", "../x"), "workspace"),
+    ],
+)
+def test_bad_wishes_are_one_clear_line(cluster, flags, word):
+    ran = cluster.inv("storage.clean", *flags)
+    assert ran.code in (120, 123) and word in ran.err and len(ran.err.splitlines()) == 1

@@ -1,0 +1,156 @@
+"""Choosing storages and adding one's own, from the command line."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import stat
+import time
+
+import pytest
+
+from tests.test_docs import ROOT, commands
+
+KEY = "a-key-nobody-shall-see"
+
+
+@pytest.fixture
+def places(cluster):
+    """The shared cluster with nothing chosen, and a folder that can be added."""
+    cluster.run(
+        "sh", "-c", f"rm -rf '{cluster.home}'/local/choices.yaml '{cluster.home}'/local/storage/home/*/*"
+    )
+    (cluster.project / "mine").mkdir(exist_ok=True)
+    (cluster.project / "mine" / "a.txt").write_text("a\n")
+    (cluster.project / "key").write_text(f"{KEY}\n")
+    return cluster
+
+
+def asked(shell, prompt, answer, *argv):
+    """Run `inv` on a terminal and answer when it asks: what it shows, and its exit code."""
+    master, slave = pty.openpty()
+    streams = {"stdin": slave, "stdout": slave, "stderr": slave}
+    with shell.start("inv", *argv, **streams, start_new_session=True) as process:
+        os.close(slave)
+        shown, ended = b"", time.monotonic() + 30
+        while process.poll() is None or select.select([master], [], [], 0)[0]:
+            assert time.monotonic() < ended, (process.kill(), shown)
+            if not select.select([master], [], [], 0.05)[0]:
+                continue
+            try:
+                shown += os.read(master, 4096)
+            except OSError:  # the other end is closed
+                break
+            if prompt and prompt in shown.decode():
+                os.write(master, f"{answer}\n".encode())
+                prompt = ""
+    os.close(master)
+    return process.returncode, shown.decode()
+
+
+def rows(shell):
+    return {row["name"]: row for row in shell.ok("storage.list", "-o", "json").json()}
+
+
+def test_a_storage_is_selected_and_0_leads_there(places):
+    assert not rows(places)["home"]["selected"]
+    chosen = places.ok("storage.select", "home", "-w", "exp/one", "-o", "json").json()
+    assert chosen["url"] == "pai://local/home/exp/one"
+    row = rows(places)["home"]
+    assert (row["selected"], row["workspace"], row["origin"]) == (True, "/exp/one", "cluster")
+    assert "exp/" in places.ok("storage.ls", "pai://local/0/").out
+    mode = (places.home / "local" / "choices.yaml").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600
+    made = places.pai("select-storage", "-a", "local", "--storage-name", "home", "-w", "two")
+    assert made.code == 0 and rows(places)["home"]["workspace"] == "/two"
+
+
+def test_without_a_name_the_choices_are_told(places):
+    ran = places.inv("storage.select")
+    assert (ran.code, ran.out) == (120, "")
+    assert ran.err == "error: name a storage of 'local': storage.select STORAGE (known: home)\n"
+    code, shown = asked(places, "storage: ", "home", "storage.select", "--workspace", "asked")
+    assert code == 0 and "PERMISSION" in shown and "pai://local/home/asked" in shown
+    assert asked(places, "storage: ", "", "storage.select")[0] == 120
+    assert rows(places)["home"]["workspace"] == "/asked"
+
+
+@pytest.mark.parametrize("line", [("none",), ("home", "-w", "../x"), ("home", "-w", "x", "-a", "nowhere")])
+def test_what_cannot_be_selected_changes_nothing(places, line):
+    ran = places.inv("storage.select", *line)
+    assert ran.code in (120, 122, 123) and len(ran.err.splitlines()) == 1 and ran.err.startswith("error: ")
+    assert not (places.home / "local" / "choices.yaml").exists()
+
+
+def test_a_storage_of_ones_own_is_added_used_and_forgotten(places):
+    folder = places.project / "mine"
+    added = places.ok("storage.add", "mine", "--type", "local", "--path", str(folder), "-o", "json").json()
+    assert [row["url"] for row in added] == ["pai://local/mine/"]
+    row = rows(places)["mine"]
+    assert (row["origin"], row["server"], row["default"]) == ("own", str(folder), False)
+    assert places.ok("storage.cat", "pai://local/mine/a.txt").out == "a\n"
+    places.ok("storage.cp", "pai://local/mine/a.txt", "pai://local/home/")
+    listed = places.ok("storage.ls", "pai://local/", "-o", "json").json()
+    assert [entry["name"] for entry in listed] == ["home", "mine"]
+    assert places.ok("storage.forget", "mine").err == "forgot mine\n"
+    assert "no storage named 'mine'" in places.inv("storage.ls", "pai://local/mine/").err
+    assert (folder / "a.txt").exists()
+
+
+def test_the_classic_command_adds_one_too(places):
+    line = ("add-storage-cluster", "-a", "local", "--type", "nfs", "--address", "nas", "--path", "/exports")
+    assert places.pai(*line, f"configs:mount={places.project}/mine").code == 0
+    assert rows(places)["nfs"]["server"] == "nas:/exports"
+    assert places.ok("storage.cat", "pai://local/nfs/a.txt").out == "a\n"
+
+
+def test_a_secret_comes_from_a_file_the_environment_or_the_terminal_and_is_shown_nowhere(places):
+    line = (
+        "--type",
+        "samba",
+        "--address",
+        "//nas/docs",
+        "--user",
+        "bob",
+        "--option",
+        f"mount={places.project}/mine",
+    )
+    ran = places.inv("storage.add", "a", *line)
+    assert ran.code == 120 and "--password-file or OPENPAI_STORAGE_PASSWORD" in ran.err
+    told = places.ok("storage.add", "b", *line, "--password-file", "key")
+    told_too = places.ok("storage.add", "c", *line, OPENPAI_STORAGE_PASSWORD=KEY)
+    code, shown = asked(places, "password of bob: ", KEY, "storage.add", "d", *line)
+    assert code == 0 and "the secret is kept in" in shown
+    listed = places.ok("storage.list", "-o", "json")
+    for text in (told.out, told.err, told_too.err, shown, listed.out):
+        assert KEY not in text
+    choices = (places.home / "local" / "choices.yaml").read_text()
+    kept = places.home / "credentials.yaml"
+    assert KEY not in choices and kept.read_text().count(KEY) == 3
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    places.ok("storage.forget", "b", "c", "d")
+    assert KEY not in kept.read_text()
+
+
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        (("x", "--path", "/tmp"), "--type (known: hdfs, local"),
+        (("x", "--type", "local", "--path", "/none/at/all"), "which is missing"),
+        (("home", "--type", "local", "--path", "/"), "grants a storage named 'home'"),
+        (("x", "--type", "hdfs", "--address", "127.0.0.1:1"), "127.0.0.1:1"),
+        (("x", "--type", "s3", "--path", "b", "--option", "secretKey=x"), "does not go on the command line"),
+        (("a/b", "--type", "local", "--path", "/"), "may have letters"),
+    ],
+)
+def test_what_cannot_be_added_ends_in_one_line_and_is_not_kept(places, line, says):
+    ran = places.inv("storage.add", *line)
+    assert ran.code in (120, 121, 122, 123) and says in ran.err, ran
+    assert len(ran.err.splitlines()) == 1 and not (places.home / "local" / "choices.yaml").exists()
+
+
+def test_the_commands_of_the_page_run(places):
+    for line in commands((ROOT / "docs" / "storage.md").read_text()):
+        ran = places.run("sh", "-c", line)
+        assert ran.code == 0 and "Traceback" not in ran.err, (line, ran)

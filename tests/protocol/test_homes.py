@@ -1,0 +1,171 @@
+"""Fetching the sources and keeping the output, by the shells that servers run it with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.protocol import JobSpec, document, dump, validate
+from openpai_tasks.protocol.homes import Mounted, WebHdfs, archive_name, inner
+from openpai_tasks.storage.archive import pack
+from openpai_tasks.storage.sources import collect
+
+SHELLS = {"sh": ["sh", "-c"], "dash": ["dash", "-eu", "-c"], "bash": ["bash", "-euo", "pipefail", "-c"]}
+JOINS = {"newline": "\n", "and": " && "}
+ODD = 'my "team" $x `y`'
+
+
+@pytest.fixture(params=SHELLS)
+def shell(request):
+    return SHELLS[request.param]
+
+
+@pytest.fixture(params=JOINS.values(), ids=JOINS)
+def join(request):
+    return request.param
+
+
+@pytest.fixture
+def work(tmp_path):
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """An archive in a mounted workspace, its folder there, and what finds it."""
+    project = tmp_path / "project"
+    (project / "pkg").mkdir(parents=True)
+    (project / "train.py").write_text("print('trains')")
+    (project / "pkg" / "run me.sh").write_text("#!/bin/sh\necho runs\n")
+    (project / "pkg" / "run me.sh").chmod(0o755)
+    made = pack(collect(["."], project))
+    folder = tmp_path / "root" / "mnt" / "home" / ODD / "sources"
+    folder.mkdir(parents=True)
+    place = folder / archive_name(made.sha256)
+    place.write_bytes(b"".join(made.pieces()))
+    return place, made.sha256
+
+
+HOME = Mounted("home", f"/mnt/home/{ODD}")
+
+
+def script(spec: JobSpec, join: str) -> str:
+    """The commands as a server joins them."""
+    job = validate(dump(document(spec)))
+    before = job.data["deployments"][0]["taskRoles"]["main"]["preCommands"]
+    return join.join([*before, *job.data["taskRoles"]["main"]["commands"]])
+
+
+def run(shell, text, folder, **environment):
+    variables = {"PATH": os.environ["PATH"], "PAI_JOB_NAME": "me~one", **environment}
+    variables["PAI_MOUNT_ROOT"] = str(folder.parent / "root")
+    return subprocess.run([*shell, text], cwd=folder, env=variables, capture_output=True, text=True)
+
+
+def only(folder: Path, *tools: str) -> str:
+    """A PATH with these tools and no others."""
+    folder.mkdir()
+    for tool in tools:
+        found = os.path.realpath(sys.executable) if tool == "python3" else shutil.which(tool)
+        (folder / tool).symlink_to(found)
+    return str(folder)
+
+
+def test_sources_come_by_a_mount_and_are_unpacked_with_their_modes(shell, join, work, archive):
+    spec = JobSpec('cat train.py; "./pkg/run me.sh"; ls -A', "n", "i", home=HOME, archive=archive[1])
+    done = run(shell, script(spec, join), work)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "print('trains')runs\npkg\ntrain.py\n"  # and nothing else is left there
+
+
+def test_a_damaged_archive_ends_the_job_with_a_line_that_says_so(shell, join, work, archive):
+    place, sha256 = archive
+    content = bytearray(place.read_bytes())
+    content[len(content) // 2] ^= 1
+    place.write_bytes(content)
+    done = run(shell, script(JobSpec("echo ran", "n", "i", home=HOME, archive=sha256), join), work)
+    assert done.returncode == 1 and "ran" not in done.stdout
+    assert done.stderr.startswith("error: the sources are damaged: ") and sha256 in done.stderr
+    assert os.listdir(work) == [".pai-sources"]  # nothing of it was unpacked
+
+
+def test_a_missing_archive_ends_the_job_with_a_line_that_says_so(shell, join, work, archive):
+    archive[0].unlink()
+    text = script(JobSpec("echo ran", "n", "i", home=HOME, archive=archive[1]), join)
+    done = run(shell, f"sleep() {{ echo slept $1; }}\n{text}", work)
+    assert done.stdout == "slept 3\n"  # there was a second look
+    assert done.returncode == 1 and "ran" not in done.stdout
+    assert f"error: cannot fetch the sources from {archive[0]}" in done.stderr
+
+
+@pytest.mark.parametrize("tool", ["sha256sum", "shasum", "openssl", "python3"])
+def test_any_of_the_usual_tools_checks_the_sum(tmp_path, work, archive, tool):
+    if not shutil.which(tool):
+        pytest.skip(f"no {tool} here")
+    path = only(tmp_path / "tools", "cp", "tar", "gzip", "rm", "cat", "mkdir", tool)
+    if tool == "shasum":
+        (tmp_path / "tools" / "perl").symlink_to(shutil.which("perl"))
+    text = script(JobSpec("cat train.py", "n", "i", home=HOME, archive=archive[1]), "\n")
+    done = run([shutil.which("dash"), "-eu", "-c"], text, work, PATH=path)
+    assert (done.returncode, done.stdout) == (0, "print('trains')"), done.stderr
+
+
+def test_without_a_tool_that_checks_the_job_does_not_run(tmp_path, work, archive):
+    path = only(tmp_path / "tools", "cp", "tar", "gzip", "rm", "mkdir")
+    text = script(JobSpec("echo ran", "n", "i", home=HOME, archive=archive[1]), "\n")
+    done = run([shutil.which("dash"), "-eu", "-c"], text, work, PATH=path)
+    assert done.returncode == 1 and "cannot be checked" in done.stderr and "ran" not in done.stdout
+
+
+def test_busybox_is_enough(work, archive):
+    if not shutil.which("busybox"):
+        pytest.skip("no busybox here")
+    text = script(JobSpec('cat train.py; "./pkg/run me.sh"', "n", "i", home=HOME, archive=archive[1]), "\n")
+    done = run([shutil.which("busybox"), "sh", "-euc"], text, work)
+    assert (done.returncode, done.stdout) == (0, "print('trains')runs\n"), done.stderr
+
+
+def test_the_output_folder_is_that_of_the_job_that_runs(shell, join, work):
+    spec = JobSpec('echo "$PAI_OUTPUT_DIR"; ls -d "$PAI_OUTPUT_DIR"', "n", "i", home=HOME)
+    done = run(shell, script(spec, join), work, PAI_JOB_NAME="me~copy")
+    assert done.stdout == f"{work.parent}/root/mnt/home/{ODD}/jobs/copy/output\n" * 2
+
+
+NOWHERE = WebHdfs(("http://127.0.0.1:1/webhdfs/v1/ann",), "ann")
+
+
+@pytest.mark.parametrize(
+    "command, code",
+    [("exit 0", 0), ("true", 0), ("exit 7", 7), ("cat <<E\nx\nE", 0), ("true # a remark", 0)],
+)
+def test_a_job_without_output_ends_as_its_command_does(shell, join, work, command, code):
+    done = run(shell, script(JobSpec(command, "n", "i", home=NOWHERE), join), work)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_a_limit_to_the_time_goes_together_with_output_that_is_sent(shell, join, work):
+    spec = JobSpec('echo x > "$PAI_OUTPUT_DIR/x"; sleep 9', "n", "i", home=NOWHERE, max_seconds=1)
+    done = run(shell, script(spec, join), work)
+    assert done.returncode == 124 and "cannot keep the output" in done.stderr
+
+
+@pytest.mark.parametrize("command, code", [("true", 1), ("exit 0", 1), ("exit 7", 7), ("(exit 7)", 7)])
+def test_output_that_cannot_be_sent_fails_the_job_unless_it_has_failed(shell, join, work, command, code):
+    spec = JobSpec(f'echo x > "$PAI_OUTPUT_DIR/x"\n{command}', "n", "i", home=NOWHERE)
+    done = run(shell, script(spec, join), work)
+    assert done.returncode == code
+    assert "error: cannot keep the output" in done.stderr
+
+
+def test_what_is_around_the_commands_can_be_taken_off_again():
+    for commands in (["one"], ["one", "two"], ["one", "two", "three"]):
+        around = NOWHERE.around(commands)
+        assert inner(around) == commands and around != commands
+        assert NOWHERE.around(around) == around
+    assert HOME.around(["one"]) == ["one"] == inner(["one"])

@@ -1,0 +1,109 @@
+"""Bringing what a job wrote: whole or not at all, and never outside the target."""
+
+import os
+
+import pytest
+
+from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.sdk.outputs import bring, listing
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.location import Location
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "storage" / "output"
+    (folder / "a").mkdir(parents=True)
+    (folder / "a" / "one.txt").write_text("one")
+    (folder / "two.sh").write_text("two")
+    os.chmod(folder / "two.sh", 0o755)
+    return folder
+
+
+@pytest.fixture
+def found(folder):
+    return lambda: listing("j1", Location(LocalStore(str(folder.parent)), "/output", "pai://lab/home/output"))
+
+
+def test_everything_below_is_listed_by_name(found):
+    assert [(row.name, row.size) for row in found().rows] == [("a/one.txt", 3), ("two.sh", 3)]
+    assert found().read("a/one.txt") == b"one"
+
+
+def test_a_missing_folder_has_no_files(tmp_path):
+    outputs = listing("j1", Location(LocalStore(str(tmp_path)), "/no", "pai://lab/home/no"))
+    assert outputs.files == {}
+    with pytest.raises(NotFound, match="written nothing"):
+        bring(outputs, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_links_that_lead_out_and_loops_and_pipes_are_left_out(folder, found, tmp_path):
+    (folder / "a" / "loop").symlink_to(folder)
+    (folder / "dangling").symlink_to(folder / "nowhere")
+    (tmp_path / "storage" / "outputs").write_text("another's")
+    (folder / "near").symlink_to("../outputs")
+    (folder / "host").symlink_to("/etc/hostname")
+    os.mkfifo(folder / "pipe")
+    outputs = found()
+    assert sorted(outputs.left_out) == ["a/loop", "dangling", "host", "near", "pipe"]
+    assert len(outputs.files) == 2
+    bring(outputs, tmp_path / "target")
+    assert sorted(os.listdir(tmp_path / "target")) == ["a", "two.sh"]
+
+
+def test_a_link_inside_comes_as_the_file_it_leads_to(folder, found, tmp_path):
+    (folder / "again").symlink_to("a/one.txt")
+    bring(found(), tmp_path / "target")
+    assert (tmp_path / "target" / "again").read_text() == "one"
+    assert not (tmp_path / "target" / "again").is_symlink()
+
+
+def test_an_output_folder_that_is_a_link_is_refused(folder, tmp_path):
+    (folder.parent / "linked").symlink_to(folder)
+    with pytest.raises(PathError, match="link"):
+        listing("j1", Location(LocalStore(str(folder.parent)), "/linked", "pai://lab/home/linked"))
+
+
+def test_files_come_with_their_mode_into_a_folder_that_is_made(found, tmp_path):
+    copied = bring(found(), tmp_path / "new" / "place")
+    assert (copied.files, copied.bytes, copied.failed) == (2, 6, ())
+    assert (tmp_path / "new" / "place" / "a" / "one.txt").read_text() == "one"
+    assert os.access(tmp_path / "new" / "place" / "two.sh", os.X_OK)
+
+
+def test_what_came_before_is_not_brought_again(found, tmp_path):
+    bring(found(), tmp_path / "there")
+    (tmp_path / "there" / "two.sh").unlink()
+    copied = bring(found(), tmp_path / "there")
+    assert (copied.files, copied.skipped) == (1, 1)
+
+
+def test_a_file_that_was_there_is_replaced_not_written_into(found, tmp_path):
+    target, kept = tmp_path / "there", tmp_path / "kept"
+    target.mkdir()
+    kept.write_text("kept")
+    (target / "two.sh").symlink_to(kept)
+    bring(found(), target)
+    assert (target / "two.sh").read_text() == "two" and kept.read_text() == "kept"
+
+
+def test_a_failed_copy_leaves_the_old_file_and_no_part(folder, found, tmp_path):
+    target = tmp_path / "there"
+    target.mkdir()
+    (target / "two.sh").write_text("old one")
+    outputs = found()
+    (folder / "two.sh").unlink()
+    copied = bring(outputs, target)
+    assert [failure.path for failure in copied.failed] == ["/output/two.sh"]
+    assert sorted(os.listdir(target)) == ["a", "two.sh"] and (target / "two.sh").read_text() == "old one"
+
+
+def test_a_link_in_the_target_cannot_lead_out(found, tmp_path):
+    target = tmp_path / "there"
+    target.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (target / "a").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PathError):
+        bring(found(), target)
+    assert not list((tmp_path / "elsewhere").iterdir())

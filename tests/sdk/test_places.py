@@ -1,0 +1,105 @@
+"""Where the files of jobs go, and how a job gets at them, by what the cluster has and the user chose."""
+
+import pytest
+
+from openpai_tasks.client import Client
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import ConfigError, NotFound, PathError
+from openpai_tasks.protocol import JobSpec, dump
+from openpai_tasks.protocol.homes import Mounted, WebHdfs
+from openpai_tasks.registry import Cluster
+from openpai_tasks.sdk import places
+from openpai_tasks.sdk.submission import draft
+from openpai_tasks.storage.local import LocalStore
+from tests.scripted import Said, Scripted
+
+API = "/rest-server/api/v2"
+NFS = {"name": "nfs", "share": True, "type": "nfs", "data": {"server": "10.0.0.1", "path": "/share"}}
+HOME = {"name": "home", "share": False, "type": "nfs", "data": {"server": "10.0.0.1", "path": "/home"}}
+BLOB = {
+    "name": "blob",
+    "share": True,
+    "type": "azureBlob",
+    "data": {"containerName": "c", "accountName": "a", "accountKey": "hunter2="},
+}
+HDFS = {"name": "mine", "type": "hdfs", "address": "nn1:50070,nn2:50070", "path": "/data", "user": "ann x"}
+S3 = {"name": "bucket", "type": "s3", "path": "bucket"}
+
+
+@pytest.fixture
+def client():
+    """Makes a user of a cluster that grants these storages, the first of them by default."""
+    servers = []
+
+    def connect(*details, generation="1.8", **chosen):
+        summaries = [{"name": one["name"], "share": one["share"]} for one in details]
+        answers = {f"GET {API}/storages": lambda asked: {"storages": summaries[: 1 if asked.query else None]}}
+        answers |= {f"GET {API}/storages/{one['name']}": Said(one) for one in details}
+        servers.append(Scripted(answers))
+        cluster = Cluster("lab", servers[-1].uri, user="ann", generation=generation, **chosen)
+        return Client(cluster, Credentials(token="t0ken"))
+
+    yield connect
+    for server in servers:
+        server.close()
+
+
+def test_by_default_it_is_the_users_own_folder_on_the_default_storage(client):
+    shared, own = places.home(client(NFS, HOME)), places.home(client(HOME, NFS))
+    assert (shared.storage, shared.path, shared.seen) == ("nfs", "/ann", Mounted("nfs", "/mnt/nfs/ann"))
+    assert (own.storage, own.path, own.seen) == ("home", "/", Mounted("home", "/mnt/home/"))
+    named = places.home(client(NFS), "my team/x")
+    assert (named.path, named.workspace) == ("/ann/my team/x", "ann/my team/x")
+
+
+def test_what_was_selected_is_stronger_than_the_default(client):
+    found = places.home(client(NFS, HOME, storage="home", workspace="/exp"))
+    assert (found.storage, found.path) == ("home", "/exp")
+    assert places.home(client(NFS, HOME, storage="home", workspace="/exp"), "other").path == "/other"
+
+
+def test_a_storage_that_takes_no_files_is_passed_over(client):
+    assert places.home(client({**NFS, "readOnly": True})) is None
+    with pytest.raises(ConfigError, match="grants no storage"):
+        places.needed(client())
+
+
+def test_the_oldest_clusters_have_an_hdfs_behind_their_gateway(client):
+    user = client(generation="0.14")
+    found = places.home(user)
+    assert found.path == "/ann"
+    assert found.seen == WebHdfs((f"{user.cluster.uri}/webhdfs/api/v1/ann",), "ann")
+
+
+def test_an_hdfs_of_ones_own_is_reached_at_each_of_its_name_nodes(client):
+    found = places.home(client(NFS, own_storages=(HDFS,), storage="mine", workspace="/a b/ü"))
+    urls = tuple(f"http://nn{number}:50070/webhdfs/v1/data/a%20b/%C3%BC" for number in (1, 2))
+    assert found.seen == WebHdfs(urls, "ann%20x")
+
+
+def test_what_the_cluster_cannot_mount_is_not_for_jobs(client):
+    assert places.home(client(NFS, own_storages=(S3,), storage="bucket")).storage == "nfs"
+
+
+def test_a_share_that_is_mounted_here_is_written_to(client, tmp_path):
+    found = places.home(client(NFS), mounts=(("10.0.0.1:/share", str(tmp_path)),))
+    assert isinstance(found.store, LocalStore)
+    found.files.store.make_folder(found.files.jobs)
+    assert (tmp_path / "ann" / "jobs").is_dir()
+
+
+@pytest.mark.parametrize("detail", [BLOB, HOME], ids=["blob", "nfs"])
+def test_a_storages_key_is_never_in_the_document(client, tmp_path, detail):
+    made = draft(client(detail), JobSpec("true", name="n", image="i"), (), "", tmp_path)
+    text = dump(made.document())
+    assert f"/mnt/{detail['name']}/" in text and "hunter2" not in text and "10.0.0.1" not in text
+
+
+def test_files_of_a_job_are_found_by_what_it_says_of_itself(client):
+    user = client(NFS, HOME)
+    found = places.at(user, "home", "team", "bob")
+    assert (found.path, found.place.user) == ("/team", "bob")
+    with pytest.raises(NotFound, match="'lost'"):
+        places.at(user, "lost", "", "ann")
+    with pytest.raises(PathError, match="workspace"):
+        places.at(user, "home", "../bob", "ann")

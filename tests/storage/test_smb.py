@@ -1,0 +1,507 @@
+"""What is special about shares: who may come in, which names they hold, and connections that break."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from openpai_tasks import credentials
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError, PathError, Unreachable
+from openpai_tasks.storage import retry, smb, smb_files, smb_names, smb_wire
+from openpai_tasks.storage.copy import Rules, copy
+from openpai_tasks.storage.location import Location, locate, open_place
+from openpai_tasks.storage.plan import copies
+from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.store import Place
+from tests.memory import measurable, peak
+from tests.storage.relay import TO_CLIENT, TO_SERVER, Fault, Relay
+from tests.storage.samba_server import PASSWORD, USER, Samba
+from tests.storage.trees import at, plant, seen
+
+CUTS = [
+    (act, way, size)
+    for act in ("cut", "flip")
+    for way in (TO_SERVER, TO_CLIENT)
+    for size in (3000, 2_000_000)
+]
+
+
+def place(port, share="data", **more):
+    login = {"username": USER, "password": PASSWORD}
+    return Place("lab", "docs", "samba", {"address": f"//127.0.0.1:{port}/{share}", **login, **more})
+
+
+def on(port, share="data", **more):
+    return Location(open_place(place(port, share, **more)), "/", "pai://lab/docs/")
+
+
+@pytest.fixture
+def share(samba, tmp_path):
+    """An empty folder of the share ``data``, and where the server keeps it."""
+    (samba.data / tmp_path.name).mkdir()
+    there = on(samba.port, rootPath=tmp_path.name)
+    return there, samba.data / tmp_path.name
+
+
+@pytest.fixture
+def own_samba():
+    """A server of the test's own, to be treated badly."""
+    from tests.storage import samba_server
+
+    if reason := samba_server.missing():
+        pytest.skip(f"no Samba: {reason}")
+    servers = []
+
+    def start(options=""):
+        servers.append(Samba(options).start())
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+# Who may come in
+
+
+@pytest.mark.parametrize(
+    "change, error, text",
+    [
+        ({"password": "wrong-" + PASSWORD}, Denied, f"refuses the user '{USER}': wrong name or password"),
+        ({"username": "nobody-here"}, Denied, "refuses the user 'nobody-here': wrong name or password"),
+        ({"address": "//127.0.0.1:{port}/none"}, NotFound, "has no share 'none'"),
+        ({"address": "//127.0.0.1:1/data"}, Unreachable, "no SMB server answers at 127.0.0.1:1"),
+        ({"rootPath": "missing"}, NotFound, "no such file or folder"),
+    ],
+)
+def test_who_cannot_come_in_is_told_why(samba, change, error, text, caplog, monkeypatch):
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.01)
+    caplog.set_level(logging.DEBUG)
+    data = place(samba.port).data | {
+        key: value.replace("{port}", str(samba.port)) for key, value in change.items()
+    }
+    store = open_place(Place("lab", "docs", "samba", data))
+    with pytest.raises(error, match=text) as raised:
+        list(store.list("/"))
+    if "rootPath" in change:
+        assert store.stat("/") is None
+    else:
+        with pytest.raises(error, match=text):
+            store.stat("/x")
+    told = str(raised.value) + repr(raised.value) + repr(store._server.login) + caplog.text
+    assert PASSWORD not in told and "\n" not in str(raised.value)
+
+
+def test_a_server_that_takes_anybody_as_a_guest_is_refused(own_samba):
+    server = own_samba("map to guest = bad user")
+    data = place(server.port).data | {"username": "nobody-here"}
+    with pytest.raises(Denied, match="as a guest, whose messages cannot be signed"):
+        open_place(Place("lab", "docs", "samba", data)).stat("/")
+
+
+def test_a_read_only_share_is_read_and_not_changed(samba, here):
+    (samba.fixed / "f").write_bytes(b"fixed")
+    there = on(samba.port, "fixed")
+    assert seen(there) == {"f": b"fixed"}
+    plant(here, {"x": b"x", "y": b"y"})
+    copied = copy(copies([at(here, "x"), at(here, "y")], there))
+    assert [failure.reason.partition(": ")[2] for failure in copied.failed] == ["access denied"] * 2
+    for act in (
+        lambda: there.store.remove("/f"),
+        lambda: there.store.rename("/f", "/g"),
+        lambda: there.store.make_folder("/d"),
+        lambda: there.store.set_mtime("/f", 0),
+    ):
+        with pytest.raises(Denied):
+            act()
+    assert os.listdir(samba.fixed) == ["f"]
+
+
+def test_a_storage_that_is_read_only_for_the_user_is_not_changed(samba):
+    data = place(samba.port).data
+    store = open_place(Place("lab", "docs", "samba", data, read_only=True))
+    for act in (
+        lambda: store.write("/f", [b""]),
+        lambda: store.remove("/f"),
+        lambda: store.rename("/f", "/g"),
+        lambda: store.make_folder("/d"),
+        lambda: store.set_mtime("/f", 0),
+    ):
+        with pytest.raises(Denied, match="read-only for you"):
+            act()
+
+
+@pytest.mark.parametrize(
+    "options, dialect, encrypted",
+    [
+        ("", 0x311, True),
+        ("server smb encrypt = off", 0x311, False),
+        ("server max protocol = SMB3_02", 0x302, True),
+        ("server max protocol = SMB2_10", 0x210, False),
+    ],
+)
+def test_what_the_server_offers_is_used_and_signing_is_always_on(own_samba, options, dialect, encrypted):
+    there = on(own_samba(options).port)
+    plant(there, {"d/f": b"1" * 300_000, "g": b"2"})
+    assert seen(there) == {"d/f": b"1" * 300_000, "g": b"2"}
+    session = there.store._server._session
+    assert session.connection.dialect == dialect and bool(session.encrypt_data) == encrypted
+    assert encrypted or session.signing_required
+
+
+def test_an_azure_file_share_is_reached_with_the_key_and_only_encrypted(own_samba):
+    def opened(server):
+        data = {"shareName": "data", "accountName": USER, "accountKey": PASSWORD, "path": "in/it"}
+        return open_place(Place("lab", "az", "azurefile", data | {"dataStore": f"127.0.0.1:{server.port}"}))
+
+    server = own_samba()
+    (server.data / "in" / "it").mkdir(parents=True)
+    opened(server).write("/f", [b"1"])
+    assert (server.data / "in" / "it" / "f").read_bytes() == b"1"
+    with pytest.raises(ConfigError, match="offers no encryption"):
+        opened(own_samba("server smb encrypt = off")).stat("/")
+
+
+def test_an_azure_file_share_is_on_the_accounts_own_server():
+    older = {"fileShare": "s", "accountName": "acc", "key": "k"}
+    store = open_place(Place("lab", "az", "azurefile", older))
+    assert store.address("/x") == "smb://acc.file.core.windows.net:445/s/x"
+    assert store._server.login.must_encrypt
+
+
+@pytest.mark.parametrize(
+    "data, address",
+    [
+        ({"address": "//nas/docs"}, "smb://nas:445/docs/x"),
+        ({"address": "//nas/docs/a/b/"}, "smb://nas:445/docs/a/b/x"),
+        ({"address": r"\\nas\docs"}, "smb://nas:445/docs/x"),
+        ({"address": "nas", "rootPath": "/docs/a"}, "smb://nas:445/docs/a/x"),
+        ({"address": "//nas/docs", "rootPath": "/", "port": "1445"}, "smb://nas:1445/docs/x"),
+        ({"address": "//[::1]:1445/docs"}, "smb://::1:1445/docs/x"),
+    ],
+)
+def test_all_ways_to_write_an_address_lead_there(data, address):
+    store = open_place(
+        Place("lab", "docs", "samba", {**data, "userName": "u", "password": "p", "domain": "LAB"})
+    )
+    assert store.address("/x") == address and store._server.login.user == "LAB\\u"
+
+
+@pytest.mark.parametrize(
+    "data, text",
+    [
+        ({"address": "//nas", "username": "u", "password": "p"}, "does not say which share"),
+        ({"address": "//nas/s", "username": "u"}, "comes without a password; mount it"),
+        ({"address": "//nas/s", "password": "p"}, "comes without a user name; mount it"),
+        ({"address": "//nas:x/s", "username": "u", "password": "p"}, "is no server"),
+    ],
+)
+def test_what_names_no_share_is_refused(data, text, monkeypatch):
+    monkeypatch.setenv(smb.PASSWORD, "for another server")
+    with pytest.raises(ConfigError, match=text):
+        open_place(Place("lab", "docs", "samba", data))
+
+
+def test_a_share_that_is_mounted_is_not_asked_for_by_smb(tmp_path):
+    data = {"address": "//nas/docs", "username": "u", "password": "p"}
+    for what in ("lab/docs", "//nas/docs"):
+        store = open_place(Place("lab", "docs", "samba", data, mounts=((what, str(tmp_path)),)))
+        assert (store.kind, store.root) == ("local", str(tmp_path))
+
+
+def test_each_user_has_a_folder_where_the_storage_is_not_shared(samba, tmp_path):
+    data = place(samba.port, rootPath=f"/{tmp_path.name}/users").data
+    (samba.data / tmp_path.name / "users").mkdir(parents=True)
+    store = open_place(Place("lab", "docs", "samba", data, user="ann", share=False))
+    assert list(store.list("/")) == []
+    store.write("/f", [b"1"])
+    assert (samba.data / tmp_path.name / "users" / "ann" / "f").read_bytes() == b"1"
+
+
+# Urls
+
+
+class NoBook:
+    """No cluster is needed."""
+
+
+def test_a_url_leads_to_a_share_without_telling_the_password(samba, share, tmp_path, monkeypatch):
+    plant(share[0], {"a b/f": b"1"})
+    monkeypatch.setenv(smb.PASSWORD, PASSWORD)
+    url = f"smb://{USER}@127.0.0.1:{samba.port}/data/{tmp_path.name}/a b"
+    found = locate(url, NoBook())
+    assert seen(found) == {"f": b"1"} and found.url == url
+    assert PASSWORD not in repr(found)
+    assert locate(f"smb://LAB;{USER}@nas/data", NoBook()).store._server.login.user == f"LAB\\{USER}"
+
+
+def test_a_password_may_be_kept_where_the_others_are(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    monkeypatch.delenv(smb.PASSWORD, raising=False)
+    with pytest.raises(ConfigError, match=f"no password for 'u' on nas: set {smb.PASSWORD}"):
+        locate("smb://u@nas/docs/x", NoBook())
+    credentials.save("smb", "smb://nas", "u", Credentials(password="kept"))
+    assert locate("smb://u@nas/docs/x", NoBook()).store._server.login.password == "kept"
+
+
+def test_a_url_with_a_password_is_refused_and_not_repeated():
+    with pytest.raises(ConfigError, match="with a password in it") as raised:
+        locate("smb://u:hunter2@nas/docs/../x", NoBook())
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["smb://", "smb://nas/docs", "smb://u@/docs", "smb://u@nas", "smb://u@nas/"])
+def test_a_url_without_user_server_or_share_is_refused(url):
+    with pytest.raises(ConfigError, match="smb://USER@HOST/SHARE/PATH"):
+        locate(url, NoBook())
+
+
+def test_a_missing_package_is_told_with_the_extra():
+    code = """
+import sys
+sys.modules["smbprotocol"] = None
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.storage.location import open_place
+from openpai_tasks.storage.store import Place
+data = {"address": "//nas/s", "username": "u", "password": "p"}
+open_place(Place("lab", "d", "samba", data, mounts=(("lab/d", "/"),)))
+try:
+    open_place(Place("lab", "d", "samba", data))
+except ConfigError as err:
+    print(err)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.stdout.startswith("'samba' storage needs the package 'smbprotocol"), ran.stderr
+    assert ran.stdout.endswith("pip install 'openpai-tasks[smb]'\n")
+
+
+# Names
+
+
+def test_names_are_written_as_a_mounted_share_shows_them(share):
+    there, folder = share
+    for name, kept in {
+        'a"*:<>?\\|b': "a\uf020\uf021\uf022\uf023\uf024\uf025\uf026\uf027b",
+        "new\nline\x01": "new\uf00aline\uf001",
+        "dots..": "dots.\uf029",
+        "space ": "space\uf028",
+        " in . it": " in . it",
+    }.items():
+        there.store.write(f"/{name}", [name.encode()])
+        assert (folder / kept).read_bytes() == name.encode()
+        assert seen(there) == {name: name.encode()}
+        there.store.remove(f"/{name}")
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("a\uf022b", "stands for another one"),
+        ("a\uf028", "stands for another one"),
+        ("aux.c", "for a device"),
+        ("NUL", "for a device"),
+        ("x" * 256, "no such name"),
+        (os.fsdecode(b"no-utf-8-\xff"), "is no text"),
+    ],
+)
+def test_a_name_that_would_come_back_as_another_is_refused(share, here, name, text):
+    there, folder = share
+    for act in (
+        lambda: there.store.write(f"/{name}", [b""]),
+        lambda: there.store.make_folder(f"/{name}/below"),
+    ):
+        with pytest.raises(PathError, match=text):
+            act()
+    if len(name) < 256:
+        plant(here, {f"d/{name}": b"", "d/good": b""})
+        copied = copy(copies([at(here, "d")], at(there, "d")))
+        assert (copied.files, len(copied.failed)) == (1, 1) and text in copied.failed[0].reason
+        assert os.listdir(folder / "d") == ["good"]
+
+
+@pytest.mark.parametrize("name", ["..", "a/b"])
+def test_a_listing_with_a_name_that_leads_elsewhere_is_an_error(name):
+    with pytest.raises(PathError, match="cannot be a file's"):
+        smb_names.read(name.encode("utf-16-le"), "/d")
+    with pytest.raises(PathError, match="no text"):
+        smb_names.read(b"a\0\xff\xdf", "/d")
+
+
+def test_names_that_differ_only_in_case_do_not_replace_each_other(share, here):
+    there, _ = share
+    plant(here, {"d/File": b"1", "d/file": b"2", "d/Sub/x": b"3", "d/sub/x": b"4", "d/other": b"5"})
+    copied = copy(copies([at(here, "d")], at(there, "d")), Rules(workers=4))
+    assert (copied.files, len(copied.failed)) == (3, 2)
+    assert all("the server takes it for" in failure.reason for failure in copied.failed)
+    arrived, sent = seen(at(there, "d")), seen(at(here, "d"))
+    assert len(arrived) == 3 and arrived.items() <= sent.items()
+
+
+def test_a_server_that_tells_case_apart_holds_both(samba, here):
+    there = on(samba.port, "exact")
+    plant(here, {"d/File": b"1", "d/file": b"2", "d/Sub/x": b"3", "d/sub/x": b"4"})
+    assert copy(copies([at(here, "d")], at(there, "d"))).failed == ()
+    assert seen(at(there, "d")) == seen(at(here, "d"))
+    there.store.remove("/d", recursive=True)
+
+
+def test_a_large_folder_is_listed_in_batches_and_removed(share, monkeypatch):
+    monkeypatch.setattr(smb_files, "BATCH", 10_000)
+    there, folder = share
+    (folder / "d" / "sub").mkdir(parents=True)
+    names = {f"a name of some length {number:05d}" for number in range(300)}
+    for name in names:
+        (folder / "d" / name).touch()
+    assert {entry.name for entry in there.store.list("/d")} == names | {"sub"}
+    there.store.remove("/d", recursive=True)
+    assert os.listdir(folder) == []
+
+
+# Connections
+
+
+def test_three_hundred_files_travel_at_once_by_one_connection(samba, share, here, tmp_path):
+    tree = {f"d/{number % 7}/{number}": bytes([number % 256]) * (number * 37) for number in range(300)}
+    plant(here, tree)
+    with Relay(samba.port) as relay:
+        there = on(relay.here, rootPath=tmp_path.name)
+        assert copy(copies([at(here, "d")], at(there, "d")), Rules(workers=16)).files == 300
+        assert copy(copies([at(there, "d")], at(here, "back")), Rules(workers=16)).files == 300
+        assert relay.calls == 1
+    assert seen(at(here, "back")) == seen(at(here, "d"))
+
+
+@pytest.mark.parametrize("act, way, offset", CUTS)
+def test_a_connection_that_breaks_costs_a_retry_and_never_a_byte(
+    samba, share, here, tmp_path, act, way, offset
+):
+    plant(here, {"d/big": os.urandom(5_000_003), "d/small": b"s"})
+    with Relay(samba.port) as relay:
+        there = on(relay.here, rootPath=tmp_path.name)
+        there.store.stat("/")
+        relay.faults.append(Fault(way, relay.moved[way] + offset, act))
+        if way == TO_CLIENT:
+            plant(share[0], seen(here))
+            assert copy(copies([at(there, "d")], at(here, "back"))).failed == ()
+            assert seen(at(here, "back")) == seen(at(here, "d"))
+        else:
+            assert copy(copies([at(here, "d")], at(there, "d"))).failed == ()
+            assert seen(at(share[0], "d")) == seen(at(here, "d"))
+        assert not relay.faults and relay.calls == 2
+
+
+def test_a_listing_that_breaks_goes_on_without_telling_a_name_twice(samba, share, tmp_path, monkeypatch):
+    monkeypatch.setattr(smb_files, "BATCH", 4096)
+    names = [f"{number:03d}" for number in range(200)]
+    for name in names:
+        (share[1] / name).touch()
+    with Relay(samba.port) as relay:
+        there = on(relay.here, rootPath=tmp_path.name)
+        there.store.stat("/")
+        relay.faults.append(Fault(TO_CLIENT, relay.moved[TO_CLIENT] + 10_000, "cut"))
+        assert sorted(entry.name for entry in there.store.list("/")) == names
+        assert not relay.faults and relay.calls == 2
+
+
+def test_a_server_that_says_nothing_more_is_given_up(samba, share, tmp_path, monkeypatch):
+    monkeypatch.setattr(smb_wire, "SILENCE", 0.5)
+    monkeypatch.setattr(smb_wire, "LOOK", 0.1)
+    content = os.urandom(6_000_000)
+    plant(share[0], {"f": content})
+    with Relay(samba.port) as relay:
+        there = on(relay.here, rootPath=tmp_path.name)
+        assert there.store.stat("/f").size == len(content)
+        relay.faults.append(Fault(TO_CLIENT, relay.moved[TO_CLIENT] + 2_000_000, "stall"))
+        assert b"".join(there.store.read("/f")) == content
+        assert relay.calls == 2
+
+
+class Waiting(Watch):
+    """Tells when so many bytes have moved."""
+
+    def __init__(self, count):
+        super().__init__()
+        self._left, self.reached = count, threading.Event()
+
+    def moved(self, count):
+        self._left -= count
+        if self._left < 0:
+            self.reached.set()
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_server_that_goes_and_comes_back_is_waited_for(own_samba, here, way):
+    server = own_samba()
+    there = on(server.port)
+    tree = {f"d/{number}": os.urandom(3_000_000) for number in range(12)}
+    source, target = (here, there) if way == "up" else (there, here)
+    plant(source, tree)
+    watch, copied = Waiting(8_000_000), []
+    errands = copies([at(source, "d")], at(target, "back"))
+    copying = threading.Thread(target=lambda: copied.append(copy(errands, Rules(), watch)))
+    copying.start()
+    assert watch.reached.wait(30)
+    server.kill()
+    time.sleep(0.3)
+    server.start()
+    copying.join(60)
+    assert copied[0].failed == () and copied[0].files == 12
+    parts = {name for name in seen(at(target, "back")) if name.startswith(".pai-part")}
+    assert {f"d/{name}": data for name, data in seen(at(target, "back")).items() if name not in parts} == tree
+
+
+def test_a_server_that_stays_away_fails_the_copy(own_samba, here, monkeypatch):
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.01)
+    server = own_samba()
+    there = on(server.port)
+    plant(here, {"f": b"1"})
+    there.store.stat("/")
+    server.kill()
+    with pytest.raises(Unreachable, match="no SMB server answers"):
+        copies([at(here, "f")], there)
+
+
+def test_a_process_that_was_forked_has_a_connection_of_its_own(share):
+    there, _ = share
+    plant(there, {"f": b"1"})
+    child = os.fork()
+    if not child:
+        os._exit(0 if seen(there) == {"f": b"1"} else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert seen(there) == {"f": b"1"}
+
+
+def test_what_the_source_says_keeps_its_own_name(share):
+    there, _ = share
+
+    def broken():
+        yield b"1" * 3_000_000
+        raise OSError("the tape is torn")
+
+    with pytest.raises(OSError, match="the tape is torn") as raised:
+        there.store.write("/f", broken())
+    assert not isinstance(raised.value, PaiError)
+    assert there.store.stat("/").is_folder  # and the connection is whole
+
+
+@measurable
+def test_memory_does_not_grow_with_the_files(samba, share, tmp_path):
+    for number in range(4):
+        with open(tmp_path / f"{number}.bin", "wb") as file:
+            file.truncate(64 << 20)
+    url = f"smb://{USER}@127.0.0.1:{samba.port}/data/{tmp_path.name}/"
+    code = "from openpai_tasks.program import main; main()"
+    environment = {**os.environ, smb.PASSWORD: PASSWORD, "OPENPAI_HOME": str(tmp_path / "home")}
+    argv = [sys.executable, "-c", code, "storage.copy", str(tmp_path / "*.bin"), url]
+    with subprocess.Popen(argv, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+        most = peak(process)
+    assert process.returncode == 0 and most < 200 << 20
+    assert share[0].store.stat("/3.bin").size == 64 << 20

@@ -1,0 +1,198 @@
+"""Hadoop's own protocol against a real HDFS: what goes straight to data nodes, and what must not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zlib
+
+import pytest
+
+from openpai_tasks.errors import Denied
+from openpai_tasks.storage.copy import copy
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.plan import copies
+from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.store import fingerprint
+from openpai_tasks.storage.transfer import put, transfer
+from openpai_tasks.storage.webhdfs_combine import combined, fits
+from openpai_tasks.storage.webhdfs_digest import SUMS, crc_of
+from openpai_tasks.storage.webhdfs_names import Patience
+from openpai_tasks.storage.webhdfs_proto import (
+    Garbled,
+    delimited,
+    fields,
+    inner,
+    message,
+    number,
+    take_message,
+)
+from openpai_tasks.storage.webhdfs_rpc import Block
+from openpai_tasks.storage.webhdfs_store import WebHdfs
+from tests.memory import measurable
+from tests.storage.gateway import Gateway
+
+MEGABYTE = 1 << 20
+QUICK = Patience(tries=3, first=0.02)
+
+
+@pytest.fixture
+def store(hdfs, request):
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+    store = WebHdfs([hdfs.name_node], "root", root=f"/{name}", patience=QUICK)
+    store.make_folder("/")
+    yield store
+    store.close()
+
+
+class Told(WebHdfs):
+    """A store that notes what it does over HTTP with the bytes of files."""
+
+    def __init__(self, *args, **options) -> None:
+        super().__init__(*args, **options)
+        self.by_http: list[str] = []
+
+    def read(self, path, offset=0, length=None):
+        self.by_http.append("read")
+        return super().read(path, offset, length)
+
+    def write(self, path, pieces, size=None):
+        self.by_http.append("write")
+        super().write(path, pieces, size)
+
+    def digest(self, path):
+        self.by_http.append("digest")
+        return super().digest(path)
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 70_000, 3 * MEGABYTE + 17, 9 * MEGABYTE])
+def test_files_go_straight_to_data_nodes_and_back(hdfs, store, tmp_path, size):
+    content = os.urandom(size)
+    (tmp_path / "f").write_bytes(content)
+    there, here = Told([hdfs.name_node], "root", root=store.root), LocalStore()
+    entry = here.stat(str(tmp_path / "f"))
+    assert transfer(here, entry, there, "/f", Watch()) == size
+    assert transfer(there, there.stat("/f"), here, str(tmp_path / "back"), Watch()) == size
+    assert (tmp_path / "back").read_bytes() == content
+    assert there.by_http == []
+    assert b"".join(store.read("/f")) == content
+    assert store.digest("/f") == fingerprint(store.hasher(), [content])
+    assert store.stat("/f").mtime_ms == entry.mtime_ms
+    there.close()
+
+
+def test_a_file_of_many_blocks_is_written_and_read_in_order(hdfs, store):
+    content = os.urandom(3 * MEGABYTE + 99)
+    store._layout_now()
+    shape = type(store._layout.shape)(MEGABYTE)
+    store._layout = type(store._layout)(shape, 1)
+    assert store.write_checked("/f", iter([content[:700], content[700:]]), len(content))
+    assert b"".join(store.read_checked("/f", len(content))) == content == b"".join(store.read("/f"))
+    assert store.digest("/f").kind.startswith("MD5-of-2048MD5")
+    assert len(store._direct.ask(lambda names: names.blocks(f"{store.root}/f", 0, 1 << 40))) == 4
+
+
+def test_a_range_begins_and_ends_inside_chunks(store):
+    content = os.urandom(200_000)
+    put(store, "/f", [content])
+    for offset, length in ((0, 1), (511, 2), (1000, 70_000), (199_999, 1)):
+        found = store._direct.read(f"{store.root}/f", "/f", offset, length)
+        assert b"".join(found) == content[offset : offset + length]
+
+
+def test_one_byte_at_a_time_is_written_as_one_file(store):
+    assert put(store, "/f", (bytes([number % 256]) for number in range(5000))) == 5000
+    assert b"".join(store.read("/f")) == bytes(number % 256 for number in range(5000))
+
+
+@pytest.mark.parametrize("way", ["https", "gateway"])
+def test_where_only_http_leads_nothing_goes_past_it(hdfs, store, tmp_path, way):
+    """A person who asked for https gets no plain connection, and nobody goes round a gateway."""
+    (tmp_path / "f").write_bytes(b"x" * 1000)
+    with Gateway(hdfs.name_node) as gateway:
+        there = WebHdfs([gateway.host], "root", root=store.root, patience=QUICK)
+        if way == "https":
+            there._scheme = "https"
+        transfer(LocalStore(), LocalStore().stat(str(tmp_path / "f")), there, "/f", Watch())
+        assert not there._direct.is_open and gateway.count("CREATE") >= 2
+        there.close()
+
+
+def test_a_refusal_is_told_as_webhdfs_tells_it(hdfs, store, tmp_path):
+    (tmp_path / "f").write_bytes(b"x" * 1000)
+    put(store, "/secret", [b"s"])
+    store._names.set_permission(f"{store.root}/secret", permission="600")
+    eve = WebHdfs([hdfs.name_node], "eve", root=store.root, patience=QUICK)
+    with pytest.raises(Denied, match="Permission denied: user=eve"):
+        put(eve, "/f", [b"x"])
+    copied = copy(copies([Location(eve, "/secret", "")], Location(LocalStore(), str(tmp_path / "to"), "")))
+    assert "Permission denied: user=eve" in copied.failed[0].reason and not (tmp_path / "to").exists()
+    eve.close()
+
+
+@pytest.mark.parametrize("field, value", [(2, (1 << 64) - 5), (5, message((1, b"token")))])
+def test_stripes_and_blocks_behind_tokens_are_left_to_webhdfs(field, value):
+    name = message((1, "pool"), (2, value if field == 2 else 7), (3, 1), (4, 10))
+    node = message((1, message((1, "127.0.0.1"), (4, 9866))))
+    token = value if field == 5 else message((1, b""))
+    assert not Block.of(message((1, name), (2, 0), (3, node), (5, token))).is_plain
+    assert Block.of(message((1, message((2, 7))), (2, 0), (3, node), (5, message((1, b""))))).is_plain
+
+
+def test_messages_are_what_they_were():
+    data = message((1, "a"), (2, 300), (3, None), (4, -1), (5, message((1, 7))))
+    found = fields(data)
+    assert (inner(found, 1), number(found, 2), number(found, 4)) == (b"a", 300, (1 << 64) - 1)
+    assert number(fields(inner(found, 5)), 1) == 7 and 3 not in found
+    assert take_message(delimited(data) + b"rest") == (data, len(data) + len(delimited(data)) - len(data))
+
+
+@pytest.mark.parametrize("data", [b"\x80", b"\x0a\x05ab", b"\x0b", b"\x09\x01", b"\xff" * 11])
+def test_bytes_that_are_no_message_are_an_error(data):
+    with pytest.raises(Garbled):
+        fields(data)
+
+
+@pytest.mark.parametrize("crc", ["CRC32", "CRC32C"])
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 1024, 1536, 99_999, MEGABYTE])
+def test_bytes_fit_their_crcs_and_no_others(crc, size):
+    data, whole = os.urandom(size), crc_of(crc)
+    crcs = SUMS[crc]()(data, 512)
+    assert fits(data, crcs, 512, crc, whole)
+    for place in {0, size // 2, size - 1} if size else ():
+        bad = data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
+        assert not fits(bad, crcs, 512, crc, whole)
+    assert not fits(data, crcs + b"0000", 512, crc, whole)
+    swapped = crcs[4:8] + crcs[:4] + crcs[8:]
+    assert size < 1024 or not fits(data, swapped, 512, crc, whole)
+
+
+def test_combined_crcs_are_those_of_all_bytes():
+    data = bytes(range(256)) * 14
+    assert combined(SUMS["CRC32"]()(data, 512), 512, "CRC32") == zlib.crc32(data)
+
+
+@measurable
+def test_a_large_copy_takes_little_memory(hdfs, store, tmp_path):
+    """In a process of its own, whose memory is what the system says it was at most."""
+    size = 300 * MEGABYTE
+    with open(tmp_path / "f", "wb") as file:
+        file.truncate(size)
+    code = (
+        "import sys\n"
+        "from openpai_tasks.storage.local import LocalStore\n"
+        "from openpai_tasks.storage.progress import Watch\n"
+        "from openpai_tasks.storage.transfer import transfer\n"
+        "from openpai_tasks.storage.webhdfs_store import WebHdfs\n"
+        f"here, there = LocalStore(), WebHdfs([{hdfs.name_node!r}], 'root', root={store.root!r})\n"
+        f"transfer(here, here.stat('{tmp_path}/f'), there, '/f', Watch())\n"
+        f"transfer(there, there.stat('/f'), here, '{tmp_path}/back', Watch())\n"
+        "assert there._direct.is_open\n"
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 100 << 10  # KiB
+    assert (tmp_path / "back").stat().st_size == size
