@@ -61,10 +61,21 @@ class Settings:
         "local.enforce", False, "the embedded cluster holds jobs back that are larger than the machine"
     )
     local_engine: str = _setting(
-        "local.engine", "process", "how the embedded cluster runs tasks", among="process"
+        "local.engine", "process", "how the embedded cluster runs tasks", among="process docker podman"
     )
     local_profile: str = _setting(
         "local.profile", "union", "the OpenPAI that the embedded cluster is", among="union 0.14 0.18 1.8"
+    )
+    local_ssh: str = _setting(
+        "local.ssh", "auto", "what serves ssh in the embedded cluster", among="auto sshd asyncssh off"
+    )
+    ssh_key: str = _setting("ssh.key", "", "the private key that opens containers; else one of our own")
+    ssh_user: str = _setting("ssh.user", "root", "whom to log in to containers as")
+    ssh_timeout: float = _setting("ssh.timeout", 15.0, "seconds to wait for a container's answer", least=1)
+    ssh_gateway: str = _setting("ssh.gateway", "", "the host that leads to the containers: USER@HOST:PORT")
+    ssh_gateway_key: str = _setting("ssh.gateway-key", "", "the private key that opens the gateway")
+    container_engine: str = _setting(
+        "container.engine", "auto", "what builds and checks images", among="auto docker podman"
     )
     storage_mounts: tuple[str, ...] = _setting(
         "storage.mounts", (), "where shares are mounted here: CLUSTER/STORAGE=FOLDER or ADDRESS=FOLDER"

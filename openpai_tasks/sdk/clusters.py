@@ -100,6 +100,7 @@ def local_options(settings: Settings, port: int = 0) -> local.LocalOptions:
         enforce=settings.local_enforce,
         port=port,
         profile=settings.local_profile,
+        ssh=settings.local_ssh,
     )
 
 

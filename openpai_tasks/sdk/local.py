@@ -22,11 +22,17 @@ from openpai_tasks.home import home, locked, make_private, write_private
 from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.registry import LOCAL as ALIAS
 from openpai_tasks.registry import Cluster
+from openpai_tasks.sdk.choices import with_choices
 
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0
 POLL_SECONDS = 0.02
 UNION = "union"  # of the routes of every generation
+_MANNERS = {
+    "process": "as processes, without their image",
+    "docker": "in containers of docker",
+    "podman": "in containers of podman",
+}
 
 Say = Callable[[str], None]
 
@@ -55,6 +61,7 @@ class LocalOptions:
     enforce: bool = False
     port: int = 0
     profile: str = UNION
+    ssh: str = "auto"
 
 
 def folder() -> Path:
@@ -72,7 +79,7 @@ def ensure(options: LocalOptions, say: Say) -> Cluster:
         with locked(folder() / "start"):
             if not _facts():
                 _start(options)
-                say(f"started the embedded cluster in {folder()}; jobs run as processes, without their image")
+                say(f"started the embedded cluster in {folder()}; jobs run {_MANNERS[options.engine]}")
                 return _cluster()
     _mention_differences(options, say)
     return _cluster()
@@ -81,7 +88,7 @@ def ensure(options: LocalOptions, say: Say) -> Cluster:
 def _mention_differences(options: LocalOptions, say: Say) -> None:
     """Settings count when the server starts; one that was changed later would be passed over in silence."""
     facts = _facts() or {}
-    for name in ("engine", "enforce", "profile"):
+    for name in ("engine", "enforce", "profile", "ssh"):
         wanted = getattr(options, name)
         if facts.get(name, wanted) != wanted:
             say(f"local.{name} is still {facts[name]}; it becomes {wanted} after a `cluster.stop`")
@@ -144,7 +151,8 @@ def _cluster() -> Cluster:
         raise Unreachable("the embedded cluster ended while it was being used; see " + str(_log()))
     profile = facts.get("profile", UNION)
     generation = "1.8" if profile == UNION else profile  # whose ways the union has where they differ
-    return Cluster(alias=ALIAS, uri=facts["uri"], user=_own_login()["user"], generation=generation)
+    running = Cluster(alias=ALIAS, uri=facts["uri"], user=_own_login()["user"], generation=generation)
+    return with_choices(running)
 
 
 def _client(cluster: Cluster, timeout: float = 60.0) -> Client:
@@ -207,6 +215,7 @@ def _start(options: LocalOptions) -> None:
     make_private(folder())
     argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder())]
     argv += ["--engine", options.engine, "--port", str(options.port), "--profile", options.profile]
+    argv += ["--ssh", options.ssh]
     argv += ["--enforce"] if options.enforce else []
     with _log_file() as log:
         process = subprocess.Popen(

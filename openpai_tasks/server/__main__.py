@@ -12,6 +12,7 @@ from pathlib import Path
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.server import service
 from openpai_tasks.server.cluster import ENGINES, Cluster, Options, parse_virtual_cluster
+from openpai_tasks.server.ssh import services
 from openpai_tasks.server.web import app
 from openpai_tasks.server.web.limits import parse_rate
 from openpai_tasks.server.web.profiles import PROFILES, UNION
@@ -25,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         named = dict(parse_virtual_cluster(text) for text in flags.virtual_cluster)
         rates = dict(parse_rate(text) for text in flags.rate_limit)
         home = flags.home.absolute()
-        run(Options(home, flags.engine, flags.enforce, named, flags.profile, rates), flags.port)
+        run(Options(home, flags.engine, flags.enforce, named, flags.profile, rates, flags.ssh), flags.port)
     except PaiError as err:
         print(f"error: {err}", file=sys.stderr)
         return err.exit_code
@@ -46,6 +47,7 @@ def run(options: Options, port: int) -> None:
             "engine": options.engine,
             "enforce": options.enforce,
             "profile": options.profile,
+            "ssh": options.ssh,
         }
         service.serve(app.build(cluster.context), bound, options.home, facts)
     finally:
@@ -79,6 +81,12 @@ def _parser() -> argparse.ArgumentParser:
         default=UNION,
         choices=list(PROFILES),
         help="the OpenPAI it is; by default the union of all",
+    )
+    parser.add_argument(
+        "--ssh",
+        default=services.AUTO,
+        choices=list(services.CHOICES),
+        help="what serves ssh to tasks that want it; by default what can do it best here",
     )
     parser.add_argument(
         "--rate-limit",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,9 +17,13 @@ from openpai_tasks.server.accounts.tokens import Tokens
 from openpai_tasks.server.accounts.users import Accounts
 from openpai_tasks.server.database import Database
 from openpai_tasks.server.engines import Engine
+from openpai_tasks.server.engines.containers import DockerEngine, PodmanEngine
 from openpai_tasks.server.engines.process import ProcessEngine
 from openpai_tasks.server.machine import Machine, Resources
 from openpai_tasks.server.scheduler import Scheduler
+from openpai_tasks.server.ssh import services
+from openpai_tasks.server.ssh.keys import listed_keys
+from openpai_tasks.server.ssh.logins import Logins
 from openpai_tasks.server.state import State
 from openpai_tasks.server.web import limits, originals
 from openpai_tasks.server.web.context import Context, Storage
@@ -27,7 +31,11 @@ from openpai_tasks.server.web.limits import Rate
 from openpai_tasks.server.web.originals import Originals
 from openpai_tasks.server.web.profiles import PROFILES, UNION
 
-ENGINES = {"process": ProcessEngine}
+ENGINES: dict[str, Callable[[Path, Machine, Mapping[str, Path]], Engine]] = {
+    "process": ProcessEngine,
+    "docker": DockerEngine,
+    "podman": PodmanEngine,
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,7 @@ class Options:
     virtual_clusters: dict[str, Resources] = field(default_factory=dict)
     profile: str = UNION
     rates: Mapping[str, Rate | None] = field(default_factory=dict)  # other than the profile's own
+    ssh: str = services.AUTO  # what serves ssh to the tasks that want it
 
 
 class Cluster:
@@ -54,8 +63,10 @@ class Cluster:
         storages = {"home": Storage("home", home.make_private(options.home / "storage" / "home"))}
         shares = virtual_clusters(machine.resources, options.virtual_clusters)
         tasks = engine(options.engine, jobs, machine, storages)
-        self._scheduler = Scheduler(self._state, tasks, machine, shares, options.enforce)
         users = Accounts(self._database, Groups(self._database, tuple(shares), tuple(storages)))
+        served = services.IMAGE if tasks.uses_images and options.ssh != services.OFF else options.ssh
+        logins = Logins(jobs, served, profile.is_yarn, lambda name: _ssh_keys(users, name))
+        self._scheduler = Scheduler(self._state, tasks, machine, shares, options.enforce, logins)
         self.context = Context(
             profile=profile,
             rates=limits.merged(profile.rates, options.rates),
@@ -77,6 +88,12 @@ class Cluster:
         """End what runs inside this process; tasks go on outside of it."""
         self._scheduler.close()
         self._database.close()
+
+
+def _ssh_keys(users: Accounts, name: str) -> tuple[str, ...]:
+    """The public keys that a user has put into the profile."""
+    user = users.user(name)
+    return tuple(listed_keys(user.extension.get("sshKeys"))) if user else ()
 
 
 def engine(name: str, jobs: Path, machine: Machine, storages: dict[str, Storage]) -> Engine:

@@ -34,11 +34,11 @@ def finished(task: Task, end: Exit, job_is_stopped: bool) -> Task:
 
 
 def explained(task: Task, end: Exit, secrets: dict[str, Any]) -> Task:
-    """The failed task with what its log says."""
+    """The failed task with what its log says; a code of the platform's own says more than that."""
     code, matched = patterns.recognise(end.user_code or 0, end.log)
     return dataclasses.replace(
         task,
-        exit_code=code,
+        exit_code=code if end.platform_code is None else end.platform_code,
         matched=hidden(matched, secrets),
         log_end=hidden(last_lines(end.log, LAST_LINES, LONGEST_END), secrets),
     )

@@ -11,10 +11,11 @@ from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.protocol import JobDocument, TaskRole, states
 from openpai_tasks.server import environment, plugins, ports
 from openpai_tasks.server.allocation import GpuPool, task_demand
-from openpai_tasks.server.engines import Engine, Launch
+from openpai_tasks.server.engines import Container, Engine, Launch, registries
 from openpai_tasks.server.machine import Machine, Resources
 from openpai_tasks.server.progress import Progress
 from openpai_tasks.server.records import Job, Task
+from openpai_tasks.server.ssh.logins import Logins
 from openpai_tasks.server.state import State
 
 log = logging.getLogger(__name__)
@@ -24,13 +25,20 @@ MOST_TASKS = 10_000  # of one job; a machine has no room for more processes
 
 class Launcher:
     def __init__(
-        self, state: State, progress: Progress, engine: Engine, machine: Machine, inherited: Mapping[str, str]
+        self,
+        state: State,
+        progress: Progress,
+        engine: Engine,
+        machine: Machine,
+        inherited: Mapping[str, str],
+        logins: Logins,
     ) -> None:
         self._state = state
         self._progress = progress
         self._engine = engine
         self._machine = machine
-        self._inherited = inherited
+        self._inherited = {} if engine.uses_images else inherited  # an image has a PATH and HOME of its own
+        self._logins = logins
         self._ports: set[int] = set()
         self._gpus = GpuPool((), ())
         self._known: tuple[tuple[str, int, int], environment.Variables] | None = None
@@ -62,7 +70,9 @@ class Launcher:
         if not self._progress.begin(key, ready):
             return
         self._note_images(key)
+        self._note_infiniband(key)
         self._note_plugins(key)
+        self._note_ssh(key, any(launch.ssh for launch in launches))
         self._engine.start(*launches)
 
     def recover(self, alive: Iterable[Task]) -> None:
@@ -77,7 +87,10 @@ class Launcher:
     def _launches(self, key: str, tasks: list[Task]) -> list[Launch]:
         job, document = self._job(key), self._state.document(key)
         variables = self._variables(job)
-        scripts = {role.name: self._scripts(document, role.name) for role in document.roles}
+        plans = {role.name: plugins.plan(document, role.name) for role in document.roles}
+        scripts = {name: plan.scripts(document.commands(name)) for name, plan in plans.items()}
+        wishes = {name: plan.ssh for name, plan in plans.items()}
+        logins = self._logins.of(job, wishes, lambda: self._state.tasks(key, job.attempt))
         return [
             Launch(
                 uid=task.uid,
@@ -88,13 +101,22 @@ class Launcher:
                 shared=variables.shared,
                 image=self._role(task).image,
                 storages=document.storages,
+                container=self._container(document, task),
+                ssh=logins.get(task.uid),
             )
             for task in tasks
         ]
 
-    def _scripts(self, document: JobDocument, role: str) -> dict[str, str]:
-        """What a task of the role runs: its commands between those of its plugins."""
-        return plugins.plan(document, role).scripts(document.commands(role))
+    def _container(self, document: JobDocument, task: Task) -> Container:
+        role = self._role(task)
+        return Container(
+            cpu=role.cpu,
+            memory_mb=role.memory_mb,
+            shm_mb=role.shm_mb,
+            gpus=task.gpus,
+            login=registries.login(document, role.name) if self._engine.uses_images else None,
+            labels={"openpai-tasks.job": task.job, "openpai-tasks.instance": f"{task.role}-{task.index}"},
+        )
 
     def _variables(self, job: Job) -> environment.Variables:
         """Those of the last attempt are kept, for one whose many tasks start one by one."""
@@ -118,12 +140,25 @@ class Launcher:
             message = f"the image {images} is noted but not used: tasks run as processes of this machine"
             self._state.add_event(key, "Normal", "ImageNotUsed", message, once=True)
 
+    def _note_infiniband(self, key: str) -> None:
+        if self._engine.uses_images and any(role.infiniband for role in self._state.document(key).roles):
+            message = "infiniband is left out: containers of this machine have none"
+            self._state.add_event(key, "Warning", "InfinibandNotUsed", message, once=True)
+
     def _note_plugins(self, key: str) -> None:
         document = self._state.document(key)
         notes = [note for role in document.roles for note in plugins.plan(document, role.name).notes]
         if notes:
             message = "; ".join(dict.fromkeys(notes))
             self._state.add_event(key, "Warning", "PluginNotUsed", message, once=True)
+
+    def _note_ssh(self, key: str, served: bool) -> None:
+        document = self._state.document(key)
+        wishes = {role.name: plugins.plan(document, role.name).ssh for role in document.roles}
+        for note in self._logins.notes(wishes, served):
+            if self._engine.uses_images and note.type == "Normal":
+                continue  # a container says itself what serves it
+            self._state.add_event(key, note.type, note.reason, note.message, once=True)
 
     def _role(self, task: Task) -> TaskRole:
         return next(role for role in self._state.document(task.job).roles if role.name == task.role)

@@ -1,7 +1,8 @@
 """The runtime plugins of a document: what they put before and after a task's commands.
 
-``cmd`` and ``git`` are run. Those that only make sense in a container are left out, and the job is told;
-one that nobody knows fails the job, unless its ``failurePolicy`` is to be ignored.
+``cmd`` and ``git`` are run, and for ``ssh`` the commands wait until it is served. Those that only make sense
+in a container are left out, and the job is told; one that nobody knows fails the job, unless its
+``failurePolicy`` is to be ignored.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobDocument, references, states, template
 from openpai_tasks.protocol.roles import PLUGINS
 from openpai_tasks.protocol.values import text_of
+from openpai_tasks.server.ssh import wishes
+from openpai_tasks.server.ssh.wishes import Wish
 
 Data = dict[str, Any]
 
@@ -38,6 +41,7 @@ class Plan:
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()  # what is left out, and why
+    ssh: Wish | None = None
 
     def scripts(self, commands: str) -> dict[str, str]:
         """The files a task runs, by name: ``command`` first; without steps there is no other."""
@@ -69,10 +73,15 @@ def plan(document: JobDocument, role: str) -> Plan:
     before: list[Step] = []
     after: list[Step] = []
     notes: list[str] = []
+    ssh: Wish | None = None
     for plugin in _chosen(document, role):
         name, may_fail = plugin["plugin"], _may_fail(plugin)
         if name in _SKIPPED:
             notes += [f"the plugin {name} is left out: {_SKIPPED[name]}"] if _SKIPPED[name] else []
+        elif name == "ssh":
+            parameters = _rendered(document, role, plugin.get("parameters") or {})
+            ssh = wishes.read(parameters, document.gang, _policy(plugin))
+            before.append(Step(wishes.script(ssh), may_fail=not ssh.must))
         elif name in _RUN:
             first, last = _RUN[name](_rendered(document, role, plugin.get("parameters") or {}))
             before += [Step(first, may_fail)] if first else []
@@ -80,8 +89,8 @@ def plan(document: JobDocument, role: str) -> Plan:
         elif may_fail:
             notes.append(f"the plugin {name} is left out: it is not known here")
         else:
-            raise ConfigError(f"no runtime plugin named {name!r} here (known: {', '.join(_RUN)})")
-    return Plan(tuple(before), tuple(after), tuple(notes))
+            raise ConfigError(f"no runtime plugin named {name!r} here (known: {', '.join([*_RUN, 'ssh'])})")
+    return Plan(tuple(before), tuple(after), tuple(notes), ssh)
 
 
 def _chosen(document: JobDocument, role: str) -> Iterator[Data]:
@@ -108,7 +117,12 @@ def _is_for(roles: Any, role: str) -> bool:
 
 
 def _may_fail(plugin: Data) -> bool:
-    return str(plugin.get("failurePolicy", "fail")).lower() == "ignore"
+    return _policy(plugin) == "ignore"
+
+
+def _policy(plugin: Data) -> str:
+    """What is said about a failure, if anything is."""
+    return str(plugin.get("failurePolicy", "")).lower()
 
 
 def _rendered(document: JobDocument, role: str, value: Any) -> Any:
@@ -155,7 +169,6 @@ def _joined(commands: Any) -> str:
 
 _RUN: dict[str, Callable[[Data], tuple[str, str]]] = {"cmd": _cmd, "git": _git}
 _SKIPPED = {
-    "ssh": "the task is a process of this machine, not a container to log in to",
     "tensorboard": "start tensorboard by a command of the job instead",
     "teamwise_storage": "",  # such storages are mounted like all others
 }

@@ -10,7 +10,8 @@ In FOLDER, ``command`` is the script and ``environment`` its variables (``NAME=v
 NUL), which are added to those in the ``environment`` beside FOLDER. The runner holds a lock on ``lock`` as
 long as it lives and makes ``started`` exactly once, so a task never runs twice; ``exit`` appears, whole,
 when everything the task started is gone. TERM ends the task: its process group is asked, and after GRACE
-seconds all that is left of it is killed.
+seconds all that is left of it is killed. ``beside``, if it is there, holds the words (each ended by a NUL) of
+a program that runs beside the task, with its variables, from its beginning to its end.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ LINGER = 1.0  # seconds to wait for output of processes that have left the group
 MANY_VARIABLES = 300  # as many as make bash slow to start
 GIVE_UP = 30.0  # seconds after which a process that cannot be killed is left behind
 ATOMIC = 512  # bytes that any system writes into a pipe at once
+RESTARTS = 3  # of what runs beside the task, when it was killed
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 F_SETPIPE_SZ = 1031
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
@@ -84,6 +86,8 @@ class Runner:
         self.kill_at: float | None = None  # when the grace is over
         self.over_at: float | None = None  # when the killing began
         self.main = 0
+        self.beside = 0
+        self.restarts = RESTARTS
         self.status: int | None = None
         self.childless = False
         self.last_output = 0.0
@@ -128,6 +132,7 @@ class Runner:
             self.poller.register(end, select.POLLIN)
         runner = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)  # one that comes now is for the shell, not lost
+        self.start_beside(runner)
         self.main = os.fork()
         if self.main == 0:
             become_task(self.options.shell, runner, outputs[0][1], outputs[1][1])
@@ -136,6 +141,22 @@ class Runner:
         for _, end in outputs:
             os.close(end)
         write_whole("group", str(self.main))
+
+    def start_beside(self, runner: int) -> None:
+        """Fork what runs beside the task, if anything is to; it may fail without harm to the task."""
+        words = read_words("beside")
+        if words:
+            self.beside = os.fork()
+            if self.beside == 0:
+                become_beside(words, runner)
+            join_group(self.beside)
+
+    def restart_beside(self, status: int) -> None:
+        """Once more if it was killed; one that ended by itself had its reason."""
+        self.beside = 0
+        if os.WIFSIGNALED(status) and self.restarts and self.over_at is None:
+            self.restarts -= 1
+            self.start_beside(os.getpid())
 
     def copy(self, pipe: int) -> None:
         """Move what is there; a full disk costs output, never the task."""
@@ -163,6 +184,8 @@ class Runner:
                     return
                 if pid == self.main:
                     self.status = status
+                elif pid == self.beside:
+                    self.restart_beside(status)
         except ChildProcessError:
             self.childless = True
 
@@ -189,6 +212,8 @@ class Runner:
         if self.childless and prctl:
             return
         signal_group(self.main, signal.SIGKILL)
+        if self.beside:
+            signal_group(self.beside, signal.SIGKILL)
         for pid in children():
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -231,17 +256,7 @@ class Runner:
 def become_task(shell: str, runner: int, stdout: int, stderr: int) -> NoReturn:
     """Turn this fork into the task's shell."""
     try:
-        join_group(0)
-        if prctl:
-            prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-            if os.getppid() != runner:
-                os._exit(137)
-        os.dup2(stdout, 1)
-        os.dup2(stderr, 2)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        for number in CHANGED:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+        leave(runner, stdout, stderr)
         variables = read_environment()
         script = os.path.abspath("command")
         strict = ["-eu"] if os.path.basename(shell) == "sh" else ["-eu", "-o", "pipefail"]
@@ -252,6 +267,41 @@ def become_task(shell: str, runner: int, stdout: int, stderr: int) -> NoReturn:
     except OSError as err:
         os.write(2, f"cannot run {shell}: {err.strerror}\n".encode())
     os._exit(126)
+
+
+def become_beside(words: list[bytes], runner: int) -> NoReturn:
+    """Turn this fork into what runs beside the task."""
+    try:
+        log = os.open("beside.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        leave(runner, log, log)
+        os.execve(words[0], words, read_environment())
+    except OSError as err:
+        os.write(2, f"cannot run {os.fsdecode(words[0])}: {err.strerror}\n".encode())
+    os._exit(126)
+
+
+def leave(runner: int, stdout: int, stderr: int) -> None:
+    """In a fork: be a process group that dies with the runner, with these outputs and the usual signals."""
+    join_group(0)
+    if prctl:
+        prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != runner:
+            os._exit(137)
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number in CHANGED:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+
+
+def read_words(path: str) -> list[bytes]:
+    """What ``path`` holds, or nothing where it is missing."""
+    try:
+        with open(path, "rb") as file:
+            return file.read().split(b"\0")[:-1]
+    except FileNotFoundError:
+        return []
 
 
 def read_environment() -> dict[bytes, bytes]:

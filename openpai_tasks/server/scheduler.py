@@ -18,6 +18,7 @@ from openpai_tasks.server.launching import Launcher
 from openpai_tasks.server.machine import Machine, Resources
 from openpai_tasks.server.progress import Progress
 from openpai_tasks.server.records import Task
+from openpai_tasks.server.ssh.logins import Logins
 from openpai_tasks.server.state import State, now
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class Scheduler:
         machine: Machine,
         virtual_clusters: Mapping[str, Resources],
         enforce: bool = False,
+        logins: Logins | None = None,
     ) -> None:
         self._state = state
         self._engine = engine
@@ -45,7 +47,9 @@ class Scheduler:
         self._enforce = enforce
         self._agenda = Agenda(state.database)
         self._progress = Progress(state)
-        self._launcher = Launcher(state, self._progress, engine, machine, os.environ)
+        self._launcher = Launcher(
+            state, self._progress, engine, machine, os.environ, logins or Logins(state.folder)
+        )
         self._bell = Bell(bell_path(state.folder))
         self._closing = False
         self._next_look = 0.0  # when all running tasks are looked at again
@@ -110,6 +114,8 @@ class Scheduler:
         """See whether it is over; a task that cannot be looked at must not keep others waiting."""
         try:
             end = self._engine.poll(task)
+            for note in self._engine.notes(task):
+                self._state.add_event(task.job, note.type, note.reason, note.message, task, once=True)
             if end:
                 self._progress.finish(task, end)
         except (OSError, PaiError):

@@ -141,12 +141,12 @@ def test_a_prerequisite_can_be_a_plugin(workshop: Make) -> None:
 
 def test_what_makes_no_sense_here_is_left_out_and_said(workshop: Make) -> None:
     here = workshop()
-    ssh = {"plugin": "ssh", "parameters": {"jobssh": True}}
+    board = {"plugin": "tensorboard", "parameters": {"port": 6006}}
     odd = {"plugin": "odd", "failurePolicy": "ignore"}
-    job = here.run("skipped", "echo main", extras=extras(ssh, odd, {"plugin": "teamwise_storage"}))
+    job = here.run("skipped", "echo main", extras=extras(board, odd, {"plugin": "teamwise_storage"}))
     assert job.state == "SUCCEEDED"
     note = here.reasons(job.key)["PluginNotUsed"]
-    assert "ssh" in note and "odd" in note and "teamwise" not in note
+    assert "tensorboard" in note and "odd" in note and "teamwise" not in note
 
 
 @pytest.mark.parametrize(

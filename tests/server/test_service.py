@@ -26,7 +26,18 @@ def run(*flags: str) -> subprocess.CompletedProcess[str]:
 
 def test_its_file_says_where_it_answers(own_server: ServerProcess) -> None:
     facts = own_server.start()
-    assert set(facts) == {"pid", "port", "uri", "version", "started", "home", "engine", "enforce", "profile"}
+    assert set(facts) == {
+        "pid",
+        "port",
+        "uri",
+        "version",
+        "started",
+        "home",
+        "engine",
+        "enforce",
+        "profile",
+        "ssh",
+    }
     assert facts["uri"] == f"http://127.0.0.1:{facts['port']}"
     assert (facts["home"], facts["engine"]) == (str(own_server.folder), "process")
     assert abs(facts["started"] - time.time() * 1000) < 60_000

@@ -26,6 +26,7 @@ class Tokens:
         self._accounts = accounts
         self._key = self._stored_key("tokens")
         self._log_key = self._stored_key("logs")
+        self._key_key = self._stored_key("keys")
 
     def issue(self, user: str, application: bool = False) -> str:
         """A new token: of an application, which lasts, or of a person, for a week."""
@@ -87,6 +88,14 @@ class Tokens:
         if claims is None:
             raise refusals.bad_token()
         return claims
+
+    def key_ticket(self, job: str) -> str:
+        """A short-lived ticket for a job's private key, to be carried in its URL."""
+        return jwt.encode({"job": job, "exp": int(time.time()) + LOG_LIFETIME}, self._key_key)
+
+    def reads_key_ticket(self, ticket: str, job: str) -> bool:
+        claims = jwt.decode(ticket, self._key_key, time.time())
+        return claims is not None and claims["job"] == job
 
     def _identity(self, token: str) -> Identity:
         payload = jwt.decode(token, self._key, time.time())

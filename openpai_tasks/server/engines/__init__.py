@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -11,6 +11,28 @@ from openpai_tasks.server.records import Task
 
 if TYPE_CHECKING:
     from openpai_tasks.protocol import StorageMount
+    from openpai_tasks.server import ssh
+
+
+@dataclass(frozen=True)
+class RegistryLogin:
+    """What a registry wants to know before it gives an image away; an empty ``registry`` is Docker Hub."""
+
+    user: str
+    password: str = field(repr=False)
+    registry: str = ""
+
+
+@dataclass(frozen=True)
+class Container:
+    """What a task's container is to be, for engines that have containers."""
+
+    cpu: int = 0  # 0: as much as there is, here and below
+    memory_mb: int = 0
+    shm_mb: int | None = None
+    gpus: tuple[int, ...] = ()
+    login: RegistryLogin | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -25,6 +47,8 @@ class Launch:
     image: str
     storages: tuple[StorageMount, ...] | None  # None: no storage; empty: the user's own
     shared: Mapping[str, str] = field(default_factory=dict)  # variables of all tasks beside this one
+    container: Container = Container()
+    ssh: ssh.Login | None = None  # the ssh service that it is to have
 
     def __repr__(self) -> str:
         return f"Launch({self.uid})"  # the scripts may hold secrets
@@ -42,6 +66,15 @@ class Exit:
     log: bytes = b""  # the end of what it wrote, if it failed
 
 
+@dataclass(frozen=True)
+class Note:
+    """Something a task's owner should know while it runs; an event of the job."""
+
+    type: str  # Normal or Warning
+    reason: str
+    message: str
+
+
 class Engine(Protocol):
     """Every verb may be said again without harm: a task starts once, however often it is asked to."""
 
@@ -56,6 +89,9 @@ class Engine(Protocol):
 
     def stop(self, task: Task) -> None:
         """Ask it to end, and see to it that it does."""
+
+    def notes(self, task: Task) -> Sequence[Note]:
+        """What there is to tell of it that was not told before; after a new start, perhaps once more."""
 
     def logs(self, task: Task) -> dict[str, Path]:
         """Its log files, by name."""

@@ -19,11 +19,12 @@ from pathlib import Path, PurePosixPath
 
 from openpai_tasks import home
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server import runner
+from openpai_tasks.server import runner, ssh
 from openpai_tasks.server.bell import bell_path
-from openpai_tasks.server.engines import Exit, Launch, leftovers, traces
+from openpai_tasks.server.engines import Exit, Launch, Note, leftovers, traces
 from openpai_tasks.server.machine import Machine
 from openpai_tasks.server.records import Task
+from openpai_tasks.server.ssh import layout
 
 LOGS = ("stdout", "stderr", "all")
 RUNTIME_FAILED = 256
@@ -56,6 +57,8 @@ class ProcessEngine:
         shell = shutil.which("bash") or "/bin/sh"
         self._storages = dict(storages or {})
         self._boot = machine.boot
+        self._shell = shell
+        self._told: set[str] = set()  # uids of tasks whose ssh service failed
         self._command = [sys.executable, "-I", "-S", runner.__file__, shell]
         self._command += [str(grace), str(bell_path(folder.absolute())), machine.boot]
         self._forker: subprocess.Popen[bytes] | None = None
@@ -89,6 +92,7 @@ class ProcessEngine:
             return None
         self._asked.pop(task.uid, None)
         self._failed.pop(task.uid, None)
+        self._told.discard(task.uid)
         _forget_scripts(task.folder)
         failed = bool(found.user_code) and not found.stopped
         return replace(found, log=traces.read_end(task.folder / "logs" / "all")) if failed else found
@@ -99,6 +103,14 @@ class ProcessEngine:
             if pid:  # it has taken its place and may be about to write its number: then the next time
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGTERM)
+
+    def notes(self, task: Task) -> tuple[Note, ...]:
+        """Why it has no ssh service, when that could not begin."""
+        why = "" if task.uid in self._told else ssh.failure(task.folder)
+        if not why:
+            return ()
+        self._told.add(task.uid)
+        return (Note("Warning", ssh.NOT_SERVED, f"there is no ssh service: {why}"),)
 
     def logs(self, task: Task) -> dict[str, Path]:
         paths = {name: task.folder / "logs" / name for name in LOGS}
@@ -199,14 +211,24 @@ class ProcessEngine:
         (launch.folder / "mounts").mkdir(mode=0o700, exist_ok=True)
         self._mount(launch)
         self._share(launch)
-        _write(launch.folder / "environment", _variables(launch.environment))
+        write_file(launch.folder / "environment", _variables(self._with_ssh(launch)))
         for name, text in launch.scripts.items():
-            _write(launch.folder / name, text + "\n")
+            write_file(launch.folder / name, text + "\n")
+
+    def _with_ssh(self, launch: Launch) -> dict[str, str]:
+        """Have the ssh service run beside the task, if it is to have one; the task's own variables."""
+        login = launch.ssh
+        if login is None:
+            return launch.environment
+        command = layout.lay_out(launch.folder, login, self._shell)
+        write_file(launch.folder / "beside", "".join(f"{word}\0" for word in command))
+        path = launch.environment.get("PATH") or launch.shared.get("PATH", "")
+        return {**launch.environment, **layout.variables(launch.folder, login, path)}
 
     def _share(self, launch: Launch) -> None:
         """Variables that all tasks beside this one have, written once for all of them."""
         if launch.shared and self._shared is not launch.shared:
-            _write(launch.folder.parent / "environment", _variables(launch.shared))
+            write_file(launch.folder.parent / "environment", _variables(launch.shared))
             self._shared = launch.shared
 
     def _mount(self, launch: Launch) -> None:
@@ -244,7 +266,7 @@ def _variables(variables: Mapping[str, str]) -> str:
     return "".join(f"{name}={value}\0" for name, value in variables.items())
 
 
-def _write(path: Path, text: str) -> None:
+def write_file(path: Path, text: str) -> None:
     """Whole or not at all, since a runner may read it while a new server writes it again."""
     new = path.with_name(f"{path.name}.new")
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

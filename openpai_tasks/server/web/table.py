@@ -19,6 +19,7 @@ from openpai_tasks.server.web.handlers import (
     jobs_v1,
     logs,
     node_logs,
+    ssh,
     users,
 )
 from openpai_tasks.server.web.profiles import EVERY, MIDDLE, NEWEST, OLDEST, UNION
@@ -120,7 +121,7 @@ JOBS = [
     Route("GET", routes.JOB_CONFIG, OPEN, jobs_v1.get_document, V14),
     Route("GET", routes.JOB_CONFIG, TOKEN, jobs.get_config, SINCE_18),
     Route("PUT", routes.JOB_EXECUTION, TOKEN, jobs.set_execution, SINCE_18),
-    Route("GET", routes.JOB_SSH, TOKEN, jobs.get_ssh, SINCE_18),
+    Route("GET", routes.JOB_SSH, TOKEN, ssh.get_no_ssh, SINCE_18),
     Route("GET", routes.JOB_ATTEMPTS_HEALTH, TOKEN, attempts.health, SINCE_18),
     Route("GET", routes.JOB_ATTEMPTS_V1, TOKEN, attempts.list_job_attempts, SINCE_18),
     Route("GET", routes.JOB_ATTEMPT_V1, TOKEN, attempts.get_job_attempt, SINCE_18),
@@ -140,7 +141,10 @@ JOBS_V1 = [
     Route("DELETE", routes.JOB_V1, TOKEN, jobs_v1.remove, V14),
     Route("PUT", f"{routes.JOB_V1}/executionType", TOKEN, jobs.set_execution, V14),
     Route("GET", f"{routes.JOB_V1}/config", OPEN, jobs_v1.get_config, V14),
-    Route("GET", f"{routes.JOB_V1}/ssh", OPEN, jobs_v1.get_ssh, V14),
+    Route("GET", f"{routes.JOB_V1}/ssh", OPEN, ssh.get_ssh, V14),
+]
+KEYS = [
+    Route("GET", routes.SSH_KEY, OPEN, ssh.get_key, V14 | ONLY_UNION),  # the link or a token opens it
 ]
 LOGS = [
     Route("GET", routes.LOG_FILE, OPEN, logs.get_log, SINCE_1_8),  # its ticket is in the query
@@ -198,6 +202,7 @@ ROUTES = [
     # The server turns this path into that of everyone's list and forgets the user.
     Route("GET", "/api/v1/user/{whoever}/jobs", TOKEN, jobs.list_jobs, V18, limits.LIST),
     *_also(REWRITTEN, routes.JOBS_V1, routes.USER_JOBS_V1),
+    *KEYS,
     *LOGS,
 ]
 

@@ -107,10 +107,6 @@ def list_events(context: Context, request: Request) -> Reply:
     return 200, {"totalCount": len(found), "data": [views.event(context.machine, one) for one in found]}
 
 
-def get_ssh(context: Context, request: Request) -> Reply:
-    raise refusals.no_ssh(request.params["job"])
-
-
 def existing(context: Context, request: Request) -> Job:
     """The job named in the path."""
     job = context.state.job(key(request))

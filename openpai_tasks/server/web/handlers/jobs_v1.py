@@ -70,10 +70,6 @@ def get_document(context: Context, request: Request) -> Reply:
     return _shown(request, jobs.document_of(job))
 
 
-def get_ssh(context: Context, request: Request) -> Reply:
-    raise refusals.no_ssh(jobs.existing(context, request).key)
-
-
 def _shown(request: Request, config: Any) -> Reply:
     """As JSON, or as YAML for those who ask for it."""
     if "yaml" in request.headers.get("accept", ""):

@@ -1,0 +1,347 @@
+"""Carries one task's container from its image to its removal: a script that a task's runner runs.
+
+    python -I -S carrier.py FOLDER
+
+It needs nothing but the standard library. ``container.json`` in FOLDER says which program makes containers
+and how. The container's output becomes its own, so the runner keeps the logs, holds the lock and notices the
+end as it does for any process; TERM ends the container, first kindly. How it went is in ``outcome``, what
+its owner should know on the way in ``notes``. Nobody polls: it sleeps until the container ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import IO, Any, NamedTuple, NoReturn
+
+FAILED = 125  # what it ends with itself when there is no exit code of the task's own
+KILLED, TERMINATED = 137, 143
+PAUSE = 0.5  # seconds between tries of something that may yet work
+ASK_LIMIT = 10.0  # seconds in which a container must have been asked to end
+LAST_LIMIT = 10.0  # seconds for the program to kill its container, and as many to notice that it is over
+
+NODE_LOST, REMOVED_OUTSIDE, OUT_OF_MEMORY = -1001, -101, -1200
+NOT_CREATED, NOT_PERMITTED, NO_SHELL, NOT_STARTED, NO_GPU = -1201, -1202, -1203, -1204, -1205
+NO_IMAGE = 254
+START_FAILURES = (
+    (NO_GPU, ("nvidia", "could not select device driver", "unresolvable cdi devices")),
+    (NOT_PERMITTED, ("permission denied",)),
+    (NO_SHELL, ("executable file not found", "no such file or directory")),
+)
+"""Words in the complaint of a container that did not start, and the platform's code for it."""
+
+
+class Plan(NamedTuple):
+    """What ``container.json`` holds."""
+
+    program: str
+    name: str
+    image: str
+    wanted: str  # the image by its full name, to be pulled
+    options: list[str]  # of the program's ``create``
+    command: list[str]
+    removal: list[str]
+    memory_mb: int
+    grace: float
+    call_limit: float
+    pull_limit: float
+    patience: float  # seconds to wait for a daemon that is gone
+
+
+class Failed(Exception):
+    """The container cannot be had: the platform's exit code, and why."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Stopped(Exception):
+    """The task was asked to end before its container began."""
+
+
+class Signals:
+    """A request to end, and the end of a child, as something to sleep on."""
+
+    def __init__(self) -> None:
+        self.term = False
+        self._end, ring = os.pipe()
+        for end in (self._end, ring):
+            os.set_blocking(end, False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, self._on_signal)
+        signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if number != signal.SIGCHLD:
+            self.term = True
+
+    def sleep(self, seconds: float | None) -> None:
+        select.select([self._end], [], [], seconds)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._end, 4096)
+
+
+class Carrier:
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        with open(os.path.join(folder, "container.json"), encoding="utf-8") as file:
+            self.plan = Plan(**json.load(file))
+        self.signals = Signals()
+        self.kill_at: float | None = None  # when it is to be made to end
+        self.is_asked = False  # the container was told to end
+        self.is_killed = False
+        self.is_removed = False  # since killing it was not enough
+
+    def run(self) -> int:
+        """From the image to the removal; what the task, or this script in its place, ends with."""
+        outcome: dict[str, Any]
+        try:
+            self.create()
+            self.check_stop()
+            outcome = self.attend()
+        except Failed as err:
+            outcome = {"code": None, "platform": err.code, "reason": str(err)}
+        except Stopped:
+            outcome = {"code": None, "reason": "was stopped before its container began"}
+        self.remove()
+        self.forget("runtime", "registry")
+        self.write("outcome", json.dumps(outcome))
+        code = outcome["code"]
+        return code if code is not None else TERMINATED if self.signals.term else FAILED
+
+    # From an image to a container
+
+    def create(self) -> None:
+        plan = self.plan
+        code, said = self.call(*self.creation(plan.image), limit=plan.call_limit)
+        if code and is_missing(said):
+            self.pull()
+            code, said = self.call(*self.creation(plan.wanted), limit=plan.call_limit)
+        self.forget("registry")
+        if code:
+            raise Failed(NOT_CREATED, f"its container could not be made: {clear(said)}")
+
+    def creation(self, image: str) -> list[str]:
+        return ["create", *self.plan.options, image, *self.plan.command]
+
+    def pull(self) -> None:
+        """Fetch the image, with the job's own credentials if it brought some."""
+        plan = self.plan
+        self.note("Normal", "Pulling", f"pulls the image {plan.wanted}, which is not on this machine")
+        login = os.path.join(self.folder, "registry")
+        own = {"DOCKER_CONFIG": login, "REGISTRY_AUTH_FILE": os.path.join(login, "config.json")}
+        began = time.monotonic()
+        if not os.path.isdir(login):
+            own = {}
+        code, said = self.call("pull", plan.wanted, limit=plan.pull_limit, environment=own)
+        if code:
+            raise Failed(NO_IMAGE, f"its image {plan.wanted} could not be pulled: {clear(said)}")
+        self.note("Normal", "Pulled", f"pulled the image {plan.wanted} in {time.monotonic() - began:.1f} s")
+
+    # While it runs
+
+    def attend(self) -> dict[str, Any]:
+        """Start it and stay with it until it is over, also when its daemon goes and comes back."""
+        code = self.watch("start", "--attach", self.plan.name)
+        is_back = False  # it was seen running after its daemon was away
+        while code and not self.is_removed:
+            state = self.look()
+            if not state["Running"]:
+                return self.judge(state, was_lost=state["ExitCode"] != code and not is_back)
+            is_back = True
+            self.note("Warning", "DaemonLost", "its daemon was away; what it wrote meanwhile may be missing")
+            code = self.watch("attach", "--no-stdin", "--sig-proxy=false", self.plan.name)
+        return {"code": KILLED if self.is_removed else 0}
+
+    def judge(self, state: dict[str, Any], was_lost: bool) -> dict[str, Any]:
+        """What became of a container that did not simply succeed."""
+        code, error = state["ExitCode"], str(state.get("Error") or "")
+        if state["Status"] in ("created", "configured", "initialized") or is_never(state["StartedAt"]):
+            said = error or self.last_words()
+            raise Failed(start_failure(said), f"its container did not start: {clear(said)}")
+        if code and (state["OOMKilled"] or self.is_noted("OutOfMemory")):
+            reason = f"it took more than the {self.plan.memory_mb} MB of memory that it asked for"
+            return {"code": code, "platform": OUT_OF_MEMORY, "reason": reason}
+        if was_lost and code and not self.signals.term:
+            raise Failed(NODE_LOST, f"ended with its daemon, which was restarted (exit code {code})")
+        return {"code": code}
+
+    def watch(self, *arguments: str) -> int:
+        """Run the program with our own output until it ends, passing on a request to end."""
+        process = self.spawn(arguments, None)
+        pause = self.advance()
+        while (code := process.poll()) is None:
+            self.signals.sleep(pause)
+            pause = self.advance()  # it may see the end of the process, so that is looked for before a sleep
+            if self.is_removed:
+                process.kill()
+        return code
+
+    def advance(self) -> float | None:
+        """Ask the container to end, or make it; the seconds after which to look again.
+
+        The grace begins when it has been asked, which takes a busy machine a while.
+        """
+        if not self.signals.term:
+            return None
+        if self.kill_at is None:
+            self.kill_at = time.monotonic() + ASK_LIMIT
+        if not self.is_asked and self.ask(self.kill_at - time.monotonic()):
+            self.is_asked, self.kill_at = True, time.monotonic() + self.plan.grace
+        rest = self.kill_at - time.monotonic()
+        if rest > 0:
+            return rest if self.is_asked else min(rest, PAUSE)
+        if not self.is_killed:  # one that has ended by itself meanwhile keeps its exit code
+            self.call("kill", "--signal", "KILL", self.plan.name, limit=LAST_LIMIT, stoppable=False)
+            self.is_asked = self.is_killed = True
+            self.kill_at = time.monotonic() + LAST_LIMIT
+            return LAST_LIMIT
+        self.remove()
+        self.is_removed = True
+        return 0
+
+    def ask(self, seconds: float) -> bool:
+        """TERM to all that runs in it, as to the process group of any other task; its first process is
+        ours and ends with the command."""
+        if seconds <= 0:
+            return False
+        code, _ = self.call(
+            "exec", self.plan.name, "/bin/sh", "-c", "kill -TERM -1", limit=seconds, stoppable=False
+        )
+        return code == 0
+
+    def look(self) -> dict[str, Any]:
+        """The container's state, which a daemon that is being restarted says a little later."""
+        give_up = time.monotonic() + self.plan.patience
+        while True:
+            code, said = self.call(
+                "inspect", "--type", "container", "--format", "{{json .State}}", self.plan.name,
+                limit=self.plan.call_limit, stoppable=False,
+            )  # fmt: skip
+            if code == 0:
+                state: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+                return state
+            if "no such" in said.lower():
+                raise Failed(REMOVED_OUTSIDE, "its container was removed by somebody else")
+            if time.monotonic() > give_up or self.signals.term:
+                raise Failed(NODE_LOST, f"lost its daemon: {clear(said)}")
+            self.signals.sleep(PAUSE)
+
+    def remove(self) -> None:
+        """Safe to say again; what a dead daemon keeps is removed when a server starts."""
+        self.call(*self.plan.removal, self.plan.name, limit=self.plan.call_limit, stoppable=False)
+
+    # The program
+
+    def check_stop(self) -> None:
+        if self.signals.term:
+            raise Stopped
+
+    def call(
+        self,
+        *arguments: str,
+        limit: float,
+        stoppable: bool = True,
+        environment: dict[str, str] | None = None,
+    ) -> tuple[int, str]:
+        """Run the program to its end, or to the limit; its exit code, and all it said."""
+        path = os.path.join(self.folder, "said")
+        with open(path, "w+b") as output:
+            os.unlink(path)
+            process = self.spawn(arguments, output, environment)
+            end = time.monotonic() + limit
+            while process.poll() is None and time.monotonic() < end and not (stoppable and self.signals.term):
+                self.signals.sleep(end - time.monotonic())
+            is_late = process.poll() is None
+            process.kill()
+            code = process.wait()
+            if stoppable:
+                self.check_stop()
+            output.seek(0)
+            said = output.read().decode(errors="replace")
+        return code, f"no answer within {limit:g} s" if is_late else said
+
+    def spawn(
+        self, arguments: tuple[str, ...], output: IO[bytes] | None, environment: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """In a session of its own, so that the TERM for us is not for it."""
+        return subprocess.Popen(
+            [self.plan.program, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT if output else None,
+            env={**os.environ, **(environment or {})},
+            cwd=self.folder,
+            start_new_session=True,
+        )
+
+    # The task's folder
+
+    def note(self, type: str, reason: str, message: str) -> None:
+        with open(os.path.join(self.folder, "notes"), "a", encoding="utf-8") as file:
+            file.write(f"{type} {reason} {message}\n")
+
+    def is_noted(self, reason: str) -> bool:
+        """Whether it was told from inside the container; not every podman sees that memory ran out."""
+        with open(os.path.join(self.folder, "notes"), encoding="utf-8", errors="replace") as file:
+            return any(line.split()[1:2] == [reason] for line in file)
+
+    def last_words(self) -> str:
+        with open(os.path.join(self.folder, "logs", "stderr"), "rb") as file:
+            return file.read(1 << 16).decode(errors="replace")
+
+    def forget(self, *names: str) -> None:
+        """They may hold secrets, and are not needed any more."""
+        for name in names:
+            path = os.path.join(self.folder, name)
+            with contextlib.suppress(FileNotFoundError):
+                for file in os.listdir(path):
+                    os.unlink(os.path.join(path, file))
+                os.rmdir(path)
+
+    def write(self, name: str, text: str) -> None:
+        path = os.path.join(self.folder, name)
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.rename(f"{path}.new", path)
+
+
+def is_missing(said: str) -> bool:
+    """Whether the program says that the image is not here."""
+    words = said.lower()
+    return "no such image" in words or "image not known" in words or "unable to find image" in words
+
+
+def is_never(moment: str) -> bool:
+    return moment.startswith("0001-")
+
+
+def start_failure(said: str) -> int:
+    words = said.lower()
+    return next((code for code, marks in START_FAILURES if any(mark in words for mark in marks)), NOT_STARTED)
+
+
+def clear(said: str) -> str:
+    """The one line of a program's complaint that says what is wrong."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    told = [line for line in lines if "error" in line.lower() or "denied" in line.lower()] or lines
+    line = (told or ["it did not say why"])[-1]
+    for prefix in ("Error response from daemon:", "Error:", "docker:"):
+        line = line.removeprefix(prefix).strip()
+    return line if len(line) <= 500 else f"{line[:500]}…"
+
+
+def main(arguments: list[str]) -> NoReturn:
+    os.umask(0o077)
+    sys.exit(Carrier(arguments[0]).run())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

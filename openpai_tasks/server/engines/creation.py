@@ -1,0 +1,96 @@
+"""How a container is to be made: the options of ``docker create`` and ``podman create`` for a task."""
+
+from __future__ import annotations
+
+import csv
+import io
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.server.engines import Launch
+from openpai_tasks.server.engines.entry import BASE, RUNTIME
+
+HOME, TASK, FOLDER = "openpai-tasks.home", "openpai-tasks.task", "openpai-tasks.folder"
+DEFAULT_SHM_MB = 512  # as on OpenPAI
+LEAST_MEMORY_MB = 6  # docker takes no less
+COMMAND = [f"{RUNTIME}/entry"]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What the two programs, otherwise alike, want said differently."""
+
+    name: str
+    removal: tuple[str, ...]
+    own: tuple[str, ...] = ()  # options of ``create``
+    by_device: bool = False  # GPUs are devices of CDI
+    full_names: bool = False  # it pulls images only by their full names
+
+
+DOCKER = Dialect("docker", ("rm", "--force", "--volumes"), own=("--userns", "host"))
+PODMAN = Dialect("podman", ("rm", "--force", "--volumes", "--time", "0"), by_device=True, full_names=True)
+
+
+@dataclass(frozen=True)
+class Mount:
+    target: str
+    source: Path
+    read_only: bool = False
+
+    def words(self) -> str:
+        """As the programs read it: a line of CSV, so that any path will do."""
+        line = io.StringIO()
+        fields = ["type=bind", f"source={self.source.absolute()}", f"target={self.target}"]
+        csv.writer(line, lineterminator="").writerow([*fields, *(["readonly"] if self.read_only else [])])
+        return line.getvalue()
+
+
+def container_name(uid: str) -> str:
+    return f"pai-{uid}"
+
+
+def options(
+    dialect: Dialect, launch: Launch, cpus: int, mounts: Sequence[Mount], labels: Mapping[str, str]
+) -> list[str]:
+    """Without a secret in it: everything that could hold one is in files that are mounted.
+
+    The network is the host's, as on OpenPAI, so ports are what the task was told. Output goes to whoever is
+    attached and is kept by the runner, so the engine keeps none. Root inside, as OpenPAI's runtime is.
+    """
+    wanted = launch.container
+    words = ["--name", container_name(launch.uid), "--pull", "never", "--entrypoint", "/bin/sh"]
+    words += ["--network", "host", "--log-driver", "none", "--no-healthcheck", "--user", "0:0"]
+    words += ["--security-opt", "label=disable", *dialect.own]
+    words += ["--shm-size", f"{wanted.shm_mb or DEFAULT_SHM_MB}m"]
+    if wanted.memory_mb:
+        limit = f"{max(wanted.memory_mb, LEAST_MEMORY_MB)}m"
+        words += ["--memory", limit, "--memory-swap", limit]
+    if wanted.cpu:
+        words += ["--cpus", str(min(wanted.cpu, cpus))]
+    words += _gpus(dialect, wanted.gpus)
+    for name, value in {**wanted.labels, **labels}.items():
+        words += ["--label", f"{name}={value}"]
+    for mount in mounts:
+        words += ["--mount", mount.words()]
+    return words
+
+
+def _gpus(dialect: Dialect, gpus: tuple[int, ...]) -> list[str]:
+    if not gpus:
+        return ["--env", "NVIDIA_VISIBLE_DEVICES=void"]  # or images that ask for all would see them
+    if dialect.by_device:
+        return [word for index in gpus for word in ("--device", f"nvidia.com/gpu={index}")]
+    return ["--gpus", f'"device={",".join(map(str, gpus))}"']
+
+
+def storage_target(path: str) -> str:
+    """Where a document's storage is mounted: anywhere but over the container's own things."""
+    target = posixpath.normpath(posixpath.join("/", path))
+    target = f"/{target.lstrip('/')}"
+    taken = ("/", "/proc", "/sys", "/dev", "/bin", "/lib", "/usr", "/etc")
+    if target in taken or target == BASE or target.startswith(f"{BASE}/") or "\0" in path or "\n" in path:
+        raise ConfigError(f"a storage cannot be mounted at {path!r} in a container")
+    return target

@@ -1,0 +1,50 @@
+"""What the first process of a task's container does: scripts of plain sh, for any image that has it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+BASE = "/usr/local/pai"  # where OpenPAI has its own things in a container
+RUNTIME, WORK, NOTES = f"{BASE}/runtime", f"{BASE}/work", f"{BASE}/notes"
+OUT_OF_MEMORY = "Warning OutOfMemory it took all of the memory that it asked for, and a process was killed"
+SSHD = "sshd"  # the script that starts one, among those in RUNTIME
+
+_ENTRY = f"""\
+# What a shell says when its command is killed is not the job's, so it is said to nobody.
+exec 3>&2 2>/dev/null
+. {RUNTIME}/environment
+cd {WORK}
+owner=$(stat -c %u:%g .) || owner=0:0
+[ ! -e {RUNTIME}/{SSHD} ] || /bin/sh {RUNTIME}/{SSHD} 2>&3
+if command -v bash >/dev/null; then set -- bash -eu -o pipefail; else set -- /bin/sh -eu; fi
+(exec 2>&3 3>&-; exec "$@" {RUNTIME}/command)
+code=$?
+for events in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
+  [ -r $events ] || continue
+  while read -r what count; do
+    [ "$what" != oom_kill ] || [ "$count" = 0 ] || echo "{OUT_OF_MEMORY}" >>{NOTES}
+  done <$events
+done
+# Files of root in folders of somebody else: the others could never remove them.
+[ "$owner" = 0:0 ] || find . {{folders}} -user 0 -exec chown -h "$owner" {{{{}}}} +
+exit $code
+"""
+
+
+def entry(folders: Sequence[str] = ()) -> str:
+    """The script that the container begins with; ``folders`` are those of the host that are mounted in it.
+
+    It stays the first process, since the kernel shields that one from signals: the command must be mortal.
+    """
+    return _ENTRY.format(folders=" ".join(map(shlex.quote, folders)))
+
+
+def environment(variables: Mapping[str, str]) -> str:
+    """Exports of the variables; an option of the engine could not hold newlines, and would show them."""
+    return "".join(
+        f"export {name}={shlex.quote(value)}\n"
+        for name, value in variables.items()
+        if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
+    )

@@ -1,0 +1,52 @@
+"""The first program of every ssh session: goes into a task's folder and variables and becomes its shell.
+
+    python -I -S enter.py FOLDER SHELL [TERMINAL]
+
+A script of its own that needs nothing but the standard library, since each session waits for it.
+``SSH_ORIGINAL_COMMAND`` is what to run; without it the shell reads its input. TERMINAL, any word,
+says that the input is a terminal that is yet to become the session's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+KEPT = (b"TERM", b"SSH_CLIENT", b"SSH_CONNECTION", b"SSH_TTY", b"SSH_AUTH_SOCK")
+
+
+def main(folder: str, shell: str, *terminal: str) -> None:
+    if terminal:
+        take_terminal()
+    command = os.environb.get(b"SSH_ORIGINAL_COMMAND")
+    variables = task_variables(folder)
+    variables.update({name: os.environb[name] for name in KEPT if name in os.environb})
+    # A bash at level 1 that is run by ssh reads the user's .bashrc, even for a single command.
+    variables[b"SHLVL"] = b"1"
+    os.chdir(os.path.join(folder, "work"))
+    words = [shell] if command is None else [shell, "-c", os.fsdecode(command)]
+    os.execve(shell, words, variables)
+
+
+def take_terminal() -> None:
+    import fcntl
+    import termios
+
+    with contextlib.suppress(OSError):
+        os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def task_variables(folder: str) -> dict[bytes, bytes]:
+    """What the task shares with all others of its attempt, and what is its own."""
+    found: dict[bytes, bytes] = {}
+    for path in (os.path.join(os.path.dirname(folder), "environment"), os.path.join(folder, "environment")):
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+            pairs = (entry.partition(b"=") for entry in file.read().split(b"\0") if entry)
+            found.update((name, value) for name, _, value in pairs)
+    return found
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,92 @@
+"""The ssh service of a task in a container: the image's own sshd, if it has one, started before the commands.
+
+The keys are mounted where only the container's root reads them, and copied into the container, so that what
+it writes beside them is not read by anybody outside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from openpai_tasks import home
+from openpai_tasks.server.ssh import FAILED, HOST, NOT_SERVED, READY, ROOT, Login
+from openpai_tasks.server.ssh.layout import (
+    AUTHORIZED,
+    CLIENT_CONFIG,
+    HOST_KEY,
+    client_config,
+    write_keys,
+)
+
+BASE = "/usr/local/pai"
+KEYS, SSH, SESSION = f"{BASE}/keys", f"{BASE}/ssh", f"{BASE}/runtime/session"
+SERVED = "SshReady"
+"""The reason of the note by which a container says that its sshd answers."""
+
+_CONFIG = f"""\
+ListenAddress {HOST}
+Port {{port}}
+HostKey {SSH}/{HOST_KEY}
+AuthorizedKeysFile {SSH}/{AUTHORIZED}
+AllowUsers {ROOT}
+ForceCommand /bin/sh {SESSION}
+AuthenticationMethods publickey
+PasswordAuthentication no
+PermitRootLogin prohibit-password
+StrictModes no
+UseDNS no
+PidFile none
+AllowAgentForwarding no
+X11Forwarding no
+PermitTunnel no
+PermitUserRC no
+PrintMotd no
+MaxSessions 200
+"""
+_SERVE = f"""\
+fail() {{{{
+  echo "$1" >{SSH}/{FAILED}
+  echo "Warning {NOT_SERVED} there is no ssh service: $1" >>{{notes}}
+  exit 0
+}}}}
+cp -R {KEYS} {SSH} && chmod 700 {SSH} && chmod 600 {SSH}/* || exit 0
+export -p >{SSH}/exports
+sshd=$(PATH=$PATH:/usr/sbin:/usr/local/sbin:/sbin command -v sshd) ||
+  fail "the image has no sshd, add openssh-server to it"
+mkdir -p /run/sshd && chmod 755 /run/sshd
+# An account without a password counts as locked, unless there is another sign in its place.
+sed -i 's/^{ROOT}:!/{ROOT}:*/' /etc/shadow 2>/dev/null
+for sftp in /usr/lib/openssh /usr/libexec/openssh /usr/libexec /usr/lib/ssh; do
+  if [ -x $sftp/sftp-server ]; then echo "Subsystem sftp $sftp/sftp-server" >>{SSH}/sshd_config; break; fi
+done
+said=$("$sshd" -f {SSH}/sshd_config 2>&1) || fail "sshd did not start: $(echo $said)"
+if [ -e {SSH}/{CLIENT_CONFIG} ]; then
+  mkdir -p ~/.ssh && chmod 700 ~/.ssh
+  sed '/^Match all/,$d' {SSH}/{CLIENT_CONFIG} >>~/.ssh/config && chmod 600 ~/.ssh/config
+fi
+echo "Normal {SERVED} ssh is served by the image's sshd: log in as {ROOT} at port {{port}}" >>{{notes}}
+: >{SSH}/{READY}
+"""
+_SESSION = f"""\
+. {SSH}/exports
+cd {{work}}
+shell=$(command -v bash || echo /bin/sh)
+[ -z "${{{{SSH_ORIGINAL_COMMAND+x}}}}" ] || exec "$shell" -c "$SSH_ORIGINAL_COMMAND"
+exec "$shell"
+"""
+
+
+def lay_out(task_folder: Path, login: Login) -> Path:
+    """Write what is mounted at KEYS; the folder it is in."""
+    login = dataclasses.replace(login, service=dataclasses.replace(login.service, user=ROOT))
+    folder = write_keys(task_folder, login)
+    home.write_private(folder / "sshd_config", _CONFIG.format(port=login.port))
+    if login.job_key:
+        home.write_private(folder / CLIENT_CONFIG, client_config(Path(SSH), login))
+    return folder
+
+
+def scripts(login: Login, notes: str, work: str) -> dict[str, str]:
+    """What starts the service, and what each of its sessions runs in, by the name of the file."""
+    return {"sshd": _SERVE.format(port=login.port, notes=notes), "session": _SESSION.format(work=work)}

@@ -1,0 +1,136 @@
+"""The files of a task's ssh service, in the folder ``ssh`` of the task's own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from openpai_tasks import home
+from openpai_tasks.server.ssh import FOLDER, HOST, Login
+from openpai_tasks.server.ssh.services import SSHD
+
+HOST_KEY, AUTHORIZED, JOB_KEY = "host_key", "authorized_keys", "job_key"
+CLIENT_CONFIG, KNOWN_HOSTS, SSHD_CONFIG = "config", "known_hosts", "sshd_config"
+PROGRAMS = "bin"
+CLIENTS = ("ssh", "scp", "sftp")
+_ENTER = Path(__file__).with_name("enter.py")
+
+
+def lay_out(task_folder: Path, login: Login, shell: str) -> tuple[str, ...]:
+    """Write everything that a service on this machine needs; the command that serves."""
+    folder, command = write_keys(task_folder, login), (*login.service.command, str(login.port))
+    if login.job_key:
+        _write_clients(folder)
+    if login.service.name != SSHD:
+        return (*command, shell)
+    _write(folder / SSHD_CONFIG, sshd_config(task_folder, login, shell))
+    return command
+
+
+def write_keys(task_folder: Path, login: Login) -> Path:
+    """The keys, and what tasks of the job need to reach each other; the folder they are in."""
+    folder = home.make_private(task_folder.absolute() / FOLDER)
+    _write(folder / f"{HOST_KEY}.pub", f"{login.host_key.public}\n")
+    _write(folder / HOST_KEY, login.host_key.private)
+    _write(folder / AUTHORIZED, "".join(f"{key}\n" for key in login.authorized))
+    if login.job_key:
+        _write(folder / f"{JOB_KEY}.pub", f"{login.job_key.public}\n")
+        _write(folder / JOB_KEY, login.job_key.private)
+        _write(folder / KNOWN_HOSTS, _known_hosts(login))
+        _write(folder / CLIENT_CONFIG, client_config(folder, login))
+    return folder
+
+
+def variables(task_folder: Path, login: Login, path: str) -> dict[str, str]:
+    """What the task's own variables change: first in PATH are programs that know the job's other tasks."""
+    if not login.job_key or not path:
+        return {}
+    return {"PATH": f"{task_folder.absolute() / FOLDER / PROGRAMS}{os.pathsep}{path}"}
+
+
+def sshd_config(task_folder: Path, login: Login, shell: str) -> str:
+    """Keys only, one user, and every session through ``enter.py``."""
+    folder = task_folder.absolute() / FOLDER
+    enter = shlex.join(["exec", sys.executable, "-I", "-S", str(_ENTER), str(task_folder.absolute()), shell])
+    lines = [
+        f"HostKey {_quoted(folder / HOST_KEY)}",
+        f"AuthorizedKeysFile {_quoted(folder / AUTHORIZED).replace('%', '%%')}",
+        f"AllowUsers {login.service.user}",
+        f"Subsystem sftp {login.service.sftp}",
+        f"ForceCommand {enter}",
+        *_RULES,
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+# The level keeps bash, which sshd runs first, from reading the user's .bashrc.
+_RULES = """\
+SetEnv SHLVL=2
+AuthenticationMethods publickey
+PubkeyAuthentication yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+UsePAM no
+StrictModes no
+UseDNS no
+PidFile none
+AllowTcpForwarding yes
+GatewayPorts no
+AllowAgentForwarding no
+X11Forwarding no
+PermitTunnel no
+PermitUserEnvironment no
+PermitUserRC no
+PrintMotd no
+PrintLastLog no
+LoginGraceTime 30
+MaxSessions 200""".splitlines()
+
+
+def client_config(folder: Path, login: Login) -> str:
+    """For OpenSSH's clients inside a task: the job's other tasks by name, and whatever the user has."""
+    blocks = [
+        f"Host {peer.name}\n"
+        f"  HostName {HOST}\n"
+        f"  Port {peer.port}\n"
+        f"  User {login.service.user}\n"
+        f"  IdentityFile {_quoted(folder / JOB_KEY).replace('%', '%%')}\n"
+        f"  IdentitiesOnly yes\n"
+        f"  UserKnownHostsFile {_quoted(folder / KNOWN_HOSTS).replace('%', '%%')}\n"
+        f"  StrictHostKeyChecking yes\n"
+        for peer in login.peers
+    ]
+    return "\n".join([*blocks, "Match all\n  Include ~/.ssh/config\n"])
+
+
+def _known_hosts(login: Login) -> str:
+    kind, key, *_ = login.host_key.public.split()
+    return "".join(f"[{HOST}]:{peer.port} {kind} {key}\n" for peer in login.peers)
+
+
+def _write_clients(folder: Path) -> None:
+    """``ssh`` and the like that read our configuration, since the user's own must stay as it is."""
+    programs = home.make_private(folder / PROGRAMS)
+    for name in CLIENTS:
+        found = shutil.which(name)
+        if found:
+            words = shlex.join(["exec", found, "-F", str(folder / CLIENT_CONFIG)])
+            _write(programs / name, f'#!/bin/sh\n{words} "$@"\n', mode=0o700)
+
+
+def _quoted(path: Path) -> str:
+    text = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+def _write(path: Path, text: str, mode: int = 0o600) -> None:
+    """As a whole; unlike what must last, it need not survive a power cut, which no task does."""
+    new = path.with_name(f"{path.name}.new")
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with open(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    new.replace(path)

@@ -1,0 +1,90 @@
+"""Which tasks get an ssh service, and whose keys open it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol import states
+from openpai_tasks.server.engines import Note
+from openpai_tasks.server.folders import folder_name
+from openpai_tasks.server.records import Job, Task
+from openpai_tasks.server.ssh import FOLDER, NOT_SERVED, SERVED, KeyPair, Login, Peer, Service, keys, services
+from openpai_tasks.server.ssh.services import AUTO
+from openpai_tasks.server.ssh.wishes import Wish
+
+Wishes = Mapping[str, Wish | None]  # by role
+
+
+def key_folder(jobs: Path, key: str) -> Path:
+    """Where a job's own keys are, through all its attempts."""
+    return jobs / folder_name(key) / FOLDER
+
+
+class Logins:
+    """``always`` gives every job the service and a key of its own, as OpenPAI 0.14 did."""
+
+    def __init__(
+        self,
+        jobs: Path,
+        wanted: str = AUTO,
+        always: bool = False,
+        keys_of: Callable[[str], Iterable[str]] = lambda user: (),
+    ) -> None:
+        self._jobs = jobs
+        self._always = always
+        self._keys_of = keys_of
+        self.service, self.reason = _chosen(wanted)
+
+    def of(self, job: Job, wishes: Wishes, tasks: Callable[[], Iterable[Task]]) -> dict[str, Login]:
+        """The service of each task that has one, by uid; ``tasks`` are all of the attempt."""
+        found = {role: self._wish(wish) for role, wish in wishes.items()}
+        served = {role: wish for role, wish in found.items() if wish is not None}
+        if self.service is None or not served:
+            return {}
+        folder, own = key_folder(self._jobs, job.key), tuple(self._keys_of(job.user))
+        host_key = keys.kept_pair(folder, keys.HOST_KEY, job.key)
+        shared = any(wish.job_key for wish in served.values())
+        job_key = keys.kept_pair(folder, keys.JOB_KEY, job.key) if shared else None
+        open_tasks = [task for task in tasks() if task.role in served and task.ports.get("ssh")]
+        peers = tuple(_peer(task) for task in open_tasks if served[task.role].job_key)
+        logins = {}
+        for task in open_tasks:
+            pair = job_key if served[task.role].job_key else None
+            authorized = _authorized(served[task.role], own, pair)
+            if authorized:
+                place = (self.service, task.ports["ssh"][0], host_key, authorized)
+                logins[task.uid] = Login(*place, pair, peers if pair else ())
+        return logins
+
+    def notes(self, wishes: Wishes, served: bool) -> list[Note]:
+        """What to tell a job about its service, or about why it has none."""
+        if not any(self._wish(wish) for wish in wishes.values()):
+            return []
+        if self.service is None:
+            return [Note("Warning", NOT_SERVED, f"there is no ssh service: {self.reason}")]
+        if not served:
+            return [Note("Warning", NOT_SERVED, "there is no ssh service: no public key is given")]
+        name, user = self.service.name, self.service.user
+        return [Note("Normal", SERVED, f"{name} serves ssh: log in as {user} at the ssh port of a task")]
+
+    def _wish(self, wish: Wish | None) -> Wish | None:
+        if not self._always:
+            return wish
+        return Wish(wish.keys if wish else (), job_key=True, must=bool(wish and wish.must))
+
+
+def _chosen(wanted: str) -> tuple[Service | None, str]:
+    try:
+        return services.choose(wanted), ""
+    except ConfigError as err:
+        return None, str(err)
+
+
+def _peer(task: Task) -> Peer:
+    return Peer(f"{states.role_key(task.role)}-{task.index}", task.ports["ssh"][0])
+
+
+def _authorized(wish: Wish, own: tuple[str, ...], pair: KeyPair | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*wish.keys, *own, *([pair.public] if pair else [])]))

@@ -1,0 +1,308 @@
+"""Serves a task by asyncssh: a script of its own that runs beside the task, in its folder and as long as it.
+
+    python -I serve_asyncssh.py PORT SHELL
+
+``root`` and the user that it runs as may log in, with a key of ``authorized_keys``; both are that user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import pty
+import pwd
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+HOST = "127.0.0.1"
+FOLDER, READY, FAILED = "ssh", "ssh/ready", "ssh/failed"
+LOOK_AFTER = 5.0  # seconds between looks whether the runner lives, for systems that do not tell
+LINGER = 1.0  # seconds for the last output of a terminal that something left behind keeps open
+CHUNK = 1 << 16
+ENTER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "enter.py")
+
+
+def fail(reason: str) -> NoReturn:
+    with open(f"{FAILED}.new", "w") as file:
+        file.write(reason + "\n")
+    os.rename(f"{FAILED}.new", FAILED)
+    sys.exit(1)
+
+
+try:
+    import asyncssh
+except ImportError as err:
+    fail(f"asyncssh cannot be used: {err}")
+
+
+class Server(asyncssh.SSHServer):
+    """Who may come in, and what may be forwarded."""
+
+    def __init__(self, keys: frozenset[bytes]) -> None:
+        self._keys = keys
+        self._users = {"root"}
+        with contextlib.suppress(KeyError):
+            self._users.add(pwd.getpwuid(os.geteuid()).pw_name)
+
+    def begin_auth(self, username: str) -> bool:
+        return True  # nobody comes in without a key
+
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        return username in self._users and key.public_data in self._keys
+
+    def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
+        return True
+
+    def server_requested(self, listen_host: str, listen_port: int) -> bool:
+        return listen_host in ("localhost", "127.0.0.1", "::1")
+
+    def unix_connection_requested(self, dest_path: str) -> bool:
+        return True
+
+
+class Files(asyncssh.SFTPServer):
+    """The user's files; it ends with an exit code, without which scp takes it for a failure."""
+
+    def exit(self) -> None:
+        if self.channel.get_subsystem() == "sftp":
+            self.channel.exit(0)
+
+
+class Children:
+    """The sessions' processes: tells when one ends."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[subprocess.Popen[bytes], asyncio.Future[int]] = {}
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._look)
+
+    def start(self, argv: list[str], files: tuple[int, int, int], variables: Mapping[str, str]) -> int:
+        child = subprocess.Popen(
+            argv, stdin=files[0], stdout=files[1], stderr=files[2], env=variables, start_new_session=True
+        )
+        self._waiting[child] = asyncio.get_running_loop().create_future()
+        return child.pid
+
+    async def end_of(self, pid: int) -> int:
+        """Its exit code, or the signal that killed it below zero."""
+        self._look()
+        found = next(future for child, future in self._waiting.items() if child.pid == pid)
+        try:
+            return await found
+        finally:
+            self._waiting = {child: future for child, future in self._waiting.items() if future is not found}
+
+    def _look(self) -> None:
+        for child, future in self._waiting.items():
+            code = child.poll()
+            if code is not None and not future.done():
+                future.set_result(code)
+
+
+class Session:
+    """One process in the task's environment, at one channel of a connection."""
+
+    def __init__(
+        self, channel: asyncssh.SSHServerProcess[bytes], children: Children, folder: str, shell: str
+    ) -> None:
+        self._channel = channel
+        self._children = children
+        self._argv = [sys.executable, "-I", "-S", ENTER, folder, shell]
+        self._terminal: int | None = None
+        self._pid = 0
+
+    async def run(self) -> None:
+        """Until the process ends, or the client goes; then its streams close, as with sshd."""
+        stdin, outputs = self._start() if self._channel.term_type is None else self._start_in_terminal()
+        feeding = asyncio.ensure_future(self._feed(stdin))
+        copying = asyncio.gather(*(self._copy(source, target) for source, target in outputs))
+        ending = asyncio.ensure_future(self._end(copying))
+        leaving = asyncio.ensure_future(self._channel.wait_closed())
+        try:
+            await asyncio.wait([ending, leaving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in (feeding, copying, ending, leaving):
+                one.cancel()
+            await asyncio.gather(feeding, copying, ending, leaving, return_exceptions=True)
+            for handle in {stdin, *(source for source, _ in outputs)}:
+                with contextlib.suppress(OSError):
+                    os.close(handle)
+
+    def _start(self) -> tuple[int, list[tuple[int, asyncssh.SSHWriter[bytes]]]]:
+        pipes = [os.pipe() for _ in range(3)]
+        (stdin, feed), (out, stdout), (err, stderr) = pipes
+        self._spawn((stdin, stdout, stderr), {})
+        for handle in (feed, out, err):
+            os.set_blocking(handle, False)
+        return feed, [(out, self._channel.stdout), (err, self._channel.stderr)]
+
+    def _start_in_terminal(self) -> tuple[int, list[tuple[int, asyncssh.SSHWriter[bytes]]]]:
+        master, terminal = pty.openpty()
+        self._terminal = master
+        self._resize(*self._channel.term_size)
+        self._argv.append("terminal")
+        more = {"TERM": self._channel.term_type or "", "SSH_TTY": os.ttyname(terminal)}
+        self._spawn((terminal, terminal, terminal), more)
+        os.set_blocking(master, False)
+        return master, [(master, self._channel.stdout)]
+
+    def _spawn(self, files: tuple[int, int, int], more: Mapping[str, str]) -> None:
+        try:
+            self._pid = self._children.start(self._argv, files, {**os.environ, **self._about(), **more})
+        finally:
+            for handle in set(files):
+                os.close(handle)
+
+    def _about(self) -> dict[str, str]:
+        peer, own = (self._channel.get_extra_info(name) for name in ("peername", "sockname"))
+        found = {
+            "SSH_CLIENT": f"{peer[0]} {peer[1]} {own[1]}",
+            "SSH_CONNECTION": f"{peer[0]} {peer[1]} {own[0]} {own[1]}",
+        }
+        command = self._channel.command
+        return found if command is None else {**found, "SSH_ORIGINAL_COMMAND": command}
+
+    async def _feed(self, target: int) -> None:
+        """What the client sends: input, and news of its window and of signals."""
+        wanted = True
+        while True:
+            try:
+                data = await self._channel.stdin.read(CHUNK)
+                if not data:
+                    break
+                if wanted:
+                    await write_all(target, data)
+            except asyncssh.TerminalSizeChanged as change:
+                self._resize(*change.term_size)
+            except (asyncssh.SignalReceived, asyncssh.BreakReceived) as news:
+                self._signal(getattr(news, "signal", "INT"))
+            except OSError:
+                wanted = False  # the process takes no more input
+        if self._terminal is None:
+            # The number must stay taken until the session ends, so the pipe is closed by a file in its place.
+            void = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(void, target)
+            os.close(void)
+
+    async def _copy(self, source: int, target: asyncssh.SSHWriter[bytes]) -> None:
+        while data := await read_some(source):
+            target.write(data)
+            await target.drain()
+
+    async def _end(self, copying: asyncio.Future[list[None]]) -> None:
+        code = await self._children.end_of(self._pid)
+        await asyncio.wait([copying], timeout=None if self._terminal is None else LINGER)
+        if code < 0:
+            self._channel.exit_with_signal(signal.Signals(-code).name.removeprefix("SIG"))
+        else:
+            self._channel.exit(code)
+        await self._channel.wait_closed()
+
+    def _resize(self, columns: int, rows: int, width: int, height: int) -> None:
+        if self._terminal is not None:
+            size = struct.pack("HHHH", *(number & 0xFFFF for number in (rows, columns, width, height)))
+            fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
+
+    def _signal(self, name: str) -> None:
+        number = getattr(signal, f"SIG{name}", None)
+        if isinstance(number, signal.Signals):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, number)
+
+
+async def read_some(handle: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            return os.read(handle, CHUNK)
+        except BlockingIOError:
+            await _once(handle, loop.add_reader, loop.remove_reader)
+        except OSError:
+            return b""  # nobody is left at the other end of a terminal
+
+
+async def write_all(handle: int, data: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(handle, view) :]
+        except BlockingIOError:
+            await _once(handle, loop.add_writer, loop.remove_writer)
+
+
+async def _once(handle: int, add: Callable[..., object], remove: Callable[[int], object]) -> None:
+    """Wait until the loop says that the handle can be used."""
+    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tell() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    add(handle, tell)
+    try:
+        await ready
+    finally:
+        remove(handle)
+
+
+def authorized_keys() -> frozenset[bytes]:
+    keys = set()
+    with open(f"{FOLDER}/authorized_keys") as file:
+        for line in file:
+            with contextlib.suppress(asyncssh.KeyImportError):
+                keys.add(asyncssh.import_public_key(line.strip()).public_data)
+    return frozenset(keys)
+
+
+async def serve(port: int, shell: str) -> None:
+    runner, folder, keys = os.getppid(), os.getcwd(), authorized_keys()
+    ready, host_key = os.path.abspath(READY), os.path.abspath(f"{FOLDER}/host_key")
+    children = Children()
+
+    async def session(channel: asyncssh.SSHServerProcess[bytes]) -> None:
+        if channel.subsystem:
+            channel.exit(1)  # there is none but sftp
+        else:
+            await Session(channel, children, folder, shell).run()
+
+    try:
+        await asyncssh.create_server(
+            lambda: Server(keys),
+            HOST,
+            port,
+            server_host_keys=[host_key],
+            process_factory=session,
+            encoding=None,
+            line_editor=False,
+            sftp_factory=Files,
+            allow_scp=True,
+            password_auth=False,
+            kbdint_auth=False,
+            gss_host=None,
+            agent_forwarding=False,
+            x11_forwarding=False,
+        )
+    except OSError as err:
+        fail(f"cannot listen on port {port}: {err.strerror}")
+    os.chdir("work")  # where files without a folder go
+    open(ready, "a").close()
+    while os.getppid() == runner:
+        await asyncio.sleep(LOOK_AFTER)
+
+
+def main(port: str, shell: str) -> None:
+    asyncio.run(serve(int(port), shell))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,111 @@
+"""Serves a task by sshd: a script of its own that runs beside the task, in its folder and as long as it.
+
+    python -I -S serve_sshd.py SSHD PORT
+
+It listens itself and starts an sshd for each connection, because an sshd that listens leaves its
+connections alone when it is killed. These end with this process, and this one with the task's runner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+HOST = "127.0.0.1"
+CONFIG, LOG, READY, FAILED = "ssh/sshd_config", "ssh/log", "ssh/ready", "ssh/failed"
+LOOK_AFTER = 5.0  # seconds between looks whether the runner lives, for systems that do not tell
+PR_SET_PDEATHSIG = 1
+KEPT = ("FC_POD_UID",)  # by which what a task left behind is found; the rest could mislead sshd
+VARIABLES = {"PATH": os.defpath, **{name: os.environ[name] for name in KEPT if name in os.environ}}
+
+
+def main(program: str, port: str) -> None:
+    runner = os.getppid()
+    bound = bind(int(port))
+    check(program)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries them
+    open(READY, "a").close()
+    while os.getppid() == runner:
+        with contextlib.suppress(TimeoutError):
+            connection, _ = bound.accept()
+            serve(program, bound, connection)
+    os.killpg(0, signal.SIGKILL)
+
+
+def bind(port: int) -> socket.socket:
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((HOST, port))
+        bound.listen(128)
+    except OSError as err:
+        fail(f"cannot listen on port {port}: {err.strerror}")
+    bound.settimeout(LOOK_AFTER)
+    return bound
+
+
+def check(program: str) -> None:
+    """Have sshd say what it does not like before anybody comes."""
+    argv = [program, "-t", "-f", os.path.abspath(CONFIG)]
+    try:
+        done = subprocess.run(argv, env=VARIABLES, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired) as err:
+        fail(f"cannot run {program}: {err}")
+    if done.returncode:
+        fail(f"sshd: {(done.stderr.strip().splitlines() or ['it does not say why'])[-1]}")
+
+
+def serve(program: str, bound: socket.socket, connection: socket.socket) -> None:
+    """One sshd for one connection, which is its input and output."""
+    keeper = os.getpid()
+    try:
+        if os.fork() == 0:
+            become_sshd(program, keeper, connection)
+    except OSError:
+        os.write(2, b"cannot take a connection: too many processes\n")
+    connection.close()
+
+
+def become_sshd(program: str, keeper: int, connection: socket.socket) -> NoReturn:
+    try:
+        prctl = find_prctl()
+        if prctl:
+            prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() == keeper:
+            connection.setblocking(True)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in (0, 1):
+                os.dup2(connection.fileno(), number)
+            log = os.path.abspath(LOG)
+            os.execve(program, [program, "-i", "-f", os.path.abspath(CONFIG), "-E", log], VARIABLES)
+    finally:
+        os._exit(126)
+
+
+def find_prctl() -> Callable[..., int] | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        import ctypes
+
+        found: Callable[..., int] = ctypes.CDLL(None).prctl
+        return found
+    except (ImportError, OSError, AttributeError):
+        return None
+
+
+def fail(reason: str) -> NoReturn:
+    with open(f"{FAILED}.new", "w") as file:
+        file.write(reason + "\n")
+    os.rename(f"{FAILED}.new", FAILED)
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,75 @@
+"""What a job's ssh plugin asks for, and the step that has its commands wait for the service."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from openpai_tasks.server.ssh.keys import public_keys
+
+BARRIER_MINUTES = 30.0
+BARRIER_FAILED = 249  # OpenPAI's exit code for it
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Which keys one role's tasks are to open to."""
+
+    keys: tuple[str, ...] = ()
+    job_key: bool = False  # one of the job's own, which its tasks have too
+    must: bool = False  # without the service the task fails
+    barrier: float = 0  # minutes to wait for the services of all other tasks; 0: not at all
+
+
+def read(parameters: dict[str, Any], gang: bool, policy: str) -> Wish:
+    """The plugin's parameters; without gang allocation there is no key for the whole job."""
+    given = parameters.get("userssh")
+    value = given.get("value") if isinstance(given, dict) and given.get("type") != "none" else None
+    job_key = gang and _is_true(parameters.get("jobssh"))
+    barrier = _minutes(parameters.get("sshbarrierTimeout")) if _is_true(parameters.get("sshbarrier")) else 0
+    return Wish(
+        keys=tuple(public_keys(value)) if isinstance(value, str) else (),
+        job_key=job_key,
+        must=policy == "fail" or (job_key and barrier > 0),
+        barrier=barrier if job_key else 0,
+    )
+
+
+def script(wish: Wish) -> str:
+    """Wait until the service answers, and with a barrier until all others do."""
+    if not wish.barrier:
+        return _WAIT
+    return _WAIT + _BARRIER.format(tries=max(1, round(wish.barrier * 60)), code=BARRIER_FAILED)
+
+
+def _is_true(value: Any) -> bool:
+    return str(value).lower() == "true"
+
+
+def _minutes(value: Any) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and 0 < value < math.inf else BARRIER_MINUTES
+
+
+_WAIT = """\
+ssh=${0%/*}/ssh
+[ -d "$ssh" ] || { echo "there is no ssh service here" >&2; exit 1; }
+tries=0
+until [ -e "$ssh/ready" ]; do
+  if [ -e "$ssh/failed" ]; then echo "no ssh service: $(cat "$ssh/failed")" >&2; exit 1; fi
+  tries=$((tries + 1))
+  if [ "$tries" -gt 600 ]; then echo "no ssh service: it did not begin in time" >&2; exit 1; fi
+  sleep 0.05
+done
+"""
+_BARRIER = """\
+tries=0
+for host in $(sed -n 's/^Host //p' "$ssh/config"); do
+  until ssh -F "$ssh/config" -o BatchMode=yes -o ConnectTimeout=5 "$host" true </dev/null >/dev/null 2>&1; do
+    tries=$((tries + 1))
+    if [ "$tries" -ge {tries} ]; then echo "ssh barrier: $host cannot be reached" >&2; exit {code}; fi
+    sleep 1
+  done
+done
+"""

@@ -1,0 +1,191 @@
+"""Real docker and podman for tests: each with a store of its own, and images made without a registry."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.server.engines.creation import DOCKER, PODMAN, Dialect
+
+DIALECTS = {one.name: one for one in (DOCKER, PODMAN)}
+IMAGE = "pai/busybox:1"
+NEEDED = {"docker": ("dockerd", "docker", "busybox"), "podman": ("podman", "runc", "busybox")}
+PODMAN_CONF = """\
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+tmp_dir = "{folder}/tmp"
+"""
+STORAGE_CONF = '[storage]\ndriver = "overlay"\ngraphroot = "{folder}/store"\nrunroot = "{folder}/run"\n'
+REGISTRIES_CONF = '[[registry]]\nlocation = "{address}"\ninsecure = true\n'
+
+
+class Kit:
+    """One engine, usable through the variables in ``environment``."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder = name, folder
+        self.environment: dict[str, str] = {}
+
+    @property
+    def dialect(self) -> Dialect:
+        return DIALECTS[self.name]
+
+    def run(
+        self, *arguments: str, input: bytes | None = None, environment: Mapping[str, str] | None = None
+    ) -> str:
+        done = subprocess.run(
+            [self.name, *arguments],
+            env={**os.environ, **self.environment, **(environment or {})},
+            input=input,
+            capture_output=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, (arguments, done.stderr.decode())
+        return done.stdout.decode()
+
+    def containers(self) -> list[str]:
+        return self.run("ps", "--all", "--quiet").split()
+
+    def make_image(self, name: str, files: Mapping[str, bytes | Path] | None = None) -> None:
+        self.run("import", "-", name, input=image_tar(files or {}))
+
+
+class Docker(Kit):
+    def __init__(self, folder: Path) -> None:
+        super().__init__("docker", folder)
+        self.environment = {"DOCKER_HOST": f"unix://{folder}/docker.sock"}
+        self.start()
+
+    def start(self) -> None:
+        log = self.folder / "dockerd.log"
+        argv = ["dockerd", "--data-root", f"{self.folder}/data", "--exec-root", f"{self.folder}/exec"]
+        argv += ["--host", self.environment["DOCKER_HOST"], "--pidfile", f"{self.folder}/docker.pid"]
+        argv += ["--iptables=false", "--ip6tables=false", "--bridge=none", "--live-restore"]
+        with log.open("ab") as output:
+            self.daemon = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        limit = time.monotonic() + 20
+        while not self._answers():
+            if self.daemon.poll() is not None or time.monotonic() > limit:
+                self.end()
+                pytest.skip(f"dockerd does not run here: {log.read_text().strip().splitlines()[-1]}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """As a crash would; a new one can start when its containerd, which goes with it, is gone."""
+        containerd = int((self.folder / "exec/containerd/containerd.pid").read_text())
+        self.end(signal.SIGKILL)
+        limit = time.monotonic() + 20
+        while Path(f"/proc/{containerd}").exists() and time.monotonic() < limit:
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        argv, known = ["docker", "version"], {**os.environ, **self.environment}
+        return subprocess.run(argv, env=known, capture_output=True).returncode == 0
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.daemon.pid, number)
+        self.daemon.wait(20)
+
+
+class Podman(Kit):
+    def __init__(self, folder: Path) -> None:
+        super().__init__("podman", folder)
+        for name, text in {"containers": PODMAN_CONF, "storage": STORAGE_CONF, "registries": ""}.items():
+            (folder / f"{name}.conf").write_text(text.format(folder=folder))
+        self.environment = {
+            "CONTAINERS_CONF": f"{folder}/containers.conf",
+            "CONTAINERS_STORAGE_CONF": f"{folder}/storage.conf",
+            "CONTAINERS_REGISTRIES_CONF": f"{folder}/registries.conf",
+        }
+        try:
+            self.run("info")
+        except AssertionError as err:
+            pytest.skip(f"podman does not run here: {err}")
+
+    def end(self) -> None:
+        """Nothing runs but containers."""
+
+
+@contextlib.contextmanager
+def engine_kit(name: str) -> Iterator[Kit]:
+    """An engine with one small image; nothing of it is left afterwards."""
+    missing = [program for program in NEEDED[name] if shutil.which(program) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    if os.geteuid() != 0:
+        pytest.skip(f"only root can start {name} with a store of its own")
+    folder = Path(tempfile.mkdtemp(prefix="pai-"))  # its sockets need a short path
+    kit: Docker | Podman | None = None
+    try:
+        kit = Docker(folder) if name == "docker" else Podman(folder)
+        kit.make_image(IMAGE)
+        yield kit
+        left = kit.containers()
+        if left:
+            kit.run(*kit.dialect.removal, *left)
+        assert left == []
+    finally:
+        if kit:
+            kit.end()
+        unmount(folder)
+        shutil.rmtree(folder)
+
+
+def unmount(folder: Path) -> None:
+    """Engines mount their folders upon themselves; the last mounted goes first."""
+    for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
+        place = line.split()[4]
+        if place.startswith(f"{folder}/"):
+            subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def image_tar(files: Mapping[str, bytes | Path]) -> bytes:
+    """A root of busybox, with these files beside it, and the libraries that they all need."""
+    busybox = Path(shutil.which("busybox") or "")
+    programs = [content for content in files.values() if isinstance(content, Path)]
+    needed = {str(path): path for program in (busybox, *programs) for path in libraries(program)}
+    applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for name in ("bin", "tmp", "etc", "root"):
+            folder = tarfile.TarInfo(name)
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(folder)
+        tar.add(busybox, "bin/busybox")
+        for applet in applets:
+            if applet != "busybox":
+                link = tarfile.TarInfo(f"bin/{applet}")
+                link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+                tar.addfile(link)
+        for name, content in {**needed, **files}.items():
+            if isinstance(content, Path):
+                tar.add(os.path.realpath(content), name.lstrip("/"))
+            else:
+                file = tarfile.TarInfo(name.lstrip("/"))
+                file.size, file.mode = len(content), 0o755
+                tar.addfile(file, io.BytesIO(content))
+    return made.getvalue()
+
+
+def libraries(program: Path) -> list[Path]:
+    """The shared libraries of a program, and what loads them; a static one has none."""
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
+    return [Path(word) for word in listed.split() if word.startswith("/")]

@@ -1,0 +1,229 @@
+"""What containers are made from, without an engine; where one is needed, a script says its lines."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol import validate
+from openpai_tasks.server.engines import (
+    Container,
+    Launch,
+    RegistryLogin,
+    carrier,
+    creation,
+    entry,
+    registries,
+)
+from openpai_tasks.server.engines.creation import DOCKER, PODMAN, Dialect
+from openpai_tasks.server.engines.program import Program
+from tests.conftest import Shell
+from tests.server.workshop import role
+
+
+@pytest.mark.parametrize(
+    ("image", "full"),
+    [
+        ("python", "docker.io/library/python"),
+        ("python:3", "docker.io/library/python:3"),
+        ("own/image:1", "docker.io/own/image:1"),
+        ("docker.io/python", "docker.io/library/python"),
+        ("localhost/own", "localhost/own"),
+        ("localhost:5000/own", "localhost:5000/own"),
+        ("example.com/a/b@sha256:00", "example.com/a/b@sha256:00"),
+    ],
+)
+def test_images_are_named_in_full_as_docker_would(image: str, full: str) -> None:
+    assert registries.full_name(image) == full
+
+
+@pytest.mark.parametrize(
+    ("registry", "key"),
+    [
+        ("", "https://index.docker.io/v1/"),
+        ("docker.io", "https://index.docker.io/v1/"),
+        ("https://index.docker.io/v1/", "https://index.docker.io/v1/"),
+        ("https://Own.example.com:5000/v2/", "own.example.com:5000"),
+        ("own.azurecr.io", "own.azurecr.io"),
+    ],
+)
+def test_credentials_are_kept_under_the_registrys_name(registry: str, key: str) -> None:
+    made = json.loads(registries.config(RegistryLogin("me", "pass:word", registry)))
+    assert {key: base64.b64decode(one["auth"]).decode() for key, one in made["auths"].items()} == {
+        key: "me:pass:word"
+    }
+
+
+def test_credentials_of_a_document_have_their_secrets_filled_in() -> None:
+    auth = {"username": "me", "password": "<% $secrets.word %>", "registryuri": "example.com"}
+    image = {"type": "dockerimage", "name": "image", "uri": "example.com/x", "auth": auth}
+    head = {"protocolVersion": 2, "name": "job", "type": "job", "prerequisites": [image]}
+    text = json.dumps({**head, "taskRoles": {"main": role("true")}, "secrets": {"word": "a&b"}})
+    assert registries.login(validate(text), "main") == RegistryLogin("me", "a&b", "example.com")
+
+
+def options(dialect: Dialect, **container: object) -> list[str]:
+    made = Container(**container)  # type: ignore[arg-type]
+    launch = Launch("uid", "me", Path("/f"), {}, {}, "image", None, container=made)
+    return creation.options(dialect, launch, 4, [creation.Mount("/t", Path('/a,"b:c'))], {})
+
+
+def test_gpus_are_named_as_each_program_wants_them() -> None:
+    assert '--gpus "device=0,2"' in " ".join(options(DOCKER, gpus=(0, 2)))
+    assert "--device nvidia.com/gpu=0 --device nvidia.com/gpu=2" in " ".join(options(PODMAN, gpus=(0, 2)))
+    assert "NVIDIA_VISIBLE_DEVICES=void" in options(DOCKER)
+
+
+def test_limits_are_no_more_than_the_machine_and_no_less_than_the_engine_takes() -> None:
+    words = options(DOCKER, cpu=64, memory_mb=1)
+    assert words[words.index("--cpus") + 1] == "4"
+    assert words[words.index("--memory") + 1] == words[words.index("--memory-swap") + 1] == "6m"
+    assert words[words.index("--shm-size") + 1] == "512m"
+    assert 'type=bind,"source=/a,""b:c",target=/t' in words
+
+
+@pytest.mark.parametrize(
+    ("path", "target"), [("/mnt/data", "/mnt/data"), ("mnt/x", "/mnt/x"), ("/a/../b//c/", "/b/c")]
+)
+def test_storages_are_mounted_where_the_document_says(path: str, target: str) -> None:
+    assert creation.storage_target(path) == target
+
+
+@pytest.mark.parametrize("path", ["/", "/..", "//", "/proc", "/usr/local/pai/runtime", "/a\nb"])
+def test_storages_are_not_mounted_over_the_containers_own(path: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be mounted"):
+        creation.storage_target(path)
+
+
+def test_variables_survive_the_shell() -> None:
+    values = {"A": "two\nlines", "B": "it's $HOME `x` \\", "no-name": "x"}
+    script = entry.environment(values) + 'printf "%s|%s" "$A" "$B"'
+    done = subprocess.run(["/bin/sh", "-eu", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "two\nlines|it's $HOME `x` \\"
+
+
+# An engine that cannot be used
+
+
+def pretend(folder: Path, name: str, script: str) -> None:
+    program = folder / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "Got permission denied while trying to connect to the Docker daemon socket at unix:///s: Get",
+            "you may not use the docker daemon at unix:///s: join its group, or set local.engine to process",
+        ),
+        (
+            "Cannot connect to the Docker daemon at unix:///s. Is the docker daemon running?",
+            "the docker daemon is not running at unix:///s: start it, or set local.engine to process",
+        ),
+        ("odd\ntrouble", "docker cannot be used: trouble, or set local.engine to process"),
+    ],
+)
+def test_an_engine_that_cannot_be_used_says_why_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, told: str
+) -> None:
+    pretend(tmp_path, "docker", f"echo '{said}' >&2; exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///s")
+    with pytest.raises(ConfigError) as caught:
+        Program(DOCKER).containers("/home")
+    assert str(caught.value) == told
+
+
+def test_the_cluster_does_not_start_without_its_engine(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/inv").symlink_to(Path(sys.executable).parent / "inv")
+    nothing = {"PATH": str(tmp_path / "bin"), "INVOKE_OPENPAI_LOCAL_ENGINE": "docker"}
+    ran = shell.inv("cluster.start", **nothing)
+    assert ran.code != 0
+    assert len(ran.err.strip().splitlines()) == 1
+    assert "there is no docker on this machine: install it, or set local.engine to process" in ran.err
+    pretend(tmp_path / "bin", "docker", "echo 'Cannot connect to the Docker daemon' >&2; exit 1")
+    ran = shell.inv("cluster.start", **nothing)
+    assert ran.code != 0 and "the docker daemon is not running at its socket" in ran.err
+    assert not (shell.home / "local/server.json").exists()
+
+
+# A carrier whose program does not answer
+
+
+def carry(folder: Path, script: str) -> tuple[int, dict[str, object]]:
+    pretend(folder, "docker", script)
+    for name in ("runtime", "registry", "logs"):
+        (folder / name).mkdir()
+    (folder / "registry/config.json").write_text("secret")
+    (folder / "logs/stderr").touch()
+    (folder / "notes").touch()
+    plan = carrier.Plan(
+        program=str(folder / "docker"),
+        name="name",
+        image="image",
+        wanted="image",
+        options=[],
+        command=["entry"],
+        removal=["rm"],
+        memory_mb=1,
+        grace=0.2,
+        call_limit=0.4,
+        pull_limit=0.4,
+        patience=0.2,
+    )
+    (folder / "container.json").write_text(json.dumps(plan._asdict()))
+    argv = [sys.executable, "-I", "-S", carrier.__file__, str(folder)]
+    done = subprocess.run(argv, timeout=20, capture_output=True)
+    assert not (folder / "registry").exists() and not (folder / "runtime").exists()
+    return done.returncode, json.loads((folder / "outcome").read_text())
+
+
+NEVER_STARTED = {
+    "Status": "created",
+    "Running": False,
+    "ExitCode": 125,
+    "StartedAt": "0001-01-01T00:00:00Z",
+    "Error": "could not select device driver",
+    "OOMKilled": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("script", "platform", "reason"),
+    [
+        (
+            "case $1 in create) echo 'No such image: image' >&2; exit 1;; pull) exec sleep 60;; esac",
+            254,
+            "its image image could not be pulled: no answer within 0.4 s",
+        ),
+        ("case $1 in create) exec sleep 60;; esac", -1201, "its container could not be made: no answer"),
+        (
+            "case $1 in start) exit 125;; inspect) echo 'Cannot connect' >&2; exit 1;; esac",
+            -1001,
+            "lost its daemon: Cannot connect",
+        ),
+        (
+            "case $1 in start) exit 137;; inspect) echo 'Error: No such container: name' >&2; exit 1;; esac",
+            -101,
+            "its container was removed by somebody else",
+        ),
+        (
+            f"case $1 in start) exit 125;; inspect) echo '{json.dumps(NEVER_STARTED)}';; esac",
+            -1205,
+            "its container did not start: could not select device driver",
+        ),
+    ],
+)
+def test_a_carrier_never_waits_for_good(tmp_path: Path, script: str, platform: int, reason: str) -> None:
+    code, outcome = carry(tmp_path, script)
+    assert (code, outcome["code"], outcome["platform"]) == (125, None, platform)
+    assert str(outcome["reason"]).startswith(reason)

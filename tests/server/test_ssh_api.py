@@ -1,0 +1,157 @@
+"""What the API tells about ssh: addresses and the job's own key in 0.14, ports in later ones."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tests.server.conftest import JOB, Api, ServerProcess, code, wait_for
+from tests.server.profiles import join, until
+from tests.server.ssh_clients import Door, document, events, make_key, needs_clients, plugin
+
+BASE = "/api/v1/user/alice/jobs"
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = ServerProcess(tmp_path_factory.mktemp("old") / "home")
+    server.start("--profile", "0.14")
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def alice(old: ServerProcess) -> Api:
+    return join(old, "/api/v2/user")
+
+
+@pytest.fixture(scope="module")
+def info(old: ServerProcess, alice: Api) -> Iterator[dict[str, Any]]:
+    """What alice is told of a job of hers that knows nothing of ssh."""
+    assert alice.submit(JOB.format(name="plain", command="sleep 600")).status_code == 202
+    yield wait_for(lambda: _told(alice))
+    alice.put(f"{BASE}/plain/executionType", {"value": "STOP"})
+    until(alice, f"{BASE}/plain", "STOPPED")
+
+
+def _told(caller: Api) -> Any:
+    answer = caller.get(f"{BASE}/plain/ssh")
+    assert answer.status_code == 200 or code(answer) == (404, "NoJobSshInfoError")
+    return answer.json() if answer.status_code == 200 else None
+
+
+def test_the_oldest_api_tells_containers_and_a_key_pair(alice: Api, info: dict[str, Any]) -> None:
+    (task,) = alice.get(f"{BASE}/plain").json()["taskRoles"]["main"]["taskStatuses"]
+    place = {"sshIp": "127.0.0.1", "sshPort": task["containerPorts"]["ssh"]}
+    assert info["containers"] == [{"id": task["containerId"], **place}]
+    pair = info["keyPair"]
+    assert pair["folderPath"] == "/Container/alice/alice~plain/ssh/keyFiles"
+    assert (pair["publicKeyFileName"], pair["privateKeyFileName"]) == ("alice~plain.pub", "alice~plain")
+    link = pair["privateKeyDirectDownloadLink"]
+    assert link.startswith(f"{alice.uri}/a/127.0.0.1:5070/webhdfs/v1{pair['folderPath']}/alice~plain?op=OPEN")
+
+
+@needs_clients
+def test_the_downloaded_key_opens_the_door(alice: Api, info: dict[str, Any], tmp_path: Path) -> None:
+    """As a client of that time does it: without a token, by the link alone."""
+    key = tmp_path / "key"
+    key.touch(mode=0o600)
+    key.write_text(requests.get(info["keyPair"]["privateKeyDirectDownloadLink"], timeout=10).text)
+    port = int(info["containers"][0]["sshPort"])
+    assert Door(port, key).says("echo $PAI_JOB_NAME") == "alice~plain\n"
+
+
+def test_only_the_owner_gets_the_private_key(old: ServerProcess, alice: Api, info: dict[str, Any]) -> None:
+    guest, admin = Api(alice.uri), old.admin()
+    assert admin.post("/api/v2/user", {"username": "bob", "password": "bob-secret"}).status_code == 201
+    bob = old.login("bob", "bob-secret")
+    for other in (guest, bob):
+        link = _told(other)["keyPair"]["privateKeyDirectDownloadLink"]
+        assert "ticket" not in link and other.get(link).status_code in (401, 403)
+    link = _told(guest)["keyPair"]["privateKeyDirectDownloadLink"]
+    assert "PRIVATE KEY" in alice.get(link).text
+    assert "PRIVATE KEY" in admin.get(link).text
+    assert code(guest.get(f"{link}&ticket=a.b.c"))[0] == 401
+    ticket = info["keyPair"]["privateKeyDirectDownloadLink"].partition("&")[2]
+    assert guest.get(f"{link.replace('plain', 'other')}&{ticket}").status_code == 401
+    assert code(alice.get(link.replace("keyFiles/alice~plain", "keyFiles/host"))) == (
+        404,
+        "NoJobSshInfoError",
+    )
+
+
+def test_the_keys_are_kept_where_only_the_owner_of_the_machine_reads(
+    old: ServerProcess, info: dict[str, Any]
+) -> None:
+    files = [path for path in old.folder.rglob("ssh/*") if path.is_file() and path.stat().st_size]
+    assert files and not [path for path in files if stat.S_IMODE(path.stat().st_mode) & 0o077]
+    link = info["keyPair"]["privateKeyDirectDownloadLink"]
+    assert link.partition("ticket=")[2] not in old.log and "PRIVATE KEY" not in old.log
+
+
+def test_a_job_that_is_over_has_no_ssh(alice: Api) -> None:
+    assert alice.submit(JOB.format(name="short", command="echo over")).status_code == 202
+    until(alice, f"{BASE}/short", "SUCCEEDED")
+    assert code(alice.get(f"{BASE}/short/ssh")) == (404, "NoJobSshInfoError")
+    assert code(alice.get(f"{BASE}/none/ssh")) == (404, "NoJobError")
+
+
+@pytest.mark.parametrize("profile", ["0.18", "1.8"])
+def test_later_ones_tell_it_by_the_ports_alone(tmp_path: Path, profile: str) -> None:
+    server = ServerProcess(tmp_path / "home")
+    server.start("--profile", profile)
+    api, owner = server.admin(), server.owner["user"]
+    try:
+        assert api.submit(document("served", "sleep 600", plugin(jobssh=True))).status_code == 202
+        api.until(f"{owner}~served", "RUNNING")
+        assert code(api.get(f"/api/v2/jobs/{owner}~served/ssh")) == (404, "NoJobSshInfoError")
+        (task,) = api.detail(f"{owner}~served")["taskRoles"]["main"]["taskStatuses"]
+        assert (task["containerIp"], int(task["containerPorts"]["ssh"]) > 0) == ("127.0.0.1", True)
+    finally:
+        api.put(f"/api/v2/jobs/{owner}~served/executionType", {"value": "STOP"})
+        api.until(f"{owner}~served", "STOPPED")
+        server.end()
+
+
+@needs_clients
+def test_keys_of_the_profile_open_every_job_with_the_plugin(
+    own_server: ServerProcess, tmp_path: Path
+) -> None:
+    own_server.start()
+    admin, key = own_server.admin(), make_key(tmp_path)
+    owner = own_server.owner["user"]
+    public = {"sshKeys": [{"title": "mine", "value": key.with_suffix(".pub").read_text(), "time": 1}]}
+    body = {"data": {"username": owner, "extension": public}, "patch": True}
+    assert admin.put("/api/v2/users/me", body).status_code in (200, 201)
+    assert admin.submit(document("mine", "sleep 600", plugin())).status_code == 202
+    (task,) = admin.until(f"{owner}~mine", "RUNNING")["taskRoles"]["main"]["taskStatuses"]
+    door = Door(int(task["containerPorts"]["ssh"]), key)
+    wait_for(lambda: door.ssh("true").returncode == 0)
+    body = wait_for(lambda: _only_when(admin.get(f"/api/v1/user/{owner}/jobs/mine/ssh")))
+    assert body["keyPair"] is None  # there is none for the job itself
+    admin.put(f"/api/v2/jobs/{owner}~mine/executionType", {"value": "STOP"})
+    admin.until(f"{owner}~mine", "STOPPED")
+
+
+def _only_when(answer: requests.Response) -> Any:
+    return answer.json() if answer.status_code == 200 else None
+
+
+def test_without_a_service_or_a_key_the_job_runs_and_is_told(own_server: ServerProcess) -> None:
+    own_server.start("--ssh", "off")
+    admin, owner = own_server.admin(), own_server.owner["user"]
+    for name, policy, state in (("may", {}, "SUCCEEDED"), ("must", {"policy": "fail"}, "FAILED")):
+        assert admin.submit(document(name, "true", plugin(jobssh=True, **policy))).status_code == 202
+        admin.until(f"{owner}~{name}", state)
+        assert "local.ssh is off" in events(admin, f"{owner}~{name}")["SshNotServed"]
+    own_server.end()
+    own_server.start()
+    admin = own_server.admin()
+    assert admin.submit(document("keyless", "true", plugin())).status_code == 202
+    admin.until(f"{owner}~keyless", "SUCCEEDED")
+    assert "no public key" in events(admin, f"{owner}~keyless")["SshNotServed"]

@@ -1,0 +1,130 @@
+"""What a plugin's parameters ask for, which texts are public keys, and what serves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.server.ssh import KeyPair, Login, Peer, keys, layout, services, wishes
+from openpai_tasks.server.ssh.wishes import Wish
+from tests.server.ssh_clients import HAS_SSHD, needs_clients
+
+PUBLIC = keys.new_pair("someone").public
+BARE = " ".join(PUBLIC.split()[:2])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (PUBLIC, [BARE]),
+        (f"# mine\n{PUBLIC}\r\n\n  {BARE} \n", [BARE, BARE]),
+        ("", []),
+        ("ssh-ed25519", []),
+        ("ssh-ed25519 AAAA", []),
+        (PUBLIC.replace("ssh-ed25519", "ssh-rsa", 1), []),  # not what the key itself says
+        (f'command="rm -rf /" {PUBLIC}', []),
+        (f"{PUBLIC[:40]}!{PUBLIC[40:]}", []),
+    ],
+)
+def test_only_whole_public_keys_are_taken(text: str, found: list[str]) -> None:
+    assert list(keys.public_keys(text)) == found
+
+
+def test_keys_of_a_profile_may_be_anything() -> None:
+    items = [{"title": "a", "value": PUBLIC}, {"value": 3}, "x", {"title": "b"}, None]
+    assert list(keys.listed_keys(items)) == [BARE]
+    assert list(keys.listed_keys({"value": PUBLIC})) == list(keys.listed_keys(None)) == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "policy", "wish"),
+    [
+        ({}, "", Wish()),
+        ({"userssh": {"type": "custom", "value": PUBLIC}}, "", Wish((BARE,))),
+        ({"userssh": {"type": "none", "value": PUBLIC}, "jobssh": "true"}, "", Wish(job_key=True)),
+        ({"userssh": PUBLIC, "jobssh": False}, "ignore", Wish()),
+        ({"jobssh": True}, "fail", Wish(job_key=True, must=True)),
+        ({"jobssh": True, "sshbarrier": True}, "", Wish(job_key=True, must=True, barrier=30)),
+        ({"jobssh": True, "sshbarrier": True, "sshbarrierTimeout": 2}, "", Wish((), True, True, 2)),
+        ({"jobssh": True, "sshbarrier": True, "sshbarrierTimeout": "x"}, "", Wish((), True, True, 30)),
+        ({"sshbarrier": True}, "", Wish()),
+    ],
+)
+def test_parameters_of_the_plugin(parameters: dict[str, object], policy: str, wish: Wish) -> None:
+    assert wishes.read(parameters, gang=True, policy=policy) == wish
+
+
+def test_without_gang_allocation_there_is_no_key_of_the_job() -> None:
+    assert wishes.read({"jobssh": True, "sshbarrier": True}, gang=False, policy="") == Wish()
+
+
+def test_a_pair_is_made_once_and_is_private(tmp_path: Path) -> None:
+    first = keys.kept_pair(tmp_path / "ssh", "job", "comment")
+    assert keys.kept_pair(tmp_path / "ssh", "job", "other") == first
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "ssh").iterdir()} == {0o600}
+    assert first.private not in repr(first) and "PRIVATE" not in repr(first)
+
+
+@needs_clients
+def test_openssh_reads_what_is_written(tmp_path: Path) -> None:
+    """Also below a folder with spaces, quotes and percent signs."""
+    folder = tmp_path / 'a "b" %h c'
+    service = services.Service(services.SSHD, "root", ("serve",), "/bin/true")
+    host, own = keys.new_pair("host"), keys.new_pair("job")
+    login = Login(service, 2222, host, (own.public,), own, (Peer("main-0", 2222), Peer("main-1", 2223)))
+    layout.lay_out(folder, login, "/bin/sh")
+    config = folder / "ssh" / "config"
+    shown = subprocess.run(
+        ["ssh", "-F", str(config), "-G", "main-1"], capture_output=True, text=True, check=True
+    )
+    lines = shown.stdout.splitlines()
+    assert {"hostname 127.0.0.1", "port 2223", "user root", "stricthostkeychecking true"} <= set(lines)
+    made = subprocess.run(
+        ["ssh-keygen", "-y", "-f", str(folder / "ssh/job_key")], capture_output=True, text=True, check=True
+    )
+    assert made.stdout.split()[:2] == own.public.split()[:2]
+    if HAS_SSHD and os.geteuid() == 0:
+        assert isinstance(services.choose("sshd"), services.Service)  # makes the folder that sshd wants
+        argv = ["/usr/sbin/sshd", "-T", "-f", str(folder / "ssh/sshd_config")]
+        told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert {"passwordauthentication no", "kbdinteractiveauthentication no", "allowusers root"} <= set(
+            told
+        )
+        assert f"hostkey {folder / 'ssh/host_key'}" in told
+
+
+def test_what_serves_is_chosen_by_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert services.choose("asyncssh").user == "root"
+    with pytest.raises(ConfigError, match=r"local\.ssh is off"):
+        services.choose("off")
+    if HAS_SSHD and os.geteuid() == 0:
+        assert services.choose("auto").name == "sshd"
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(services, "_SYSTEM", "/nowhere")
+    assert services.choose("auto").name == "asyncssh"
+    with pytest.raises(ConfigError, match="sshd: it is not installed"):
+        services.choose("sshd")
+
+
+def test_a_user_other_than_root_is_served_by_asyncssh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sshd could not log in root, whom clients ask for."""
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(services, "_own_account", lambda: ("someone", "/bin/bash"))
+    assert services.choose("auto").name == "asyncssh"
+    if HAS_SSHD:
+        assert services.choose("sshd").user == "someone"
+        monkeypatch.setattr(services, "_own_account", lambda: ("someone", "/usr/sbin/nologin"))
+        with pytest.raises(ConfigError, match="the shell of someone is /usr/sbin/nologin"):
+            services.choose("sshd")
+
+
+def test_a_pair_needs_both_halves(tmp_path: Path) -> None:
+    assert keys.read_pair(tmp_path, "job") is None
+    (tmp_path / "job.pub").write_text("ssh-ed25519 A")
+    assert keys.read_pair(tmp_path, "job") is None
+    (tmp_path / "job").write_text("private")
+    assert keys.read_pair(tmp_path, "job") == KeyPair("ssh-ed25519 A", "private")
