@@ -60,7 +60,7 @@ CLASSIC = {
     "unset": Classic("config.unset"),
     "update-clusters": Classic("cluster.update"),
 }
-"""The flat commands of the older clients; a row works as soon as its task exists."""
+"""The flat commands of the older clients; a project that has not the task is told so."""
 
 
 class Loader(FilesystemLoader):

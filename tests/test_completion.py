@@ -32,6 +32,7 @@ ns = namespace(train_model)
 LISTS = {
     "clusters": "local\nlab\nlab-2\n",
     "virtual-clusters": "default\nresearch\n",
+    "storages": "home\nteam\n",
     "jobs/local": "train-1\ntrain-2\nbob~x\n",
     "jobs/lab": "other-1\n",
     "templates": "hello\npytorch-ddp\n",
@@ -63,6 +64,8 @@ TYPED = {
     "pai job.submit our-j": ["job.submit", "our-job.yaml"],
     "pai job.validate a our-j": ["job.validate", "a", "our-job.yaml"],
     "pai job.submit --file=our-j": ["job.submit", "--file=our-job.yaml"],
+    "pai storage.select te": ["storage.select", "team"],
+    "pai storage.add x --type azureb": ["storage.add", "x", "--type", "azureblob"],
     "inv train-m": ["train-model"],
     "inv train-model --cluster-alias loc": ["train-model", "--cluster-alias", "local"],
     "invoke job.wait other": ["job.wait", "other-1"],

@@ -9,11 +9,12 @@ PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
 BASE = {"errors", "home", "lazy"}
 VALUES = BASE | {"protocol", "config", "registry", "credentials"}
 MAY_IMPORT = {
-    "__init__": {"client", "errors", "protocol", "tasks"},
+    "__init__": {"client", "data", "errors", "magics", "protocol", "tasks"},
     "errors": set(),
     "lazy": set(),
     "completion": set(),
     "render": {"errors"},
+    "render_html": {"render"},
     "home": {"errors"},
     "protocol": BASE,
     "config": BASE,
@@ -22,7 +23,9 @@ MAY_IMPORT = {
     "client": VALUES,
     "storage": VALUES | {"client"},
     "sdk": VALUES | {"client", "storage"},
-    "tasks": VALUES | {"client", "storage", "sdk", "render", "completion"},
+    "data": VALUES | {"client", "storage", "sdk"},
+    "tasks": VALUES | {"client", "storage", "sdk", "render", "render_html", "completion"},
+    "magics": VALUES | {"client", "storage", "sdk", "render", "render_html"},
     "program": {"__init__", "lazy", "tasks"},
     "server": BASE | {"protocol"},
 }

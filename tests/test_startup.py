@@ -6,7 +6,7 @@ import sys
 import pytest
 
 HEAVY = {"fabric", "paramiko", "requests", "urllib3", "starlette", "uvicorn", "fsspec", "nbconvert", "rich"}
-HEAVY |= {"keyring", "pathspec", "sqlite3", "jsonschema"}
+HEAVY |= {"keyring", "pathspec", "sqlite3", "jsonschema", "IPython"}
 OURS = {"client", "config", "registry", "credentials", "render", "server"}
 
 LISTING = "from invoke.main import program; program.run(['inv', '--list'], exit=False)"

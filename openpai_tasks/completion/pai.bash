@@ -48,7 +48,7 @@ _@ID@_paths() { # the same with paths, level by level
 _@ID@_values() { # values of a kind
     local lists="${OPENPAI_HOME:-$HOME/.openpai}/cache/names" file
     case "$1" in
-        clusters | virtual-clusters) _@ID@_lines "$lists/$1" ;;
+        clusters | virtual-clusters | storages) _@ID@_lines "$lists/$1" ;;
         jobs)
             if [[ $cluster && -f $lists/jobs/$cluster ]]; then
                 _@ID@_lines "$lists/jobs/$cluster"

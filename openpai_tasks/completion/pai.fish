@@ -34,7 +34,7 @@ function __@ID@_values # values of the kind argv[1]; argv[2] is what is typed, a
     test -n "$home"; or set home $HOME/.openpai
     set -l lists $home/cache/names
     switch $argv[1]
-        case clusters virtual-clusters
+        case clusters virtual-clusters storages
             __@ID@_lines $lists/$argv[1]
         case jobs
             if test -n "$argv[3]" -a -f "$lists/jobs/$argv[3]"

@@ -27,7 +27,7 @@ _@ID@_values() { # values of a kind
     local -aU lists found
     case "$1" in
         files) _files; return ;;
-        clusters | virtual-clusters) lists=("$names/$1") ;;
+        clusters | virtual-clusters | storages) lists=("$names/$1") ;;
         jobs)
             lists=("$names"/jobs/*(N))
             [[ -n $cluster && -f $names/jobs/$cluster ]] && lists=("$names/jobs/$cluster")

@@ -1,8 +1,8 @@
 """Names that commands came across, in plain lists that the completion scripts read at a TAB.
 
-Under ``~/.openpai/cache/names``: ``clusters``, ``virtual-clusters``, ``templates``, ``paths`` (of storages,
-``pai://``) and ``jobs/<alias>``, a name on each line. They only help with typing: a list that cannot be
-written is let be, and two commands at once may lose a name.
+Under ``~/.openpai/cache/names``: ``clusters``, ``virtual-clusters``, ``storages``, ``templates``, ``paths``
+(of storages, ``pai://``) and ``jobs/<alias>``, a name on each line. They only help with typing: a list that
+cannot be written is let be, and two commands at once may lose a name.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MOST_JOBS = 500
 MOST_PATHS = 2000
+MOST_STORAGES = 100
 
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -69,6 +70,12 @@ def saw_clusters(clusters: Iterable[Cluster]) -> None:
 def saw_templates(names: Iterable[str]) -> None:
     """Note all the templates there are."""
     _write(folder() / "templates", names)
+
+
+def saw_storages(names: Iterable[str]) -> None:
+    """Note storages of any cluster."""
+    path = folder() / "storages"
+    _write(path, [*names, *_read(path)], MOST_STORAGES)
 
 
 def saw_paths(urls: Iterable[str]) -> None:

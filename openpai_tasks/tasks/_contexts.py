@@ -119,7 +119,7 @@ class Contexts(Mapping[str, TaskContext]):
         if row is None:
             return None
         if row.target not in self.names:
-            raise UsageError(f"{word!r} is not available yet (it will be `{row.target}`)")
+            raise UsageError(f"{word!r} stands for `{row.target}`, which is not among the tasks here")
         context = self[row.target]
         context.greedy = row.greedy
         return context

@@ -1,0 +1,120 @@
+"""The tasks of images hand on exactly the commands that they should, and only those."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from invoke import MockContext, Result
+from invoke.exceptions import Exit
+
+from openpai_tasks.tasks import container_images
+from tests.conftest import PROJECT_TASKS
+from tests.tasks.conftest import Project
+
+
+@pytest.fixture
+def engines(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A PATH on which only the engines named are found; they would fail if they were run."""
+    project.write("tasks.py", PROJECT_TASKS)
+    project.write("Dockerfile", "FROM python\n")
+
+    def install(*names: str) -> None:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        for name in names:
+            (folder / name).write_text("#!/bin/sh\nexit 99\n")
+            (folder / name).chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder))
+
+    return install
+
+
+def answering(**result: Any) -> MockContext:
+    return MockContext(run=Result(**result))
+
+
+def dry(project: Project, *words: str) -> str:
+    """What Invoke shows in place of running it, without its colours."""
+    shown = project.inv("--dry", *words)
+    assert shown.code == 0, shown
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.out)
+
+
+def ran(c: MockContext) -> list[str]:
+    return shlex.split(c.run.call_args.args[0])
+
+
+def test_dry_shows_the_commands_and_runs_none(project: Project, engines: Any) -> None:
+    engines("docker", "podman")
+    build = dry(project, "container.build", "--tag", "lab/a:1")
+    assert build == "docker build --tag lab/a:1 --file ./Dockerfile .\n"
+    assert dry(project, "container.push", "lab/a:1") == "docker push lab/a:1\n"
+    assert dry(project, "container.images").startswith("docker images --format ")
+    look = "docker run --rm --network none --entrypoint sh lab/a:1 -c "
+    assert dry(project, "container.check", "lab/a:1").startswith(look)
+    assert "FROM lab/b\n" in dry(project, "container.dockerfile", "--base", "lab/b", "--yes")
+    assert (project.folder / "Dockerfile").read_text() == "FROM python\n"
+
+
+@pytest.mark.parametrize("words", [["build", "--tag", "a"], ["push", "a"], ["images"], ["check", "a"]])
+def test_without_an_engine_there_is_one_clear_line(project: Project, engines: Any, words: list[str]) -> None:
+    engines()
+    told = project.inv(f"container.{words[0]}", *words[1:])
+    assert (told.code, told.out) == (120, "")
+    assert told.err == "error: there is no docker or podman on this machine: install one\n"
+
+
+def test_the_setting_chooses_the_engine(
+    project: Project, engines: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines("docker", "podman")
+    monkeypatch.setenv("INVOKE_OPENPAI_CONTAINER_ENGINE", "podman")
+    assert dry(project, "container.push", "a") == "podman push a\n"
+    monkeypatch.setenv("INVOKE_OPENPAI_CONTAINER_ENGINE", "lxc")
+    assert "must be one of auto, docker, podman" in project.inv("container.push", "a").err
+
+
+def test_odd_words_arrive_as_they_are(project: Project, engines: Any) -> None:
+    engines("docker")
+    project.write("a b'c/Dockerfile", "FROM python\n")
+    c = answering()
+    container_images.build(c, folder="a b'c", tag="lab/a", build_arg=["X=$HOME; rm"])
+    assert ran(c)[-3:] == ["--build-arg", "X=$HOME; rm", "a b'c"]
+
+
+def test_a_push_that_fails_hints_at_the_login_of_the_engine(project: Project, engines: Any) -> None:
+    engines("docker")
+    with pytest.raises(
+        Exit, match=r"lab\.org/a is not pushed \(docker ended with 1\); .*`docker login lab\.org`"
+    ):
+        container_images.push(answering(exited=1), "lab.org/a")
+
+
+def test_a_check_ends_badly_only_if_something_required_is_missing(
+    project: Project, engines: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engines("docker")
+    has = [f"pai-check {name} {name} 1.2" for name in ("sh", "bash", "tar", "sha256sum")]
+    container_images.check(answering(stdout="\n".join(has)), "lab/a", ssh=False)
+    assert "python3    no" in capsys.readouterr().out
+    with pytest.raises(Exit, match="lab/a lacks curl, sshd") as err:
+        container_images.check(answering(stdout="\n".join(has)), "lab/a", output="csv")
+    assert err.value.code == 120
+    assert "bash,true,1.2,true," in capsys.readouterr().out
+
+
+def test_a_dockerfile_is_written_once(project: Project, engines: Any) -> None:
+    engines()
+    told = project.inv("container.dockerfile", "--ssh", "--file", "new")
+    assert (told.code, told.out) == (0, "")
+    assert "FROM python:3\n" in (project.folder / "new").read_text()
+    told = project.inv("container.dockerfile", "--base", "lab/b", "--pip", "torch>=2", "--file", "new")
+    assert (told.code, told.err) == (123, "error: new exists; --yes writes over it, --file names another\n")
+    assert project.inv("container.dockerfile", "--pip", "torch>=2", "--file", "new", "--yes").code == 0
+    assert "'torch>=2'" in (project.folder / "new").read_text()
+    told = project.inv("container.dockerfile", "--apt", "x;y", "--file", "other")
+    assert told.code == 120 and not (project.folder / "other").exists()

@@ -1,0 +1,54 @@
+"""The line of `%pai`: quoting as in a shell, and values of the notebook where it names them."""
+
+import pytest
+
+from openpai_tasks.magics.commands import Failed, Talk
+from openpai_tasks.magics.lines import words
+
+KNOWN = {"name": "first", "rows": [{"name": "job 1"}], "names": ["a", "b c"], "n": 3, "none": None}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("job.list", ["job.list"]),
+        ("job.sub 'echo  two' --env 'A=b c'", ["job.sub", "echo  two", "--env", "A=b c"]),
+        ("job.status {name}", ["job.status", "first"]),
+        (
+            "job.sub 'train {n} {rate}' --job-name x-{name}-$",
+            ["job.sub", "train 3 {rate}", "--job-name", "x-first-$"],
+        ),
+        ('job.status {rows[0]["name"]}', ["job.status", "job 1"]),
+        ("job.status {rows[0][name]}", ["job.status", "job 1"]),
+        ("job.stop {names}", ["job.stop", "a", "b c"]),
+        ("job.sub 'echo $name ${name} {{name}}'", ["job.sub", "echo $name ${name} {name}"]),
+        ("job.sub \"awk '{print $1}'\"", ["job.sub", "awk '{print $1}'"]),
+        ("job.status {rows[9]} {rows[0].x} {none}", ["job.status", "{rows[9]}", "{rows[0].x}", "{none}"]),
+        ("", []),
+    ],
+)
+def test_a_line_becomes_words(line, expected):
+    assert words(line, KNOWN) == expected
+
+
+def test_a_quote_that_is_not_closed_is_one_line():
+    with pytest.raises(Failed, match="no closing quotation"):
+        words("job.sub 'x", {})
+
+
+def test_a_value_cannot_break_out_of_its_word():
+    assert words("job.status {evil}", {"evil": "x' --user 'all"}) == ["job.status", "x' --user 'all"]
+
+
+def test_talk_keeps_the_last_error_back_and_nothing_else():
+    talk = Talk()
+    assert talk.feed("one\nerr") == "one\n"
+    assert talk.feed("or: first\ntwo\nerror: last\n  more\n") == "error: first\ntwo\n"
+    assert (talk.error(), talk.rest()) == ("last", "  more\n")
+
+
+def test_talk_goes_on_after_an_error_that_was_not_the_end():
+    talk = Talk()
+    lines = "".join(f"line {number}\n" for number in range(30))
+    assert talk.feed("error: early\n" + lines) == "error: early\n" + lines
+    assert talk.error() == ""

@@ -1,0 +1,73 @@
+"""The tutorials are true: each runs from its first cell to its last, with a real kernel and cluster."""
+
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
+TUTORIALS = sorted(FOLDER.glob("*.ipynb"))
+SECONDS = 30
+"""As long may each take, on a machine that has nothing else to do."""
+
+TOLD = {
+    "1-set-up.ipynb": ("hello from ", "<table>", "'cpu': 1"),
+    "2-submit-and-query.ipynb": ("step 5: loss", "the rate is too large", '{"loss": 0.237}', "0.166"),
+    "3-run-a-notebook.ipynb": ("ipynb True", "the sum is 30", "cell 2 of 4"),
+    "4-python-binding.ipynb": ("hello world", "('SUCCEEDED', 0)", "2 FAILED", "n,square", "no job named"),
+}
+"""What a reader is to see in each of them."""
+
+
+def told(notebook):
+    """All that the cells showed."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    texts = [output.get("text", "") + "".join(output.get("traceback", ())) for output in outputs]
+    return "\n".join(texts + ["\n".join(output.get("data", {}).values()) for output in outputs])
+
+
+def test_there_are_four():
+    assert [path.name for path in TUTORIALS] == sorted(TOLD)
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_a_tutorial_runs_to_its_end(shell, tmp_path, path):
+    shutil.copy(path, shell.project)
+    (shell.project / "tasks.py").unlink()  # a new user has none
+    home = tmp_path / "user"
+    home.mkdir()
+    notebook = nbformat.read(shell.project / path.name, as_version=4)
+    client = NotebookClient(
+        notebook,
+        timeout=60,
+        resources={"metadata": {"path": str(shell.project)}},
+        extra_arguments=["--log-level=ERROR"],
+    )
+    began = time.monotonic()
+    client.execute(env={**shell.environment, "HOME": str(home), "IPYTHONDIR": str(home / "ipython")})
+    crowd = max(1, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert time.monotonic() - began < SECONDS * crowd
+    for text in TOLD[path.name]:
+        assert text in told(notebook), text
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_a_tutorial_is_kept_without_outputs_and_without_places_of_a_machine(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert code and not any(cell.outputs or cell.execution_count for cell in code)
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+    assert not re.search(r"(?<![\w.:/])/(?:home|root|tmp|work|usr|Users)/", path.read_text())
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_its_links_lead_somewhere(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        for target in re.findall(r"\]\(([^)#]+)\)", cell.source) if cell.cell_type == "markdown" else ():
+            assert target.startswith("https://") or (path.parent / target).exists(), target
