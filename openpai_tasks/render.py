@@ -33,12 +33,16 @@ def table(items: Any, columns: Columns) -> str:
     """Aligned columns with a header; one value alone is shown as one row."""
     if callable(columns):
         return columns(items)
-    rows = items if isinstance(items, (list, tuple)) else [items]
-    cells = [[_header(name) for name in columns]]
-    cells += [[cell(name, _get(row, name)) for name in columns] for row in rows]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
-    lines = ("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)) for row in cells)
+    rows = [list(map(_header, columns)), *cells(items, columns)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
+    lines = ("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def cells(items: Any, columns: Sequence[str]) -> list[list[str]]:
+    """The rows of a table, each value as a person reads it."""
+    rows = items if isinstance(items, (list, tuple)) else [items]
+    return [[cell(name, _get(row, name)) for name in columns] for row in rows]
 
 
 def cell(name: str, value: Any) -> str:

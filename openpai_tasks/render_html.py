@@ -1,0 +1,74 @@
+"""Values to HTML for notebooks: tables and jobs, everything in them escaped. Prints nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from openpai_tasks import render
+
+ROWS = 500
+"""As many rows are drawn: the picture is kept in the notebook's file."""
+
+COLOURS = {
+    "WAITING": "#8a6d00",
+    "RUNNING": "#1f6feb",
+    "STOPPING": "#8a6d00",
+    "SUCCEEDED": "#1a7f37",
+    "FAILED": "#d1242f",
+    "STOPPED": "#6e7781",
+}
+"""Of each state; they can be read on a white page and on a black one."""
+
+_LEFT = "text-align:left"
+
+
+def picture(items: Any, columns: render.Columns) -> str | None:
+    """What a notebook shows in place of the text; nothing where the text says it best."""
+    if columns is render.status:
+        return status(items)
+    if columns is render.flat_table:
+        return table(*render.flat(items))
+    return None if callable(columns) else table(items, columns)
+
+
+def values(items: Any, columns: render.Columns) -> list[dict[str, Any]]:
+    """What the picture was made of, for programs."""
+    if columns is render.flat_table:
+        return render.flat(items)[0]
+    found = json.loads(render.text(items, columns, "json"))
+    return found if isinstance(found, list) else [found]
+
+
+def table(items: Any, columns: Sequence[str]) -> str:
+    """One row for each item, with a header."""
+    found = list(items) if isinstance(items, (list, tuple)) else [items]
+    head = "".join(f'<th style="{_LEFT}">{escape(name.replace("_", " "))}</th>' for name in columns)
+    body = "".join(_row(row, columns) for row in render.cells(found[:ROWS], columns))
+    left = len(found) - ROWS
+    told = f"and {left} more" if left > 0 else "none" if not found else ""
+    body += f'<tr><td colspan="{len(columns)}" style="{_LEFT}"><em>{told}</em></td></tr>' if told else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def status(job: Any) -> str:
+    """A job, why it ended if it did not end well, its tasks, and what the platform noted."""
+    parts = [table([job], render.JOB)]
+    if job.message and job.exit_status:
+        parts.append(f"<p>because: {escape(render.cell('message', job.message))}</p>")
+    parts += [table(job.tasks, render.TASK)] if job.tasks else []
+    parts += [table(job.events, render.EVENT)] if job.events else []
+    return "".join(parts)
+
+
+def _row(words: Sequence[str], columns: Sequence[str]) -> str:
+    return "<tr>" + "".join(map(_cell, columns, words)) + "</tr>"
+
+
+def _cell(column: str, word: str) -> str:
+    shown = escape(word)
+    if column == "state" and word in COLOURS:
+        shown = f'<strong style="color:{COLOURS[word]}">{shown}</strong>'
+    return f'<td style="{_LEFT}">{shown}</td>'

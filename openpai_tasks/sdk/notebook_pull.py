@@ -1,0 +1,216 @@
+"""What was changed in a Jupyter server, brought back; nothing that was changed here is written over.
+
+The job says of each file what it was when it was sent and what it has been since. A file here that is one of
+these has no changes of its own, and is replaced; beside any other one the job's is written as ``*.remote.*``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from openpai_tasks.client import Client
+from openpai_tasks.errors import ApiError, NotFound, PathError
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk import documents, outputs
+from openpai_tasks.sdk.notebook_runner import visible
+from openpai_tasks.sdk.notebook_serve import check_mark, kept
+from openpai_tasks.sdk.outputs import Outputs
+from openpai_tasks.sdk.places import Mounts, OnTheWeb
+
+SAVED, MANIFEST = "notebooks", "notebooks.json"
+LONGEST_WAIT = 10.0  # seconds for what was saved a moment ago
+LOOKS = (0.0, 0.3, 1.0)  # pauses before reading again what is just being written
+NEW, UPDATED, SAME, CONFLICT = "new", "updated", "unchanged", "conflict"
+NAMES = 1000  # that are tried for a file beside another one
+
+
+@dataclass(frozen=True)
+class Change:
+    """A file as the job says it is now, and all that it has been."""
+
+    name: str
+    now: str
+    before: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a server has kept until now."""
+
+    job: JobInfo
+    outputs: Outputs
+    changes: tuple[Change, ...]
+    own: Mapping[str, Path]  # files whose place here is not the one that their name says
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """What became of a file: where it is now, and why there."""
+
+    name: str
+    change: str
+    path: str
+    size: int
+
+
+def find(client: Client, name: str, mounts: Mounts = ()) -> Saved:
+    """The changes that the job has on the storage; of one that runs, those of a moment ago too."""
+    job, document = documents.of_job(client, name)
+    check_mark(job, document)
+    found = outputs.find(client, job.key, mounts)
+    if not job.final and MANIFEST in found.files:
+        time.sleep(min(1.5 * _period(_manifest(found)), LONGEST_WAIT))
+        found = outputs.find(client, job.key, mounts)
+    if MANIFEST not in found.files:
+        raise NotFound(f"job {job.name!r} is {job.state} and has kept nothing yet{_hint(found, job)}", 404)
+    here = kept(client, job)
+    own = {here.file: Path(here.path)} if here and here.file else {}
+    return Saved(job, found, _changes(_manifest(found)), own)
+
+
+def pull(saved: Saved, here: Path, target: Path | None = None) -> list[Pulled]:
+    """Write what has changed below ``target``, or where it came from; what became of each file."""
+    root = (target or here).resolve()
+    if not root.is_dir():
+        raise PathError(f"no such folder: {target or here}")
+    places = {change.name: _place(change.name, root, {} if target else saved.own) for change in saved.changes}
+    return [_bring(saved, change, places[change.name]) for change in saved.changes]
+
+
+# What the job says
+
+
+def _manifest(found: Outputs) -> dict[str, Any]:
+    for pause in LOOKS:
+        time.sleep(pause)
+        with contextlib.suppress(ValueError, NotFound):
+            told = json.loads(found.read(MANIFEST))
+            if isinstance(told, dict):
+                return told
+    raise ApiError(f"what job {found.job!r} says of its notebooks ({MANIFEST}) cannot be read")
+
+
+def _period(manifest: dict[str, Any]) -> float:
+    told = manifest.get("period")
+    return float(told) if isinstance(told, (int, float)) and 0 <= told < 3600 else 1.0
+
+
+def _hint(found: Outputs, job: JobInfo) -> str:
+    is_late = not job.final and isinstance(found.folder.store, OnTheWeb)
+    return "; to HDFS it is written when the job ends" if is_late else ""
+
+
+def _changes(manifest: dict[str, Any]) -> tuple[Change, ...]:
+    files = manifest.get("files")
+    found = [_change(name, told) for name, told in (files.items() if isinstance(files, dict) else ())]
+    return tuple(sorted((one for one in found if one), key=lambda one: one.name))
+
+
+def _change(name: str, told: Any) -> Change | None:
+    versions = told.get("versions") if isinstance(told, dict) else None
+    if not isinstance(versions, list) or not versions or not all(isinstance(one, str) for one in versions):
+        return None
+    base = told.get("base")
+    return Change(name, versions[-1], frozenset([*versions, *([base] if isinstance(base, str) else [])]))
+
+
+# Where it goes
+
+
+def _place(name: str, root: Path, own: Mapping[str, Path]) -> Path:
+    """The path of a file here; a name that leads out, or into what is hidden, is refused."""
+    if name in own:
+        return own[name]
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or "\0" in name or any(part.startswith(".") for part in parts):
+        raise PathError(
+            f"the job names a file {visible(name)!r}, which would lead out of {root}; nothing was written"
+        )
+    path = root.joinpath(*parts)
+    if not path.parent.resolve().is_relative_to(root):
+        raise PathError(f"{path.parent} is a link that leads out of {root}; nothing was written")
+    return path
+
+
+def _bring(saved: Saved, change: Change, path: Path) -> Pulled:
+    content = _content(saved, change)
+    here = _digest_of(path)
+    if here == change.now:
+        return Pulled(change.name, SAME, str(path), len(content))
+    if here is None and not os.path.lexists(path):
+        _write(path, content)
+        return Pulled(change.name, NEW, str(path), len(content))
+    if here in change.before and not path.is_symlink():
+        _write(path, content)
+        return Pulled(change.name, UPDATED, str(path), len(content))
+    beside = _beside(path, change)
+    if _digest_of(beside) != change.now:
+        _write(beside, content)
+    return Pulled(change.name, CONFLICT, str(beside), len(content))
+
+
+def _content(saved: Saved, change: Change) -> bytes:
+    """The file as it was told; one that is just being replaced is read again."""
+    name = f"{SAVED}/{change.name}"
+    for pause in LOOKS:
+        time.sleep(pause)
+        with contextlib.suppress(NotFound, KeyError):
+            content = saved.outputs.read(name)
+            if _digest(content) == change.now:
+                return content
+    told = f"the copy of {visible(change.name)!r} that job {saved.job.name!r} has kept"
+    raise NotFound(f"{told} is just being written, or is not there; pull again", 404)
+
+
+def _beside(path: Path, change: Change) -> Path:
+    """The first name of its kind that is free, or taken by what an earlier call has put there."""
+    for number in range(1, NAMES):
+        mark = "remote" if number == 1 else f"remote-{number}"
+        beside = path.with_name(f"{path.stem}.{mark}{path.suffix}")
+        if not os.path.lexists(beside) or (not beside.is_symlink() and _digest_of(beside) in change.before):
+            return beside
+    raise PathError(f"there are too many files named {path.stem}.remote-*{path.suffix}; remove some")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _digest_of(path: Path) -> str | None:
+    """Of what is there; nothing for no file."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        return _digest(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise PathError(f"cannot read {path}: {err.strerror}") from err
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Put the file in its place as a whole, with the mode of the one that was there."""
+    part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(part, "xb") as file:
+                file.write(content)
+            with contextlib.suppress(FileNotFoundError):
+                part.chmod(stat.S_IMODE(path.stat().st_mode))
+            os.replace(part, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                part.unlink()
+    except OSError as err:
+        raise PathError(f"cannot write {path}: {err.strerror}") from err

@@ -1,0 +1,191 @@
+"""A notebook once more, with other resources: from a job as it was sent, or from a file as it is now."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from openpai_tasks import protocol
+from openpai_tasks.client import Client
+from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.sdk import documents, notebooks, records, resubmit
+from openpai_tasks.sdk.git import revision
+from openpai_tasks.sdk.notebooks import MARK, Mark, Notebook
+from openpai_tasks.sdk.places import Mounts
+from openpai_tasks.sdk.provenance import Origin
+from openpai_tasks.sdk.records import Record
+from openpai_tasks.sdk.resubmit import Changes, Original
+from openpai_tasks.sdk.submission import Submission
+from openpai_tasks.sdk.unmasking import Ask
+from openpai_tasks.storage.archive import pack
+from openpai_tasks.storage.sources import collect
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be different."""
+
+    name: str = ""
+    updates: tuple[str, ...] = ()
+    gpu: int | None = None
+    cpu: int | None = None
+    memory_mb: int | None = None
+    image: str = ""
+    virtual_cluster: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What is to be run again: a job, or a notebook with the record of its last run."""
+
+    cluster: str
+    job: str
+    notebook: Notebook | None = None
+    record: Record | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of a job that had the notebook with it, but did not run it."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no job of this folder has run it yet."""
+        return self.notebook is not None and self.record is None
+
+    @property
+    def told(self) -> str:
+        if self.notebook is None:
+            return f"job {self.job} of {self.cluster}, as it was sent"
+        return f"{self.notebook.name}, as it is now, with what job {self.job} of {self.cluster} was given"
+
+
+def chosen(word: str, here: Path, source: str, target: str) -> Chosen:
+    """A notebook if it is one, else a job; ``target`` is where the new job goes."""
+    if not _is_file(word, here):
+        return Chosen(source or _cluster_of(word, here, target), word)
+    notebook = notebooks.read(word, here)
+    had = [record for record in records.every(here) if _has(record, notebook, here)]
+    ran = [record for record in had if _mark(record)]
+    last = max(ran or had, key=lambda record: record.submitted, default=None)
+    if last is None:
+        return Chosen(target, "", notebook)
+    if not ran:
+        return Chosen(target, "", notebook, settings=_settings(last, notebook, here))
+    return Chosen(last.cluster, last.name, notebook, last)
+
+
+def _is_file(word: str, here: Path) -> bool:
+    """Names of jobs have neither dots nor slashes."""
+    return word.endswith(notebooks.SUFFIX) or os.sep in word or (here / word).exists()
+
+
+def prepare(
+    chosen: Chosen,
+    source: Client,
+    target: Client,
+    wanted: Wanted,
+    here: Path,
+    ask: Ask,
+    mounts: Mounts = (),
+) -> Submission:
+    """What to send: the same command with the same parameters, unless others are wanted."""
+    if chosen.notebook and chosen.record:
+        original = _as_it_is(source, chosen.record, chosen.notebook, here)
+    else:
+        original = resubmit.clone(source, chosen.job, here, mounts)
+    mark = notebooks.mark_of(original.document)
+    if mark is None:
+        name = original.name
+        raise ConfigError(f"job {name!r} runs no notebook; `job.resubmit {name}` runs it again")
+    parameters = {**mark.options.parameters, **wanted.parameters}
+    changed = dataclasses.replace(mark, options=dataclasses.replace(mark.options, parameters=parameters))
+    if chosen.notebook:
+        notebooks.remarks(chosen.notebook, changed.options)
+    document = _with_command(original.document, mark, changed)
+    changes = Changes(wanted.name, (*_resources(document, wanted), *wanted.updates), wanted.gpu)
+    return resubmit.prepare(dataclasses.replace(original, document=document), target, changes, ask, mounts)
+
+
+def _as_it_is(source: Client, last: Record, notebook: Notebook, here: Path) -> Original:
+    """The recorded job, with the notebook and the sources as they are now."""
+    document = documents.as_v2(protocol.read(last.document).value)
+    named = [one for one in last.sources if not _is_same(here / one, notebook.path)]
+    with tempfile.TemporaryDirectory() as folder:
+        ours = notebooks.files(notebook, Path(folder))
+        names = {one.name for one in ours}
+        archive = pack([*(one for one in collect(named, here) if one.name not in names), *ours])
+    first = last.cloned_from or last.name
+    origin = Origin(here, last.command, last.sources, archive.files, last.settings, revision(here), first)
+    return Original(source, last.user, last.name, document, origin, archive, last.secrets)
+
+
+def _has(record: Record, notebook: Notebook, here: Path) -> bool:
+    return any(_is_same(here / source, notebook.path) for source in record.sources)
+
+
+def _mark(record: Record) -> Mark | None:
+    try:
+        return notebooks.mark_of(protocol.read(record.document).value)
+    except PaiError:
+        return None
+
+
+def _settings(record: Record, notebook: Notebook, here: Path) -> dict[str, Any]:
+    """What a job that had the notebook was given, as flags of one that runs it."""
+    told = {name: record.settings.get(name) for name in ("image", "pip_installs", "python")}
+    others = [source for source in record.sources if not _is_same(here / source, notebook.path)]
+    return {name: value for name, value in {**told, "sources": others}.items() if value}
+
+
+def _cluster_of(name: str, here: Path, target: str) -> str:
+    """Where the job is: where it was submitted to from here, else where the new one goes."""
+    if "~" in name or records.find(here, name, target):
+        return target
+    record = records.find(here, name)
+    return record.cluster if record else target
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    return os.path.normpath(path) == os.path.normpath(other)
+
+
+def _with_command(document: dict[str, Any], before: Mark, after: Mark) -> dict[str, Any]:
+    """The document with the runner called in the new way."""
+    roles = {
+        name: {**role, "commands": [_called(text, before, after) for text in role["commands"]]}
+        for name, role in document["taskRoles"].items()
+    }
+    if before != after and roles == document["taskRoles"]:
+        raise ConfigError("the command of the job was changed (-u), so its parameters cannot be")
+    extras = {**(document.get("extras") or {}), MARK: notebooks.mark(after.file, after.options)}
+    return {**document, "taskRoles": roles, "extras": extras}
+
+
+def _called(text: str, before: Mark, after: Mark) -> str:
+    """The command where it stands plainly, or in the quotes of a time limit."""
+    old, new = (notebooks.call(mark.file, mark.options) for mark in (before, after))
+    return text.replace(old, new) if old in text else text.replace(_within(old), _within(new))
+
+
+def _within(text: str) -> str:
+    """The text as it stands inside of single quotes."""
+    return shlex.quote(f"'{text}'")[len("''\"'\"'") : -len("'\"'\"''")]
+
+
+def _resources(document: dict[str, Any], wanted: Wanted) -> list[str]:
+    """What the new job needs, as changes of its document."""
+    told = {"cpu": wanted.cpu, "memoryMB": wanted.memory_mb}
+    changes = [
+        f"taskRoles.{role}.resourcePerInstance.{name}={value}"
+        for role in document["taskRoles"]
+        for name, value in told.items()
+        if value is not None
+    ]
+    if wanted.image:
+        changes.append(f"prerequisites.0.uri={wanted.image}")
+    return changes + ([f"defaults.virtualCluster={wanted.virtual_cluster}"] if wanted.virtual_cluster else [])

@@ -1,0 +1,113 @@
+"""What notebook.serve does once its job is there: wait, open, stay, bring the changes, leave."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks._base import say, show
+from openpai_tasks.tasks._staying import agrees
+
+credentials = lazy("openpai_tasks.credentials")
+jobs = lazy("openpai_tasks.sdk.jobs")
+links = lazy("openpai_tasks.sdk.notebook_link")
+portal = lazy("openpai_tasks.sdk.portal")
+pulls = lazy("openpai_tasks.sdk.notebook_pull")
+serving = lazy("openpai_tasks.sdk.notebook_serve")
+
+PULLED = ("name", "change", "path", "size")
+END = 60.0  # seconds within which a job that is stopped has ended
+
+
+def token_from(token, token_file):
+    """The token that the flags name; empty when they name none."""
+    if token and token_file:
+        raise ConfigError("give the token itself or in a file, not both")
+    if token:
+        say("warning: others can see what is on the command line; use --token-file")
+    return credentials.read_secret(token_file) if token_file else token or ""
+
+
+def stay(c, client, job, way, token, file, given, limit, no_browser, stop, output, here, mounted):
+    """Wait until the server answers, open it, and stay until it is over or Ctrl-C; then bring the changes."""
+    with _goes_on(job.name), links.opened(client, job.key, way, token, given, limit, say) as link:
+        if way.direct:
+            say(f"warning: {link.url} is plain HTTP: who can reach it can read along and learn the token")
+        served = links.Served(job.name, link.address(token, file), token, way.direct)
+        with _open(c, client, job, served, no_browser, output), contextlib.suppress(KeyboardInterrupt):
+            say(f"job {job.name} serves Jupyter; Ctrl-C brings back what was changed")
+            link.until_over()
+    _leave(client, job.key, here, mounted, stop)
+
+
+@contextlib.contextmanager
+def _open(c, client, job, served, no_browser, output):
+    """The address on stdout, or the page in a browser by way of a private file: `ps` shows no token."""
+    if no_browser:
+        show(c, served, lambda served: served.url, output)
+        sys.stdout.flush()
+        yield
+        return
+    door = serving.door(client, job)
+    if not portal.browse(serving.write_door(door, served.url)):
+        way = f"`notebook.serve --reconnect {job.name} --no-browser` prints the address"
+        say(f"no browser could be opened; {way}")
+    try:
+        yield
+    finally:
+        door.unlink(missing_ok=True)
+
+
+def _leave(client, key, here, mounted, stop):
+    """Bring what was changed; then the job stays or ends, as one wishes, or has ended as it did."""
+    job = jobs.find(client, key)
+    name = job.name
+    is_brought = _brought(client, key, name, here, mounted)
+    if job.final:
+        jobs.check(job)
+    elif stop or (sys.stdin.isatty() and agrees(f"stop job {name}? [y/N] ")):
+        jobs.stop(client, [key])
+        say(f"job {name} is stopped")
+        if not is_brought:  # some storages get the output when the job ends
+            jobs.wait(client, key, END)
+            _brought(client, key, name, here, mounted)
+    else:
+        ways = f"`notebook.serve --reconnect {name}` opens it again, `job.stop {name}` ends it"
+        say(f"job {name} goes on; {ways}")
+
+
+def bring(client, name, here, mounted, target=None):
+    """What became of each file; of those that were changed on both sides it is told."""
+    found = pulls.pull(pulls.find(client, name, mounted), here, target)
+    for one in found:
+        if one.change == pulls.CONFLICT:
+            say(f"warning: {one.name} was changed here too; what the job has is in {one.path}")
+    if not found:
+        say(f"nothing was changed in job {name}")
+    return found
+
+
+def _brought(client, key, name, here, mounted):
+    """Whether the changes could be brought; what cannot be now can be later."""
+    try:
+        found = bring(client, key, here, mounted)
+    except PaiError as err:
+        say(f"warning: {err}; `notebook.pull {name}` tries again")
+        return False
+    for one in found:
+        if one.change in (pulls.NEW, pulls.UPDATED):
+            say(f"{one.change}: {one.path}")
+    return True
+
+
+@contextlib.contextmanager
+def _goes_on(name):
+    """Ctrl-C while there is nothing to see yet ends the waiting, never the job."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        ways = f"`notebook.serve --reconnect {name}` waits again, `job.stop {name}` ends it"
+        say(f"\njob {name} goes on; {ways}")
+        raise

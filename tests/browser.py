@@ -1,0 +1,50 @@
+"""A real browser for tests: Debian's Chromium, headless, with nothing to say to the network."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+WHY_NOT = "" if os.access(CHROMIUM, os.X_OK) else "no chromium here (Debian: apt-get install chromium)"
+FLAGS = [
+    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+]
+
+
+class Page:
+    """A page, and what its scripts did: it may ask for files of this machine only."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.alerts: list[str] = []
+        page.on("dialog", self._dismiss)
+        page.route("**/*", self._fetch)
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.alerts.append(dialog.message)
+        dialog.dismiss()
+
+    def _fetch(self, route: Any) -> None:
+        if route.request.url.startswith(("file:", "data:", "blob:")):
+            route.continue_()
+        else:
+            route.abort()
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[Any]:
+    """Chromium until the end of the block; as root it has no sandbox to run in."""
+    from playwright.sync_api import sync_playwright
+
+    flags = [*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        try:
+            yield chromium
+        finally:
+            chromium.close()

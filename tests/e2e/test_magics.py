@@ -1,0 +1,254 @@
+"""`%load_ext openpai_tasks` in a real kernel, against the embedded cluster."""
+
+import contextlib
+import json
+
+import nbformat
+import pytest
+
+from tests.kernels import kernel_in
+
+SLOW = "import time\nprint('begun', flush=True)\ntime.sleep(60)"
+
+
+@pytest.fixture(scope="module")
+def kernel(cluster):
+    with kernel_in(cluster) as kernel:
+        kernel.ok("%load_ext openpai_tasks")
+        yield kernel
+
+
+def state(cluster, name):
+    return cluster.ok("job.status", name, "-o", "json").json()["state"]
+
+
+def test_a_table_is_html_with_a_text_beside_it(cluster, kernel):
+    cluster.ok("job.sub", "true", "--job-name", "tabled")
+    cluster.ok("job.wait", "tabled")
+    shown = kernel.ok("%pai job.list")
+    (picture,) = shown.pictures
+    assert set(picture) == {"text/plain", "text/html"}
+    assert picture["text/plain"].startswith("NAME ") and "tabled" in picture["text/plain"]
+    assert "<table>" in picture["text/html"] and "SUCCEEDED</strong>" in picture["text/html"]
+    assert shown.out == ""
+
+
+def test_the_rows_of_a_table_are_a_value_and_are_shown_again_on_demand(kernel):
+    kernel.ok("rows = %pai config.show")
+    assert kernel.ok("print(next(row['value'] for row in rows if row['name'] == 'gpu'))").out == "0\n"
+    assert "<td" in kernel.ok("rows").html
+    assert (
+        kernel.ok("%pai config.show").html.count("<table>") == 1
+    )  # as the cell's value it is not drawn twice
+
+
+def test_a_table_of_nothing_says_so(kernel):
+    assert "<em>none</em>" in kernel.ok("%pai job.list --keyword nosuchjob").html
+
+
+def test_the_status_of_a_job_shows_its_tasks(cluster, kernel):
+    cluster.ok("job.sub", "exit 3", "--job-name", "broken")
+    assert cluster.inv("job.wait", "broken").code == 3
+    html = kernel.ok("%pai job.status broken").html
+    assert html.count("<table>") >= 2 and "FAILED</strong>" in html and "because: " in html
+
+
+def test_names_of_variables_go_into_the_line(kernel):
+    kernel.ok("name = 'tabled'")
+    assert "tabled" in kernel.ok("%pai job.status {name}").html
+
+
+def test_another_format_is_printed_as_it_is(kernel):
+    shown = kernel.ok("%pai job.list --keyword tabled -o json")
+    assert [job["name"] for job in json.loads(shown.out)] == ["tabled"]
+    assert shown.pictures == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%pai job.status nosuch", "no job named 'nosuch' on cluster 'local'"),
+        ("%pai job.lst", "no task is named 'job.lst', did you mean job.list? (exit code 120)"),
+        ("%pai job.list 'x", "cannot read the line: no closing quotation"),
+        ("%pai job.list --limit two", "--limit needs a whole number"),
+        ("%%pai_sub --nosuch 1\nprint(1)", "job.sub has no flag --nosuch"),
+        ("%%pai_sub\n \n", "the cell is empty"),
+        ("%%pai_sub\nx = 1\n!ls", "IPython's own syntax"),
+        ("%%pai_sub\nx = 1\nx =", "line 2: invalid syntax; nothing was submitted"),
+        ("%%pai_sub\nawait something()", "nothing was submitted"),
+    ],
+)
+def test_an_error_is_one_line(kernel, line, said):
+    shown = kernel.run(line)
+    assert said in shown.error[0]
+    assert shown.error[1] == f"error: {shown.error[0]}"
+    assert "Traceback" not in shown.err and shown.error[0] not in shown.err
+
+
+def test_logs_stream_into_the_notebook(cluster, kernel):
+    cluster.ok("job.sub", "echo one; sleep 0.3; echo two", "--job-name", "talking")
+    assert kernel.ok("%pai job.logs talking -f").out == "one\ntwo\n"
+
+
+def test_a_job_that_fails_fails_the_cell_with_its_exit_code(cluster, kernel):
+    shown = kernel.run("%%pai_sub --job-name failing\nimport sys\nprint('so far')\nsys.exit(7)")
+    assert shown.out == "so far\n"
+    assert shown.error[0].startswith("job 'failing' is FAILED") and "(exit code 7)" in shown.error[0]
+    assert shown.error[1] == f"error: {shown.error[0]}"
+
+
+def test_the_code_of_a_cell_travels_as_a_file(cluster, kernel):
+    code = "import sys, pathlib\nprint(sys.argv[1:])\nprint('ünï \"quoted\" $HOME')\nprint(__name__)"
+    shown = kernel.ok(f"%%pai_sub --job-name travelling -- 'a b' c\n{code}")
+    assert shown.out == "['a b', 'c']\nünï \"quoted\" $HOME\n__main__\n"
+    document = cluster.ok("job.config", "travelling").out
+    assert "pai_cell.py" in document and "quoted" not in document
+
+
+def test_a_traceback_tells_the_line_of_the_cell(kernel):
+    shown = kernel.run("%%pai_sub\nx = 1\nx / 0")
+    assert shown.error[0].startswith("job 'cell-")
+    assert 'File "' in shown.out and "pai_cell.py" in shown.out and "line 2" in shown.out
+    assert "(exit code 1)" in shown.error[0]
+
+
+def test_a_cell_takes_sources_along(cluster, kernel):
+    (cluster.project / "answers.py").write_text("ANSWER = 42\n")
+    assert kernel.ok("%%pai_sub --sources answers.py\nimport answers\nprint(answers.ANSWER)").out == "42\n"
+
+
+def test_the_sources_that_are_set_go_along_too(cluster, kernel):
+    (cluster.project / "always.txt").write_text("always\n")
+    cluster.ok("config.set", "sources=always.txt")
+    try:
+        assert kernel.ok("%%pai_sub\nprint(open('always.txt').read(), end='')").out == "always\n"
+    finally:
+        cluster.ok("config.unset", "sources")
+
+
+def test_an_interrupt_leaves_the_job_running_and_says_how_to_stop_it(cluster, kernel):
+    shown = kernel.interrupt_when(f"%%pai_sub --job-name kept\n{SLOW}", "begun")
+    assert shown.error[1] == "error: interrupted"
+    assert "job kept goes on" in shown.err and "job.stop kept" in shown.err
+    assert state(cluster, "kept") == "RUNNING"
+    kernel.ok("%pai job.stop kept")
+    assert cluster.inv("job.wait", "kept").code == 143
+
+
+def test_what_people_and_platforms_write_is_escaped(cluster, kernel):
+    evil = "<script>alert(1)</script>"
+    cluster.ok("job.sub", f"echo '{evil}'; exit 4", "--job-name", "evil", "--tag", "<b>tag</b>")
+    assert cluster.inv("job.wait", "evil").code == 4
+    assert "<script>" not in kernel.ok("%pai job.status evil").html
+    html = kernel.ok(f"rows = %pai config.set image='{evil}'\n%pai config.show").html
+    cluster.ok("config.unset", "image")
+    assert "<script>" not in html and "&lt;script&gt;" in html
+
+
+def test_a_pipe_that_is_not_there_does_no_harm(cluster):
+    ran = cluster.ok("config.show", OPENPAI_DISPLAY="99")
+    assert ran.out.startswith("NAME ")
+
+
+def test_jobs_of_the_python_binding_are_shown_as_tables(kernel):
+    kernel.ok("from openpai_tasks.config import Settings\nfrom openpai_tasks.sdk import clusters")
+    kernel.ok("client = clusters.connect(Settings.load())")
+    assert "tabled" in kernel.ok("client.jobs()").html
+    assert "tabled" in kernel.ok("client.jobs(keyword='tabled')[0]").html
+    assert kernel.ok("[1, 2]").html == ""
+
+
+def test_it_can_be_loaded_twice_and_unloaded(cluster):
+    with kernel_in(cluster) as kernel:
+        kernel.ok("%load_ext openpai_tasks\n%reload_ext openpai_tasks\n%pai config.show -o json")
+        kernel.ok("%unload_ext openpai_tasks")
+        gone = "'pai' in get_ipython().magics_manager.magics['line'], 'submit_this_notebook' in globals()"
+        assert kernel.ok(f"print({gone})").out == "False False\n"
+
+
+# This notebook
+
+
+def saved(folder, *sources, name="mine.ipynb", tagged=""):
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    for cell in cells:
+        cell.metadata.tags = ["parameters"] if cell.source == tagged else []
+    spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    path = folder / name
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": spec}), path)
+    return path
+
+
+SUBMIT = "job = submit_this_notebook(parameters={'n': 20}, job_name='whole')"
+
+
+def test_a_notebook_submits_itself_without_the_cells_that_speak_to_the_cluster(cluster, tmp_path):
+    path = saved(
+        tmp_path, "%load_ext openpai_tasks", "n = 1", "print('twice', 2 * n)", SUBMIT, tagged="n = 1"
+    )
+    with kernel_in(cluster, tmp_path, JPY_SESSION_NAME=str(path)) as kernel:
+        kernel.ok("%load_ext openpai_tasks")
+        said = kernel.ok(SUBMIT).err
+        assert "2 cells that speak to the cluster stay here" in said and "notebook.fetch whole" in said
+        assert "<table>" in kernel.ok("job").html
+        kernel.ok("%pai notebook.fetch whole --follow --no-browser")
+    (made,) = tmp_path.glob("mine.whole.ipynb")
+    cells = nbformat.read(made, as_version=4).cells
+    assert [cell.cell_type for cell in cells].count("raw") == 2
+    assert "twice 40\n" in [out.text for cell in cells for out in cell.get("outputs", ())]
+
+
+@contextlib.contextmanager
+def variable(kernel, name, value):
+    """A variable of the kernel's environment, until the end of the block."""
+    kernel.ok(f"import os\nos.environ[{name!r}] = {value!r}")
+    try:
+        yield
+    finally:
+        kernel.ok(f"del os.environ[{name!r}]")
+
+
+def test_a_notebook_that_is_not_saved_is_not_submitted(kernel, tmp_path):
+    path = saved(tmp_path, "print(1)")
+    with variable(kernel, "JPY_SESSION_NAME", str(path)):
+        shown = kernel.run("submit_this_notebook()")
+        assert "mine.ipynb does not have this cell as it is now; save the notebook" in shown.error[0]
+        assert shown.error[1] == f"error: {shown.error[0]}"
+        path.unlink()
+        assert "when its kernel started" in kernel.run("submit_this_notebook()").error[0]
+
+
+def test_a_notebook_whose_file_is_not_known_asks_for_it(kernel):
+    said = kernel.run("submit_this_notebook()").error[0]
+    assert said.startswith("which file this notebook is in cannot be found out here; name it")
+    shown = kernel.run("submit_this_notebook('nosuch.ipynb')")
+    assert shown.error[0].startswith("cannot read the notebook 'nosuch.ipynb'")
+
+
+def test_vs_code_tells_the_file_in_a_variable(cluster, kernel):
+    path = saved(cluster.project, "print('from vs code')", name="vs code.ipynb")
+    code = "job = submit_this_notebook(job_name='vs')"
+    kernel.ok(f"__vsc_ipynb_file__ = {str(path)!r}")
+    assert "vs code.ipynb does not have this cell" in kernel.run(code).error[0]
+    kernel.ok("job = submit_this_notebook(job_name='vs', unsaved=True)\ndel __vsc_ipynb_file__")
+    cluster.ok("job.stop", "vs")
+
+
+def test_a_notebook_that_a_job_runs_does_not_submit_itself_again(cluster, kernel, tmp_path):
+    path = saved(tmp_path, "submit_this_notebook()")
+    before = len(cluster.ok("job.list", "-o", "json").json())
+    with variable(kernel, "PAI_JOB_NAME", "ann~mine"):
+        shown = kernel.ok(f"submit_this_notebook({str(path)!r})")
+    assert "this is the job ann~mine itself: nothing is submitted" in shown.err
+    assert len(cluster.ok("job.list", "-o", "json").json()) == before
+
+
+def test_parameters_that_cannot_travel_are_refused(cluster, kernel):
+    path = saved(cluster.project, "n = 1", name="sent.ipynb")
+    for given, said in (
+        ("{'n': object()}", "the parameter 'n' cannot be sent: object is no JSON"),
+        ("{'n': float('nan')}", "the parameter 'n' cannot be sent"),
+        ("{'not a name': 1}", "'not a name' cannot be the name of a Python variable"),
+    ):
+        shown = kernel.run(f"submit_this_notebook({str(path)!r}, parameters={given}, unsaved=True)")
+        assert said in shown.error[0]

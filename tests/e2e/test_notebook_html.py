@@ -1,0 +1,171 @@
+"""What a notebook becomes, looked at in a real browser: outputs, pictures, errors, and tables of jobs."""
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from openpai_tasks import render_html
+from openpai_tasks.protocol.models import EventInfo, JobInfo, TaskInfo
+from tests.browser import WHY_NOT, Page, browser
+
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+
+PLOT = "import matplotlib.pyplot as plot\nplot.figure(figsize=(3, 2))\nplot.plot([1, 4, 9, 16])"
+EVIL = "<script>window.harmed = true; alert('harm')</script><img src=x onerror=\"window.harmed = true\">"
+
+
+def job(**changes):
+    """A job whose every word wants to be a script."""
+    task = TaskInfo(EVIL, 0, EVIL, 0, EVIL, {EVIL: EVIL}, 1, None, None, EVIL)
+    event = EventInfo(EVIL, EVIL, EVIL, 1, "")
+    fields = {
+        **{
+            "name": EVIL,
+            "user": EVIL,
+            "state": "FAILED",
+            "virtual_cluster": EVIL,
+            "submitted": 1_700_000_000_000,
+        },
+        **{
+            "launched": None,
+            "completed": None,
+            "exit_code": 255,
+            "user_exit_code": 3,
+            "retries": 0,
+            "attempt": 0,
+        },
+        **{
+            "gpus": 0,
+            "task_count": 1,
+            "tags": (EVIL,),
+            "message": EVIL,
+            "tasks": (task,),
+            "events": (event,),
+        },
+    }
+    return JobInfo(**{**fields, **changes})
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as chromium:
+        yield chromium
+
+
+@pytest.fixture
+def opened(chromium):
+    """Opens a file in a page of its own."""
+    pages = []
+
+    def open_(path):
+        pages.append(chromium.new_page(viewport={"width": 1000, "height": 1400}))
+        page = Page(pages[-1])
+        page.page.goto(path.as_uri(), wait_until="load")
+        return page
+
+    yield open_
+    for page in pages:
+        page.close()
+
+
+@pytest.fixture(scope="module")
+def result(cluster):
+    """The page that `notebook.run` brings of a notebook whose last cell fails."""
+    table = f"from IPython.display import HTML\nHTML({render_html.status(job())!r})"
+    cells = [
+        new_markdown_cell("# Looked at"),
+        new_code_cell("print('ünï & <b>text</b>')"),
+        new_code_cell("6 * 7"),
+        new_code_cell(PLOT),
+        new_code_cell(table),
+        new_code_cell("def deep():\n    raise ValueError('<i>no</i> good')\n\ndeep()"),
+        new_code_cell("print('never')"),
+    ]
+    spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(
+        new_notebook(cells=cells, metadata={"kernelspec": spec}), cluster.project / "looked at.ipynb"
+    )
+    ran = cluster.inv("notebook.run", "looked at.ipynb", "--job-name", "looked", "--no-browser", timeout=110)
+    assert ran.code == 1, ran
+    return cluster.project / "looked at.looked.html"
+
+
+def test_outputs_are_shown_as_they_were_printed(opened, result):
+    page = opened(result).page
+    assert page.locator("h1").first.inner_text().startswith("Looked at")
+    assert page.get_by_text("ünï & <b>text</b>", exact=False).last.is_visible()
+    assert page.locator(".jp-OutputArea-output").get_by_text("42", exact=True).is_visible()
+    assert page.locator("b", has_text="text").count() == 0
+    assert page.locator(".jp-OutputArea-output").get_by_text("never", exact=True).count() == 0
+
+
+def test_a_matplotlib_picture_is_in_the_page_itself(opened, result):
+    page = opened(result).page
+    picture = page.locator(".jp-OutputArea img[src^='data:image/png']").first
+    width, height = picture.evaluate("image => [image.naturalWidth, image.naturalHeight]")
+    assert width > 100 and height > 100
+    assert picture.is_visible()
+    colours = picture.evaluate(
+        """image => {
+            const canvas = document.createElement('canvas');
+            canvas.width = image.naturalWidth; canvas.height = image.naturalHeight;
+            const context = canvas.getContext('2d');
+            context.drawImage(image, 0, 0);
+            const data = context.getImageData(0, 0, canvas.width, canvas.height).data;
+            return new Set(new Uint32Array(data.buffer)).size;
+        }"""
+    )
+    assert colours > 10  # a curve, its axes and their labels: not an empty picture
+
+
+def test_the_error_of_a_cell_is_shown_with_its_traceback(opened, result):
+    page = opened(result).page
+    error = page.locator("[data-mime-type='application/vnd.jupyter.stderr']", has_text="ValueError").last
+    text = error.inner_text()
+    assert error.is_visible()
+    assert "Traceback (most recent call last)" in text and "deep()" in text
+    assert "ValueError: <i>no</i> good" in text and "\x1b[" not in text
+
+
+def test_nothing_in_a_table_of_jobs_is_run(opened, result):
+    page = opened(result)
+    assert page.page.locator("strong", has_text="FAILED").is_visible()
+    assert page.page.locator("td", has_text="window.harmed").count() >= 8
+    assert page.page.evaluate("window.harmed") is None
+    assert page.alerts == []
+
+
+def test_tables_of_jobs_are_drawn_as_people_read_them(opened, tmp_path):
+    states = ("WAITING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED")
+    rows = [job(name=f"job-{state.lower()}", state=state, virtual_cluster="default") for state in states]
+    columns = ("name", "state", "virtual_cluster", "submitted", "exit_code")
+    path = tmp_path / "table.html"
+    path.write_text(f"<meta charset='utf-8'><body>{render_html.table(rows, columns)}</body>")
+    page = opened(path).page
+    assert page.locator("th").all_inner_texts() == [
+        "name",
+        "state",
+        "virtual cluster",
+        "submitted",
+        "exit code",
+    ]
+    assert [text.split("-")[0] for text in page.locator("tbody td:first-child").all_inner_texts()] == [
+        "job"
+    ] * 5
+    shades = {
+        page.locator("strong", has_text=state).evaluate("e => getComputedStyle(e).color") for state in states
+    }
+    assert len(shades) == 5
+
+
+def test_a_page_that_does_harm_is_noticed(opened, tmp_path):
+    path = tmp_path / "harmful.html"
+    path.write_text(f"<body>{EVIL}</body>")
+    page = opened(path)
+    assert page.page.evaluate("window.harmed") is True and page.alerts == ["harm"]
+
+
+def test_a_long_table_is_cut(tmp_path):
+    rows = [{"name": f"n{number}"} for number in range(render_html.ROWS + 7)]
+    html = render_html.table(rows, ("name",))
+    assert html.count("<tr>") == render_html.ROWS + 2 and "and 7 more" in html

@@ -1,0 +1,306 @@
+"""Notebooks run as jobs on a real embedded cluster, with a real kernel, by whole command lines."""
+
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.notebook_files import cell, outputs, text, write
+from tests.test_docs import ROOT, commands
+
+NAME = "sub folder/größe 1.ipynb"
+SLEEPS = "import time\nprint('began', flush=True)\ntime.sleep(600)"
+SMALL = ("--cpu", "1", "--memoryMB", "256")
+KERNEL_OF_OTHERS = {"kernelspec": {"name": "julia-1.9", "language": "julia", "display_name": "Julia"}}
+DEAD = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+CAN_PRINT = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "xelatex")))
+FORMATS = "html,script,pdf" if CAN_PRINT else "html,script"
+SUFFIXES = (".ipynb", ".html", ".py", ".pdf")[: 4 if CAN_PRINT else 3]
+LARGE = "print('x' * 50_000_000)"
+
+
+def book(folder: Path, name: str, *cells, **options) -> Path:
+    return write(folder / name, *cells, **options)
+
+
+def jobs(shell):
+    return {job["name"]: job["state"] for job in shell.ok("job.list", "-o", "json").json()}
+
+
+@pytest.fixture(scope="module")
+def sent(cluster):
+    """Several jobs at once, as each needs a kernel: they run while other tests are busy."""
+    book(cluster.project, "sleeps.ipynb", "x = 1", SLEEPS, "print('never')")
+    book(cluster.project, "dies.ipynb", DEAD)
+    book(cluster.project, "foreign.ipynb", "1", metadata=KERNEL_OF_OTHERS)
+    book(cluster.project, "fails twice.ipynb", "1/0", "print('on')", "raise ValueError('two')", metadata={})
+    book(cluster.project, "large.ipynb", LARGE, "print('after')")
+    lines = (
+        ("sleeps.ipynb", "-j", "late", "--timeout-per-cell", "2s", "--to", "ipynb"),
+        ("dies.ipynb", "-j", "dead", "--to", "ipynb"),
+        ("foreign.ipynb", "-j", "foreign"),
+        ("fails twice.ipynb", "-j", "allowed", "--allow-errors", "--to", "html,script"),
+        ("large.ipynb", "-j", "large", "--to", "ipynb"),
+    )
+    cluster.ok(*(word for line in lines for word in ("notebook.run", *line, *SMALL, "--detach")))
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def ran(cluster):
+    """One run that has everything: a name with spaces and umlauts, sources, parameters, formats."""
+    folder = cluster.project
+    (folder / "helper.py").write_text("FACTOR = 3\n")
+    path = book(
+        *(folder, NAME, text("# A *title*"), cell("lr = 0.1\nnames = []", "parameters")),
+        "import sys\nsys.path.append('..')\nfrom helper import FACTOR\nprint(lr * FACTOR, names)",
+        "from IPython.display import HTML, display\ndisplay(HTML('<b id=\"mark\">bold</b>'))",
+        "import os\nopen(os.environ['PAI_OUTPUT_DIR'] + '/model.txt', 'w').write('m')",
+    )
+    before = path.read_bytes()
+    words = ("-p", "lr=5e-1", "-p", "names=[a, ü]", "--sources", "helper.py", "--to", FORMATS)
+    ran = cluster.pai("notebook-job", NAME, *words, "-j", "good", *SMALL, "-o", "json")
+    assert path.read_bytes() == before
+    return ran
+
+
+def result(shell, suffix, job, name=NAME):
+    path = shell.project / name
+    return path.with_name(f"{path.stem}.{job}{suffix}")
+
+
+def test_the_results_are_next_to_the_notebook(cluster, ran, sent):
+    assert ran.code == 0, ran
+    expected = {str(result(cluster, suffix, "good")) for suffix in SUFFIXES}
+    assert {row["path"] for row in ran.json()} == expected
+    executed = outputs(result(cluster, ".ipynb", "good"))
+    assert executed == ["", "", "1.5 ['a', 'ü']\n", "<IPython.core.display.HTML object>", "1"]
+    page = result(cluster, ".html", "good").read_text()
+    assert '<b id="mark">bold</b>' in page and "1.5 ['a', 'ü']" in page
+    assert "<title>größe 1</title>" in page
+    assert "lr = 0.5" in result(cluster, ".py", "good").read_text()
+    if ".pdf" in SUFFIXES:
+        assert result(cluster, ".pdf", "good").read_bytes().startswith(b"%PDF")
+
+
+def test_progress_is_told_cell_by_cell(ran):
+    lines = ran.err.splitlines()
+    told = [line for line in lines if line.startswith("cell ")]
+    firsts = [
+        "lr = 0.1",
+        "# Parameters",
+        "import sys",
+        "from IPython.display import HTML, display",
+        "import os",
+    ]
+    assert told == [f"cell {number} of 5: {line}" for number, line in enumerate(firsts, 1)]
+    assert "5 cells, kernel python3" in lines and "job good is submitted to local" in lines
+    assert lines[-1].startswith("done; see file:///") and "%20" in lines[-1]
+    assert "1 more file is in its output: `job.outputs good` shows it" in lines
+    assert "\x1b" not in ran.err and "Traceback" not in ran.err
+
+
+def test_the_results_are_in_the_output_of_the_job(cluster, ran):
+    listed = {row["name"] for row in cluster.ok("job.outputs", "good", "-o", "json").json()}
+    assert listed == {*(f"größe 1{suffix}" for suffix in SUFFIXES), "model.txt"}
+
+
+def test_the_job_needs_nothing_of_ours_but_the_runner(cluster, ran):
+    script = cluster.ok("job.config", "good").out
+    assert "openpai_tasks" not in script and "pip install" not in script
+    assert "python3 .pai-notebook.py 'sub folder/größe 1.ipynb'" in script.replace("''", "'")
+
+
+def test_the_results_are_brought_again_to_any_folder(cluster, ran, tmp_path):
+    cluster.ok("notebook.fetch", "good", "--folder", str(tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {f"größe 1.good{suffix}" for suffix in SUFFIXES}
+
+
+@pytest.fixture(scope="module")
+def failed(cluster):
+    """Run from a folder that it is not in, while a cluster is selected that is not there."""
+    folder = cluster.project.parent / "elsewhere"
+    book(folder, "broken.ipynb", "print('first')", "x = 0\n1 / x", "print('never')")
+    words = ("notebook.local", "../elsewhere/broken.ipynb", "-j", "broken", *SMALL)
+    return cluster.inv(*words, INVOKE_OPENPAI_CLUSTER_ALIAS="nowhere")
+
+
+def test_a_failing_cell_fails_the_command_and_is_shown(cluster, failed):
+    assert failed.code == 1
+    lines = failed.err.splitlines()
+    at = lines.index("cell 2 of 3:")
+    assert lines[at + 1 : at + 3] == ["    x = 0", "    1 / x"]
+    assert failed.err.count("ZeroDivisionError: division by zero") == 2 and "\x1b" not in failed.err
+    page = cluster.project.parent / "elsewhere" / "broken.broken.html"
+    said = "error: cell 2 of 3 of broken.ipynb failed: ZeroDivisionError: division by zero"
+    assert lines[-1] == f"{said}; see {page.as_uri()}"
+    assert jobs(cluster)["broken"] == "FAILED"
+
+
+def test_the_partial_result_is_brought_all_the_same(cluster, failed):
+    folder = cluster.project.parent / "elsewhere"
+    assert outputs(folder / "broken.broken.ipynb") == ["first\n", "ZeroDivisionError: division by zero", ""]
+    assert "ZeroDivisionError" in (folder / "broken.broken.html").read_text()
+    again = cluster.inv("notebook.fetch", "broken")
+    assert again.code == 1 and str(folder / "broken.broken.html") in again.out
+
+
+def test_a_cell_that_never_ends_is_ended(sent):
+    ran = sent.inv("notebook.fetch", "late", "--follow")
+    assert ran.code == 124
+    assert "cell 2 of 3 of sleeps.ipynb failed: it took longer than 2 s (--timeout-per-cell)" in ran.err
+    shown = outputs(sent.project / "sleeps.late.ipynb")
+    assert shown[1].startswith("began\n") and "CellTimeout" in shown[1] and shown[2] == ""
+
+
+def test_the_death_of_a_kernel_is_told_as_such(sent):
+    ran = sent.inv("notebook.fetch", "dead", "--follow")
+    assert ran.code == 1 and "cell 1 of 1 of dies.ipynb failed: the kernel died" in ran.err
+    assert not (sent.project / "dies.dead.html").exists()
+
+
+def test_a_kernel_that_is_not_there_is_one_line_with_those_that_are(sent):
+    ran = sent.inv("notebook.fetch", "foreign", "--follow")
+    assert ran.code == 2 and ran.out == ""
+    assert re.search(r"error: .*no kernel named 'julia-1.9': this image has: .*python3.*--kernel", ran.err)
+
+
+def test_errors_can_be_allowed(sent):
+    ran = sent.inv("notebook.fetch", "allowed", "--follow")
+    assert ran.code == 0, ran
+    assert "cell 3 of 3 failed, as is allowed: ValueError: two" in ran.err
+    assert "2 of 3 cells failed, as is allowed" in ran.err and "names no kernel, python3 is taken" in ran.err
+    shown = outputs(sent.project / "fails twice.allowed.ipynb")
+    assert shown == ["ZeroDivisionError: division by zero", "on\n", "ValueError: two"]
+    assert (sent.project / "fails twice.allowed.py").exists()
+
+
+def test_large_outputs_stay_out_of_the_log(sent):
+    sent.ok("notebook.fetch", "large", "--follow")
+    assert [len(shown) for shown in outputs(sent.project / "large.large.ipynb")] == [50_000_001, 6]
+    assert len(sent.ok("job.logs", "large").out) < 1000
+
+
+def test_ctrl_c_leaves_the_job_and_what_it_did_can_be_fetched(sent):
+    process = sent.start("inv", "notebook.run", "sleeps.ipynb", "-j", "left", "--to", "ipynb", *SMALL)
+    for line in process.stderr:
+        if line.startswith("cell 2 of 3"):
+            break
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=30)[1]
+    assert process.returncode == 130 and "job left goes on; `notebook.fetch left` brings" in said
+    ran = sent.ok("notebook.fetch", "left")
+    assert "job left is RUNNING, and cell 1 of 3 is done" in ran.err
+    assert outputs(sent.project / "sleeps.left.ipynb") == ["", "", ""]
+    sent.ok("job.stop", "left")
+    ran = sent.inv("notebook.fetch", "left", "--follow")
+    assert ran.code == 143 and "the job was stopped" in ran.err
+    assert outputs(sent.project / "sleeps.left.ipynb") == ["", "began\n", ""]
+
+
+def document(shell, *words):
+    ran = shell.ok(*words, "--preview")
+    return yaml.safe_load(ran.out), ran.err
+
+
+def test_a_job_is_run_again_with_its_parameters_and_other_resources(cluster, ran):
+    job, said = document(
+        *(cluster, "notebook.resubmit", "good", "--gpu", "4", "--memoryMB", "2g"),
+        *("-p", "lr=7", "--image", "img:2", "--virtual-cluster", "vc1"),
+    )
+    needs = job["taskRoles"]["main"]["resourcePerInstance"]
+    assert needs == {"cpu": 1, "gpu": 4, "memoryMB": 2048}
+    assert job["prerequisites"][0]["uri"] == "img:2" and job["defaults"]["virtualCluster"] == "vc1"
+    assert job["extras"]["openpaiNotebook"]["parameters"] == {"lr": 7, "names": ["a", "ü"]}
+    assert """'{"lr": 7, "names": ["a", "ü"]}'""" in job["taskRoles"]["main"]["commands"][0]
+    assert "helper.py" in said and "runs again: job good of local, as it was sent" in said
+
+
+def test_a_notebook_is_run_again_as_it_is_now(cluster, ran):
+    path = cluster.project / NAME
+    content = json.loads(path.read_text())
+    content["cells"] = [*content["cells"][:2], cell("print('now', lr, names)")]
+    path.write_text(json.dumps(content))
+    again = cluster.ok("notebook.resubmit", NAME, "-p", "lr=9", "-j", "now")
+    assert outputs(result(cluster, ".ipynb", "now"))[2] == "now 9 ['a', 'ü']\n"
+    assert "with what job good of local was given" in again.err
+
+
+def test_what_was_not_run_yet_is_run(cluster):
+    book(cluster.project, "fresh.ipynb", "1")
+    job, _ = document(cluster, "notebook.resubmit", "fresh.ipynb", "--gpu", "2", "-p", "x=1")
+    assert job["taskRoles"]["main"]["resourcePerInstance"]["gpu"] == 2
+    assert job["name"].startswith("fresh-")
+
+
+BAD = {
+    ("notebook.run", "."): (123, "is a folder"),
+    ("notebook.run", "tasks.py"): (123, "is no notebook"),
+    ("notebook.run", "plain.ipynb", "-p", "a-b=1"): (120, "cannot be the name of a Python variable"),
+    ("notebook.run", "plain.ipynb", "--timeout-per-cell", "soon"): (120, "--timeout-per-cell needs a time"),
+    ("notebook.run", "other.ipynb", "-p", "x=1"): (120, "Python notebooks only"),
+    ("notebook.run", "plain.ipynb", "--sources", "no.py"): (123, "no such source"),
+    ("notebook.fetch", "no-such-job"): (122, "no job named 'no-such-job'"),
+    ("notebook.fetch", "plain-job"): (120, "runs no notebook"),
+    ("notebook.resubmit", "no.ipynb"): (123, "No such file"),
+}
+
+
+def test_bad_input_is_one_line_and_nothing_is_submitted(cluster):
+    book(cluster.project, "plain.ipynb", "1")
+    book(cluster.project, "other.ipynb", "1", metadata=KERNEL_OF_OTHERS)
+    cluster.ok("job.sub", "true", "-j", "plain-job")
+    before = jobs(cluster).keys()
+    for words, (code, said) in BAD.items():
+        ran = cluster.inv(*words)
+        assert (ran.code, ran.out) == (code, ""), (words, ran)
+        assert ran.err.startswith("error: ") and said in ran.err and ran.err.count("\n") == 1, (words, ran)
+    assert jobs(cluster).keys() == before
+
+
+def test_a_terminal_shows_one_line_that_changes_and_colours(cluster, tmp_path):
+    book(tmp_path, "t.ipynb", *(f"# {'long ' * 60}{number}" for number in range(3)), "1/0")
+    ours, theirs = pty.openpty()
+    words = ["inv", "notebook.run", str(tmp_path / "t.ipynb"), "-j", "on-terminal", *SMALL, "--no-browser"]
+    environment = {**cluster.environment, "COLUMNS": "60", "DISPLAY": ":99"}
+    process = subprocess.Popen(
+        words, cwd=cluster.project, env=environment, stderr=theirs, stdout=subprocess.DEVNULL
+    )
+    os.close(theirs)
+    shown = b""
+    while data := _read(ours):
+        shown += data
+    assert process.wait(60) == 1
+    text = shown.decode()
+    assert "\x1b[1F\x1b[J" in text and "cell 3 of 4" in text
+    assert re.search(r"\x1b\[[0-9;]*mZeroDivisionError", text)
+    drawn = [
+        line for line in re.split(r"\r?\n|\x1b\[1F\x1b\[J", text) if line.startswith("cell ") and "…" in line
+    ]
+    assert drawn and max(map(len, drawn)) < 60
+
+
+def _read(handle):
+    try:
+        return os.read(handle, 65536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def test_the_commands_of_the_page_run(cluster):
+    book(
+        cluster.project,
+        "analysis.ipynb",
+        cell("lr = 0.1\nlayers = []\ntitle = ''", "parameters"),
+        "print(lr)",
+    )
+    for line in commands((ROOT / "docs" / "notebooks.md").read_text()):
+        ran = cluster.run("sh", "-c", line)
+        assert ran.code == 0, (line, ran)

@@ -1,0 +1,379 @@
+"""A real Jupyter server in a job of the embedded cluster, reached over HTTP and websocket."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
+websocket = pytest.importorskip("websocket", reason="websocket-client is not installed")
+
+SMALL = ("--cpu", "1", "--mem", "512m")
+LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
+EVERYWHERE = "00000000"
+
+
+def book(*sources):
+    cells = [
+        {"cell_type": "code", "execution_count": None, "id": f"c{number}", "metadata": {}, "outputs": []}
+        | {"source": source}
+        for number, source in enumerate(sources)
+    ]
+    spec = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {"cells": cells, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def sources_of(path):
+    return ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"]]
+
+
+class Jupyter:
+    """What a browser does with the address that it was given."""
+
+    def __init__(self, address):
+        parts = urlsplit(address)
+        self.address, self.base = address, f"http://{parts.netloc}"
+        self.token = parse_qs(parts.query)["token"][0]
+
+    def ask(self, path, body=None, method=None, token=None):
+        data = json.dumps(body).encode() if body is not None else None
+        headers = {"Authorization": f"token {token or self.token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self.base + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.load(answer)
+
+    def save(self, name, content):
+        kind = "notebook" if name.endswith(".ipynb") else "file"
+        body = {"type": kind, "content": content, "format": "json" if kind == "notebook" else "text"}
+        self.ask(f"/api/contents/{name}", body, "PUT")
+
+    def channels(self, kernel, token=None):
+        url = f"{self.base.replace('http', 'ws')}/api/kernels/{kernel}/channels?token={token or self.token}"
+        return websocket.create_connection(url, timeout=30)
+
+    def run(self, kernel, code, wait=True):
+        """What the code prints."""
+        with contextlib.closing(self.channels(kernel)) as channel:
+            header = {"msg_id": "m1", "msg_type": "execute_request", "session": "s1", "username": "me"}
+            content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
+            message = {"header": header | {"version": "5.3"}, "content": content, "channel": "shell"}
+            channel.send(json.dumps(message | {"parent_header": {}, "metadata": {}}))
+            printed = ""
+            while True:
+                told = json.loads(channel.recv())
+                if told["parent_header"].get("msg_id") != "m1":
+                    continue
+                if told["msg_type"] in ("stream", "error"):
+                    printed += told["content"].get("text") or "\n".join(told["content"]["traceback"])
+                is_idle = told["content"].get("execution_state") == "idle"
+                if not wait or (told["msg_type"] == "status" and is_idle):
+                    return printed
+
+    def kernel(self, name):
+        body = {"path": name, "name": name, "type": "notebook", "kernel": {"name": "python3"}}
+        return self.ask("/api/sessions", body, "POST")["kernel"]["id"]
+
+
+class Call:
+    """A `notebook.serve` that runs."""
+
+    def __init__(self, shell, *flags, **environment):
+        self.shell, self.err = shell, shell.project / f"{flags[0]}.err"
+        before, shell.environment = shell.environment, {**shell.environment, **environment}
+        self.process = shell.start("inv", "notebook.serve", *flags[1:], stderr=self.err.open("w"))
+        shell.environment = before
+
+    def json(self):
+        """The first value on stdout."""
+        text = ""
+        for line in self.process.stdout:
+            text += line
+            try:
+                return json.loads(text)
+            except ValueError:
+                continue
+        raise AssertionError(self.err.read_text())
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
+        return self.end()
+
+    def end(self, timeout=40):
+        self.process.communicate(timeout=timeout)
+        return self.process.returncode, self.err.read_text()
+
+
+@pytest.fixture(scope="module")
+def calls(cluster):
+    """Two servers: one behind a tunnel, for most tests, and one that is open and stops itself soon."""
+    project = cluster.project
+    (project / "deep").mkdir()
+    (project / "deep" / "my book.ipynb").write_text(json.dumps(book("import helper", "1 + 1")))
+    (project / "helper.py").write_text("x = 2\n")
+    (project / "idle.ipynb").write_text(json.dumps(book("2")))
+    browser = project / "browser.sh"
+    browser.write_text(
+        '#!/bin/sh\necho "$@" >"$0.args"\ncat "${1#file://}" >"$0.tmp"; mv "$0.tmp" "$0.page"\n'
+    )
+    browser.chmod(0o755)
+    first = Call(
+        *(cluster, "lab", "deep/my book.ipynb", "--sources", "helper.py", "-j", "lab", "--idle", "5m"),
+        *("--no-browser", "-o", "json", *SMALL, "-a", "local"),
+    )
+    second = Call(
+        *(cluster, "idle", "idle.ipynb", "-j", "idle", "--idle", "6s", "--direct", *SMALL),
+        BROWSER=f"{browser} %s",
+    )
+    yield {"lab": first, "idle": second}
+    for call in (first, second):
+        if call.process.poll() is None:
+            call.process.kill()
+            call.process.wait()
+    cluster.inv("job.stop", "*")
+
+
+@pytest.fixture(scope="module")
+def served(calls):
+    return calls["lab"].json()
+
+
+@pytest.fixture(scope="module")
+def lab(served):
+    return Jupyter(served["url"])
+
+
+@pytest.fixture(scope="module")
+def kernel(lab):
+    return lab.kernel("deep/my book.ipynb")
+
+
+def of_job(name):
+    """The processes of a job, by what it has in their environment."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"~{name}\0".encode() in (entry / "environ").read_bytes():
+                yield entry
+        except OSError:
+            continue
+
+
+def listening(processes):
+    """The addresses, as hex, and the ports at which they listen."""
+    sockets = set()
+    for entry in processes:
+        try:
+            sockets |= {os.readlink(handle) for handle in (entry / "fd").iterdir()}
+        except OSError:
+            continue
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            words = line.split()
+            address, port = words[1].split(":")
+            if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                yield address, int(port, 16)
+
+
+def until(condition, seconds=20):
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError("it did not come to pass")
+
+
+def test_a_server_without_activity_ends_its_job_and_a_busy_kernel_is_activity(cluster, calls):
+    call, project = calls["idle"], cluster.project
+    until(lambda: (project / "browser.sh.page").exists(), 60)
+    page = (project / "browser.sh.page").read_text()
+    jupyter = Jupyter(json.loads(re.search(r"location.replace\((.*)\)", page)[1]))
+    assert jupyter.address.startswith(f"{jupyter.base}/lab/tree/idle.ipynb?token=")
+    arguments = (project / "browser.sh.args").read_text()
+    assert arguments.startswith("file://") and jupyter.token not in arguments
+    number = jupyter.kernel("idle.ipynb")
+    open_tab = jupyter.channels(number)
+    jupyter.run(number, "import time; time.sleep(9)", wait=False)
+    began = time.monotonic()
+    addresses = dict(reversed(one) for one in listening(of_job("idle")))
+    assert addresses.pop(urlsplit(jupyter.base).port) == EVERYWHERE
+    assert set(addresses.values()) <= LOOPBACK and addresses
+    jupyter.save("idle.ipynb", book("2", "from the server"))
+    time.sleep(max(0, 7.5 - (time.monotonic() - began)))
+    assert cluster.ok("job.status", "idle", "-o", "json").json()["state"] == "RUNNING"
+    code, err = call.end()
+    open_tab.close()
+    assert code == 0 and f"warning: {jupyter.base} is plain HTTP" in err
+    assert jupyter.token not in err and time.monotonic() - began >= 14
+    assert cluster.ok("job.status", "idle", "-o", "json").json()["state"] == "SUCCEEDED"
+    assert sources_of(project / "idle.ipynb") == ["2", "from the server"]
+    assert "nothing was done for 6 s, so this ends" in cluster.ok("job.logs", "idle").out
+    assert not list((cluster.home / "notebooks" / "local").glob("*.html"))
+
+
+def test_what_a_job_has_kept_can_be_pulled_after_its_end(cluster):
+    rows = cluster.ok("notebook.pull", "idle", "--target", "deep", "-o", "json").json()
+    assert [(row["name"], row["change"]) for row in rows] == [("idle.ipynb", "new")]
+    assert sources_of(cluster.project / "deep" / "idle.ipynb") == ["2", "from the server"]
+    assert "unchanged" in cluster.ok("notebook.pull", "idle").out
+    ran = cluster.inv("notebook.serve", "--reconnect", "idle", "--no-browser")
+    assert ran.code == 120 and "is SUCCEEDED" in ran.err and len(ran.err.splitlines()) == 1
+
+
+def test_a_cell_runs_through_the_tunnel(served, lab, kernel):
+    assert served["job"] == "lab" and served["direct"] is False
+    assert lab.address.startswith(f"{lab.base}/lab/tree/deep/my%20book.ipynb?token=")
+    with urllib.request.urlopen(lab.address, timeout=20) as page:
+        assert b"JupyterLab" in page.read()
+    code = "import os, sys; sys.path.insert(0, '..'); import helper; print(helper.x * 21)"
+    assert lab.run(kernel, code) == "42\n"
+    assert lab.run(kernel, "print('JUPYTER_TOKEN' in os.environ)") == "False\n"
+
+
+def test_settings_and_traces_of_jupyter_stay_in_the_folder_of_the_job(lab, kernel):
+    code = "from jupyter_core import paths; import IPython; print(paths.jupyter_config_dir(), "
+    code += (
+        "paths.jupyter_data_dir(), paths.jupyter_runtime_dir(), IPython.paths.get_ipython_dir(), sep='\\n')"
+    )
+    root = lab.run(kernel, "print(os.path.dirname(os.getcwd()))").strip()
+    folders = lab.run(kernel, code).split("\n")[:-1]
+    assert len(folders) == 4 and all(folder.startswith(f"{root}/.pai-jupyter/") for folder in folders)
+    config = Path(root, ".pai-jupyter", "jupyter_config_dir", "jupyter_server_config.json")
+    assert config.stat().st_mode & 0o777 == 0o600 and Path(root, ".pai-jupyter").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("token", ["wrong", "-"])
+def test_a_wrong_token_is_refused(lab, kernel, token):
+    for path in ("/api/contents", "/api/kernels", "/api/terminals"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            lab.ask(path, token=token)
+        assert refused.value.code == 403
+    with urllib.request.urlopen(f"{lab.base}/files/helper.py?token={token}", timeout=20) as page:
+        assert "/login?" in page.url
+    with pytest.raises(websocket.WebSocketBadStatusException) as closed:
+        lab.channels(kernel, token)
+    assert closed.value.status_code == 403
+
+
+def test_nothing_listens_for_others(cluster, lab, kernel):
+    port = int(cluster.ok("job.status", "lab", "-o", "json").json()["tasks"][0]["ports"]["jupyter"])
+    found = dict(reversed(one) for one in listening(of_job("lab")))
+    assert set(found.values()) <= LOOPBACK and port in found and len(found) > 5  # those of the kernel too
+    tunnel = [Path(f"/proc/{pid}") for pid in [int(path.name) for path in Path("/proc").glob("[0-9]*")]]
+    addresses = {one for one, number in listening(tunnel) if number == urlsplit(lab.base).port}
+    assert addresses and addresses <= LOOPBACK
+
+
+def test_the_token_is_in_no_command_line_document_or_log(cluster, lab, calls):
+    token = lab.token
+    assert len(token) >= 40
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert token.encode() not in entry.read_bytes()
+        except OSError:
+            continue
+    config = cluster.ok("job.config", "lab").out
+    assert token not in config and "******" in config
+    log = cluster.ok("job.logs", "lab").out
+    assert "notebook: serving" in log and token not in log
+    assert token not in calls["lab"].err.read_text()
+    record = cluster.project / ".openpai" / "jobs" / "lab" / "record.json"
+    assert token not in record.read_text()
+    preview = cluster.ok("notebook.serve", "--token-file", "-", "--preview", input=f"{token}\n")
+    assert token not in preview.out + preview.err
+    [kept] = (cluster.home / "notebooks" / "local").glob("*~lab.json")
+    assert kept.stat().st_mode & 0o777 == 0o600 and kept.parent.stat().st_mode & 0o077 == 0
+
+
+def test_pull_brings_what_changed_and_writes_over_nothing_that_changed_here(cluster, lab):
+    project, mine = cluster.project, cluster.project / "deep" / "my book.ipynb"
+    lab.save("deep/my%20book.ipynb", book("import helper", "1 + 2"))
+    lab.save("neu.ipynb", book("new"))
+    lab.save("helper.py", "x = 3\n")
+    rows = cluster.ok("notebook.pull", "lab", "-o", "json").json()
+    assert [(row["name"], row["change"]) for row in rows] == [
+        ("deep/my book.ipynb", "updated"),
+        ("helper.py", "updated"),
+        ("neu.ipynb", "new"),
+    ]
+    assert sources_of(mine) == ["import helper", "1 + 2"] and sources_of(project / "neu.ipynb") == ["new"]
+    assert (project / "helper.py").read_text() == "x = 3\n"
+    lab.save("deep/my%20book.ipynb", book("import helper", "1 + 3"))
+    mine.write_text(json.dumps(book("mine")))
+    ran = cluster.ok("notebook.pull", "lab")
+    beside = mine.with_name("my book.remote.ipynb")
+    assert f"warning: deep/my book.ipynb was changed here too; what the job has is in {beside}" in ran.err
+    assert sources_of(mine) == ["mine"] and sources_of(beside) == ["import helper", "1 + 3"]
+    lab.save("deep/my%20book.ipynb", book("1 + 4"))
+    cluster.ok("notebook.pull", "lab")
+    assert sources_of(beside) == ["1 + 4"]  # which had no changes of its own
+    beside.write_text("notes")
+    lab.save("deep/my%20book.ipynb", book("1 + 5"))
+    cluster.ok("notebook.pull", "lab")
+    assert beside.read_text() == "notes" and sources_of(mine) == ["mine"]
+    assert sources_of(mine.with_name("my book.remote-2.ipynb")) == ["1 + 5"]
+
+
+def test_ctrl_c_brings_the_changes_and_leaves_the_job_until_it_is_told_to_stop(cluster, calls, lab):
+    lab.save("neu.ipynb", book("newer"))
+    code, err = calls["lab"].interrupt()
+    assert code == 0 and "job lab goes on; `notebook.serve --reconnect lab`" in err
+    assert f"updated: {cluster.project / 'neu.ipynb'}" in err and "Traceback" not in err
+    assert sources_of(cluster.project / "neu.ipynb") == ["newer"]
+    assert cluster.ok("job.status", "lab", "-o", "json").json()["state"] == "RUNNING"
+    again = Call(cluster, "again", "--reconnect", "lab", "--no-browser", "--stop", "-o", "json")
+    jupyter = Jupyter(again.json()["url"])
+    assert jupyter.token == lab.token and "my%20book.ipynb" in jupyter.address
+    jupyter.save("neu.ipynb", book("newest"))
+    code, err = again.interrupt()
+    assert code == 0 and "job lab is stopped" in err
+    assert sources_of(cluster.project / "neu.ipynb") == ["newest"]
+    assert cluster.inv("job.wait", "lab").code == 143
+    assert not list(of_job("lab"))
+
+
+def test_waiting_has_an_end_and_a_job_that_fails_tells_why(cluster):
+    late = Call(cluster, "late", "-j", "late", "--wait", "1s", *SMALL)
+    lost = cluster.inv("notebook.serve", "-j", "lost", "--python", "no-such-python", *SMALL)
+    assert lost.code == 127 and "job 'lost' is FAILED" in lost.err and "job.logs lost" in lost.err
+    code, err = late.end()
+    assert code == 124 and "waiting at most 1 s in all" in err
+    assert "error: no Jupyter answers in job 'late' after 1 s: " in err
+    cluster.ok("job.stop", "late")
+
+
+@pytest.mark.parametrize(
+    "words, code, said",
+    [
+        (("notebook.serve", "missing.ipynb"), 123, "'missing.ipynb'"),
+        (("notebook.serve", "tasks.py"), 123, "no notebook"),
+        (("notebook.serve", "--idle", "soon"), 120, "--idle"),
+        (("notebook.serve", "--timeout", "-1"), 120, "--timeout"),
+        (("notebook.serve", "--port", "70000"), 120, "--port"),
+        (("notebook.serve", "--token-file", "no-such"), 120, "no-such"),
+        (("notebook.serve", "idle.ipynb", "--reconnect", "x"), 120, "--reconnect"),
+        (("notebook.serve", "--reconnect", "no-such-job"), 122, "no-such-job"),
+        (("notebook.pull", "no-such-job"), 122, "no-such-job"),
+        (("notebook.pull", "plain"), 120, "none of notebook.serve"),
+        (("notebook.pull", "idle", "--target", "no-such-folder"), 123, "no-such-folder"),
+    ],
+)
+def test_bad_input_is_one_clear_line(cluster, calls, words, code, said):
+    if "plain" in words:
+        cluster.ok("job.sub", "true", "-j", "plain", *SMALL)
+    ran = cluster.inv(*words)
+    assert ran.code == code and said in ran.err and ran.out == ""
+    assert len(ran.err.splitlines()) == 1 and ran.err.startswith("error: ")
+
+
+def test_a_short_token_is_refused_and_not_repeated(cluster):
+    ran = cluster.inv("notebook.serve", "--token", "abcd")
+    assert ran.code == 120 and "at least 16" in ran.err and "abcd" not in ran.err

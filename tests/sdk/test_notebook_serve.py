@@ -1,0 +1,322 @@
+"""What keeps the changes of a Jupyter server in its job, when it ends, and how changes come back."""
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.errors import ConfigError, NotFound, PathError
+from openpai_tasks.protocol.models import job_from_detail
+from openpai_tasks.sdk import notebook_pull as pulls
+from openpai_tasks.sdk import notebook_runner, outputs
+from openpai_tasks.sdk import notebook_serve as serving
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.location import Location
+
+JOB = job_from_detail({"jobStatus": {"state": "SUCCEEDED"}}, "me~lab")
+
+
+@pytest.fixture(scope="module")
+def program():
+    """The server's program, as it is loaded in a job: beside the runner."""
+    sys.path.insert(0, str(Path(notebook_runner.__file__).parent))
+    spec = importlib.util.spec_from_file_location("pai_notebook_server", serving.SERVER)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.path.pop(0)
+    for name in (spec.name, "notebook_runner"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def places(tmp_path):
+    """The working folder of a job, and its output folder."""
+    work, out = tmp_path / "work", tmp_path / "out"
+    work.mkdir()
+    out.mkdir()
+    return work, out
+
+
+def kept(out):
+    return sorted(
+        str(path.relative_to(out / "notebooks")) for path in out.rglob("notebooks/**/*") if path.is_file()
+    )
+
+
+def manifest(out):
+    return json.loads((out / "notebooks.json").read_text())["files"]
+
+
+def digest(text):
+    return sha256(text.encode()).hexdigest()
+
+
+def test_what_is_new_or_changed_is_kept_and_nothing_else(program, places):
+    work, out = places
+    (work / "deep").mkdir()
+    for name in ("same.ipynb", "deep/changed.ipynb", "code.py", "other.py"):
+        (work / name).write_text("before")
+    saver = program.Saver(work, out, ["code.py", "same.ipynb"])
+    saver.begin()
+    assert not saver.look() and kept(out) == [] and manifest(out) == {}
+    (work / "deep" / "changed.ipynb").write_text("after")
+    (work / "new ü.ipynb").write_text("new")
+    (work / "code.py").write_text("after")
+    (work / "other.py").write_text("was not sent")
+    (work / "own.txt").write_text("was made there")
+    (work / ".ipynb_checkpoints").mkdir()
+    (work / ".ipynb_checkpoints" / "same-checkpoint.ipynb").write_text("x")
+    (work / "link.ipynb").symlink_to("/etc/passwd")
+    os.utime(work / "same.ipynb", (1, 1))  # saved again as it was
+    assert saver.look() and not saver.look()
+    assert kept(out) == ["code.py", "deep/changed.ipynb", "new ü.ipynb"]
+    assert manifest(out)["code.py"] == {
+        "base": digest("before"),
+        "versions": [digest("before"), digest("after")],
+    }
+    assert manifest(out)["new ü.ipynb"] == {"base": None, "versions": [digest("new")]}
+
+
+def test_a_second_try_of_the_job_goes_on_with_what_the_first_has_kept(program, places, tmp_path):
+    work, out = places
+    (work / "a.ipynb").write_text("sent")
+    first = program.Saver(work, out, [])
+    first.begin()
+    (work / "a.ipynb").write_text("changed")
+    (work / "b").mkdir()
+    (work / "b" / "b.ipynb").write_text("new")
+    first.look()
+    again = tmp_path / "again"
+    again.mkdir()
+    (again / "a.ipynb").write_text("sent")
+    second = program.Saver(again, out, [])
+    second.begin()
+    assert (again / "a.ipynb").read_text() == "changed" and (again / "b" / "b.ipynb").read_text() == "new"
+    (again / "a.ipynb").write_text("more")
+    second.look()
+    assert manifest(out)["a.ipynb"]["base"] == digest("sent")
+    assert manifest(out)["a.ipynb"]["versions"] == [digest(text) for text in ("sent", "changed", "more")]
+
+
+def test_what_cannot_be_kept_is_told_once_and_tried_again(program, places, capfdbinary):
+    work, out = places
+    saver = program.Saver(work, out, [])
+    saver.begin()
+    (out / "notebooks").rmdir()
+    (out / "notebooks").write_text("in the way")
+    (work / "a.ipynb").write_text("new")
+    assert saver.look() and saver.look() and saver.trouble
+    assert capfdbinary.readouterr().out.count(b"notebook: error: cannot keep a.ipynb") == 1
+    (out / "notebooks").unlink()
+    assert saver.look() and not saver.trouble and kept(out) == ["a.ipynb"]
+
+
+def test_a_program_in_a_terminal_is_activity_and_a_waiting_shell_is_none(program):
+    ptyprocess = pytest.importorskip("ptyprocess", reason="ptyprocess is not installed")
+    shell = ptyprocess.PtyProcess.spawn(["/bin/bash", "--norc", "-i"])
+    try:
+        shell.read()
+        assert not program.has_foreground(os.getpid())
+        shell.write(b"sleep 30\n")
+        wait_for(lambda: program.has_foreground(os.getpid()))
+        shell.write(b"\x03")
+        wait_for(lambda: not program.has_foreground(os.getpid()))
+    finally:
+        shell.terminate(force=True)
+
+
+def wait_for(condition):
+    limit = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
+class Job:
+    """The program as a job runs it."""
+
+    def __init__(self, work, out, *flags, **environment):
+        own = work / serving.FOLDER
+        own.mkdir()
+        for path in (serving.SERVER, notebook_runner.__file__):
+            shutil.copy(path, own)
+        (own / "sent.json").write_text("[]")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        told = {"JUPYTER_TOKEN": "a-token-of-the-test", "PAI_CONTAINER_HOST_jupyter_PORT_LIST": port}
+        self.process = subprocess.Popen(
+            [sys.executable, f"{serving.FOLDER}/{serving.SERVER.name}", *flags],
+            cwd=work,
+            env={**os.environ, **told, "PAI_OUTPUT_DIR": str(out), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def end(self):
+        try:
+            return self.process.communicate(timeout=60)[0]
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture
+def jupyter():
+    pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
+
+
+def test_a_limit_and_a_stop_end_it_with_everything_kept(jupyter, tmp_path):
+    jobs = []
+    for number, flags in enumerate([("--limit", "1"), ()]):
+        work, out = tmp_path / f"work{number}", tmp_path / f"out{number}"
+        work.mkdir()
+        jobs.append(Job(work, out, *flags))
+        wait_for((out / "notebooks.json").exists)
+        (work / "a.ipynb").write_text("new")
+    jobs[1].process.send_signal(signal.SIGTERM)
+    said = [job.end() for job in jobs]
+    assert [job.process.returncode for job in jobs] == [0, 143]
+    assert "the time limit of 1 s is over" in said[0] and "notebook: stopped" in said[1]
+    assert all(kept(tmp_path / f"out{number}") == ["a.ipynb"] for number in (0, 1))
+
+
+def test_an_image_whose_settings_let_everybody_in_is_refused(jupyter, tmp_path):
+    work, settings = tmp_path / "work", tmp_path / "settings"
+    work.mkdir()
+    settings.mkdir()
+    (settings / "openly.py").write_text(
+        "from jupyter_server.auth.identity import IdentityProvider, User\n\n\n"
+        "class Open(IdentityProvider):\n    def get_user(self, handler):\n        return User('all')\n"
+    )
+    told = {"ServerApp": {"identity_provider_class": "openly.Open"}}
+    (settings / "jupyter_server_config.json").write_text(json.dumps(told))
+    job = Job(work, tmp_path / "out", PYTHONPATH=str(settings), JUPYTER_CONFIG_PATH=str(settings))
+    said = job.end()
+    assert job.process.returncode == 2 and "settings of this image let everybody in" in said
+
+
+# What comes back
+
+
+def saved(out, files, own=None):
+    """As if a job had kept these: a name to its base, and its versions, the last of which is there."""
+    told = {}
+    for name, (base, *versions) in files.items():
+        if name and not name.startswith(("/", "..")):
+            path = out / "notebooks" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(versions[-1])
+        told[name] = {"base": base and digest(base), "versions": [digest(one) for one in versions]}
+    found = outputs.listing("lab", Location(LocalStore(), str(out), str(out)))
+    return pulls.Saved(JOB, found, pulls._changes({"files": told}), own or {})
+
+
+@pytest.mark.parametrize(
+    "here, change, there",
+    [
+        (None, "new", "c"),
+        ("a", "updated", "c"),
+        ("b", "updated", "c"),  # of an earlier call
+        ("c", "unchanged", "c"),
+        ("mine", "conflict", "mine"),
+    ],
+)
+def test_what_becomes_of_a_file_depends_on_what_it_is_here(places, here, change, there):
+    work, out = places
+    if here:
+        (work / "x.ipynb").write_text(here)
+        (work / "x.ipynb").chmod(0o640)
+    [row] = pulls.pull(saved(out, {"x.ipynb": ("a", "a", "b", "c")}), work)
+    assert row.change == change and Path(row.path).read_text() == "c"
+    assert (work / "x.ipynb").read_text() == there
+    if here:
+        assert (work / "x.ipynb").stat().st_mode & 0o777 == 0o640
+    expected = ["x.ipynb", "x.remote.ipynb"] if change == "conflict" else ["x.ipynb"]
+    assert sorted(path.name for path in work.iterdir()) == expected
+
+
+def test_a_link_or_a_folder_in_its_place_stays(places):
+    work, out = places
+    (work / "real").write_text("a")
+    (work / "x.ipynb").symlink_to("real")
+    (work / "y.ipynb").mkdir()
+    (work / "z.ipynb").symlink_to("nowhere")
+    names = dict.fromkeys(["x.ipynb", "y.ipynb", "z.ipynb"], ("a", "b"))
+    rows = pulls.pull(saved(out, names), work)
+    assert [Path(row.path).name for row in rows] == ["x.remote.ipynb", "y.remote.ipynb", "z.remote.ipynb"]
+    assert (work / "real").read_text() == "a" and (work / "x.ipynb").is_symlink()
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil.ipynb", "a/../../evil.ipynb", "/evil.ipynb", ".git/evil", "out/evil.ipynb", "", "a\0b"]
+)
+def test_a_name_that_leads_out_is_refused_before_anything_is_written(places, name):
+    work, out = places
+    (work / "out").symlink_to(work.parent)
+    found = saved(out, {"a.ipynb": (None, "a")})
+    found = pulls.Saved(JOB, found.outputs, (*found.changes, pulls.Change(name, "0", frozenset())), found.own)
+    with pytest.raises(PathError, match="nothing was written"):
+        pulls.pull(found, work)
+    assert [path.name for path in work.iterdir()] == ["out"]
+
+
+def test_a_notebook_from_elsewhere_goes_back_to_where_it_was(places, tmp_path):
+    work, out = places
+    (tmp_path / "x.ipynb").write_text("a")
+    found = saved(out, {"x.ipynb": ("a", "b")}, {"x.ipynb": tmp_path / "x.ipynb"})
+    pulls.pull(found, work)
+    assert (tmp_path / "x.ipynb").read_text() == "b" and not (work / "x.ipynb").exists()
+    pulls.pull(found, work, work)
+    assert (work / "x.ipynb").read_text() == "b"
+
+
+def test_a_copy_that_is_not_what_the_job_says_is_not_taken(places, monkeypatch):
+    work, out = places
+    monkeypatch.setattr(pulls, "LOOKS", (0.0, 0.0))
+    found = saved(out, {"x.ipynb": (None, "a")})
+    (out / "notebooks" / "x.ipynb").write_text("hal")
+    with pytest.raises(NotFound, match="just being written"):
+        pulls.pull(found, work)
+    assert list(work.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "told", [{}, {"files": 3}, {"files": {"a": {"versions": []}, "b": 1, "c": {"versions": [2]}}}]
+)
+def test_what_is_no_account_of_changes_is_none(told):
+    assert pulls._changes(told) == ()
+
+
+@pytest.mark.parametrize(
+    "flags", [("abcd", "2h", ""), ("x" * 15 + "&y", "2h", ""), ("", "0", ""), ("", "", ""), ("", "2h", "x")]
+)
+def test_bad_options_are_refused_and_no_token_is_repeated(flags):
+    with pytest.raises(ConfigError) as refused:
+        serving.options(*flags, direct=False)
+    assert not flags[0] or flags[0] not in str(refused.value)
+
+
+def test_tokens_are_random_and_never_in_a_repr_or_in_the_words_of_the_job():
+    one, two = (serving.options("", "never", "1h", direct=True) for _ in range(2))
+    assert one.token != two.token and len(one.token) >= 40
+    assert one.token not in repr(one) + " ".join(one.words())
+    assert one.words() == ["--limit", "3600", "--direct"]
+
+
+def test_a_page_is_chosen_by_what_the_server_has():
+    assert serving.page(True, True, "a b.ipynb") == "/lab/tree/a%20b.ipynb"
+    assert serving.page(True, True, "") == "/lab" and serving.page(False, True, "") == "/tree"
+    assert serving.page(False, True, "a/ü.ipynb") == "/notebooks/a/%C3%BC.ipynb"
+    assert serving.page(False, False, "x.ipynb") == ""
