@@ -68,6 +68,7 @@ setup(
             "playwright>=1.44",
             "pytest>=8",
             "pytest-timeout>=2.3",
+            "pytest-xdist>=3.5",
             "keyring>=24",
             "setuptools>=68",
             "pandas>=2",

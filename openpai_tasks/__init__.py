@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from openpai_tasks.client import Client as Client
+    from openpai_tasks.data import PackedDataset as PackedDataset
     from openpai_tasks.errors import PaiError as PaiError
+    from openpai_tasks.magics import submit_this_notebook as submit_this_notebook
     from openpai_tasks.protocol import JobSpec as JobSpec
     from openpai_tasks.protocol import validate as validate
     from openpai_tasks.tasks import namespace as namespace
@@ -16,8 +18,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "Client": "openpai_tasks.client",
     "JobSpec": "openpai_tasks.protocol",
+    "PackedDataset": "openpai_tasks.data",
     "PaiError": "openpai_tasks.errors",
     "namespace": "openpai_tasks.tasks",
+    "submit_this_notebook": "openpai_tasks.magics",
     "validate": "openpai_tasks.protocol",
 }
 
@@ -33,3 +37,17 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_HOMES])
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """What ``%load_ext openpai_tasks`` calls."""
+    from openpai_tasks.magics import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """What ``%unload_ext openpai_tasks`` calls."""
+    from openpai_tasks.magics import unload
+
+    unload(shell)

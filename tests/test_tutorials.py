@@ -1,9 +1,7 @@
 """The tutorials are true: each runs from its first cell to its last, with a real kernel and cluster."""
 
-import os
 import re
 import shutil
-import time
 from pathlib import Path
 
 import nbformat
@@ -12,8 +10,6 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
 TUTORIALS = sorted(FOLDER.glob("*.ipynb"))
-SECONDS = 30
-"""As long may each take, on a machine that has nothing else to do."""
 
 TOLD = {
     "1-set-up.ipynb": ("hello from ", "<table>", "'cpu': 1"),
@@ -48,10 +44,7 @@ def test_a_tutorial_runs_to_its_end(shell, tmp_path, path):
         resources={"metadata": {"path": str(shell.project)}},
         extra_arguments=["--log-level=ERROR"],
     )
-    began = time.monotonic()
     client.execute(env={**shell.environment, "HOME": str(home), "IPYTHONDIR": str(home / "ipython")})
-    crowd = max(1, os.getloadavg()[0] / (os.cpu_count() or 1))
-    assert time.monotonic() - began < SECONDS * crowd
     for text in TOLD[path.name]:
         assert text in told(notebook), text
 

@@ -135,10 +135,15 @@ class Client(Connection):
     def job_ssh(self, key: str) -> tuple[SshInfo, ...]:
         """Where the job's containers take ssh; newer servers tell it by the tasks' ports."""
         if self.dialect.ssh:
-            return ssh_from_body(
-                self._object("GET", self._path(self.dialect.ssh, job=key), auth=self._guarded)
-            )
+            path, known = self._path(self.dialect.ssh, job=key), bool(self._credentials)
+            return ssh_from_body(self._object("GET", path, auth=self._guarded or known))
         return tuple(task.ssh for task in self.job(key).tasks if task.ssh)
+
+    def ssh_key(self, url: str) -> str:
+        """The private key behind the link that ``job_ssh`` told. No token is sent."""
+        response = self._send("GET", urljoin(self.cluster.uri + "/", url), abroad=True)
+        self._check(response)
+        return response.text
 
     @property
     def submit_url(self) -> str:

@@ -26,6 +26,17 @@ def _symptom(pattern: str, meaning: str, advice: str) -> Symptom:
 
 IN_OUTPUT = (
     _symptom(
+        r"^error: (the sources (?:are damaged|cannot be (?:checked|unpacked))|cannot fetch the sources)",
+        "it did not get its sources: {0}",
+        "submit it again, which sends anew what is missing or damaged, and check that the image has tar,"
+        " sha256sum and, for HDFS, curl",
+    ),
+    _symptom(
+        r"^error: cannot keep the output",
+        "its output could not be sent to the storage",
+        "check that the image has curl, and that the cluster's nodes reach the storage",
+    ),
+    _symptom(
         r"No module named '?([\w.]+)",
         "Python found no module {0}",
         "install it (`--pip-installs NAME`), choose an image that has it, or take it along (`--sources`)",

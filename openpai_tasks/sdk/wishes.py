@@ -38,6 +38,7 @@ class Wish:
     retries: int = 0
     max_time: str = ""
     template: str = ""
+    ssh_key: str = ""
 
 
 def spec(wish: Wish, settings: Settings) -> JobSpec:
@@ -66,6 +67,7 @@ def spec(wish: Wish, settings: Settings) -> JobSpec:
         secrets=wish.secrets,
         max_seconds=seconds(wish.max_time, "--max-time") if wish.max_time else None,
         roles=roles,
+        ssh_key=wish.ssh_key,
     )
 
 

@@ -25,7 +25,9 @@ __all__ = ["Namespace", "connect", "namespace", "say", "settings", "show", "task
 COLLECTIONS = {
     "cluster": ("cluster",),
     "job": ("job", "job_submit", "job_results", "job_schema", "job_templates", "job_after"),
-    "storage": ("storage",),
+    "storage": ("storage", "storage_places", "storage_packing", "storage_usage"),
+    "container": ("container", "container_start", "container_images"),
+    "notebook": ("notebook", "notebook_serve"),
     "config": ("config",),
 }
 """Each collection and the modules of this package that its tasks are in."""

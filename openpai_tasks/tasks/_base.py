@@ -20,7 +20,7 @@ from invoke.tasks import task as invoke_task
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import _parser
+from openpai_tasks.tasks import _display, _parser
 
 if TYPE_CHECKING:
     from openpai_tasks.client import Client
@@ -157,9 +157,14 @@ def connect(c: Context, cluster_alias: str | None = None) -> Client:
     return client
 
 
-def show(c: Context, items: Any, columns: Sequence[str], output: str | None = None) -> None:
-    """Print values as data, in the format asked for."""
-    text = render.text(items, columns, output or settings(c).output)
+def show(
+    c: Context, items: Any, columns: Sequence[str] | Callable[[Any], str], output: str | None = None
+) -> None:
+    """Print values as data, in the format asked for; in a notebook, a table is a picture."""
+    form = output or settings(c).output
+    text = render.text(items, columns, form)
+    if form == "table" and _display.takes(items, columns, text):
+        return
     with _writing():
         print(text)
 

@@ -15,7 +15,7 @@ from openpai_tasks import config, render
 from openpai_tasks.completion import FILES, MANY, SHELLS, Command, Flag, script
 from openpai_tasks.tasks._contexts import EXIT_CODE, Contexts
 
-CLUSTERS, JOBS, TEMPLATES, PATHS = "clusters", "jobs", "templates", "paths"
+CLUSTERS, JOBS, TEMPLATES, PATHS, STORAGES = "clusters", "jobs", "templates", "paths", "storages"
 NOTHING = "nothing"
 STATES = "WAITING|RUNNING|STOPPING|SUCCEEDED|FAILED|STOPPED"
 
@@ -34,6 +34,29 @@ KINDS = (
     ("job.*", "name", JOBS),
     ("job.*", "names", JOBS),
     ("job.*", "template", TEMPLATES),
+    ("notebook.fetch", "name", JOBS),
+    ("notebook.pull", "name", JOBS),
+    ("notebook.serve", "reconnect", JOBS),
+    ("notebook.*", "after", JOBS),
+    ("notebook.*", "job-name", NOTHING),
+    ("notebook.*", "kernel", NOTHING),
+    ("notebook.*", "parameter", NOTHING),
+    ("notebook.*", "source-cluster", CLUSTERS),
+    ("notebook.*", "to", "html|pdf|script|ipynb"),
+    ("container.images", "name", NOTHING),
+    ("container.*", "after", JOBS),
+    ("container.*", "image", NOTHING),
+    ("container.*", "job-name", NOTHING),
+    ("container.*", "name", JOBS),
+    ("container.*", "names", JOBS),
+    ("container.*", "command", NOTHING),
+    ("container.*", "ports", NOTHING),
+    ("storage.select", "storage-name", STORAGES),
+    ("storage.forget", "names", STORAGES),
+    ("storage.add", "name", NOTHING),
+    ("storage.add", "options", NOTHING),
+    ("storage.add", "option", NOTHING),
+    ("storage.add", "type", "hdfs|local|nfs|samba|azurefile|azureblob|s3"),
     ("storage.*", "path*", PATHS),
     ("storage.*", "source*", PATHS),
     ("storage.*", "target", PATHS),

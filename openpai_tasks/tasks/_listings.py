@@ -68,6 +68,13 @@ def summary(copied):
     return "\n".join([*lines, ("preview: " if copied.preview else "") + ", ".join(parts)])
 
 
+def packed(made):
+    """A pack in one line."""
+    shards = "1 shard" if made.shards == 1 else f"{made.shards} shards"
+    size, whole = render.size(made.bytes), render.size(made.packed_bytes)
+    return f"{made.files} packed ({size}) into {shards} ({whole}), {made.seconds:.1f}s"
+
+
 def pour(pieces, out):
     """Bytes as they are."""
     out.flush()
@@ -84,11 +91,11 @@ def confirm_removals(removals):
         confirm(f"remove {', '.join(words)}?")
 
 
-def confirm(question):
-    """Ask before something is removed; no answer is a no."""
+def confirm(question, otherwise="nothing was removed"):
+    """Ask before something is done; no answer is a no."""
     try:
         answer = input(f"{question} [y/N] ")
     except EOFError:
         answer = ""
     if answer.strip().lower() not in ("y", "yes"):
-        raise ConfigError("nothing was removed")
+        raise ConfigError(otherwise)

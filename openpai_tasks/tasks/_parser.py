@@ -55,7 +55,11 @@ class Parser(InvokeParser):
         if rest is None and "--" in words:
             cut = words.index("--")
             words, rest = words[:cut], words[cut + 1 :]
-        return _Line(self.initial, self.contexts, words, rest).read()  # type: ignore[arg-type]
+        line = _Line(self.initial, self.contexts, words, rest)  # type: ignore[arg-type]
+        result = line.read()
+        if line.took_rest and running:
+            running[0].core.remainder = ""  # else Fabric would run it on hosts
+        return result
 
 
 class _Line:
@@ -70,6 +74,7 @@ class _Line:
         self.rest = rest
         self.context: TaskContext | None = None
         self.result = ParseResult([core])
+        self.took_rest = False
 
     def read(self) -> ParseResult:
         while self.words and not self.result.unparsed:
@@ -207,6 +212,7 @@ class _Line:
         if self.context is None or not self.rest:
             return
         words = deque(self.rest)
+        self.took_rest = bool(self.context.open_positionals())
         for argument in self.context.open_positionals():
             is_last = argument is self.context.positional_args[-1]
             while words and is_last and argument.kind is list:

@@ -56,6 +56,25 @@ def for_job(name):
     return getpass.getpass(f"secret {name}: ")
 
 
+def for_storage(storage, password_file=None):
+    """The password or key of a storage: in a file, in the environment, or typed on the terminal, unseen."""
+    if password_file:
+        return credentials.read_secret(password_file)
+    if not storage.wants_secret:
+        return ""
+    if os.environ.get("OPENPAI_STORAGE_PASSWORD"):
+        return os.environ["OPENPAI_STORAGE_PASSWORD"]
+    if not sys.stdin.isatty():
+        ways = "use --password-file or OPENPAI_STORAGE_PASSWORD"
+        raise ConfigError(
+            f"the {storage.secret_word} of {storage.user!r} is needed, and no terminal is there; {ways}"
+        )
+    secret = getpass.getpass(f"{storage.secret_word} of {storage.user}: ")
+    if not secret:
+        raise ConfigError(f"no {storage.secret_word} was given")
+    return secret
+
+
 def refuse_for_all(credentials, user, ca):
     """One login does not fit all clusters."""
     if credentials or user or ca:

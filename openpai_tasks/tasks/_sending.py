@@ -18,13 +18,9 @@ SUBMITTED = ("name", "state", "virtual_cluster")
 
 def send(c, client, submission, follow, preview, output, after=(), tags=()):
     """Show what would be sent, or send it and stay or leave."""
-    submission_.check_tags(client, tags)
-    tell_sources(submission)
-    if preview:
-        show_preview(client, submission)
+    job = submitted(client, submission, preview, after, tags)
+    if job is None:
         return
-    jobs.succeed(client, after, say)
-    job = submission_.tag(client, jobs.submit(client, submission), tags)
     if not follow:
         show(c, [job], SUBMITTED, output)
         return
@@ -34,6 +30,17 @@ def send(c, client, submission, follow, preview, output, after=(), tags=()):
     jobs.check(jobs.find(client, job.name))
 
 
+def submitted(client, submission, preview, after=(), tags=()):
+    """The job when it is on the cluster; none if it was to be shown only, and has been."""
+    submission_.check_tags(client, tags)
+    tell_sources(submission)
+    if preview:
+        show_preview(client, submission)
+        return None
+    jobs.succeed(client, after, say)
+    return submission_.tag(client, jobs.submit(client, submission), tags)
+
+
 def only_looks(c, preview):
     """Whether nothing is to be sent: by our own flag, or by Invoke's --dry before the task's name."""
     return preview or c.config.run.dry
@@ -41,16 +48,17 @@ def only_looks(c, preview):
 
 def tell_sources(submission):
     """What goes along, in one line."""
-    if submission.sources:
-        size = sum(source.size for source in submission.sources)
-        total = f"{len(submission.sources)} files, {render.size(size)}"
-        say(f"sources: {total} to {submission.storage.name}:/{submission.folder}")
+    archive, home = submission.archive, submission.home
+    if archive:
+        total = f"{len(archive.members)} files, {render.size(archive.unpacked)}"
+        path = home.layout.archive(archive.sha256)
+        say(f"sources: {total}, packed {render.size(archive.size)} to {home.storage}:{path}")
 
 
 def show_preview(client, submission):
     """The text that would be sent, on stdout; all else is talk."""
-    for source in submission.sources:
-        say(f"  {source.name}  {render.size(source.size)}")
+    for member in submission.archive.members if submission.archive else ():
+        say(f"  {render.cell('name', member.name)}  {render.size(member.size)}")
     hidden = " (its secrets are masked here)" if submission.shown != submission.text else ""
     url = client.v1_submit_url if submission.v1 else client.submit_url
     say(f"would POST to {url}; nothing was sent{hidden}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -74,3 +75,13 @@ class Meter(Watch):
             left = max(0, self._bytes - moved) / rate
             parts += [f"{render.size(int(rate))}/s", f"{render.duration(left)} left"]
         return ", ".join(parts)
+
+
+@contextlib.contextmanager
+def metered(names=False):
+    """A meter for the time of a copy."""
+    meter = Meter(names=names)
+    try:
+        yield meter
+    finally:
+        meter.close()

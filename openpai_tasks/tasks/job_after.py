@@ -7,16 +7,20 @@ from pathlib import Path
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import _secrets
 from openpai_tasks.tasks import job as job_tasks
-from openpai_tasks.tasks._base import connect, say, show, task
+from openpai_tasks.tasks._base import connect, say, settings, show, task
 from openpai_tasks.tasks._sending import send
 
 documents = lazy("openpai_tasks.sdk.documents")
 explain = lazy("openpai_tasks.sdk.explain")
+files = lazy("openpai_tasks.sdk.files")
 jobs = lazy("openpai_tasks.sdk.jobs")
+listings = lazy("openpai_tasks.tasks._listings")
+mounts = lazy("openpai_tasks.storage.mounted")
 outputs_ = lazy("openpai_tasks.sdk.outputs")
 portal = lazy("openpai_tasks.sdk.portal")
 render = lazy("openpai_tasks.render")
 resubmit_ = lazy("openpai_tasks.sdk.resubmit")
+transfers = lazy("openpai_tasks.tasks._transfers")
 
 OTHER = "a job's name, or cluster:name for one of another cluster"
 
@@ -54,8 +58,9 @@ def resubmit(
     changes = resubmit_.Changes(job_name or "", tuple(update or ()), gpu)
     source = connect(c, cluster_alias)
     target = connect(c, to) if to else source
-    original = resubmit_.find(source, name, Path.cwd(), changes, exact, say)
-    submission = resubmit_.prepare(original, target, changes, _secrets.for_job)
+    mounted = mounts.mount_map(settings(c).storage_mounts)
+    original = resubmit_.find(source, name, Path.cwd(), changes, exact, say, mounted)
+    submission = resubmit_.prepare(original, target, changes, _secrets.for_job, mounted)
     tags = resubmit_.tags(source, target, name)
     send(c, target, submission, follow, preview, output, tags=tags)
 
@@ -83,13 +88,19 @@ def diff(c, first, second, cluster_alias=None, output=None):
 )
 def outputs(c, name, to=None, cluster_alias=None, output=None):
     """List the files that a job wrote to $PAI_OUTPUT_DIR, or bring them."""
-    found = outputs_.find(connect(c, cluster_alias), name)
-    if found.found.left_out:
-        say(f"left out, as no files of the job's own: {', '.join(found.found.left_out)}")
+    found = outputs_.find(connect(c, cluster_alias), name, mounts.mount_map(settings(c).storage_mounts))
+    if found.left_out:
+        say(f"left out, as no files of the job's own: {', '.join(found.left_out)}")
     if to is not None:
-        brought = outputs_.bring(found, Path(to))
-        say(f"{len(brought)} files, {render.size(found.found.size)}, are in {to}")
+        with transfers.metered() as meter:
+            brought = outputs_.bring(found, Path(to), meter)
+        say(listings.summary(brought) if brought.failed else _brought(found, to))
+        files.check(brought)
     show(c, found.rows, ("name", "size", "modified"), output)
+
+
+def _brought(found, to):
+    return f"{len(found.files)} files, {render.size(found.size)}, are in {to}"
 
 
 @task(

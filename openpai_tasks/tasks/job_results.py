@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks._base import connect, show, task
+from openpai_tasks.tasks._base import connect, settings, show, task
 
+mounts = lazy("openpai_tasks.storage.mounted")
 render = lazy("openpai_tasks.render")
 results_ = lazy("openpai_tasks.sdk.results")
 
@@ -21,5 +22,6 @@ results_ = lazy("openpai_tasks.sdk.results")
 )
 def results(c, names, cluster_alias=None, output=None):
     """Gather the JSON line that each job printed last, or its result.json."""
-    found = results_.gather(connect(c, cluster_alias), names, Path.cwd())
+    mounted = mounts.mount_map(settings(c).storage_mounts)
+    found = results_.gather(connect(c, cluster_alias), names, Path.cwd(), mounted)
     show(c, found, render.flat_table, output)

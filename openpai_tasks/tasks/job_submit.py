@@ -12,7 +12,9 @@ from openpai_tasks.tasks._sending import only_looks, send
 from openpai_tasks.tasks._sweeping import run_sweep
 
 filling = lazy("openpai_tasks.sdk.filling")
+keys = lazy("openpai_tasks.sdk.keys")
 points = lazy("openpai_tasks.sdk.points")
+mounts = lazy("openpai_tasks.storage.mounted")
 submission = lazy("openpai_tasks.sdk.submission")
 sweeps = lazy("openpai_tasks.sdk.sweeps")
 wishes = lazy("openpai_tasks.sdk.wishes")
@@ -48,6 +50,7 @@ UPDATE_HELP = "change the document first, path=value such as defaults.virtualClu
         "secret": "name of a secret variable; its value is in the environment here, or asked for",
         "retries": "how often the job is tried again after a failure",
         "max-time": "end each task after this time (90s, 30m, 2h), with exit code 124",
+        "ssh": "open the containers to your key, for container.ssh and the like (docs/containers.md)",
         "tag": "tag to put on the job; repeat for more",
         "after": "submit only after this job has succeeded; repeat for more",
         "template": "take this template (see job.templates) in place of a plain job",
@@ -57,7 +60,7 @@ UPDATE_HELP = "change the document first, path=value such as defaults.virtualClu
         "sweep-file": "a job for each row of this CSV, JSON or YAML file",
         "max-parallel": "of a sweep, how many jobs may be unfinished at a time",
         "detach": "leave as soon as all jobs of a sweep are submitted",
-        "workspace": "folder on the storage that the sources go to",
+        "workspace": "folder on the storage that the job's files are kept in",
         "virtual-cluster": "the part of the cluster to run in",
         "follow": FOLLOW_HELP,
         "preview": PREVIEW_HELP,
@@ -82,6 +85,7 @@ def submit_command(
     secret=None,
     retries=0,
     max_time=None,
+    ssh=False,
     tag=None,
     after=None,
     template=None,
@@ -124,13 +128,15 @@ def submit_command(
         retries=retries,
         max_time=max_time or "",
         template=template or "",
+        ssh_key=keys.public_key(given) if ssh else "",
     )
     spec = wishes.spec(wish, given)
     flags = {"image": image, "instances": instances, "cpu": cpu, "gpu": gpu, "memoryMB": memory}
     base = filling.document(wish, Path.cwd(), flags, parameter or ())
     found = points.points(sweep or (), sweep_file)
     client = connect(c, cluster_alias)
-    draft = submission.draft(client, spec, given.sources, given.workspace, Path.cwd(), base)
+    here, mounted = Path.cwd(), mounts.mount_map(given.storage_mounts)
+    draft = submission.draft(client, spec, given.sources, given.workspace, here, base, mounted)
     if found:
         planned = sweeps.plan(draft, found, job_name, update or (), tag or ())
         run_sweep(c, client, planned, after or (), max_parallel, detach, only_looks(c, preview), output)

@@ -106,7 +106,7 @@ def test_outputs_are_listed_and_brought(finished):
     assert "a.txt" in ran.out and "2 files" in ran.err
     brought = finished.project / "results" / "new"
     assert (brought / "a.txt").read_text() == "1\n" and (brought / "sub/deep/b.bin").read_text() == "xyz"
-    assert not list(brought.rglob(".download-*"))
+    assert not list(brought.rglob(".pai-part-*"))
 
 
 def test_a_clone_writes_to_a_folder_of_its_own(cluster):

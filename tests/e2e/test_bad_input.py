@@ -1,5 +1,6 @@
 """Bad input: one clear line, an exit code of ours, nothing lost."""
 
+import gzip
 import socket
 
 import pytest
@@ -111,8 +112,10 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_copied(cluster):
     ran = cluster.inv("job.sub", "cat one.py", "-j", "taken", "--sources", "one.py")
     assert ran.code == 122
     assert "'taken'" in ran.err and "Traceback" not in ran.err
-    copies = list((cluster.home / "local" / "storage").rglob("jobs/taken/source/one.py"))
-    assert [copy.read_text() for copy in copies] == ["1"]
+    [folder] = (cluster.home / "local" / "storage").rglob("jobs/taken/source")
+    [reference] = folder.iterdir()
+    assert len(list((folder.parents[2] / "sources").iterdir())) == 1  # the new one was not sent
+    assert (folder.parents[2] / "sources" / f"{reference.stem}.tar.gz").exists()
 
 
 @pytest.mark.parametrize("command", ["", "   "])
@@ -139,10 +142,12 @@ def test_an_unknown_setting_is_refused_with_the_known_ones(cluster):
 
 
 def test_an_unknown_virtual_cluster_is_refused_and_takes_the_sources_back(cluster):
-    (cluster.project / "one.py").write_text("1")
+    (cluster.project / "one.py").write_text("no-vc")
     ran = cluster.inv("job.sub", "true", "-j", "no-vc", "--virtual-cluster", "nope", "--sources", "one.py")
     assert ran.code == 122 and "nope" in ran.err
-    assert not list((cluster.home / "local" / "storage").rglob("jobs/no-vc/source"))
+    storage = cluster.home / "local" / "storage"
+    assert not list(storage.rglob("jobs/no-vc"))
+    assert not [path for path in storage.rglob("*.tar.gz") if b"no-vc" in gzip.decompress(path.read_bytes())]
 
 
 @pytest.mark.parametrize(

@@ -232,8 +232,9 @@ def test_exact_says_what_cannot_be_repeated(other):
     dirty = run(shell, "python3 code.py", "dirty", "--sources", "code.py")
     assert "uncommitted changes" in shell.ok("job.resubmit", dirty, "--exact", "--follow").err
     for name in (clean, dirty):  # the storage is cleaned up
-        (storage(shell) / "jobs" / name / "source" / "code.py").unlink()
+        (storage(shell) / record(shell, name)["archive"]).unlink()
     assert shell.ok("job.resubmit", dirty, "--exact", "--follow").out == "2\n"  # the files here are the same
+    (storage(shell) / record(shell, dirty)["archive"]).unlink()  # it had been sent again
     code.write_text("print(3)\n")
     ran = shell.inv("job.resubmit", clean, "--exact")
     assert ran.code == 120 and "code.py" in ran.err and f"git checkout {commit}" in ran.err

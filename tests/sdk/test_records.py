@@ -14,6 +14,7 @@ from openpai_tasks.protocol import JobSpec
 from openpai_tasks.registry import Cluster
 from openpai_tasks.sdk import provenance, records
 from openpai_tasks.sdk.git import Revision, revision
+from openpai_tasks.storage.archive import pack
 from openpai_tasks.storage.sources import collect
 
 
@@ -30,7 +31,7 @@ def project(tmp_path):
 
 
 def origin(project):
-    files = collect(["train.py", "lib"], project)
+    files = pack(collect(["train.py", "lib"], project)).files
     spec = JobSpec("python3 train.py", name="one", image="python:3", environment={"A": "value of A"})
     return provenance.origin_of_spec(project, spec, ["train.py", "lib"], files)
 

@@ -4,43 +4,48 @@ import pytest
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.protocol import JobSpec
+from openpai_tasks.protocol import JobSpec, homes
 from openpai_tasks.sdk import provenance, relocation
 from openpai_tasks.sdk.provenance import Stamp
 from openpai_tasks.sdk.resubmit import with_gpus
-from openpai_tasks.storage.workspace import jobs_folder, source_folder
 
 WORKSPACE = "my $team/`x`"
 
 
-def made(storage, name, workspace=WORKSPACE):
+MOUNT = homes.Mounted("old", f"/mnt/old/{WORKSPACE}")
+OTHER = homes.Mounted("new", "/mnt/new")
+HDFS = homes.WebHdfs(("http://pai/webhdfs/api/v1/ann",), "ann")
+SHA256 = "5" * 64
+
+
+def made(home, name):
     """What `job.sub` would make there."""
     spec = JobSpec(
         "cat /mnt/old/data",
         name=name,
         image="python:3",
-        storage=storage,
-        sources_folder=f"/mnt/{storage}/{source_folder(workspace, name)}",
-        jobs_folder=f"/mnt/{storage}/{jobs_folder(workspace)}",
+        storage=getattr(home, "storage", None),
+        archive=SHA256,
+        home=home,
+        environment={"A": "/mnt/old"},
         extras={"mine": 1},
     )
-    stamp = Stamp(storage=storage, workspace=workspace, source_folder=source_folder(workspace, name))
+    stamp = Stamp(storage=getattr(home, "storage", "hdfs"), source_folder=f"jobs/{name}/source")
     return provenance.put(protocol.document(spec), stamp)
 
 
-@pytest.mark.parametrize("workspace", ["", "team", WORKSPACE])
-def test_a_moved_document_is_as_if_it_was_made_there(workspace):
-    before, after = made("old", "one", workspace), made("new", "two", workspace)
-    stamps = provenance.stamp_of(before), provenance.stamp_of(after)
-    assert relocation.moved({**before, "name": "two"}, *stamps) == after
+@pytest.mark.parametrize("there", [MOUNT, OTHER, HDFS], ids=["same", "mount", "hdfs"])
+@pytest.mark.parametrize("here", [MOUNT, HDFS], ids=["from-mount", "from-hdfs"])
+def test_a_moved_document_is_as_if_it_was_made_there(here, there):
+    before, after = made(here, "one"), made(there, "two")
+    found = relocation.moved({**before, "name": "two"}, there, SHA256, provenance.stamp_of(after))
+    assert found == after
 
 
 def test_other_mounts_and_commands_stay_as_they_are():
-    document = made("old", "one")
+    document = made(MOUNT, "one")
     document["extras"]["storages"].append({"name": "data"})
-    stamp = provenance.stamp_of(document)
-    after = provenance.stamp_of(made("new", "one"))
-    found = relocation.moved(document, stamp, after)
+    found = relocation.moved(document, OTHER, SHA256, provenance.stamp_of(made(OTHER, "one")))
     assert found["extras"]["storages"] == [{"name": "new"}, {"name": "data"}]
     assert found["taskRoles"] == document["taskRoles"]
 

@@ -21,6 +21,9 @@ from openpai_tasks.sdk.symptoms import in_events, in_output
         ("script: line 2: HOMES: unbound variable", "set -u"),
         ("sh: 1: HOMES: parameter not set", "set -u"),
         ("    SyntaxError: invalid syntax", "invalid syntax"),
+        ("error: the sources are damaged: /mnt/home/sources/5.tar.gz has sha256 6", "sources are damaged"),
+        ("error: cannot fetch the sources from http://pai/webhdfs/api/v1/x?op=OPEN", "cannot fetch"),
+        ("error: cannot keep the output: sending it to http://pai/x failed", "output could not be sent"),
     ],
 )
 def test_a_telling_line_is_understood(line, word):

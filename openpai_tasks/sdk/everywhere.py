@@ -1,0 +1,129 @@
+"""The same in many containers at once: a command with its output told apart, or a look at what they use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from openpai_tasks.client import Client
+from openpai_tasks.config import Settings
+from openpai_tasks.errors import PaiError, TimedOut
+from openpai_tasks.sdk import reaching, sessions, top
+from openpai_tasks.sdk.abreast import abreast
+from openpai_tasks.sdk.reaching import Container, Reach
+from openpai_tasks.sdk.remote import Remote
+from openpai_tasks.storage.progress import Stopped
+
+ABREAST = 16
+LOOK_UP = 0.2
+
+Line = Callable[[str, bytes], object]
+"""Takes the label of a container and a line of its output."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the command ended in one container; ``error`` says why it did not even run."""
+
+    container: str
+    code: int
+    error: str = ""
+
+
+class Crowd:
+    """The containers of a job that are meant, each with its connection, made when it is first needed."""
+
+    def __init__(
+        self, client: Client, found: Reach, containers: Sequence[Container], settings: Settings
+    ) -> None:
+        self._client, self._found, self._settings = client, found, settings
+        self.containers = tuple(containers)
+        self._remotes: dict[str, Remote] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Crowd:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for remote in list(self._remotes.values()):
+            remote.close()
+
+    def run(self, command: str, out: Line, err: Line) -> list[Ended]:
+        """Run the command in all of them; Ctrl-C ends it in all of them."""
+        ended: dict[str, Ended] = {}
+        stop, places = threading.Event(), threading.BoundedSemaphore(ABREAST)
+
+        def work(container: Container) -> None:
+            with places:
+                ended[container.label] = self._run(container, command, out, err, stop)
+
+        threads = [threading.Thread(target=work, args=(one,), daemon=True) for one in self.containers]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(LOOK_UP)
+        except KeyboardInterrupt:
+            stop.set()
+            for thread in threads:
+                thread.join(sessions.GRACE)
+            raise
+        return [ended[one.label] for one in self.containers]
+
+    def _run(self, container: Container, command: str, out: Line, err: Line, stop: threading.Event) -> Ended:
+        label = container.label
+        lines = _Lines(label, out), _Lines(label, err)
+        try:
+            if stop.is_set():
+                raise Stopped("interrupted")
+            remote, limits = self._remote(container), sessions.Limits(stop=stop)
+            code = sessions.run(remote, command, lines[0].add, lines[1].add, limits=limits)
+            return Ended(label, code)
+        except PaiError as err_:
+            return Ended(label, err_.exit_code, str(err_))
+        finally:
+            for one in lines:
+                one.end()
+
+    def look(self) -> list[top.Usage]:
+        """What each of them uses; one that does not answer holds up nobody."""
+
+        def late(container: Container) -> top.Usage:
+            return top.failed(container.label, TimedOut(f"no answer within {top.SECONDS:g} s"))
+
+        return abreast(self._usage, self.containers, top.SECONDS, late)
+
+    def _usage(self, container: Container) -> top.Usage:
+        try:
+            return top.usage(self._remote(container), container.label)
+        except PaiError as err:
+            return top.failed(container.label, err)
+
+    def _remote(self, container: Container) -> Remote:
+        with self._lock:
+            there = self._remotes.get(container.label)
+        if there is not None and there.is_open:
+            return there
+        made = reaching.open_remote(self._client, self._found, container, self._settings)
+        with self._lock:
+            self._remotes[container.label] = made
+        return made
+
+
+class _Lines:
+    """Cuts pieces of output into lines, so that those of several containers do not mix."""
+
+    def __init__(self, label: str, tell: Line) -> None:
+        self._label, self._tell, self._rest = label, tell, b""
+
+    def add(self, piece: bytes) -> None:
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            self._tell(self._label, line)
+
+    def end(self) -> None:
+        if self._rest:
+            self._tell(self._label, self._rest)
+            self._rest = b""

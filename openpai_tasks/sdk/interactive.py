@@ -1,0 +1,223 @@
+"""Containers to work in: jobs that only stay, how one waits for them, and how long they stay."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from openpai_tasks.client import Client
+from openpai_tasks.config import Settings
+from openpai_tasks.errors import ConfigError, JobFailed, PaiError, TimedOut, Unreachable
+from openpai_tasks.protocol import JobSpec, states
+from openpai_tasks.protocol.homes import Mounted
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk import explain, jobs, keepalive, places, reaching, records, sessions
+from openpai_tasks.sdk.everywhere import Crowd
+from openpai_tasks.sdk.keepalive import MARK, NO_STATE, Stay
+from openpai_tasks.sdk.polling import Pauses
+from openpai_tasks.sdk.provenance import stamp_of
+from openpai_tasks.sdk.reaching import Container, Reach
+from openpai_tasks.sdk.remote import Remote, Target
+from openpai_tasks.storage.mounted import mount_map
+from openpai_tasks.storage.store import join
+from openpai_tasks.storage.transfer import put
+
+NAME = "container"
+EXPLAIN = 5.0  # seconds between two questions why a job waits
+ASK = 10.0  # seconds for a container to tell how long it stays
+
+Tell = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A container that lets us in."""
+
+    found: Reach
+    container: Container
+    target: Target
+    stay: Stay | None
+
+
+@dataclass(frozen=True)
+class Extended:
+    """How long a container stays now, and how it was told."""
+
+    container: str
+    duration: int  # seconds
+    told_by: str
+
+
+def staying(spec: JobSpec, seconds: int, idle_seconds: int) -> JobSpec:
+    """The job with what keeps it alive in the place of each command that is MARK; only GPUs can sit idle."""
+    roles = tuple(
+        dataclasses.replace(role, command=keepalive.command(seconds, idle_seconds if role.gpu else 0))
+        if role.command == MARK
+        else role
+        for role in spec.all_roles
+    )
+    return dataclasses.replace(spec, command=keepalive.command(seconds, 0), roles=roles)
+
+
+# Waiting
+
+
+def ready(client: Client, name: str, settings: Settings, limit: float, tell: Tell) -> Ready:
+    """Wait until the job runs and lets us in; why it does not yet is told whenever that changes."""
+    pauses, reasons = Pauses(client, limit), _Reasons(client, name, tell)
+    while True:
+        job = jobs.find(client, name)
+        if job.final:
+            raise _over(client, job)
+        if job.state == states.RUNNING:
+            try:
+                return _entered(client, name, settings)
+            except Unreachable as err:
+                reasons.tell_once(str(err))
+                _check_served(client, job, err)
+        else:
+            reasons.ask()
+        if pauses.over:
+            raise TimedOut(
+                f"job {job.name!r} cannot be logged in to after {limit:g} s ({reasons.last}); "
+                f"it goes on: `container.ssh {job.name}` tries again, `container.stop {job.name}` ends it"
+            )
+        pauses.wait()
+
+
+def _entered(client: Client, name: str, settings: Settings) -> Ready:
+    found = reaching.reach(client, name, settings)
+    container = reaching.one(found)
+    with reaching.open_remote(client, found, container, settings) as remote:
+        return Ready(found, container, remote.target, stay(remote))
+
+
+class _Reasons:
+    """Why it takes so long: each reason is told once, and the cluster asked for it now and then."""
+
+    def __init__(self, client: Client, name: str, tell: Tell) -> None:
+        self._client, self._name, self._tell = client, name, tell
+        self._next = 0.0
+        self.last = "it has not started"
+
+    def ask(self) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + EXPLAIN
+            with contextlib.suppress(PaiError):
+                found = explain.why(self._client, self._name)
+                if found.state == states.WAITING:
+                    self.tell_once(found.why)
+
+    def tell_once(self, reason: str) -> None:
+        if reason != self.last:
+            self.last = reason
+            self._tell(f"waiting: {reason}")
+
+
+def _over(client: Client, job: JobInfo) -> PaiError:
+    if not job.exit_status:
+        return Unreachable(f"job {job.name!r} is over already: its time was shorter than the wait for it")
+    with contextlib.suppress(PaiError):
+        why = explain.why(client, job.name).why
+        return JobFailed(f"job {job.name!r} is {job.state}: {why} (`job.why {job.name}`)", job.exit_status)
+    return JobFailed(f"job {job.name!r} is {job.state}", job.exit_status)
+
+
+def _check_served(client: Client, job: JobInfo, err: Unreachable) -> None:
+    """Where the cluster itself says that there is no ssh service, no waiting will help."""
+    noted = False
+    with contextlib.suppress(PaiError):
+        noted = any(event.reason == reaching.NOT_SERVED for event in client.job_events(job.key))
+    if noted:
+        raise Unreachable(f"{err}; the job goes on, `container.stop {job.name}` ends it") from err
+
+
+# How long it stays
+
+
+def stay(remote: Remote) -> Stay | None:
+    """What the container says of its time and its GPUs; nothing for a job of another kind."""
+    said: list[bytes] = []
+    limits = sessions.Limits(seconds=ASK)
+    with contextlib.suppress(TimedOut):
+        sessions.run(remote, keepalive.tell(), said.append, lambda piece: None, limits=limits)
+    return keepalive.told(b"".join(said).decode("utf-8", "replace"))
+
+
+def stays(crowd: Crowd) -> dict[str, Stay]:
+    """The same of many containers, by their labels."""
+    return {label: one for label, (one, _) in _asked(crowd, keepalive.tell()).items() if one}
+
+
+def extend(client: Client, name: str, settings: Settings, seconds: int) -> list[Extended]:
+    """Keep the job that long from now, if it does not stay longer anyway: over ssh, else by its storage."""
+    found = reaching.reach(client, name, settings)
+    if not is_interactive(client, found.job):
+        raise ConfigError(f"job {found.job.name!r} was not started by container.start: it has no time to end")
+    running = [one for one in found.containers if one.state == states.RUNNING]
+    with Crowd(client, found, running, settings) as crowd:
+        asked = _asked(crowd, keepalive.extend(seconds))
+    trouble = [error for one, error in asked.values() if one is None]
+    if trouble:
+        _extend_by_storage(client, found.job, settings, seconds, trouble[0])
+        return [Extended(label, seconds, "storage") for label in asked]
+    return [Extended(label, one.left, "ssh") for label, (one, _) in asked.items() if one]
+
+
+def _asked(crowd: Crowd, command: str) -> dict[str, tuple[Stay | None, str]]:
+    said: dict[str, list[bytes]] = {one.label: [] for one in crowd.containers}
+    ended = crowd.run(command, lambda label, line: said[label].append(line), lambda label, line: None)
+    texts = {label: b"\n".join(lines).decode("utf-8", "replace") for label, lines in said.items()}
+    missing = {NO_STATE: "it has not written yet how long it stays"}
+    return {
+        one.container: (
+            keepalive.told(texts[one.container]) if not one.code else None,
+            one.error or missing.get(one.code, f"it ended with {one.code}"),
+        )
+        for one in ended
+    }
+
+
+def _extend_by_storage(client: Client, job: JobInfo, settings: Settings, seconds: int, why: str) -> None:
+    """Put a later time where every container of the job looks, if they have a storage in common."""
+    mark = stamp_of(client.job_document(job.key))
+    if mark.storage:
+        mounts = mount_map(settings.storage_mounts)
+        home = places.at(client, mark.storage, mark.workspace, job.user, mounts)
+        if isinstance(home.seen, Mounted):
+            folder, text = home.layout.job(job.name), f"{int(time.time()) + seconds}\n".encode()
+            home.store.make_folder(folder)
+            put(home.store, join(folder, keepalive.DEADLINE), [text], len(text))
+            return
+    raise Unreachable(f"job {job.name!r} cannot be told: {why}; it shares no storage with us either")
+
+
+def is_interactive(client: Client, job: JobInfo) -> bool:
+    """Whether one of its roles only stays."""
+    document = client.job_document(job.key)
+    roles = (document.get("taskRoles") or {}).values() if isinstance(document, dict) else ()
+    return any(keepalive.is_kept(str(line)) for role in roles for line in role.get("commands") or ())
+
+
+# Which one
+
+
+def the_only(client: Client, folder: Path) -> str:
+    """The container that was started from the folder and is not over, if there is exactly one."""
+    alias = client.cluster.alias
+    active = client.jobs(username=client.user, state=jobs.UNFINISHED, limit=jobs.ALL)
+    names = {job.name for job in active}
+    mine = [one.name for one in _started(folder, alias) if one.name in names]
+    if not mine:
+        raise ConfigError(f"no container that was started here runs on cluster {alias!r}: name the job")
+    if len(mine) > 1:
+        raise ConfigError(f"which container? these were started here: {', '.join(sorted(mine))}")
+    return mine[0]
+
+
+def _started(folder: Path, alias: str) -> Iterator[records.Record]:
+    return (one for one in records.of_cluster(folder, alias) if keepalive.is_kept(one.command))

@@ -1,0 +1,207 @@
+"""Where a job's containers are, and why they cannot be reached when they cannot."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+
+from openpai_tasks.client import Client
+from openpai_tasks.config import Settings
+from openpai_tasks.errors import ConfigError, NotFound, PaiError, Unreachable
+from openpai_tasks.home import home
+from openpai_tasks.protocol import ssh_plugin
+from openpai_tasks.protocol.models import JobInfo, SshInfo, TaskInfo
+from openpai_tasks.sdk import jobs, keys
+from openpai_tasks.sdk.remote import KeyRefused, NotListening, Remote, Target, gateway
+
+RUNNING = "RUNNING"
+NOT_SERVED = "SshNotServed"
+"""The reason of an event by which an embedded cluster tells that there is no ssh service."""
+_ODD = re.compile(r"[^A-Za-z0-9._~-]")
+
+
+@dataclass(frozen=True)
+class Container:
+    """One task of a job, and where it takes ssh; ``host`` is empty as long as there is none."""
+
+    role: str
+    index: int
+    state: str
+    host: str
+    port: int
+    user: str
+    attempt: str  # another one for every container that the task has had
+    task: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.role}-{self.index}"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """A job that runs, and its containers."""
+
+    job: JobInfo
+    containers: tuple[Container, ...]
+
+
+def reach(client: Client, name: str, settings: Settings) -> Reach:
+    """The job and all its containers; a job that has none now is an error that says what to do."""
+    job = jobs.find(client, name)
+    if job.final:
+        logs = f"`job.logs {job.name}` shows its output"
+        raise Unreachable(f"job {job.name!r} is {job.state}: its containers are gone ({logs})")
+    if job.state != RUNNING:
+        raise Unreachable(
+            f"job {job.name!r} is {job.state}: no container yet (`job.why {job.name}` tells more)"
+        )
+    told = _told(client, job)
+    return Reach(job, tuple(_container(job, task, told, settings) for task in job.tasks))
+
+
+def chosen(found: Reach, role: str | None = None, index: int | None = None) -> tuple[Container, ...]:
+    """Those of the role and the index that are wanted, in the order of the job."""
+    containers = [one for one in found.containers if role in (None, one.role) and index in (None, one.index)]
+    if not containers:
+        known = ", ".join(one.label for one in found.containers[:8]) or "none"
+        wanted = " ".join([f"role {role!r}"] * (role is not None) + [f"index {index}"] * (index is not None))
+        raise ConfigError(
+            f"job {found.job.name!r} has no container with {wanted or 'that name'} (it has: {known})"
+        )
+    return tuple(containers)
+
+
+def one(found: Reach, role: str | None = None, index: int | None = None) -> Container:
+    """The first of them that runs."""
+    among = chosen(found, role, index)
+    return next((one for one in among if one.state == RUNNING), among[0])
+
+
+def target(client: Client, found: Reach, container: Container, settings: Settings) -> Target:
+    """All that is needed to log in to the container."""
+    if container.state != RUNNING or not container.host:
+        raise _not_there(client, found, container)
+    is_old = bool(client.dialect.ssh)
+    own = settings.ssh_key or not is_old
+    key = keys.private_key(settings) if own else keys.fetched_key(client, found.job)
+    return Target(
+        host=container.host,
+        port=container.port,
+        user=container.user,
+        key=key,
+        name=host_name(found.job, container),
+        known_hosts=home() / "known_hosts" / client.cluster.alias,
+        label=f"{container.label} of job {found.job.name!r}",
+        timeout=settings.ssh_timeout,
+        gateway=gateway(settings),
+    )
+
+
+def host_name(job: JobInfo, container: Container) -> str:
+    """What its host key is kept under: an address is given to later jobs again, this name to none."""
+    return _ODD.sub("_", f"{job.key}-{container.label}-{container.attempt}")
+
+
+def open_remote(client: Client, found: Reach, container: Container, settings: Settings) -> Remote:
+    """A connection to the container; a refusal is explained by what the cluster knows of the job."""
+    goal = target(client, found, container, settings)
+    try:
+        return Remote(goal).open()
+    except NotListening as err:
+        raise _explained(client, found, container, err) from err
+    except KeyRefused as err:
+        if not client.dialect.ssh or settings.ssh_key:
+            raise
+        keys.fetched_key(client, found.job, anew=True)  # a job of the same name may have had another
+        try:
+            return Remote(goal).open()
+        except KeyRefused:
+            raise err from None
+
+
+def open_one(
+    client: Client, name: str, settings: Settings, role: str | None = None, index: int | None = None
+) -> tuple[Reach, Container, Remote]:
+    """The container that is meant, and a connection to it."""
+    found = reach(client, name, settings)
+    container = one(found, role, index)
+    return found, container, open_remote(client, found, container, settings)
+
+
+def has_moved(client: Client, found: Reach, container: Container) -> str:
+    """Why a connection is no more, as far as the cluster knows; nothing if all is as it was."""
+    try:
+        now = client.job(found.job.key)
+    except PaiError:
+        return ""
+    if now.state != RUNNING:
+        return f"job {now.name!r} is {now.state} now"
+    after = next((task for task in now.tasks if _is(task, container)), None)
+    if after is None or _attempt(now, after) != container.attempt:
+        return f"{container.label} of job {now.name!r} was started again meanwhile"
+    return "" if after.state == RUNNING else f"{container.label} of job {now.name!r} is {after.state} now"
+
+
+def _told(client: Client, job: JobInfo) -> dict[str, SshInfo] | None:
+    """What a server with an endpoint for it tells, by the container's name; None where tasks tell it."""
+    if not client.dialect.ssh:
+        return None
+    try:
+        return {info.container: info for info in client.job_ssh(job.key)}
+    except NotFound:
+        return {}
+
+
+def _container(
+    job: JobInfo, task: TaskInfo, told: dict[str, SshInfo] | None, settings: Settings
+) -> Container:
+    info = task.ssh if told is None else told.get(task.container)
+    host, port = (info.ip, info.port) if info else ("", 0)
+    return Container(
+        task.role, task.index, task.state, host, port, settings.ssh_user, _attempt(job, task), task.container
+    )
+
+
+def _attempt(job: JobInfo, task: TaskInfo) -> str:
+    """The platform's own name for the container, else which try of the job and the task it is."""
+    return task.container or f"{job.attempt}.{task.attempt}"
+
+
+def _is(task: TaskInfo, container: Container) -> bool:
+    return (task.role, task.index) == (container.role, container.index)
+
+
+def _not_there(client: Client, found: Reach, container: Container) -> Unreachable:
+    job = found.job
+    if container.state != RUNNING:
+        return Unreachable(
+            f"{container.label} of job {job.name!r} is {container.state}: it cannot be reached"
+        )
+    if client.dialect.ssh:
+        hint = "its image may have no sshd (openssh-server), or it is just starting"
+        return Unreachable(
+            f"{container.label} of job {job.name!r} has told the cluster no ssh address: {hint}"
+        )
+    return Unreachable(
+        f"cluster {client.cluster.alias!r} tells no ssh port of {container.label}; try again soon"
+    )
+
+
+def _explained(client: Client, found: Reach, container: Container, err: NotListening) -> PaiError:
+    job, where = found.job, f"{container.label} of job {found.job.name!r}"
+    settled = has_moved(client, found, container)
+    if settled:
+        return Unreachable(f"{where}: {settled}; run it again")
+    with contextlib.suppress(PaiError):
+        if not client.dialect.ssh and not ssh_plugin.has_ssh(client.job_document(job.key), container.role):
+            return ConfigError(
+                f"job {job.name!r} was submitted without ssh: submit it with --ssh to log in to it"
+            )
+    with contextlib.suppress(PaiError):
+        for event in client.job_events(job.key):
+            if event.reason == NOT_SERVED:
+                return Unreachable(f"{where}: {event.message}")
+    hint = "its image may have no sshd (openssh-server), or it is just starting"
+    return Unreachable(f"{where} runs, but nothing takes ssh at {err.place}: {hint}")

@@ -1,0 +1,95 @@
+"""Images: write a Dockerfile, build, push, list and check, with docker or podman."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks._base import say, settings, show, task
+
+dockerfiles = lazy("openpai_tasks.sdk.dockerfiles")
+images_ = lazy("openpai_tasks.sdk.images")
+
+LISTED = ("repository", "tag", "id", "created", "space")
+FOUND = ("program", "there", "version", "required", "needed_for")
+STDOUT = "-"
+
+
+@task(
+    positional=["folder"],
+    iterable=["build_arg"],
+    help={
+        "folder": "the folder that the image is built from; this one if not given",
+        "tag": "what the image shall be called, such as lab/train:1",
+        "file": "the Dockerfile, if it isn't the folder's own",
+        "build-arg": "value for an ARG of the Dockerfile, NAME=VALUE, no secret; repeat for more",
+        "fresh": "take nothing from earlier builds, and the newest base",
+    },
+)
+def build(c, folder=".", tag="", file=None, build_arg=None, fresh=False):
+    """Build an image from a folder with a Dockerfile."""
+    argv = images_.build(_engine(c), folder, tag, file, build_arg or (), fresh)
+    c.run(shlex.join(argv), pty=_is_terminal())
+
+
+@task(positional=["image"], help={"image": "its name, which begins with the registry it goes to"})
+def push(c, image):
+    """Send an image to its registry; the engine's own `login` is used."""
+    engine = _engine(c)
+    done = c.run(shlex.join(images_.push(engine, image)), pty=_is_terminal(), warn=True)
+    images_.check_push(engine, image, done.exited)
+
+
+@task(positional=["name"], help={"name": "only images of this name"})
+def images(c, name=None, output=None):
+    """Show the images on this machine."""
+    done = c.run(shlex.join(images_.listing(_engine(c), name)), hide="out")
+    if not c.config.run.dry:
+        show(c, images_.listed(done.stdout), LISTED, output)
+
+
+@task(
+    positional=["image"],
+    help={"image": "its name; it is fetched if it is not here", "ssh": "whether what ssh needs is required"},
+)
+def check(c, image, ssh=True, output=None):
+    """Look whether an image has what jobs need: a shell, sshd, curl, python and more."""
+    engine = _engine(c)
+    done = c.run(shlex.join(images_.check(engine, image)), hide="out", warn=True)
+    if c.config.run.dry:
+        return
+    found = images_.findings(engine, image, done.exited, done.stdout, ssh)
+    show(c, found, FOUND, output)
+    images_.check_findings(image, found)
+
+
+@task(
+    iterable=["pip", "apt"],
+    help={
+        "base": "the image to begin with; the setting `image` if not given",
+        "pip": "Python package to install; repeat for more",
+        "apt": "Debian package to install; repeat for more",
+        "ssh": "add openssh-server and curl, which OpenPAI needs to let you in",
+        "file": "the file to write; - prints it",
+        "yes": "write over a file that is there",
+    },
+)
+def dockerfile(c, base=None, pip=None, apt=None, ssh=False, file="Dockerfile", yes=False):
+    """Write a Dockerfile with the packages that a job needs."""
+    given = settings(c)
+    text = dockerfiles.text(base or given.image, pip or (), apt or (), ssh, given.python)
+    if file == STDOUT or c.config.run.dry:
+        print(text, end="")
+        return
+    dockerfiles.write(Path(file), text, yes)
+    say(f"wrote {file}; `container.build --tag NAME` builds it")
+
+
+def _engine(c):
+    return images_.engine(settings(c).container_engine)
+
+
+def _is_terminal():
+    return sys.stdin.isatty() and sys.stdout.isatty()

@@ -1,0 +1,262 @@
+"""Into running jobs from the command line, with both ssh services of the cluster here and real clients."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import termios
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import BIN, make_shell
+
+pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+SECONDS = 30
+
+
+@pytest.fixture(scope="module", params=["sshd", "asyncssh"])
+def inside(request, tmp_path_factory):
+    """A shell with a job of two tasks that can be logged in to."""
+    if request.param == "sshd" and not shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin"):
+        pytest.skip("openssh-server is not installed")
+    shell = make_shell(tmp_path_factory.mktemp("container"))
+    user = tmp_path_factory.mktemp("user")
+    shell.environment |= {"HOME": str(user), "INVOKE_OPENPAI_LOCAL_SSH": request.param}
+    if request.param == "sshd" and os.geteuid():
+        shell.environment["INVOKE_OPENPAI_SSH_USER"] = os.environ["USER"]
+    (shell.project / "fabfile.py").write_text("from tasks import ns\n")
+    shell.ok("cluster.start")
+    shell.ok("job.sub", "echo up; sleep 600", "-j", "train", "--ssh", "--instances", "2", "--cpu", "1")
+    wait_for(lambda: shell.inv("container.run", "train", "--all", "--", "true").code == 0)
+    yield shell
+    shell.ok("cluster.stop")
+
+
+def wait_for(condition, seconds=SECONDS):
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        result = condition()
+        if result:
+            return result
+        time.sleep(0.1)
+    raise AssertionError("it did not come to pass in time")
+
+
+def runs(pid):
+    """Whether the process is there, and not only waits to be buried."""
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_a_command_keeps_its_words_its_outputs_and_its_exit_code(inside):
+    script = 'printf "%s|" "$@"; cat; echo oops >&2; exit 7'
+    ran = inside.inv("container.run", "train", "--", "sh", "-c", script, "-", "a  b", "$HOME", input="typed")
+    assert (ran.code, ran.out, ran.err) == (7, "a  b|$HOME|typed", "oops\n")
+
+
+def test_all_containers_run_it_at_once_each_line_with_its_name(inside):
+    ran = inside.inv("container.run", "train", "echo $PAI_TASK_INDEX; exit $PAI_TASK_INDEX", "--all")
+    assert sorted(ran.out.splitlines()) == ["main-0: 0", "main-1: 1"]
+    assert (ran.code, ran.err) == (1, "main-1: exit code 1\n")
+
+
+def test_one_of_them_is_chosen_by_role_and_index(inside):
+    ran = inside.ok(
+        "container.run", "train", "--role", "main", "--index", "1", "--", "printenv", "PAI_TASK_INDEX"
+    )
+    assert ran.out == "1\n"
+
+
+def test_ctrl_c_ends_the_command_over_there_too(inside):
+    running = inside.start("inv", "container.run", "train", "echo $$; exec sleep 321")
+    pid = int(running.stdout.readline())
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=SECONDS)
+    assert running.returncode == 130
+    wait_for(lambda: not runs(pid))
+
+
+def test_a_script_on_its_input_runs_in_the_shell(inside):
+    ran = inside.inv("container.ssh", "train", input="echo $PAI_JOB_NAME | sed s/.*~//\nexit 4\n")
+    assert (ran.code, ran.out) == (4, "train\n")
+    assert inside.pai("ssh-container", "train", input="exit 5\n").code == 5
+
+
+def test_a_shell_has_the_terminal_its_size_and_ctrl_c(inside):
+    with typing(inside, "inv", "container.ssh", "train") as terminal:
+        terminal.until(b"`exit` leaves it")
+        terminal.type(b"stty size; echo re''ady\r")
+        assert b"33 101" in terminal.until(b"ready")
+        terminal.resize(44, 120)
+        wait_for(lambda: terminal.answers(b"stty size\r", b"44 120"))
+        terminal.type(b"sh -c 'trap \"echo cau''ght; exit\" INT; echo wait''ing; sleep 99 & wait'\r")
+        terminal.until(b"waiting")
+        terminal.type(b"\x03")
+        terminal.until(b"caught")
+        terminal.type(b"exit 3\r")
+        assert terminal.code() == 3
+
+
+def test_files_and_folders_go_there_and_back(inside, tmp_path):
+    project = inside.project
+    (project / "tree" / "deep").mkdir(parents=True)
+    (project / "tree" / "deep" / "data").write_bytes(os.urandom(3 << 20))
+    (project / "tree" / "a b").write_text("spaces")
+    put = inside.ok("container.put", "train", "tree", "-o", "json").json()
+    assert put["files"] == 2
+    assert inside.ok("container.put", "train", "tree", "-o", "json").json()["skipped"] == 2
+    inside.ok("container.get", "train", "tree", str(tmp_path / "back"))
+    assert (tmp_path / "back/deep/data").read_bytes() == (project / "tree/deep/data").read_bytes()
+    inside.ok("container.get", "train", "tree/*b", str(tmp_path))
+    assert (tmp_path / "a b").read_text() == "spaces"
+    for wrong in (["none"], ["../x"], [""]):
+        ran = inside.inv("container.get", "train", *wrong)
+        assert ran.code and ran.err.startswith("error: ") and ran.err.count("\n") == 1
+
+
+def test_a_port_is_forwarded_until_ctrl_c(inside):
+    there, here = free_port(), free_port()
+    (inside.project / "page").write_text("hello")
+    inside.ok("container.put", "train", "page")
+    web = inside.start(
+        "inv", "container.run", "train", f"exec python3 -m http.server {there} --bind 127.0.0.1"
+    )
+    forward = inside.start("inv", "container.forward", "train", f"{there}:{here}")
+    try:
+        assert f"127.0.0.1:{here}" in forward.stderr.readline()
+        assert wait_for(lambda: page(here)) == b"hello"
+        taken = inside.inv("container.forward", "train", f"{there}:{here}")
+        assert taken.code == 120 and f"port {here} cannot be had here" in taken.err
+        forward.send_signal(signal.SIGINT)
+        forward.communicate(timeout=SECONDS)
+        assert forward.returncode == 130
+    finally:
+        for process in (web, forward):
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=SECONDS)
+
+
+def page(port):
+    with contextlib.suppress(OSError):
+        return urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=5).read()
+
+
+def test_top_tells_what_each_container_uses(inside):
+    rows = inside.ok("container.top", "train", "-o", "json").json()
+    assert [row["container"] for row in rows] == ["main-0", "main-1"]
+    for row in rows:
+        assert row["error"] == "" and row["cpu"] >= 0 and 0 < row["memory"] <= row["memory_limit"]
+    assert "CONTAINER" in inside.ok("container.top", "train", "--once").out
+
+
+def test_ssh_scp_and_fab_know_the_job_by_its_name(inside, tmp_path):
+    config = Path(inside.environment["HOME"]) / ".ssh" / "config"
+    config.parent.mkdir()
+    config.write_text("Host other\n  HostName 192.0.2.1\n")
+    printed = inside.ok("container.ssh-config", "train", "--print-only").out
+    assert "Host train train-main-0\n" in printed and not (inside.home / "ssh" / "config").exists()
+    unasked = inside.ok("container.ssh-config", "train")
+    assert "--yes" in unasked.err and config.read_text().startswith("Host other")
+    for _ in range(2):
+        inside.ok("container.ssh-config", "train", "--yes")
+    assert config.read_text().count("Include") == 1 and config.read_text().startswith("Include ")
+    ran = inside.run("ssh", "-F", str(config), "train-main-1", "printenv PAI_TASK_INDEX")
+    assert (ran.code, ran.out) == (0, "1\n"), ran.err
+    (inside.project / "sent").write_text("by scp")
+    assert inside.run("scp", "-F", str(config), "sent", "train:arrived").code == 0
+    assert inside.ok("container.run", "train", "cat arrived").out == "by scp"
+    ran = inside.run("fab", "-H", "train,train-main-1", "--", "printenv PAI_TASK_INDEX")
+    assert (ran.code, ran.out) == (0, "0\n1\n"), ran.err
+
+
+def test_fab_has_our_tasks(inside):
+    assert "container.ssh" in inside.run("fab", "--list").out
+    assert inside.run("fab", "container.run", "train", "--", "echo", "a  b").out == "a  b\n"
+    ran = inside.run("fab", "container.ssh", "train", input="exit 6\n")
+    assert ran.code == 6, ran
+
+
+def test_the_key_is_ours_and_private(inside):
+    [row] = inside.ok("container.key", "train", "-o", "json").json()
+    assert os.stat(row["key"]).st_mode & 0o777 == 0o600
+    assert row["key"].startswith(str(inside.home))
+    document = inside.ok("job.config", "train").out
+    assert Path(row["key"] + ".pub").read_text().split()[1] in document and "PRIVATE" not in document
+
+
+class Terminal:
+    """A person at a terminal of 33 lines and 101 columns."""
+
+    def __init__(self, shell, argv):
+        self._fd, inner = os.openpty()
+        self.resize(33, 101)
+        env = {**shell.environment, "TERM": "xterm", "PATH": f"{BIN}:{os.environ['PATH']}"}
+        self.process = subprocess.Popen(
+            argv,
+            cwd=shell.project,
+            env=env,
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(inner)
+        self._text = b""
+
+    def resize(self, lines, columns):
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def type(self, keys):
+        os.write(self._fd, keys)
+
+    def until(self, words, seconds=SECONDS):
+        """What is shown up to the words."""
+        limit = time.monotonic() + seconds
+        while words not in self._text:
+            left = limit - time.monotonic()
+            if left <= 0 or not select.select([self._fd], [], [], left)[0]:
+                raise AssertionError(f"{words!r} is not among {self._text!r}")
+            self._text += os.read(self._fd, 1 << 16)
+        shown, _, self._text = self._text.partition(words)
+        return shown + words
+
+    def answers(self, keys, words):
+        self.type(keys)
+        with contextlib.suppress(AssertionError):
+            return self.until(words, 1.0)
+
+    def code(self):
+        return self.process.wait(SECONDS)
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._fd)
+
+
+@contextlib.contextmanager
+def typing(shell, *argv):
+    terminal = Terminal(shell, argv)
+    try:
+        yield terminal
+    finally:
+        terminal.close()

@@ -1,0 +1,146 @@
+"""Images built, listed, checked and pushed by real engines, and a container to work in made of one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Shell
+from tests.server.container_engines import IMAGE, REGISTRIES_CONF, Kit, engine_kit
+from tests.server.ssh_clients import answers, free_port
+from tests.server.test_docker_engine import ACCOUNTS
+
+SSHD, SFTP = Path("/usr/sbin/sshd"), Path("/usr/lib/openssh/sftp-server")
+
+
+@pytest.fixture(scope="module", params=["docker", "podman"])
+def kit(request: pytest.FixtureRequest) -> Iterator[Kit]:
+    with engine_kit(request.param) as made:
+        yield made
+
+
+only_docker = pytest.mark.parametrize("kit", ["docker"], indirect=True)
+
+
+@pytest.fixture
+def workshop(shell: Shell, kit: Kit) -> Shell:
+    """A project in which the engine is used."""
+    shell.environment.update(kit.environment)
+    shell.environment["INVOKE_OPENPAI_CONTAINER_ENGINE"] = kit.name
+    shell.environment["DOCKER_BUILDKIT"] = "0"
+    return shell
+
+
+@pytest.fixture
+def registry(kit: Kit, tmp_path: Path) -> Iterator[str]:
+    """A registry that takes everything; its address."""
+    if shutil.which("docker-registry") is None:
+        pytest.skip("docker-registry is not installed")
+    port = free_port()
+    conf = tmp_path / "registry.yml"
+    conf.write_text(
+        f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {tmp_path}/kept}}}}\n"
+        f"http: {{addr: 127.0.0.1:{port}}}\nlog: {{level: error}}\n"
+    )
+    if kit.name == "podman":
+        place = Path(kit.environment["CONTAINERS_REGISTRIES_CONF"])
+        place.write_text(REGISTRIES_CONF.format(address=f"127.0.0.1:{port}"))
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(["docker-registry", "serve", str(conf)], **quiet)
+    try:
+        limit = time.monotonic() + 20
+        while not answers(port):
+            assert process.poll() is None and time.monotonic() < limit
+            time.sleep(0.05)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def test_an_image_is_built_listed_and_pushed(workshop: Shell, registry: str) -> None:
+    (workshop.project / "Dockerfile").write_text(f"FROM {IMAGE}\nARG WORD\nCOPY tasks.py /\nENV WORD=$WORD\n")
+    name = f"{registry}/own/built"
+    built = workshop.inv("container.build", "--tag", f"{name}:1", "--build-arg", "WORD=two words")
+    assert built.code == 0, built
+    (row,) = workshop.ok("container.images", name, "-o", "json").json()
+    assert (row["repository"], row["tag"]) == (name, "1")
+    assert row["id"] and row["space"]
+    assert row["created"][:4].isdecimal()
+    pushed = workshop.inv("container.push", f"{name}:1")
+    assert pushed.code == 0, pushed
+    refused = workshop.inv("container.push", f"{registry}/own/none:1")
+    assert refused.code == 120
+    assert f"login {registry}` keeps one" in refused.err
+
+
+def test_a_build_that_fails_ends_as_the_engine_did(workshop: Shell) -> None:
+    (workshop.project / "Dockerfile").write_text(f"FROM {IMAGE}\nCOPY none /\n")
+    ran = workshop.inv("container.build", "--tag", "lab/none")
+    assert ran.code not in (0, 120) and "Traceback" not in ran.err
+    assert "none" in ran.out + ran.err
+
+
+def test_an_image_is_checked_with_its_own_programs(workshop: Shell, kit: Kit) -> None:
+    ran = workshop.inv("container.check", IMAGE, "-o", "json")
+    found = {row["program"]: row for row in ran.json()}
+    assert {name for name, row in found.items() if row["there"]} == {"sh", "sha256sum", "tar"}
+    assert found["tar"]["version"].startswith("1.")
+    assert (ran.code, f"{IMAGE} lacks bash, curl, sshd" in ran.err) == (120, True)
+    programs = {f"/bin/{name}": shutil.which(name) for name in ("bash", "curl")}
+    kit.make_image(
+        "pai/full:1", {name: Path(path or "") for name, path in programs.items()} | {str(SSHD): SSHD}
+    )
+    ran = workshop.inv("container.check", "pai/full:1", "-o", "json")
+    found = {row["program"]: row for row in ran.json()}
+    assert ran.code == 0, ran
+    assert found["bash"]["version"] and found["curl"]["version"] and found["sshd"]["there"]
+    assert (found["python3"]["there"], found["python3"]["required"]) == (False, False)
+
+
+def test_an_image_that_is_not_there_is_told(workshop: Shell) -> None:
+    ran = workshop.inv("container.check", "127.0.0.1:1/none:1")
+    assert ran.code == 120
+    assert ran.err.splitlines()[-1].startswith(
+        f"error: {workshop.environment['INVOKE_OPENPAI_CONTAINER_ENGINE']}"
+    )
+
+
+@only_docker
+def test_a_container_to_work_in_runs_in_its_image(workshop: Shell, kit: Kit) -> None:
+    if not (SSHD.exists() and SFTP.exists()):
+        pytest.skip("openssh-server is not installed")
+    accounts = {"/etc/passwd": ACCOUNTS, "/etc/shadow": b"root:!:1::::::\n", "/etc/group": b"root:x:0:\n"}
+    smi = {"/bin/nvidia-smi": b"#!/bin/sh\necho 0\n"}
+    kit.make_image("pai/sshd:1", {str(SSHD): SSHD, str(SFTP): SFTP, **accounts, **smi})
+    small = {"CPU": "1", "MEMORYMB": "128", "LOCAL_ENGINE": "docker", "IMAGE": "pai/sshd:1"}
+    workshop.environment.update({f"INVOKE_OPENPAI_{name}": value for name, value in small.items()})
+    flags = ("-j", "boxed", "--gpu", "1", "--idle-after", "1s", "--timeout", "10m")
+    ran = workshop.inv("container.start", *flags, input="cat /tmp/.pai-container/deadline; pwd; exit 5\n")
+    assert ran.code == 5, ran
+    assert ran.out.splitlines()[0].isdecimal() and "/usr/local/pai/work" in ran.out
+    told = workshop.ok("container.extend", "boxed", "--timeout", "5h", "-o", "json").json()
+    assert told == [{"container": "main-0", "duration": 5 * 3600, "told_by": "ssh"}]
+    limit = time.monotonic() + 20
+    while "warning: its GPUs did nothing" not in workshop.inv("container.ssh", "boxed", input="true\n").err:
+        assert time.monotonic() < limit
+    workshop.ok("container.stop")
+    assert "error" not in workshop.inv("job.wait", "boxed").out
+
+
+@only_docker
+def test_an_image_without_sshd_is_told_at_once(workshop: Shell) -> None:
+    small = {"CPU": "1", "MEMORYMB": "64", "LOCAL_ENGINE": "docker", "IMAGE": IMAGE}
+    workshop.environment.update({f"INVOKE_OPENPAI_{name}": value for name, value in small.items()})
+    ran = workshop.inv("container.start", "-j", "bare")
+    assert ran.code == 121, ran
+    assert "the image has no sshd, add openssh-server to it; the job goes on" in ran.err
+    told = workshop.ok("container.extend", "bare", "--timeout", "5h", "-o", "json").json()
+    assert told[0]["told_by"] == "storage"
+    workshop.ok("container.stop", "bare")
+    workshop.inv("job.wait", "bare")

@@ -1,0 +1,223 @@
+"""Containers to work in, started, entered, kept longer and stopped by real commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Shell
+
+needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+SMI = "#!/bin/sh\necho 0\n"
+
+
+def until(condition, seconds=20):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+
+
+def state(shell: Shell, name: str) -> str:
+    return shell.ok("job.status", name, "-o", "json").json()["state"]
+
+
+SMALL = {"INVOKE_OPENPAI_CPU": "1", "INVOKE_OPENPAI_MEMORYMB": "64"}
+"""Two of that size have room side by side on any machine."""
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster):
+    cluster.environment.update(SMALL)
+    return cluster
+
+
+@pytest.fixture
+def shell(shell):
+    shell.environment.update(SMALL)
+    return shell
+
+
+@pytest.fixture(scope="module")
+def kept(cluster):
+    """A container that several tests look at."""
+    (cluster.project / "train.py").write_text("print('trained')\n")
+    ran = cluster.ok(
+        *("container.start", "--no-shell", "-j", "kept", "--timeout", "10m", "--sources", "train.py"),
+        *("-o", "json"),
+    )
+    yield ran
+    cluster.inv("container.stop", "kept")
+
+
+def test_a_container_starts_and_a_shell_opens_in_it(cluster):
+    ran = cluster.inv(
+        "container.start", "-j", "work", "--timeout", "5m", input="echo in $PAI_JOB_NAME; exit 7\n"
+    )
+    assert ran.code == 7, ran
+    assert re.fullmatch(r"in \w+~work\n", ran.out)
+    assert "it has 1800 s to let us in (--wait-limit)" in ran.err
+    assert re.search(r"it stays for (5m 00s|4m 5\ds); `container.extend work` keeps it longer", ran.err)
+    assert cluster.ok("container.stop", "work", "-o", "json").json()[0]["name"] == "work"
+
+
+@needs_ssh
+def test_without_a_shell_the_command_that_opens_one_is_printed(cluster, kept):
+    login = kept.json()
+    assert (login["job"], login["container"], login["host"]) == ("kept", "main-0", "127.0.0.1")
+    assert Path(login["key"]).stat().st_mode & 0o777 == 0o600
+    words = f"{login['command']} -o BatchMode=yes python3 train.py"
+    ran = cluster.run("sh", "-c", words)
+    assert (ran.code, ran.out) == (0, "trained\n"), ran
+
+
+def test_a_container_is_kept_longer_and_never_shorter(cluster, kept):
+    longer = cluster.ok("container.extend", "kept", "--timeout", "3h", "-o", "json").json()
+    assert longer == [{"container": "main-0", "duration": 3 * 3600, "told_by": "ssh"}]
+    assert (
+        cluster.ok("container.extend", "kept", "--timeout", "1h", "-o", "json").json()[0]["duration"] > 3600
+    )
+
+
+def test_a_container_ends_by_itself(cluster):
+    cluster.ok("container.start", "--no-shell", "-j", "short", "--timeout", "3s")
+    assert cluster.ok("job.wait", "short", "-o", "json").json()[0]["state"] == "SUCCEEDED"
+    ran = cluster.inv("container.ssh", "short")
+    assert ran.code and "its containers are gone" in ran.err
+
+
+def test_the_only_one_that_was_started_here_is_stopped_without_its_name(shell):
+    assert "no container that was started here runs" in shell.inv("container.stop").err
+    shell.ok("container.start", "--no-shell", "-j", "one")
+    shell.ok("container.start", "--no-shell", "-j", "two")
+    shell.ok("job.sub", "sleep 60", "-j", "other")
+    ran = shell.inv("container.stop")
+    assert (ran.code, "which container? these were started here: one, two" in ran.err) == (120, True)
+    shell.ok("container.stop", "one")
+    until(lambda: state(shell, "one") == "STOPPED")
+    assert shell.ok("container.stop", "-o", "json").json()[0]["name"] == "two"
+    assert state(shell, "other") in ("WAITING", "RUNNING")
+
+
+def test_gpus_that_sit_idle_are_told_to_whoever_connects(shell, tmp_path):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(SMI)
+    program.chmod(0o755)
+    path = f"PATH={tmp_path}:{os.environ['PATH']}"
+    shell.ok("container.start", "--no-shell", "-j", "lazy", "--gpu", "1", "--idle-after", "1s", "--env", path)
+    until(lambda: "warning: the GPUs" in shell.ok("job.logs", "lazy").out)
+    told = "did nothing for"
+    assert f"warning: its GPUs {told}" in shell.inv("container.ssh", "lazy", input="true\n").err
+    assert f"warning: the GPUs of main-0 {told}" in shell.ok("container.top", "lazy", "--once").err
+    shell.ok("container.stop", "lazy")
+
+
+def test_all_containers_of_a_job_are_told(shell):
+    shell.ok("container.start", "--no-shell", "-j", "many", "--instances", "2")
+    until(lambda: len(running(shell, "many")) == 2)
+    told = shell.ok("container.extend", "many", "--timeout", "2d", "-o", "json").json()
+    assert [(one["container"], one["duration"]) for one in told] == [
+        ("main-0", 2 * 86400),
+        ("main-1", 2 * 86400),
+    ]
+    shell.ok("container.stop", "many")
+
+
+def running(shell: Shell, name: str) -> list[str]:
+    tasks = shell.ok("job.status", name, "-o", "json").json()["tasks"]
+    return [task for task in tasks if task["state"] == "RUNNING"]
+
+
+def test_ctrl_c_while_waiting_leaves_the_job_and_tells_how_to_stop_it(shell):
+    shell.environment["INVOKE_OPENPAI_LOCAL_ENFORCE"] = "true"
+    process = shell.start("inv", "container.start", "-j", "large", "--gpu", "99")
+    lines = []
+    while not any("waiting:" in line for line in lines):
+        lines.append(process.stderr.readline())
+        assert lines[-1], lines
+    assert "it asks for more than there is" in lines[-1]
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "job large goes on; " in err and "`container.stop large` ends it" in err
+    assert state(shell, "large") == "WAITING"
+    ran = shell.inv("container.start", "-j", "larger", "--gpu", "99", "--wait-limit", "1s")
+    assert ran.code == 124
+    assert "cannot be logged in to after 1 s" in ran.err and "`container.stop larger` ends it" in ran.err
+    shell.ok("container.stop", "larg*")
+
+
+def test_a_job_that_fails_at_its_start_is_told_with_its_reason(cluster):
+    ran = cluster.inv(
+        "container.start", "-j", "fails", "--pip-installs", "no_such_package_1", "--python", "false"
+    )
+    assert ran.code == 1
+    assert "job 'fails' is FAILED: the command of main-0 ended with exit code 1 (`job.why fails`)" in ran.err
+
+
+def test_a_preview_sends_nothing_and_asks_for_no_shell(cluster):
+    ran = cluster.ok("container.start", "-j", "look", "--preview", "--gpu", "2", "--timeout", "1h30m")
+    assert "nothing was sent" in ran.err
+    assert (
+        "plugin: ssh" in ran.out and "userssh" in ran.out and "+ 5400" in ran.out and "nvidia-smi" in ran.out
+    )
+    assert cluster.inv("job.status", "look").code == 122
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--timeout", "soon"], "--timeout needs a time"),
+        (["--wait-limit", "0"], "--wait-limit needs a time"),
+        (["--idle-after", "x"], "--idle-after needs a time"),
+        (["--instances", "0"], "--instances must be at least 1"),
+    ],
+)
+def test_bad_flags_end_in_one_line(cluster, flags, said):
+    ran = cluster.inv("container.start", *flags)
+    assert (ran.code, ran.out) == (120, "")
+    assert said in ran.err and ran.err.count("\n") == 1
+
+
+def test_a_job_of_another_kind_has_no_time_to_extend(cluster):
+    cluster.ok("job.sub", "sleep 60", "-j", "plain")
+    until(lambda: state(cluster, "plain") == "RUNNING")
+    ran = cluster.inv("container.extend", "plain")
+    assert (ran.code, "was not started by container.start" in ran.err) == (120, True)
+    cluster.ok("job.stop", "plain")
+    assert cluster.inv("container.extend", "nothing").code == 122
+
+
+def test_the_classic_name_does_the_same(cluster):
+    ran = cluster.pai("start-container", "-j", "classic", "--no-shell")
+    assert ran.code == 0 and ran.out.startswith("ssh -i "), ran
+    cluster.ok("container.stop", "classic")
+
+
+def test_a_container_without_ssh_is_told_so_and_kept_longer_by_its_storage(shell):
+    shell.environment["INVOKE_OPENPAI_LOCAL_SSH"] = "off"
+    ran = shell.inv("container.start", "-j", "closed", "--timeout", "10m")
+    assert ran.code == 121
+    assert "the setting local.ssh is off; the job goes on, `container.stop closed` ends it" in ran.err
+    told = shell.ok("container.extend", "closed", "--timeout", "9h", "-o", "json").json()
+    assert told == [{"container": "main-0", "duration": 9 * 3600, "told_by": "storage"}]
+    (file,) = shell.home.glob("local/jobs/*/0/main-0-0/work/.pai-container/deadline")
+    until(lambda: int(file.read_text()) > time.time() + 8 * 3600)
+    shell.ok("container.stop", "closed")
+
+
+@needs_ssh
+def test_on_openpai_0_14_the_key_of_the_job_opens_it(shell):
+    shell.environment["INVOKE_OPENPAI_LOCAL_PROFILE"] = "0.14"
+    login = shell.ok("container.start", "--no-shell", "-j", "old", "-o", "json").json()
+    assert Path(login["key"]).name.endswith("~old")
+    ran = shell.run("sh", "-c", f"{login['command']} -o BatchMode=yes 'echo in $PAI_JOB_NAME'")
+    assert ran.out.endswith("~old\n"), ran
+    assert shell.ok("container.extend", "old", "-o", "json").json()[0]["told_by"] == "ssh"
+    shell.ok("container.stop", "old")

@@ -1,0 +1,69 @@
+"""What can go wrong with the containers of a job, and what is left of jobs that are over."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from tests.conftest import make_shell
+from tests.e2e.test_container import SECONDS, wait_for
+
+pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory):
+    """A shell with a job that can be logged in to, on a machine with room for one more."""
+    shell = make_shell(tmp_path_factory.mktemp("troubles"))
+    shell.environment["HOME"] = str(tmp_path_factory.mktemp("user"))
+    shell.ok("cluster.start")
+    shell.ok("job.sub", "sleep 600", "-j", "train", "--ssh", "--cpu", "1")
+    wait_for(lambda: shell.inv("container.run", "train", "--", "true").code == 0)
+    yield shell
+    shell.ok("cluster.stop")
+
+
+def test_entries_of_jobs_that_are_over_go(inside):
+    inside.ok("job.sub", "sleep 600", "-j", "short", "--ssh", "--cpu", "1")
+    config = inside.home / "ssh" / "config"
+    wait_for(lambda: inside.inv("container.ssh-config", "short").code == 0)
+    assert "Host short " in config.read_text()
+    inside.ok("job.stop", "short")
+    assert inside.inv("job.wait", "short", "--timeout", "20").code == 143
+    inside.ok("container.ssh-config", "train")
+    assert "Host short " not in config.read_text() and "Host train " in config.read_text()
+
+
+def test_each_trouble_has_its_line_and_its_code(inside):
+    assert inside.inv("job.sub", "true", "-j", "over", "--follow", "--cpu", "1").code == 0
+    inside.ok("job.sub", "sleep 600", "-j", "closed", "--cpu", "1")
+    wait_for(lambda: "RUNNING" in inside.ok("job.status", "closed").out)
+    cases = {
+        ("none",): (122, "no job named 'none'"),
+        ("over",): (121, "its containers are gone"),
+        ("closed",): (120, "was submitted without ssh"),
+        ("train", "--role", "x"): (120, "no container with role 'x'"),
+        ("train", "--index", "9"): (120, "no container with index 9"),
+    }
+    for words, (code, text) in cases.items():
+        ran = inside.inv("container.ssh", *words)
+        assert (ran.code, ran.err.count("\n")) == (code, 1), ran
+        assert ran.err.startswith("error: ") and text in ran.err
+    other = inside.project / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
+    refused = inside.inv("container.ssh", "train", INVOKE_OPENPAI_SSH_KEY=str(other))
+    assert refused.code == 122 and "refuses the key" in refused.err
+    inside.ok("job.stop", "closed")
+    assert inside.inv("job.wait", "closed", "--timeout", "20").code == 143
+
+
+def test_a_job_that_ends_meanwhile_is_told(inside):
+    inside.ok("job.sub", "sleep 600", "-j", "ends", "--ssh", "--cpu", "1")
+    wait_for(lambda: inside.inv("container.run", "ends", "--", "true").code == 0)
+    running = inside.start("inv", "container.run", "ends", "echo on; sleep 99")
+    assert running.stdout.readline() == "on\n"
+    inside.ok("job.stop", "ends")
+    _, err = running.communicate(timeout=SECONDS)
+    assert running.returncode and "Traceback" not in err

@@ -1,0 +1,168 @@
+"""Debian's own sshd on loopback, as an ordinary image runs it, and containers that are not there."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.sdk.remote import Target
+
+SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+CONFIG = """\
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/{host_key}
+PidFile {folder}/sshd.pid
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+AuthorizedKeysFile {folder}/authorized_keys
+StrictModes no
+UseDNS no
+Subsystem sftp internal-sftp
+PermitRootLogin prohibit-password
+MaxStartups 200
+"""
+
+
+@dataclass
+class Sshd:
+    """A server; the folder holds the key that opens it (``id``) and one that does not (``other``)."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    def target(self, tmp_path: Path, **more: object) -> Target:
+        given = {
+            "host": "127.0.0.1",
+            "port": self.port,
+            "user": getpass.getuser(),
+            "key": self.folder / "id",
+            "name": "ann~train-main-0-1",
+            "known_hosts": tmp_path / "known_hosts",
+            "label": "main-0 of job 'train'",
+            "timeout": 5.0,
+        }
+        return Target(**{**given, **more})  # type: ignore[arg-type]
+
+    def start(self, host_key: str = "host", more: str = "") -> None:
+        config = self.folder / "sshd_config"
+        config.write_text(CONFIG.format(port=self.port, folder=self.folder, host_key=host_key) + more)
+        assert SSHD is not None
+        self.process = subprocess.Popen([SSHD, "-D", "-f", str(config), "-E", str(self.folder / "log")])
+        until_answers(self.port)
+
+    def stop(self) -> None:
+        if self.process:
+            self.process.terminate()
+            self.process.wait(10)
+            self.process = None
+
+    def drop(self) -> None:
+        """End every connection, and leave the server as it is."""
+        assert self.process is not None
+        for child in _children(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, 9)
+
+
+def make(folder: Path) -> Sshd:
+    if SSHD is None:
+        pytest.skip("openssh-server is not installed")
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    for name in ("host", "host2", "id", "other"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    shutil.copy(folder / "id.pub", folder / "authorized_keys")
+    return Sshd(folder, free_port())
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Sshd]:
+    server = make(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@functools.cache
+def shared() -> Sshd:
+    """The one of all tests that want no other; it ends with them."""
+    folder = tempfile.TemporaryDirectory(prefix="sshd-")
+    server = make(Path(folder.name))
+    server.start("host", "MaxSessions 100")
+    atexit.register(folder.cleanup)
+    atexit.register(server.stop)
+    return server
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until_answers(port: int) -> None:
+    limit = time.monotonic() + 10
+    while time.monotonic() < limit:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"nothing answers at {port}")
+
+
+@contextlib.contextmanager
+def saying(words: bytes | None) -> Iterator[int]:
+    """A port where something else listens: it says the words, or nothing at all."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        kept: list[socket.socket] = []
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    visitor, _ = listener.accept()
+                    kept.append(visitor)
+                    if words is not None:
+                        visitor.sendall(words)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        for visitor in kept:
+            visitor.close()
+
+
+@contextlib.contextmanager
+def full() -> Iterator[int]:
+    """A port where nobody is let in, nor turned away: as with a host that swallows everything."""
+    with socket.socket() as listener, contextlib.ExitStack() as queue:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(8):
+            visitor = queue.enter_context(socket.socket())
+            visitor.setblocking(False)
+            visitor.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+def _children(pid: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True).stdout
+    direct = [int(word) for word in found.split()]
+    return direct + [below for child in direct for below in _children(child)]

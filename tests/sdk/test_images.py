@@ -1,0 +1,161 @@
+"""Command lines of engines, what they answer, and Dockerfiles."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.sdk import dockerfiles, images
+
+
+def having(*names: str):  # type: ignore[no-untyped-def]
+    return lambda name: f"/bin/{name}" if name in names else None
+
+
+def test_the_first_engine_that_is_there_is_taken() -> None:
+    assert images.engine("auto", having("docker", "podman")) == "docker"
+    assert images.engine("auto", having("podman")) == "podman"
+    assert images.engine("podman", having("docker", "podman")) == "podman"
+
+
+@pytest.mark.parametrize(("wanted", "said"), [("auto", "docker or podman"), ("podman", "no podman")])
+def test_without_an_engine_one_is_told(wanted: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        images.engine(wanted, having())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("python", "python:3.12-slim", "lab/train:1", "host:5000/a/b-c_d.e:v1", "[::1]:5000/a"),
+        *("ghcr.io/a/b", "a@sha256:" + "0" * 64, "a__b/c--d"),
+    ],
+)
+def test_names_of_images_are_taken(name: str) -> None:
+    assert images.reference(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "-rm", "--rm", "Upper", "a b", "a;b", "a:", "a:-x", "a/$(x)", "a\nb", "a//b", "/a", "a@sha256:1"],
+)
+def test_names_that_no_image_can_have_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="needs a name such as"):
+        images.reference(name)
+
+
+def test_a_build_names_its_file_and_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-odd").mkdir()
+    (tmp_path / "-odd" / "Dockerfile").touch()
+    argv = images.build("podman", "-odd", "lab/a:1", arguments=["A=x y"], fresh=True)
+    assert argv == [
+        *("podman", "build", "--tag", "lab/a:1", "--file", "./-odd/Dockerfile", "--build-arg", "A=x y"),
+        *("--no-cache", "--pull", "./-odd"),
+    ]
+
+
+def test_a_build_needs_a_folder_a_file_and_a_name(tmp_path: Path) -> None:
+    with pytest.raises(PathError, match="no folder"):
+        images.build("docker", str(tmp_path / "none"), "a")
+    with pytest.raises(PathError, match=r"no Dockerfile in .*container\.dockerfile"):
+        images.build("docker", str(tmp_path), "a")
+    (tmp_path / "Containerfile").touch()
+    with pytest.raises(ConfigError, match="--tag needs a name"):
+        images.build("docker", str(tmp_path), "")
+    with pytest.raises(ConfigError, match="NAME=VALUE"):
+        images.build("docker", str(tmp_path), "a", arguments=["--rm"])
+
+
+def test_a_push_that_failed_tells_how_to_log_in() -> None:
+    images.check_push("docker", "a", 0)
+    with pytest.raises(ConfigError, match=r"`docker login host:5000` keeps one"):
+        images.check_push("docker", "host:5000/a", 1)
+    with pytest.raises(ConfigError, match=r"`podman login` keeps one"):
+        images.check_push("podman", "lab/a", 125)
+
+
+def test_images_are_read_as_they_are_listed() -> None:
+    text = "lab/a\t1\tabc\t2026-11-15 05:28:45 +0000 UTC\t5.2MB\nWARNING: odd\n"
+    assert images.listed(text) == [images.Image("lab/a", "1", "abc", "2026-11-15 05:28:45", "5.2MB")]
+
+
+SAID = """\
+noise
+pai-check sh sh: 0: Illegal option --
+pai-check bash GNU bash, version 5.2.15(1)-release (aarch64) and more
+pai-check sshd unknown option -- V OpenSSH_8.4p1 Debian-5+deb11u3, OpenSSL 1.1.1w
+pai-check tar tar (GNU tar) 1.34
+pai-check sha256sum sha256sum (GNU coreutils) 9.1
+"""
+
+
+def test_a_check_tells_what_is_there_and_what_it_is_for() -> None:
+    found = {one.program: one for one in images.findings("docker", "a", 0, SAID)}
+    assert list(found) == ["sh", "bash", "curl", "sshd", "python3", "sha256sum", "tar"]
+    there = {name: one.version for name, one in found.items() if one.there}
+    assert there == {"sh": "", "bash": "5.2.15", "sshd": "8.4p1", "sha256sum": "9.1", "tar": "1.34"}
+    with pytest.raises(ConfigError, match=r"a lacks curl; `container.dockerfile --base a --ssh`"):
+        images.check_findings("a", found.values())
+    images.check_findings("a", images.findings("docker", "a", 0, SAID, with_ssh=False))
+
+
+def test_an_image_without_a_shell_has_nothing() -> None:
+    found = images.findings("docker", "a", images.NO_SUCH_PROGRAM, "")
+    assert not any(one.there for one in found)
+    with pytest.raises(ConfigError, match="a lacks sh, bash, curl, sshd, sha256sum, tar"):
+        images.check_findings("a", found)
+    with pytest.raises(ConfigError, match=r"docker cannot run the image a \(exit code 125\)"):
+        images.findings("docker", "a", 125, "")
+
+
+def test_a_dockerfile_has_its_packages_quoted() -> None:
+    text = dockerfiles.text(
+        "python:3.12", ["torch>=2,<3", "a[b]; python_version < '4'"], ["git", "curl"], ssh=True
+    )
+    assert text.splitlines()[1] == "FROM python:3.12"
+    runs = [part.replace("\\\n", " ") for part in text.split("\nRUN ")[1:]]
+    assert shlex.split(runs[0].partition("&&")[2])[5:] == ["curl", "openssh-server", "git", "&&", *RM]
+    assert runs[1] == "mkdir -p /run/sshd\n"
+    assert shlex.split(runs[2]) == [
+        *("python3", "-m", "pip", "install", "--no-cache-dir", "torch>=2,<3", "a[b]; python_version < '4'"),
+    ]
+    assert dockerfiles.text("python:3.12").count("\n") == 2
+
+
+RM = ["rm", "-rf", "/var/lib/apt/lists/*"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(
+            {"pip": [name]}
+            for name in ("", "-r x", "a;b && c`d`", "a\nRUN b", "a $(b)", "--index-url=x", "a<<E")
+        ),
+        *({"apt": [name]} for name in ("", "A", "-y", "a b", "a;b", "a\\", "$(a)", "a\nb", "a'")),
+        {"base": "a\nRUN b"},
+        {"base": "$BASE"},
+    ],
+)
+def test_names_that_no_package_can_have_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="needs"):
+        dockerfiles.text(**{"base": "python", **options})  # type: ignore[arg-type]
+
+
+def test_a_file_that_is_there_stays_unless_it_is_wanted_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "Dockerfile"
+    dockerfiles.write(path, "one", replace=False)
+    with pytest.raises(PathError, match="exists; --yes"):
+        dockerfiles.write(path, "two", replace=False)
+    assert path.read_text() == "one"
+    dockerfiles.write(path, "two", replace=True)
+    assert path.read_text() == "two"
+    with pytest.raises(PathError, match="is a folder"):
+        dockerfiles.write(tmp_path, "two", replace=True)
+    with pytest.raises(PathError, match="cannot write"):
+        dockerfiles.write(tmp_path / "none" / "file", "two", replace=False)
+    assert [one.name for one in tmp_path.iterdir()] == ["Dockerfile"]

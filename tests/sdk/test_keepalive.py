@@ -1,0 +1,180 @@
+"""What keeps a container alive, run by the shells that it may meet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.sdk import keepalive
+
+SHELLS = (("bash", "-eu", "-o", "pipefail"), ("dash", "-eu"), ("busybox", "sh", "-eu"))
+SMI = """\
+#!/bin/sh
+echo "$@" >>"$PAI_WORK_DIR/asked"
+cat "$PAI_WORK_DIR/use"
+"""
+
+
+class Task:
+    """A folder of a task that only stays."""
+
+    def __init__(self, folder: Path, shell: tuple[str, ...]) -> None:
+        self.folder, self.shell = folder, shell
+        self.state = folder / ".pai-container"
+        self.environment = {
+            **os.environ,
+            "PAI_MOUNT_ROOT": str(folder),
+            "PAI_WORK_DIR": str(folder),
+            "PAI_JOB_NAME": "ann~stay",
+            "PATH": f"{folder}/bin:{os.environ['PATH']}",
+        }
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, seconds: int, idle: int = 0, **more: str) -> subprocess.Popen[str]:
+        self.process = subprocess.Popen(
+            [*self.shell, "-c", keepalive.command(seconds, idle)],
+            env={**self.environment, **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            start_new_session=True,
+        )
+        until(lambda: (self.state / "deadline").exists())
+        return self.process
+
+    def kill(self) -> str:
+        """End it and all that it started; what it said on stderr."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        return self.process.communicate(timeout=10)[1]
+
+    def ask(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.shell, "-c", command], env=self.environment, capture_output=True, text=True, timeout=10
+        )
+
+    def stay(self) -> keepalive.Stay:
+        found = keepalive.told(self.ask(keepalive.tell()).stdout)
+        assert found is not None
+        return found
+
+    def use(self, text: str) -> None:
+        """A stand-in for the program that tells what the GPUs do."""
+        (self.folder / "use").write_text(text)
+        program = self.folder / "bin" / "nvidia-smi"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(SMI)
+        program.chmod(0o755)
+
+
+def until(condition: object, seconds: float = 10) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+@pytest.fixture(params=SHELLS, ids=lambda shell: shell[0])
+def shell(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    if shutil.which(request.param[0]) is None:
+        pytest.skip(f"{request.param[0]} is not installed")
+    found: tuple[str, ...] = request.param
+    return found
+
+
+@pytest.fixture
+def task(tmp_path: Path, shell: tuple[str, ...]) -> Iterator[Task]:
+    made = Task(tmp_path, shell)
+    yield made
+    if made.process and made.process.poll() is None:
+        made.kill()
+
+
+def test_it_stays_for_the_time_given_and_then_ends_well(task: Task) -> None:
+    begun = time.monotonic()
+    process = task.start(2)
+    assert 0 < task.stay().left <= 2
+    out, err = process.communicate(timeout=10)
+    assert (process.returncode, err) == (0, "")
+    assert 0.9 < time.monotonic() - begun < 5
+    assert out.splitlines() == [
+        "this container stays for 2 s; container.extend stay keeps it longer",
+        "the time is over, this container ends",
+    ]
+
+
+def test_it_can_be_kept_longer_but_not_shorter(task: Task) -> None:
+    process = task.start(2)
+    assert task.ask(keepalive.extend(4)).returncode == 0
+    assert 3 <= task.stay().left <= 4
+    task.ask(keepalive.extend(1))
+    assert task.stay().left > 1
+    time.sleep(2.2)
+    assert process.poll() is None
+    process.communicate(timeout=10)
+    assert process.returncode == 0
+
+
+def test_a_file_of_the_workspace_keeps_it_too_and_nonsense_does_not_harm(task: Task) -> None:
+    output = task.folder / "jobs" / "stay" / "output"
+    output.mkdir(parents=True)
+    deadline = output.parent / "deadline"
+    deadline.write_text("99999999999999999999 $(touch harm)\n")
+    process = task.start(3, PAI_OUTPUT_DIR=str(output))
+    deadline.write_text(f"{int(time.time()) + 60}\n")
+    until(lambda: task.stay().left > 50)
+    assert process.poll() is None
+    assert not (task.folder / "harm").exists()
+
+
+def test_a_broken_time_is_not_believed(task: Task) -> None:
+    process = task.start(1)
+    (task.state / "deadline").write_text("soon\n")
+    process.communicate(timeout=10)
+    assert process.returncode == 0
+
+
+def test_gpus_that_do_nothing_are_told_until_they_work(task: Task) -> None:
+    task.use("0\n3\n[N/A]\n")
+    task.start(30, idle=1, CUDA_VISIBLE_DEVICES="0,3")
+    until(lambda: task.stay().idle is not None)
+    assert (task.folder / "asked").read_text().startswith("-i 0,3 --query-gpu=utilization.gpu")
+    task.use("0\n97\n")
+    until(lambda: task.stay().idle is None)
+    err = task.kill()
+    assert "warning: the GPUs of this container do nothing for" in err
+    assert "container.stop stay frees them" in err
+
+
+def test_gpus_that_tell_nothing_are_not_called_idle(task: Task) -> None:
+    task.use("[N/A]\n")
+    process = task.start(3, idle=1)
+    _, err = process.communicate(timeout=10)
+    assert (process.returncode, err) == (0, "")
+    assert (task.folder / "asked").exists()
+
+
+def test_where_nothing_stays_nothing_is_told(tmp_path: Path, shell: tuple[str, ...]) -> None:
+    asked = Task(tmp_path, shell).ask(keepalive.tell())
+    assert (asked.returncode, keepalive.told(asked.stdout)) == (keepalive.NO_STATE, None)
+    assert Task(tmp_path, shell).ask(keepalive.extend(9)).returncode == keepalive.NO_STATE
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_its_command_is_known_by_its_first_line() -> None:
+    assert keepalive.is_kept(keepalive.command(9, 0))
+    assert keepalive.is_kept(f"(\ntrap keep EXIT\n{keepalive.command(9, 9)}\n)")
+    assert not keepalive.is_kept(f"echo '{keepalive.MARK}'")
+
+
+def test_only_gpus_are_watched() -> None:
+    assert "nvidia-smi" not in keepalive.command(9, 0)
+    assert f"-ge {1800} " in keepalive.command(9, 1800)

@@ -1,0 +1,302 @@
+"""Connections to containers, against a real sshd."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from openpai_tasks.config import Settings
+from openpai_tasks.errors import ConfigError, TimedOut, Unreachable
+from openpai_tasks.sdk import forwarding, sessions, ssh_config
+from openpai_tasks.sdk.remote import (
+    Gateway,
+    HostKeyChanged,
+    KeyRefused,
+    Lost,
+    NotListening,
+    Remote,
+    gateway,
+)
+from tests.sdk import sshd_server
+from tests.sdk.sshd_server import free_port, full, saying
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory):
+    with sshd_server.running(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
+
+
+@pytest.fixture
+def remote(sshd, tmp_path):
+    with Remote(sshd.target(tmp_path)).open() as remote:
+        yield remote
+
+
+def said(remote, command, **more):
+    out, err = [], []
+    code = sessions.run(remote, command, out.append, err.append, **more)
+    return code, b"".join(out), b"".join(err)
+
+
+def test_a_command_keeps_its_exit_code_and_both_outputs(remote):
+    assert said(remote, "echo out; echo err >&2; exit 7") == (7, b"out\n", b"err\n")
+
+
+def test_bytes_go_through_unchanged_both_ways_at_once(remote):
+    data, (read, write) = os.urandom(3 << 20), os.pipe()
+
+    def feed():
+        with os.fdopen(write, "wb") as pipe:
+            pipe.write(data)
+
+    threading.Thread(target=feed, daemon=True).start()
+    assert said(remote, "cat", stdin=read) == (0, data, b"")
+    os.close(read)
+
+
+def test_what_a_signal_ends_is_255_and_the_connection_is_still_good(remote):
+    assert said(remote, "kill -9 $$")[0] == sessions.SIGNALLED
+    assert said(remote, "echo on") == (0, b"on\n", b"")
+
+
+def test_a_command_has_a_limit_when_it_is_given_one(remote):
+    began = time.monotonic()
+    with pytest.raises(TimedOut, match=r"within 0\.3 s"):
+        said(remote, "sleep 60", limits=sessions.Limits(0.3))
+    assert time.monotonic() - began < 10
+
+
+def test_what_is_given_up_ends_over_there_too(remote, tmp_path):
+    script = f"trap 'echo caught >{tmp_path}/caught; exit 3' INT; while :; do sleep 0.05; done"
+    with pytest.raises(TimedOut):
+        said(remote, script, limits=sessions.Limits(0.5))
+    assert (tmp_path / "caught").read_text() == "caught\n"
+
+
+def test_the_first_host_key_is_kept_under_a_name_of_its_own(sshd, tmp_path):
+    target = sshd.target(tmp_path)
+    for _ in range(2):
+        Remote(target).open().close()
+    [line] = target.known_hosts.read_text().splitlines()
+    assert line.split()[:2] == [target.name, "ssh-ed25519"]
+    assert line.split()[2] == (sshd.folder / "host.pub").read_text().split()[1]
+    assert target.known_hosts.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_changed_host_key_is_refused_and_explained(tmp_path):
+    server = sshd_server.make(tmp_path / "sshd")
+    try:
+        server.start()
+        target = server.target(tmp_path)
+        Remote(target).open().close()
+        before = target.known_hosts.read_text()
+        server.stop()
+        server.start("host2")
+        with pytest.raises(HostKeyChanged, match="another host key") as caught:
+            Remote(target).open()
+        assert f"ssh-keygen -R '{target.name}'" in str(caught.value) and "\n" not in str(caught.value)
+        assert target.known_hosts.read_text() == before
+        other = server.target(tmp_path, name="ann~later-main-0-1")  # another job at the same address is fine
+        Remote(other).open().close()
+        subprocess.run(["ssh-keygen", "-R", target.name, "-f", target.known_hosts], check=True)
+        Remote(target).open().close()  # what the message advises does it
+    finally:
+        server.stop()
+
+
+def test_openssh_reads_what_we_keep_and_we_read_what_it_keeps(sshd, tmp_path):
+    target = sshd.target(tmp_path)
+    program, *rest = ssh_config.argv(target)
+    argv = [program, "-F", "/dev/null", *rest, "echo there"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stdout) == (0, "there\n"), done.stderr
+    kept = target.known_hosts.read_text()
+    Remote(target).open().close()
+    assert target.known_hosts.read_text() == kept
+
+
+def test_a_wrong_key_is_one_line(sshd, tmp_path):
+    with pytest.raises(KeyRefused, match=r"refuses the key .*other: it knows the keys"):
+        Remote(sshd.target(tmp_path, key=sshd.folder / "other")).open()
+
+
+def test_a_key_with_a_passphrase_or_of_no_kind_is_one_line(sshd, tmp_path):
+    locked, junk = tmp_path / "locked", tmp_path / "junk"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", locked], check=True)
+    junk.write_text("no key\n")
+    with pytest.raises(ConfigError, match="passphrase"):
+        Remote(sshd.target(tmp_path, key=locked)).open()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Remote(sshd.target(tmp_path, key=junk)).open()
+
+
+def test_no_other_key_is_offered(sshd, tmp_path, monkeypatch):
+    """One in ~/.ssh that would open it is not used."""
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "id_ed25519").write_bytes((sshd.folder / "id").read_bytes())
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(KeyRefused):
+        Remote(sshd.target(tmp_path, key=sshd.folder / "other")).open()
+
+
+@pytest.mark.parametrize("words", [None, b"HTTP/1.1 200 OK\r\n\r\n"], ids=["silent", "another"])
+def test_what_is_no_ssh_ends_within_the_limit(sshd, tmp_path, words, capfd):
+    began = time.monotonic()
+    with saying(words) as port, pytest.raises(Unreachable, match="nothing that is ssh within 1 s"):
+        Remote(sshd.target(tmp_path, port=port, timeout=1.0)).open()
+    assert time.monotonic() - began < 8
+    assert capfd.readouterr().err == ""
+
+
+def test_nothing_at_the_port_is_told_apart(sshd, tmp_path):
+    with pytest.raises(NotListening, match="nothing takes ssh"):
+        Remote(sshd.target(tmp_path, port=free_port())).open()
+
+
+def test_a_host_that_swallows_everything_ends_within_the_limit(sshd, tmp_path):
+    began = time.monotonic()
+    with full() as port, pytest.raises(Unreachable, match=r"no answer from .* within 1 s"):
+        Remote(sshd.target(tmp_path, port=port, timeout=1.0)).open()
+    assert time.monotonic() - began < 8
+
+
+def test_a_host_without_an_address_is_one_line(sshd, tmp_path):
+    with pytest.raises(Unreachable, match=r"no host is named 'node\.invalid'"):
+        Remote(sshd.target(tmp_path, host="node.invalid", timeout=2.0)).open()
+
+
+def test_a_connection_that_breaks_is_lost_at_once(tmp_path):
+    with sshd_server.running(tmp_path / "sshd") as server, Remote(server.target(tmp_path)).open() as remote:
+        threading.Timer(0.5, server.drop).start()
+        began = time.monotonic()
+        with pytest.raises(Lost):
+            said(remote, "sleep 60")
+        assert time.monotonic() - began < 10 and not remote.is_open
+
+
+def test_a_server_that_falls_silent_is_given_up(tmp_path, monkeypatch):
+    from openpai_tasks.sdk import remote as module
+
+    monkeypatch.setattr(module, "BEAT", 0.2)
+    monkeypatch.setattr(module, "PATIENCE", 0.5)
+    with sshd_server.running(tmp_path / "sshd") as server, Remote(server.target(tmp_path)).open() as remote:
+        sleeping = sshd_server._children(server.process.pid)
+        threading.Timer(0.4, lambda: [os.kill(pid, 19) for pid in sleeping]).start()
+        try:
+            with pytest.raises(Lost):
+                said(remote, "sleep 60")
+        finally:
+            for pid in sleeping:
+                os.kill(pid, 9)
+
+
+def test_it_goes_through_a_gateway(sshd, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    user = sshd.target(tmp_path).user
+    way = Gateway("127.0.0.1", sshd.port, user, sshd.folder / "id")
+    with Remote(sshd.target(tmp_path, gateway=way)).open() as remote:
+        assert said(remote, "echo through") == (0, b"through\n", b"")
+    with pytest.raises(NotListening):
+        Remote(sshd.target(tmp_path, gateway=way, port=free_port())).open()
+    refused = Gateway("127.0.0.1", sshd.port, user, sshd.folder / "other")
+    with pytest.raises(KeyRefused, match="the gateway"):
+        Remote(sshd.target(tmp_path, gateway=refused)).open()
+
+
+@pytest.mark.parametrize("text", ["@", "host:x", "host:70000", "ann@", "-oProxyCommand=x"])
+def test_a_gateway_that_is_none_is_one_line(text):
+    with pytest.raises(ConfigError, match=r"ssh\.gateway"):
+        gateway(Settings(ssh_gateway=text))
+
+
+# Ports
+
+
+@pytest.fixture
+def web(tmp_path):
+    """A web server, and the port that it is at."""
+    from functools import partial
+    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+    (tmp_path / "page").write_text("hello")
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+def fetched(port):
+    return urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=10).read()
+
+
+def test_a_port_is_forwarded_from_the_first_moment(sshd, tmp_path, web):
+    target, talk = sshd.target(tmp_path), []
+    with forwarding.Forward(lambda: Remote(target).open(), [forwarding.Port(web, 0)], talk.append) as forward:
+        port = forward.start().ports[0].here
+        assert [fetched(port) for _ in range(5)] == [b"hello"] * 5
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", port), 1)
+
+
+def test_a_forward_comes_back_after_the_connection_broke(tmp_path, web):
+    talk = []
+    with sshd_server.running(tmp_path / "sshd") as server:
+        target = server.target(tmp_path)
+        forward = forwarding.Forward(lambda: Remote(target).open(), [forwarding.Port(web, 0)], talk.append)
+        with forward:
+            port = forward.start().ports[0].here
+            threading.Thread(target=forward.serve, daemon=True).start()
+            assert fetched(port) == b"hello"
+            server.drop()
+            limit = time.monotonic() + 15
+            while "connected again" not in talk and time.monotonic() < limit:
+                time.sleep(0.05)
+            assert fetched(port) == b"hello"
+
+
+def test_a_forward_ends_when_the_job_is_over(tmp_path, web):
+    with sshd_server.running(tmp_path / "sshd") as server:
+        target, ports = server.target(tmp_path), [forwarding.Port(web, 0)]
+        over = lambda: "job train is SUCCEEDED"  # noqa: E731
+        with forwarding.Forward(lambda: Remote(target).open(), ports, lambda line: None, over) as forward:
+            forward.start()
+            threading.Timer(0.3, server.drop).start()
+            assert forward.serve() == "job train is SUCCEEDED"
+
+
+def test_a_port_that_nothing_listens_at_is_told_once(sshd, tmp_path):
+    talk, target = [], sshd.target(tmp_path)
+    ports = [forwarding.Port(free_port(), 0)]
+    with forwarding.Forward(lambda: Remote(target).open(), ports, talk.append) as forward:
+        port = forward.start().ports[0].here
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", port), 5) as visitor:
+                visitor.settimeout(10)
+                assert visitor.recv(1) == b""
+    assert len(talk) == 1 and "nothing answers at 127.0.0.1" in talk[0]
+
+
+def test_a_port_that_is_taken_is_one_line():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} cannot be had here"):
+            forwarding.Forward(lambda: None, [forwarding.Port(80, port)], print)
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "70000", "80:x", "80:70000", "80:-1", "1:2:3"])
+def test_what_is_no_port_is_one_line(text):
+    with pytest.raises(ConfigError, match="a port is"):
+        forwarding.port(text)

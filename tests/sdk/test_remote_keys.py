@@ -1,0 +1,91 @@
+"""Keys that open containers: our own, one of the settings, and those that an OpenPAI 0.14 makes for jobs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from openpai_tasks.config import Settings
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol import JobSpec, document, dump, validate
+from openpai_tasks.protocol.roles import PLUGINS
+from openpai_tasks.protocol.ssh_plugin import has_ssh, with_key
+from openpai_tasks.sdk import keys
+from tests.e2e.test_container import wait_for
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def keygen(*words):
+    return subprocess.run(["ssh-keygen", *map(str, words)], check=True, capture_output=True, text=True).stdout
+
+
+def test_our_own_is_made_once_and_is_private(home):
+    public = keys.public_key(Settings())
+    path = keys.private_key(Settings())
+    assert keys.public_key(Settings()) == public and path.is_relative_to(home)
+    assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
+    assert keygen("-y", "-f", path).split()[:2] == public.split()[:2]
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
+def test_the_one_of_the_settings_is_used_also_without_its_public_file(tmp_path, kind):
+    path = tmp_path / "mine"
+    keygen("-q", "-t", kind, "-N", "", "-f", path)
+    given, public = Settings(ssh_key=str(path)), (tmp_path / "mine.pub").read_text().split()[:2]
+    assert keys.public_key(given).split()[:2] == public
+    (tmp_path / "mine.pub").unlink()
+    assert keys.public_key(given).split()[:2] == public
+
+
+def test_keys_that_cannot_be_used_are_one_line(tmp_path):
+    keygen("-q", "-t", "ed25519", "-N", "secret", "-f", tmp_path / "locked")
+    (tmp_path / "locked.pub").unlink()
+    (tmp_path / "junk").write_text("junk")
+    for name, words in {"none": "is no file", "locked": "passphrase", "junk": "no private key"}.items():
+        with pytest.raises(ConfigError, match=words):
+            keys.public_key(Settings(ssh_key=str(tmp_path / name)))
+
+
+def test_a_job_takes_the_key_along_and_keeps_the_plugins_it_has():
+    made = document(JobSpec("true", name="x", image="i", ssh_key="ssh-ed25519 AAAA me"))
+    validate(dump(made))
+    [plugin] = made["extras"][PLUGINS]
+    assert plugin["parameters"]["userssh"] == {"type": "custom", "value": "ssh-ed25519 AAAA me"}
+    assert plugin["failurePolicy"] == "ignore" and has_ssh(made, "main")
+    theirs = {"plugin": "ssh", "parameters": {"jobssh": True, "userssh": {"type": "custom", "value": "k1"}}}
+    both = with_key({PLUGINS: [{"plugin": "cmd"}, theirs], "other": 1}, "k2")
+    assert both["other"] == 1 and both[PLUGINS][0] == {"plugin": "cmd"}
+    parameters = both[PLUGINS][1]["parameters"]
+    assert parameters == {"jobssh": True, "userssh": {"type": "custom", "value": "k1\nk2"}}
+    assert with_key(both, "k2") == both
+
+
+def test_a_document_says_whether_a_role_can_be_logged_in_to():
+    some = {"extras": {PLUGINS: [{"plugin": "ssh", "taskroles": ["worker"]}]}}
+    assert has_ssh(some, "worker") and not has_ssh(some, "main")
+    assert not has_ssh({}, "main") and not has_ssh("text", "main") and not has_ssh({"extras": None}, "main")
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+def test_the_key_that_the_oldest_cluster_made_is_fetched_and_opens_the_job(shell):
+    shell.environment["INVOKE_OPENPAI_LOCAL_PROFILE"] = "0.14"
+    shell.ok("job.sub", "sleep 600", "-j", "old", "--cpu", "1")
+    ran = wait_for(lambda: (ran := shell.inv("container.run", "old", "echo in")).code == 0 and ran)
+    assert ran.out == "in\n"
+    [row] = shell.ok("container.key", "old", "-o", "json").json()
+    assert row["key"].startswith(str(shell.home / "keys")) and os.stat(row["key"]).st_mode & 0o777 == 0o600
+    assert not list(shell.project.glob("*old*"))
+    shell.ok("container.key", "old", "--target", "mine.pem")
+    assert (shell.project / "mine.pem").stat().st_mode & 0o777 == 0o600
+    again = shell.inv("container.key", "old", "--target", "mine.pem")
+    assert again.code == 123 and "there already" in again.err
+    assert "127.0.0.1" in shell.ok("container.list", "old").out
+    shell.ok("job.stop", "old")
