@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 
 from openpai_tasks.errors import JobFailed
@@ -18,6 +17,7 @@ listings = lazy("openpai_tasks.tasks._listings")
 portal = lazy("openpai_tasks.sdk.portal")
 progress = lazy("openpai_tasks.sdk.notebook_progress")
 results = lazy("openpai_tasks.sdk.notebook_results")
+shutil = lazy("shutil")
 transfers = lazy("openpai_tasks.tasks._transfers")
 
 COMPLAINT = "error: "
