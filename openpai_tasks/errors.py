@@ -21,6 +21,7 @@ class PaiError(Exception):
     """What went wrong, with which value, and what to do about it: one line."""
 
     exit_code = 125
+    is_given_up = False  # other tries were made already, as many as help
 
 
 class ConfigError(PaiError):

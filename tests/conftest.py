@@ -92,7 +92,7 @@ def shell(tmp_path: Path) -> Any:
     shell = make_shell(tmp_path)
     yield shell
     if (shell.home / "local").exists():
-        shell.inv("cluster.stop")
+        shell.pai("cluster.stop")  # which needs no tasks.py
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,15 @@ def test_the_commands_of_the_readme_run_in_order(shell):
         assert "Traceback" not in ran.err
 
 
+@pytest.mark.parametrize("name", ["containers.md", "images.md"])
+def test_the_commands_of_a_page_run_in_order(shell, name):
+    lines = commands((ROOT / "docs" / name).read_text())
+    assert lines
+    for line in lines:
+        ran = shell.run("sh", "-c", line)
+        assert ran.code == 0, (line, ran)
+
+
 def test_the_first_command_of_the_readme_says_hello(shell):
     first = next(line for line in README.splitlines() if line.startswith("python3 -m venv"))
     words = shlex.split(first.rpartition("&&")[2])

@@ -7,6 +7,7 @@ import pytest
 
 HEAVY = {"fabric", "paramiko", "requests", "urllib3", "starlette", "uvicorn", "fsspec", "nbconvert", "rich"}
 HEAVY |= {"keyring", "pathspec", "sqlite3", "jsonschema", "IPython"}
+HEAVY |= {"bz2"}  # comes along with shutil
 OURS = {"client", "config", "registry", "credentials", "render", "server"}
 
 LISTING = "from invoke.main import program; program.run(['inv', '--list'], exit=False)"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
+import difflib
+import inspect
 import json
 import os
-import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.magics.commands import Failed, settings
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk import clusters, jobs, notebooks, wishes
+from openpai_tasks.sdk import clusters, jobs, notebooks, submission, wishes
 from openpai_tasks.sdk.notebook_runner import source_of
 from openpai_tasks.sdk.notebooks import Notebook, Options
 from openpai_tasks.storage.mounted import mount_map
@@ -25,63 +26,99 @@ VS_CODE = "__vsc_ipynb_file__"  # a variable that VS Code sets in the notebook
 JUPYTER = "JPY_SESSION_NAME"  # one of the environment, which Jupyter's server sets
 SUFFIX = ".ipynb"
 
-_OURS = re.compile(r"^\s*%(load_ext|reload_ext)\s+openpai_tasks\b|^\s*(\w+\s*=\s*)?%pai\b|^%%pai_sub\b", re.M)
-_CALL = "submit_this_notebook("
-
 
 def submit_this_notebook(
     path: str | Path | None = None,
     *,
     parameters: Mapping[str, Any] | None = None,
-    to: Sequence[str] = (),
+    to: str | Sequence[str] = (),
     kernel: str = "",
     timeout_per_cell: str = "",
     allow_errors: bool = False,
     job_name: str = "",
     image: str | None = None,
-    sources: Sequence[str] | None = None,
-    pip_installs: Sequence[str] | None = None,
+    sources: str | Sequence[str] | None = None,
+    pip_installs: str | Sequence[str] | None = None,
     python: str | None = None,
     cpu: int | None = None,
     gpu: int | None = None,
-    memory: int | str | None = None,
+    memoryMB: int | str | None = None,
+    shm: int | str | None = None,
     env: Mapping[str, str] | None = None,
+    secret: str | Sequence[str] = (),
+    retries: int = 0,
     max_time: str = "",
+    tag: str | Sequence[str] = (),
+    after: str | Sequence[str] = (),
+    update: str | Sequence[str] = (),
     workspace: str | None = None,
     virtual_cluster: str | None = None,
     cluster_alias: str | None = None,
+    memory: int | str | None = None,
     unsaved: bool = False,
+    **unknown: Any,
 ) -> JobInfo | None:
     """Submit this notebook, as it is saved, as a job; what is given is as the flags of `notebook.run`.
 
     The cells that speak to the cluster (this one, and those with our magics) stay here. ``path`` is the
     notebook's file where it cannot be found out; ``unsaved`` sends the file even if it lacks this cell.
+    ``memory`` is another name of ``memoryMB``. Values of secrets are taken from the environment.
     """
     if _is_run_by_a_job():
         _say(f"this is the job {os.environ['PAI_JOB_NAME']} itself: nothing is submitted")
         return None
     flags = {
-        **{"image": image, "sources": sources, "pip_installs": pip_installs, "python": python},
+        **{"image": image, "sources": sources if sources is None else _several(sources), "python": python},
+        **{"pip_installs": pip_installs if pip_installs is None else _several(pip_installs)},
         **{"cpu": cpu, "gpu": gpu, "workspace": workspace, "virtual_cluster": virtual_cluster},
     }
     try:
+        _refuse(unknown)
         notebook = this_notebook(path, unsaved)
-        options = notebooks.options(texts(parameters or {}), to, kernel, timeout_per_cell, allow_errors)
-        flags["memory_mb"] = None if memory is None else wishes.megabytes(memory, "memory")
-        variables = tuple(f"{name}={value}" for name, value in (env or {}).items())
-        wish = wishes.Wish(name=job_name, variables=variables, max_time=max_time)
-        return _submit(_told(notebook, options), options, wish, settings(**flags), cluster_alias)
+        options = notebooks.options(
+            texts(parameters or {}), _several(to), kernel, timeout_per_cell, allow_errors
+        )
+        size = memory if memoryMB is None else memoryMB
+        flags["memory_mb"] = None if size is None else wishes.megabytes(size, "memoryMB")
+        wish = wishes.Wish(
+            name=job_name,
+            shm=str(shm or ""),
+            variables=tuple(f"{name}={value}" for name, value in (env or {}).items()),
+            secrets=wishes.secrets(_several(secret), _secret),
+            retries=retries,
+            max_time=max_time,
+        )
+        _tell(notebook, options)
+        order = _Order(_several(update), _several(after), _several(tag))
+        return _submit(notebook, options, wish, settings(**flags), cluster_alias, order)
     except PaiError as err:
         raise Failed(str(err), err.exit_code) from None
 
 
+@dataclass(frozen=True)
+class _Order:
+    """What is changed in the document, what goes before the job, and what is put on it."""
+
+    updates: tuple[str, ...]
+    after: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
 def _submit(
-    sent: Notebook, options: Options, wish: wishes.Wish, given: Settings, alias: str | None
+    notebook: Notebook,
+    options: Options,
+    wish: wishes.Wish,
+    given: Settings,
+    alias: str | None,
+    order: _Order,
 ) -> JobInfo:
     client = clusters.connect(given, alias, _say)
     mounts = mount_map(given.storage_mounts)
-    draft = notebooks.plan(client, sent, options, wish, given, Path.cwd(), mounts)
-    job = jobs.submit(client, draft.submission())
+    submission.check_tags(client, order.tags)
+    draft = notebooks.plan(client, notebook, options, wish, given, Path.cwd(), mounts)
+    sent = draft.submission(order.updates)
+    jobs.succeed(client, order.after, _say)
+    job = submission.tag(client, jobs.submit(client, sent), order.tags)
     _say(f"job {job.name} is submitted to {client.cluster.alias}")
     _say(f"`%pai notebook.fetch {job.name} --follow` waits for its results and brings them")
     return job
@@ -117,22 +154,6 @@ def check_saved(notebook: Notebook, running: str) -> None:
         raise ConfigError(f"{notebook.name} does not have this cell as it is now; {hint}")
 
 
-def travelling(notebook: Notebook) -> tuple[Notebook, int]:
-    """The notebook as it goes along, where our package is not; and how many cells of it stay here."""
-    cells, stay = list[dict[str, Any]](), 0
-    for cell in notebook.cells:
-        if cell["cell_type"] == "code" and speaks_to_the_cluster(source_of(cell)):
-            stay += 1
-            rest = {key: value for key, value in cell.items() if key not in ("outputs", "execution_count")}
-            cell = {**rest, "cell_type": "raw"}  # still to be read, never run
-        cells.append(cell)
-    return dataclasses.replace(notebook, content={**notebook.content, "cells": cells}), stay
-
-
-def speaks_to_the_cluster(source: str) -> bool:
-    return _CALL in source or _OURS.search(source) is not None
-
-
 def texts(parameters: Mapping[str, Any]) -> list[str]:
     """Values as `-p` takes them."""
     found = []
@@ -147,17 +168,33 @@ def texts(parameters: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _told(notebook: Notebook, options: Options) -> Notebook:
-    """The notebook that travels, after what a person should know of it."""
-    sent, stay = travelling(notebook)
-    if stay == sum(cell["cell_type"] == "code" for cell in notebook.cells):
-        raise ConfigError(f"{notebook.name} has no other cells than those that speak to the cluster")
+def _tell(notebook: Notebook, options: Options) -> None:
+    """What a person should know of what is sent."""
+    lines = notebooks.remarks(notebook, options)
     saved = time.strftime("%H:%M:%S", time.localtime(notebook.path.stat().st_mtime))
-    cells = "1 cell that speaks" if stay == 1 else f"{stay} cells that speak"
-    _say(f"{notebook.name} as it was saved at {saved}; {cells} to the cluster stay here" if stay else "")
-    for line in notebooks.remarks(sent, options):
+    for line in (f"{notebook.name} as it was saved at {saved}", *lines):
         _say(line)
-    return sent
+
+
+def _several(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """One word, or several."""
+    return (given,) if isinstance(given, str) else tuple(given or ())
+
+
+def _secret(name: str) -> str:
+    if name not in os.environ:
+        hint = f"os.environ[{name!r}] = getpass.getpass()"
+        raise ConfigError(f"the secret {name!r} is needed, and the environment does not have it: {hint}")
+    return os.environ[name]
+
+
+def _refuse(unknown: Iterable[str]) -> None:
+    """An argument that there is not, as a command tells it."""
+    known = inspect.signature(submit_this_notebook).parameters
+    for name in unknown:
+        hint = difflib.get_close_matches(name, known, 1)
+        told = f", did you mean {hint[0]}?" if hint else ""
+        raise ConfigError(f"submit_this_notebook takes no {name!r}{told}")
 
 
 def _is_run_by_a_job() -> bool:

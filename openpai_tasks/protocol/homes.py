@@ -18,6 +18,8 @@ OUTPUT = "# openpai-tasks: output"
 """The first line of a step of ours, by which a copy of the job finds it."""
 
 ARCHIVES, JOBS = "sources", "jobs"
+DEADLINE = "deadline"
+"""The file in a job's folder that keeps the job longer."""
 KEEP = "pai_keep_output"
 _BEGIN, _END = f"(\ntrap {KEEP} EXIT\n", "\n)"
 _FILE = ".pai-sources"

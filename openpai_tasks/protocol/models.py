@@ -38,7 +38,7 @@ class TaskInfo:
     def ssh(self) -> SshInfo | None:
         """Where its container takes ssh, once it has one."""
         port = self.ports.get("ssh", "").partition(",")[0]
-        return SshInfo(self.container, self.ip, int(port)) if self.ip and port.isdecimal() else None
+        return SshInfo(self.container, self.ip, int(port)) if self.ip and _is_port(port) else None
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class EventInfo:
     message: str
     count: int
     last: str
+    container: str = ""  # the one it is about; none where it is about the whole job
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,7 @@ def event_from_body(body: dict[str, Any]) -> EventInfo:
         message=str(body.get("message") or ""),
         count=body.get("count") or 1,
         last=str(body.get("lastTimestamp") or ""),
+        container=str(body.get("podUid") or ""),
     )
 
 
@@ -206,8 +208,12 @@ def ssh_from_body(body: dict[str, Any]) -> tuple[SshInfo, ...]:
     return tuple(
         SshInfo(str(one.get("id") or ""), str(one["sshIp"]), int(one["sshPort"]), key_url)
         for one in body.get("containers") or ()
-        if one.get("sshIp") and str(one.get("sshPort") or "").isdecimal()
+        if one.get("sshIp") and _is_port(str(one.get("sshPort") or ""))
     )
+
+
+def _is_port(text: str) -> bool:
+    return text.isdecimal() and len(text) < 6 and 0 < int(text) < 65536
 
 
 def _own_exit_code(status: dict[str, Any]) -> int | None:

@@ -9,6 +9,8 @@ from openpai_tasks.protocol.roles import PLUGINS
 from openpai_tasks.protocol.states import role_key
 
 SSH = "ssh"
+NOT_SERVED = "SshNotServed"
+"""The reason of an event by which an embedded cluster tells that there is no ssh service."""
 
 
 def with_key(extras: Mapping[str, Any], public_key: str) -> dict[str, Any]:
@@ -31,11 +33,27 @@ def has_ssh(document: Any, role: str) -> bool:
     extras = document.get("extras")
     if any(_is_ssh(one) and _is_for(one, role) for one in _plugins(extras)):
         return True
-    needed = document.get("prerequisites")
+    needed = _needed(document, role)
     return any(
-        isinstance(one, dict) and one.get("plugin") == f"{PLUGINS}.{SSH}"
-        for one in (needed if isinstance(needed, list) else ())
+        one.get("name") in needed and one.get("plugin") == f"{PLUGINS}.{SSH}" for one in _items(document)
     )
+
+
+def _items(document: dict[str, Any]) -> list[dict[str, Any]]:
+    found = document.get("prerequisites")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _needed(document: dict[str, Any], role: str) -> list[Any]:
+    """The names of the prerequisites that the role asks for."""
+    roles = document.get("taskRoles")
+    found = (
+        [one for name, one in roles.items() if role in (name, role_key(name))]
+        if isinstance(roles, dict)
+        else []
+    )
+    wanted = found[0].get("prerequisites") if found and isinstance(found[0], dict) else None
+    return wanted if isinstance(wanted, list) else []
 
 
 def _plugins(extras: Any) -> list[Any]:

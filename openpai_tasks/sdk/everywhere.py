@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
-from openpai_tasks.errors import PaiError, TimedOut
+from openpai_tasks.errors import PaiError, TimedOut, Unreachable
 from openpai_tasks.sdk import reaching, sessions, top
 from openpai_tasks.sdk.abreast import abreast
 from openpai_tasks.sdk.reaching import Container, Reach
-from openpai_tasks.sdk.remote import Remote
+from openpai_tasks.sdk.remote import Lost, Remote
 from openpai_tasks.storage.progress import Stopped
 
 ABREAST = 16
 LOOK_UP = 0.2
+LAST_WORDS = 2 * sessions.GRACE  # seconds for all commands to end after Ctrl-C
 
 Line = Callable[[str, bytes], object]
 """Takes the label of a container and a line of its output."""
@@ -54,21 +56,24 @@ class Crowd:
         ended: dict[str, Ended] = {}
         stop, places = threading.Event(), threading.BoundedSemaphore(ABREAST)
 
-        def work(container: Container) -> None:
-            with places:
-                ended[container.label] = self._run(container, command, out, err, stop)
+        def work(container: Container, done: threading.Event) -> None:
+            try:
+                with places:
+                    ended[container.label] = self._run(container, command, out, err, stop)
+            finally:
+                done.set()
 
-        threads = [threading.Thread(target=work, args=(one,), daemon=True) for one in self.containers]
-        for thread in threads:
-            thread.start()
+        # Not Thread.join: a Ctrl-C in it can make a thread that runs look as if it was over.
+        waited = [(one, threading.Event()) for one in self.containers]
+        for pair in waited:
+            threading.Thread(target=work, args=pair, daemon=True).start()
         try:
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(LOOK_UP)
+            for _, done in waited:
+                while not done.wait(LOOK_UP):
+                    pass
         except KeyboardInterrupt:
             stop.set()
-            for thread in threads:
-                thread.join(sessions.GRACE)
+            _wait_for_all((done for _, done in waited), LAST_WORDS)
             raise
         return [ended[one.label] for one in self.containers]
 
@@ -78,14 +83,32 @@ class Crowd:
         try:
             if stop.is_set():
                 raise Stopped("interrupted")
-            remote, limits = self._remote(container), sessions.Limits(stop=stop)
+            remote = self._remote(container, lambda line: err(label, line.encode()))
+            limits = sessions.Limits(stop=stop)
             code = sessions.run(remote, command, lines[0].add, lines[1].add, limits=limits)
             return Ended(label, code)
+        except Lost as err_:
+            told = reaching.lost(self._client, self._found, container, err_)
+            return Ended(label, told.exit_code, str(told))
         except PaiError as err_:
             return Ended(label, err_.exit_code, str(err_))
         finally:
             for one in lines:
                 one.end()
+
+    def renew(self) -> None:
+        """Take the containers as they are now: a task that was started again has another one."""
+        try:
+            found = reaching.reach(self._client, self._found.job.key, self._settings)
+        except Unreachable:
+            return  # none are there now; who looks at one is told why
+        now = {one.label: one for one in found.containers}
+        for before in self.containers:
+            after = now.get(before.label, before)
+            if after.attempt != before.attempt:
+                self._forget(before)
+        self._found = found
+        self.containers = tuple(now.get(one.label, one) for one in self.containers)
 
     def look(self) -> list[top.Usage]:
         """What each of them uses; one that does not answer holds up nobody."""
@@ -101,15 +124,29 @@ class Crowd:
         except PaiError as err:
             return top.failed(container.label, err)
 
-    def _remote(self, container: Container) -> Remote:
+    def _remote(self, container: Container, tell: Callable[[str], object] | None = None) -> Remote:
+        """The connection; who wants to be told can also wait for one that is just starting."""
         with self._lock:
             there = self._remotes.get(container.label)
         if there is not None and there.is_open:
             return there
-        made = reaching.open_remote(self._client, self._found, container, self._settings)
+        way = (self._client, self._found, container, self._settings)
+        made = reaching.open_soon(*way, tell) if tell else reaching.open_remote(*way)
         with self._lock:
             self._remotes[container.label] = made
         return made
+
+    def _forget(self, container: Container) -> None:
+        with self._lock:
+            remote = self._remotes.pop(container.label, None)
+        if remote is not None:
+            remote.close()
+
+
+def _wait_for_all(events: Iterable[threading.Event], seconds: float) -> None:
+    limit = time.monotonic() + seconds
+    for event in events:
+        event.wait(max(0.0, limit - time.monotonic()))
 
 
 class _Lines:

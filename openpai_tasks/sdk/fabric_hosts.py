@@ -1,14 +1,22 @@
-"""Has Fabric read the hosts of jobs, by the ``~/.fabric.py`` that ``container.ssh-config`` makes."""
+"""Has Fabric know the hosts of jobs, by the ``~/.fabric.py`` that ``container.ssh-config`` makes.
+
+Fabric reads our file then, compares host keys as our own tasks do, and offers no key of an agent to them.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from openpai_tasks.sdk.ssh_config import config_path
+from openpai_tasks.errors import PaiError
+from openpai_tasks.home import home
+from openpai_tasks.sdk import remote
+from openpai_tasks.sdk.ssh_config import GATEWAY, config_path
 
 
 def include() -> None:
     """Fabric then reads our file before the user's own, whose ``Include`` its parser passes over."""
+    from fabric import Connection
     from fabric.config import Config
 
     read: Any = Config._load_ssh_files
@@ -22,3 +30,68 @@ def include() -> None:
 
     read_both.knows_jobs = True  # type: ignore[attr-defined]
     Config._load_ssh_files = read_both
+    _watch(Connection)
+
+
+def tasks_of(folder: Path | None = None) -> dict[str, str]:
+    """Fabric's settings of tasks: those of tasks.py, where no fabfile is nearer than the root."""
+    start = folder or Path.cwd()
+    if _has(start, "fabfile") or not _has(start, "tasks"):
+        return {}
+    return {"collection_name": "tasks"}
+
+
+def _has(start: Path, name: str) -> bool:
+    places = [
+        path / inner for path in (start, *start.parents) for inner in (f"{name}.py", f"{name}/__init__.py")
+    ]
+    return any(place.is_file() for place in places)
+
+
+def _watch(connection: Any) -> None:
+    """Have each connection to a host of ours compare its key; Fabric itself takes any."""
+    make, log_in = connection.__init__, connection.open
+
+    def made(self: Any, *args: Any, **more: Any) -> None:
+        make(self, *args, **more)
+        kept = _kept(self)
+        if kept:
+            self.connect_kwargs = {"look_for_keys": False, "allow_agent": False, **self.connect_kwargs}
+            remote.watch_host_key(self, kept[1], kept[0])
+        elif _is_gateway(self):
+            remote.watch_gateway(self)
+
+    def opened(self: Any) -> Any:
+        if self.is_connected or not (_kept(self) or _is_gateway(self)):
+            return log_in(self)
+        return _told(self, log_in)
+
+    connection.__init__, connection.open = made, opened
+
+
+def _told(connection: Any, log_in: Any) -> Any:
+    """Log in; what goes wrong is one line, as with our own tasks."""
+    from invoke.exceptions import Exit
+
+    is_gateway = _is_gateway(connection)
+    name, file = _kept(connection) or remote.watch_gateway(connection)
+    key = next(iter(connection.ssh_config.get("identityfile", ())), None)
+    place = f"{connection.host}:{connection.port}"
+    timeout = float(connection.connect_timeout or 0)
+    login = remote.Login(connection.original_host, place, key and Path(key), timeout, name, file, is_gateway)
+    try:
+        with remote.told(login):
+            return log_in(connection)
+    except PaiError as err:
+        raise Exit(f"error: {err}", err.exit_code) from err
+
+
+def _kept(connection: Any) -> tuple[str, Path] | None:
+    """The name and the file of its host key, if it is a container of ours."""
+    alias = connection.ssh_config.get("hostkeyalias")
+    file = Path(connection.ssh_config.get("userknownhostsfile", "").strip('"').replace("%%", "%"))
+    return (alias, file) if alias and file.parent == home() / "known_hosts" else None
+
+
+def _is_gateway(connection: Any) -> bool:
+    return str(connection.original_host).startswith(GATEWAY)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -13,12 +13,13 @@ from openpai_tasks.storage.copy import Copied, Rules
 from openpai_tasks.storage.location import Book, Location, locate
 from openpai_tasks.storage.progress import Watch
 from openpai_tasks.storage.store import Entry, join, shown
-from openpai_tasks.storage.walk import Found, walk
+from openpai_tasks.storage.transfer import is_part
+from openpai_tasks.storage.walk import Found, stream, walk
 
 FILE, FOLDER = "file", "folder"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FileInfo:
     """One file or folder, as commands tell it."""
 
@@ -43,7 +44,7 @@ class FileFacts:
     checksum: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Usage:
     """How much is below a place."""
 
@@ -58,16 +59,17 @@ def open_places(texts: Sequence[str], book: Book) -> list[Location]:
     return [match for text in texts for match in patterns.sources(locate(text, book))]
 
 
-def listing(places: Sequence[Location]) -> Iterator[FileInfo]:
-    """What the folders hold, as it comes; a file tells itself."""
+def listing(places: Sequence[Location], parts: bool = False) -> Iterator[FileInfo]:
+    """What the folders hold, as it comes; a file tells itself. ``parts``: those too."""
     for place in places:
         entry = existing(place)
         if not entry.is_folder:
             yield _info(entry, place.name, place.url)
             continue
+        prefix = "" if len(places) == 1 else place.url.rstrip("/") + "/"
         for found in place.store.list(place.path):
-            prefix = "" if len(places) == 1 else place.url.rstrip("/") + "/"
-            yield _info(found, prefix + found.name, join(place.url, found.name))
+            if parts or not is_part(found):
+                yield _info(found, prefix + found.name, join(place.url, found.name))
 
 
 def existing(place: Location) -> Entry:
@@ -143,20 +145,39 @@ def _refuse_folder(place: Location) -> None:
         raise PathError(f"{place.url} is a folder, not a file")
 
 
-def usage(place: Location) -> list[Usage]:
-    """What each thing in the folder takes up, and the folder itself last."""
+def usage(place: Location) -> Iterator[Usage]:
+    """What each thing in the folder takes up, as it comes, and the folder itself last."""
     entry = existing(place)
-    if not entry.is_folder:
-        return [Usage(place.url, 1, 0, entry.size)]
-    counts: dict[str, list[int]] = {}
-    for found in walk(place):
-        first = found.name.partition("/")[0]
-        row = counts.setdefault(first, [0, 0, 0])
-        row[int(found.entry.is_folder)] += 1
-        row[2] += found.entry.size
-    rows = [Usage(join(place.url, name), *row) for name, row in counts.items()]
-    total = [sum(row[column] for row in counts.values()) for column in range(3)]
-    return [*rows, Usage(place.url, *total)]
+    total = _count([entry]) if not entry.is_folder else (0, 0, 0)
+    folders: list[Entry] = []
+    for found in place.store.list(place.path) if entry.is_folder else ():
+        if found.is_folder and not found.is_link:
+            folders.append(found)
+        else:
+            row = _count([found])
+            total = _sum(total, row)
+            yield Usage(join(place.url, found.name), *row)
+    for folder in folders:
+        inner = stream(place.join(folder.name))
+        row = _sum(_count([folder]), _count(found.entry for found in inner))
+        total = _sum(total, row)
+        yield Usage(join(place.url, folder.name), *row)
+    yield Usage(place.url, *total)
+
+
+Count = tuple[int, int, int]
+"""Files, folders, bytes."""
+
+
+def _count(entries: Iterable[Entry]) -> Count:
+    files = folders = size = 0
+    for entry in entries:
+        files, folders, size = files + (not entry.is_folder), folders + entry.is_folder, size + entry.size
+    return files, folders, size
+
+
+def _sum(one: Count, other: Count) -> Count:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
 def tree(place: Location, depth: int | None = None) -> Iterator[tuple[str, Found]]:
@@ -181,11 +202,11 @@ def _with_last(found: list[Found]) -> list[tuple[Found, bool]]:
 
 
 def find(place: Location, name: str | None, kind: str | None, at_least: int) -> Iterator[FileInfo]:
-    """What is below the folder and fits the pattern, the type and the size."""
+    """What is below the folder and fits the pattern, the type and the size, as it comes."""
     _refuse_file(place)
     if kind not in (None, FILE, FOLDER):
         raise PathError(f"a type is {FILE} or {FOLDER}, got {kind!r}")
-    for found in walk(place):
+    for found in stream(place):
         info = _info(found.entry, found.name, join(place.url, found.name))
         wanted = kind in (None, info.type) and info.size >= at_least
         if wanted and (name is None or fnmatchcase(found.entry.name, name)):

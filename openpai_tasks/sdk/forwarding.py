@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from openpai_tasks.errors import ConfigError, PaiError, Unreachable
+from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError
 from openpai_tasks.sdk.remote import Lost, NotListening, Remote
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 HERE = "127.0.0.1"
 PIECE = 1 << 16
+HIGHEST = 65535  # of all ports
+HOPELESS = (ConfigError, Denied, NotFound)  # what another try would not change
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
 LOOK_UP = 0.2  # seconds between two looks whether the connection is there
 
@@ -36,7 +38,7 @@ def port(text: str) -> Port:
     """``8888`` is the same port on both sides, ``8888:9999`` is 9999 here."""
     there, colon, here = text.partition(":")
     numbers = [int(word) if word.isdecimal() else -1 for word in (there, here if colon else there)]
-    if not (0 < numbers[0] < 65536 and 0 <= numbers[1] < 65536):
+    if not (0 < numbers[0] <= HIGHEST and 0 <= numbers[1] <= HIGHEST):
         raise ConfigError(f"a port is PORT or PORT:LOCAL, such as 8888 or 8888:9999, got {text!r}")
     return Port(*numbers)
 
@@ -44,8 +46,8 @@ def port(text: str) -> Port:
 class Forward:
     """Listens here and carries each connection to the container.
 
-    ``connect`` makes the connection to the container, and again when it broke; what it raises then tells
-    whether it is worth another try: ``over`` says why not, if it is not.
+    ``connect`` makes the connection to the container, and again when it broke, unless ``over`` says why not.
+    A cluster that does not answer meanwhile ends nothing.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class Forward:
             if self._remote is not None and self._remote.is_open:
                 pause = FIRST_PAUSE
                 continue
-            why = self._over()
+            why = self._why_over()
             if why:
                 return why
             self._again(pause)
@@ -108,11 +110,19 @@ class Forward:
         if self._remote is not None:
             self._remote.close()
 
+    def _why_over(self) -> str:
+        try:
+            return self._over()
+        except PaiError:  # not known; who connects next is told what is wrong
+            return ""
+
     def _again(self, pause: float) -> None:
         self._say("the connection is lost; trying again")
         try:
             self._remote = self._connect()
-        except Unreachable as err:
+        except HOPELESS:
+            raise
+        except PaiError as err:
             self._say(f"{err}; trying again in {pause:g} s")
             self._ended.wait(pause)
         else:
@@ -157,7 +167,8 @@ def _listening(wanted: Port) -> socket.socket:
         listener.listen(64)
     except OSError as err:
         listener.close()
-        other = f"take another one: {wanted.there}:{wanted.here + 1}"
+        next_one = wanted.here + 1 if wanted.here < HIGHEST else 0
+        other = f"take another one: {wanted.there}:{next_one}"
         raise ConfigError(
             f"port {wanted.here} cannot be had here ({(err.strerror or str(err)).lower()}); {other}"
         ) from err

@@ -12,6 +12,7 @@ from openpai_tasks.errors import ConfigError, PathError
 
 AUTO, ENGINES = "auto", ("docker", "podman")
 BUILD_FILES = ("Dockerfile", "Containerfile")
+LONGEST = 2 * 60 * 60  # seconds for a build, a push, or a look that fetches the image first
 NO_SUCH_PROGRAM = 127  # what an engine ends with where the image lacks what it shall run
 
 _NAME = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
@@ -89,6 +90,14 @@ def check_push(engine: str, image: str, code: int) -> None:
         registry = f" {first}" if slash and re.search(r"[.:]|^localhost$", first) else ""
         hint = f"if it asks for a login, `{engine} login{registry}` keeps one"
         raise ConfigError(f"{image} is not pushed ({engine} ended with {code}); {hint}")
+
+
+def check_ended(engine: str, act: str, code: int) -> None:
+    """The engine itself has said why; it is often not running at all."""
+    if code:
+        raise ConfigError(
+            f"{engine} cannot {act} (it ended with {code}); `{engine} info` tells whether it runs"
+        )
 
 
 # Listing

@@ -20,7 +20,7 @@ from openpai_tasks.sdk.everywhere import Crowd
 from openpai_tasks.sdk.keepalive import MARK, NO_STATE, Stay
 from openpai_tasks.sdk.polling import Pauses
 from openpai_tasks.sdk.provenance import stamp_of
-from openpai_tasks.sdk.reaching import Container, Reach
+from openpai_tasks.sdk.reaching import Container, NotServing, Reach
 from openpai_tasks.sdk.remote import Remote, Target
 from openpai_tasks.storage.mounted import mount_map
 from openpai_tasks.storage.store import join
@@ -77,7 +77,7 @@ def ready(client: Client, name: str, settings: Settings, limit: float, tell: Tel
             try:
                 return _entered(client, name, settings)
             except Unreachable as err:
-                reasons.tell_once(str(err))
+                reasons.tell_refusal(err)
                 _check_served(client, job, err)
         else:
             reasons.ask()
@@ -101,7 +101,7 @@ class _Reasons:
 
     def __init__(self, client: Client, name: str, tell: Tell) -> None:
         self._client, self._name, self._tell = client, name, tell
-        self._next = 0.0
+        self._next, self._is_serving_awaited = 0.0, False
         self.last = "it has not started"
 
     def ask(self) -> None:
@@ -111,6 +111,15 @@ class _Reasons:
                 found = explain.why(self._client, self._name)
                 if found.state == states.WAITING:
                     self.tell_once(found.why)
+
+    def tell_refusal(self, err: Unreachable) -> None:
+        if not isinstance(err, NotServing):
+            self.tell_once(str(err))
+            return
+        if not self._is_serving_awaited:  # as at every start; what it may lack is for the end of the wait
+            self._is_serving_awaited = True
+            self._tell("waiting for ssh")
+        self.last = str(err)
 
     def tell_once(self, reason: str) -> None:
         if reason != self.last:

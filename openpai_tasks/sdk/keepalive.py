@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from openpai_tasks.protocol.homes import DEADLINE as DEADLINE
+
 MARK = "# openpai-tasks: keep-alive"
 """The first line of the command, by which such a job is known."""
-DEADLINE = "deadline"
 NAP = 5  # seconds between two looks at the deadline
 LOOK = 60  # seconds between two looks at the GPUs, at most
 BUSY = 5  # per cent of use from which on a GPU does something

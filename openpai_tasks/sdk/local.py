@@ -270,7 +270,8 @@ def _log_file() -> Iterator[int]:
 
 def _last_line() -> str:
     lines = _log().read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return last.removeprefix("error: ")
 
 
 def _wait_until(done: Callable[[], bool], seconds: float, what: str) -> None:

@@ -17,7 +17,8 @@ from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.sdk import explain, jobs, logs, reaching
 from openpai_tasks.sdk.forwarding import HERE, Forward, Port
 from openpai_tasks.sdk.notebook_runner import visible
-from openpai_tasks.sdk.notebook_serve import PORT, page
+from openpai_tasks.sdk.notebook_serve import page
+from openpai_tasks.sdk.notebook_server import PORT
 from openpai_tasks.sdk.polling import Pauses
 from openpai_tasks.sdk.remote import Remote
 

@@ -7,7 +7,6 @@ these has no changes of its own, and is replaced; beside any other one the job's
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import secrets
@@ -23,11 +22,11 @@ from openpai_tasks.errors import ApiError, NotFound, PathError
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import documents, outputs
 from openpai_tasks.sdk.notebook_runner import visible
-from openpai_tasks.sdk.notebook_serve import check_mark, kept
+from openpai_tasks.sdk.notebook_serve import check_mark, forget, kept
+from openpai_tasks.sdk.notebook_server import MANIFEST, SAVED, digest
 from openpai_tasks.sdk.outputs import Outputs
 from openpai_tasks.sdk.places import Mounts, OnTheWeb
 
-SAVED, MANIFEST = "notebooks", "notebooks.json"
 LONGEST_WAIT = 10.0  # seconds for what was saved a moment ago
 LOOKS = (0.0, 0.3, 1.0)  # pauses before reading again what is just being written
 NEW, UPDATED, SAME, CONFLICT = "new", "updated", "unchanged", "conflict"
@@ -67,6 +66,8 @@ def find(client: Client, name: str, mounts: Mounts = ()) -> Saved:
     """The changes that the job has on the storage; of one that runs, those of a moment ago too."""
     job, document = documents.of_job(client, name)
     check_mark(job, document)
+    if job.final:
+        forget(client, job)
     found = outputs.find(client, job.key, mounts)
     if not job.final and MANIFEST in found.files:
         time.sleep(min(1.5 * _period(_manifest(found)), LONGEST_WAIT))
@@ -85,6 +86,19 @@ def pull(saved: Saved, here: Path, target: Path | None = None) -> list[Pulled]:
         raise PathError(f"no such folder: {target or here}")
     places = {change.name: _place(change.name, root, {} if target else saved.own) for change in saved.changes}
     return [_bring(saved, change, places[change.name]) for change in saved.changes]
+
+
+def contents(saved: Saved) -> dict[str, bytes]:
+    """What has changed, by the names that it has in the job."""
+    for change in saved.changes:
+        _parts(change.name, "the job's folder")
+    return {change.name: _content(saved, change) for change in saved.changes}
+
+
+def is_newer(saved: Saved, name: str, path: Path) -> bool:
+    """Whether the job has changed the file since, and nobody has changed it here."""
+    here = _digest_of(path)
+    return any(one.name == name and here != one.now and here in one.before for one in saved.changes)
 
 
 # What the job says
@@ -131,15 +145,19 @@ def _place(name: str, root: Path, own: Mapping[str, Path]) -> Path:
     """The path of a file here; a name that leads out, or into what is hidden, is refused."""
     if name in own:
         return own[name]
+    path = root.joinpath(*_parts(name, root))
+    if not path.parent.resolve().is_relative_to(root):
+        raise PathError(f"{path.parent} is a link that leads out of {root}; nothing was written")
+    return path
+
+
+def _parts(name: str, root: Path | str) -> tuple[str, ...]:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or "\0" in name or any(part.startswith(".") for part in parts):
         raise PathError(
             f"the job names a file {visible(name)!r}, which would lead out of {root}; nothing was written"
         )
-    path = root.joinpath(*parts)
-    if not path.parent.resolve().is_relative_to(root):
-        raise PathError(f"{path.parent} is a link that leads out of {root}; nothing was written")
-    return path
+    return parts
 
 
 def _bring(saved: Saved, change: Change, path: Path) -> Pulled:
@@ -166,7 +184,7 @@ def _content(saved: Saved, change: Change) -> bytes:
         time.sleep(pause)
         with contextlib.suppress(NotFound, KeyError):
             content = saved.outputs.read(name)
-            if _digest(content) == change.now:
+            if digest(content) == change.now:
                 return content
     told = f"the copy of {visible(change.name)!r} that job {saved.job.name!r} has kept"
     raise NotFound(f"{told} is just being written, or is not there; pull again", 404)
@@ -182,16 +200,12 @@ def _beside(path: Path, change: Change) -> Path:
     raise PathError(f"there are too many files named {path.stem}.remote-*{path.suffix}; remove some")
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def _digest_of(path: Path) -> str | None:
     """Of what is there; nothing for no file."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return None
-        return _digest(path.read_bytes())
+        return digest(path.read_bytes())
     except FileNotFoundError:
         return None
     except OSError as err:

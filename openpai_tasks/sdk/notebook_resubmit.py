@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shlex
@@ -14,7 +15,15 @@ from typing import Any
 from openpai_tasks import protocol
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError, PaiError
-from openpai_tasks.sdk import documents, notebooks, records, resubmit
+from openpai_tasks.sdk import (
+    documents,
+    notebook_batch,
+    notebook_pull,
+    notebook_serve,
+    notebooks,
+    records,
+    resubmit,
+)
 from openpai_tasks.sdk.git import revision
 from openpai_tasks.sdk.notebooks import MARK, Mark, Notebook
 from openpai_tasks.sdk.places import Mounts
@@ -59,9 +68,26 @@ class Chosen:
 
     @property
     def told(self) -> str:
-        if self.notebook is None:
-            return f"job {self.job} of {self.cluster}, as it was sent"
-        return f"{self.notebook.name}, as it is now, with what job {self.job} of {self.cluster} was given"
+        return f"job {self.job} of {self.cluster}"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What to send, what it is, and what a person should know of it."""
+
+    submission: Submission
+    told: str
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Again:
+    """The job to send once more; the notebook, where it is not the one that the job was sent with."""
+
+    original: Original
+    told: str
+    notebook: Notebook | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def chosen(word: str, here: Path, source: str, target: str) -> Chosen:
@@ -70,7 +96,7 @@ def chosen(word: str, here: Path, source: str, target: str) -> Chosen:
         return Chosen(source or _cluster_of(word, here, target), word)
     notebook = notebooks.read(word, here)
     had = [record for record in records.every(here) if _has(record, notebook, here)]
-    ran = [record for record in had if _mark(record)]
+    ran = [record for record in had if _runs_or_serves(record)]
     last = max(ran or had, key=lambda record: record.submitted, default=None)
     if last is None:
         return Chosen(target, "", notebook)
@@ -92,23 +118,49 @@ def prepare(
     here: Path,
     ask: Ask,
     mounts: Mounts = (),
-) -> Submission:
+) -> Prepared:
     """What to send: the same command with the same parameters, unless others are wanted."""
-    if chosen.notebook and chosen.record:
-        original = _as_it_is(source, chosen.record, chosen.notebook, here)
-    else:
-        original = resubmit.clone(source, chosen.job, here, mounts)
+    again = _again(chosen, source, here, mounts)
+    original, notebook = again.original, again.notebook
     mark = notebooks.mark_of(original.document)
     if mark is None:
         name = original.name
         raise ConfigError(f"job {name!r} runs no notebook; `job.resubmit {name}` runs it again")
     parameters = {**mark.options.parameters, **wanted.parameters}
     changed = dataclasses.replace(mark, options=dataclasses.replace(mark.options, parameters=parameters))
-    if chosen.notebook:
-        notebooks.remarks(chosen.notebook, changed.options)
+    said = notebooks.remarks(notebook, changed.options) if notebook else []
     document = _with_command(original.document, mark, changed)
     changes = Changes(wanted.name, (*_resources(document, wanted), *wanted.updates), wanted.gpu)
-    return resubmit.prepare(dataclasses.replace(original, document=document), target, changes, ask, mounts)
+    original = dataclasses.replace(original, document=document)
+    submission = resubmit.prepare(original, target, changes, ask, mounts)
+    return Prepared(submission, again.told, (*said, *again.remarks))
+
+
+def _again(chosen: Chosen, source: Client, here: Path, mounts: Mounts) -> _Again:
+    """The job that is chosen; one that served its notebook becomes one that runs it."""
+    if chosen.notebook and chosen.record:
+        name, original = chosen.notebook.name, _as_it_is(source, chosen.record, chosen.notebook, here)
+        told = f"{name}, as it is now, with what {chosen.told} was given"
+        remarks: tuple[str, ...] = ()
+        if notebook_serve.mark_of(original.document):
+            original = notebook_batch.instead(original, name)
+            remarks = _newer(source, chosen.record, chosen.notebook, mounts)
+        return _Again(original, told, chosen.notebook, remarks)
+    original = resubmit.clone(source, chosen.job, here, mounts)
+    if not notebook_serve.mark_of(original.document):
+        return _Again(original, f"{chosen.told}, as it was sent")
+    batch = notebook_batch.last_kept(source, original, mounts)
+    return _Again(batch.original, f"{batch.notebook.name}, as {chosen.told} has last kept it", batch.notebook)
+
+
+def _newer(source: Client, last: Record, notebook: Notebook, mounts: Mounts) -> tuple[str, ...]:
+    """A hint where the server has the notebook in a later state; one that is gone has none."""
+    with contextlib.suppress(PaiError):
+        saved = notebook_pull.find(source, f"{last.user}~{last.name}", mounts)
+        if notebook_pull.is_newer(saved, notebook.name, notebook.path):
+            hint = f"`notebook.pull {last.name}` brings it, `notebook.resubmit {last.name}` runs it"
+            return (f"job {last.name} has a newer {notebook.name}: {hint}",)
+    return ()
 
 
 def _as_it_is(source: Client, last: Record, notebook: Notebook, here: Path) -> Original:
@@ -128,11 +180,12 @@ def _has(record: Record, notebook: Notebook, here: Path) -> bool:
     return any(_is_same(here / source, notebook.path) for source in record.sources)
 
 
-def _mark(record: Record) -> Mark | None:
+def _runs_or_serves(record: Record) -> bool:
     try:
-        return notebooks.mark_of(protocol.read(record.document).value)
+        document = protocol.read(record.document).value
     except PaiError:
-        return None
+        return False
+    return bool(notebooks.mark_of(document) or notebook_serve.mark_of(document))
 
 
 def _settings(record: Record, notebook: Notebook, here: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import re
-import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from typing import Any
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError, NotFound, PathError
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk import brought as ours_here
 from openpai_tasks.sdk import documents, outputs, records
-from openpai_tasks.sdk.notebook_runner import STATE, source_of, visible
+from openpai_tasks.sdk.notebook_runner import EXECUTED, STATE, source_of, visible
 from openpai_tasks.sdk.notebooks import FORMATS, Mark, mark_of
 from openpai_tasks.sdk.outputs import Outputs
 from openpai_tasks.sdk.places import Mounts
@@ -26,7 +27,7 @@ from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.plan import Errand
 from openpai_tasks.storage.progress import Watch
 
-NOTEBOOK, PAGE = ".ipynb", ".html"
+NOTEBOOK, PAGE, PAPER = ".ipynb", ".html", ".pdf"
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b(?!\[)")
@@ -38,6 +39,8 @@ class Result:
 
     path: str
     size: int
+    instead_of: str = ""
+    """The path it should have had, which is taken by another file."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +77,37 @@ def find(client: Client, name: str, mounts: Mounts = ()) -> Results:
     if mark is None:
         raise ConfigError(f"job {job.name!r} runs no notebook; `job.outputs {job.name}` shows its files")
     found = outputs.find(client, job.key, mounts)
-    ours = {file: entry for file, entry in found.files.items() if _is_ours(file, mark)}
+    names = set(_ours(found.files, mark, job.final))
+    ours = {file: entry for file, entry in found.files.items() if file in names}
     return Results(job, mark, dataclasses.replace(found, files=ours), len(found.files) - len(ours))
 
 
-def _is_ours(file: str, mark: Mark) -> bool:
-    """Whether it is the notebook, or what was made of it."""
-    path = Path(file)
-    if len(path.parts) > 1 or path.stem != mark.stem:
-        return False
-    known = {NOTEBOOK, *(f".{name}" for name in FORMATS)}
-    return path.suffix in known or "script" in mark.options.formats
+def _ours(files: Iterable[str], mark: Mark, is_over: bool = True) -> list[str]:
+    """The notebook, and what was made of it, which is at the end; all else was written by the notebook.
+
+    Of two that could be it, the one with the mark in its name is: the runner found the plain name taken.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for file in files:
+        extension = Path(file).suffix
+        number = _number(file.removesuffix(extension), mark.stem)
+        if number is not None and (extension == NOTEBOOK or (is_over and _is_made(extension, mark))):
+            found[extension] = max(found.get(extension, (number, file)), (number, file))
+    return [file for _, file in found.values()]
+
+
+def _number(name: str, stem: str) -> int | None:
+    if name == stem:
+        return 0
+    match = re.fullmatch(rf"{re.escape(stem)}\.{EXECUTED}(?:-(\d+))?", name)
+    return int(match[1] or 1) if match else None
+
+
+def _is_made(extension: str, mark: Mark) -> bool:
+    formats = mark.options.formats
+    if extension.removeprefix(".") in FORMATS:
+        return extension.removeprefix(".") in formats
+    return "script" in formats
 
 
 def folder_of(here: Path, cluster: str, results: Results) -> Path:
@@ -99,7 +122,7 @@ def folder_of(here: Path, cluster: str, results: Results) -> Path:
 
 
 def bring(results: Results, folder: Path, watch: Watch | None = None) -> tuple[Copied, list[Result]]:
-    """Copy them into the folder as ``<notebook>.<job>.<format>``, which is never the notebook itself."""
+    """Copy them into the folder as ``<notebook>.<job>.<format>``; beside a file there that is not ours."""
     if not results.outputs.files:
         raise NotFound(
             f"job {results.job.name!r} is {results.job.state} and has written no notebook yet", 404
@@ -109,11 +132,27 @@ def bring(results: Results, folder: Path, watch: Watch | None = None) -> tuple[C
     here, store = LocalStore(), results.outputs.folder.store
     errands, brought = [], []
     for name, entry in results.outputs.files.items():
-        path = folder / _name_here(name, results)
+        wanted = folder / _name_here(name, results)
+        path = ours_here.place(wanted)
         target = Location(here, str(path), str(path))
         errands.append(Errand(Location(store, entry.path, name), entry, target))
-        brought.append(Result(str(path), entry.size))
-    return copying.copy(errands, watch=watch), brought
+        brought.append(Result(str(path), entry.size, str(wanted) if path != wanted else ""))
+    copied = copying.copy(errands, watch=watch)
+    brought = [_once(result) for result in brought]
+    ours_here.note(Path(result.path) for result in brought)
+    return copied, brought
+
+
+def _once(result: Result) -> Result:
+    """Nothing is kept beside a file that is the same."""
+    path, wanted = Path(result.path), Path(result.instead_of)
+    try:
+        if result.instead_of and wanted.is_file() and ours_here.digest(wanted) == ours_here.digest(path):
+            path.unlink()
+            return Result(str(wanted), result.size)
+    except OSError:
+        pass
+    return result
 
 
 def _name_here(name: str, results: Results) -> str:
@@ -122,15 +161,17 @@ def _name_here(name: str, results: Results) -> str:
 
 
 def page(brought: list[Result]) -> str:
-    """The address of what a browser can show, if there is something."""
-    paths = [Path(result.path) for result in brought if result.path.endswith(PAGE)]
-    return paths[0].absolute().as_uri() if paths else ""
+    """The address of what shows best: the web page, else the PDF, else the notebook."""
+    for suffix in (PAGE, PAPER, NOTEBOOK):
+        for result in brought:
+            if result.path.endswith(suffix):
+                return Path(result.path).absolute().as_uri()
+    return ""
 
 
-def can_show() -> bool:
-    """Whether a person sits here whose browser could open something."""
-    has_display = sys.platform != "linux" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-    return has_display and sys.stderr is not None and sys.stderr.isatty()
+def is_for_browsers(page: str) -> bool:
+    """Whether a browser shows what is there."""
+    return page.endswith((PAGE, PAPER))
 
 
 def told(brought: list[Result]) -> Told | None:

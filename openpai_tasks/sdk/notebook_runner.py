@@ -1,16 +1,19 @@
 """Runs a notebook in a job, cell by cell: one file that travels with the job and needs nothing else of ours.
 
-It wants Python 3.8 and nbclient, nbformat, nbconvert and a kernel; what of it the image lacks is installed
+It wants Python 3.9 and nbclient, nbformat, nbconvert and a kernel; what of it the image lacks is installed
 beside it, for this job alone. ``notebook: cell 2 of 5: x = 1`` and the like on stdout tell how far it is,
-``notebook| ...`` why a cell failed. The executed notebook is in ``$PAI_OUTPUT_DIR`` after every cell.
+``notebook| ...`` why a cell failed. The executed notebook is in ``$PAI_OUTPUT_DIR`` from the first cell on.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
+import hashlib
 import importlib
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -32,6 +35,9 @@ STATE = "openpai_run"
 PARAMETERS, INJECTED, EXPECTED = "parameters", "injected-parameters", "raises-exception"
 PACKAGES, PIP, OWN = ".pai-notebook-packages", ".pai-notebook-pip", ".pai-notebook-jupyter"
 """Folders beside it, where something is installed or kept apart."""
+EXECUTED = "pai-run"
+"""What a result has in its name where a file of the notebook's own has the plain one."""
+EVERY = 2.0  # seconds between two looks at what a running cell has shown
 PATIENCE = 10  # a notebook that takes long to save is saved again after so many times as long
 LINES, LETTERS, WIDTH = 200, 20_000, 100  # of what a failing cell shows in the log, and of one line of a cell
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -147,6 +153,43 @@ def cleared(notebook: dict[str, Any]) -> dict[str, Any]:
     return {**notebook, "metadata": metadata, "cells": cells}
 
 
+def merged(notebook: dict[str, Any]) -> dict[str, Any]:
+    """The notebook with what a cell printed in one piece, as a terminal would show it.
+
+    A copy, as while the kernel is there outputs are found by their number.
+    """
+    cells = [
+        {**cell, "outputs": _merged(cell["outputs"])} if cell.get("cell_type") == "code" else cell
+        for cell in notebook["cells"]
+    ]
+    return {**notebook, "cells": cells}
+
+
+def _merged(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for stream, group in itertools.groupby(outputs, lambda output: output.get("name")):
+        pieces = list(group)
+        if stream and all(piece["output_type"] == "stream" for piece in pieces):
+            pieces = [{**pieces[0], "text": settled("".join(piece["text"] for piece in pieces))}]
+        found += pieces
+    return found
+
+
+def settled(text: str) -> str:
+    """What is left to see of a text that goes back to the beginning of its lines."""
+    if "\r" not in text:
+        return text
+    return "\n".join(map(_settled, text.replace("\r\n", "\n").split("\n")))
+
+
+def _settled(line: str) -> str:
+    shown = ""
+    for part in line.split("\r"):
+        text = part.rstrip("\b")
+        shown = text + shown[len(text) :]
+    return shown
+
+
 # What the image lacks
 
 
@@ -210,6 +253,82 @@ def keep_apart() -> None:
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
 
 
+# What it writes
+
+
+class Kept:
+    """The results in the output folder; what the notebook itself writes there under their names stays."""
+
+    def __init__(self, folder: Path, stem: str) -> None:
+        self.folder, self.stem = folder, stem
+        self._own: dict[str, str] = {}  # what was written last, by name
+        self._looks: dict[str, tuple[int, ...]] = {}
+        self._numbers: dict[str, int] = {}
+        self._adopt()
+
+    def write(self, extension: str, content: bytes) -> str:
+        """Put it in its place, unless it is there; the name it has."""
+        path, digest = self._place(extension), hashlib.sha256(content).hexdigest()
+        if self._own.get(path.name) != digest or not path.exists():
+            with replacing(path) as file:
+                file.write(content)
+            self._own[path.name], self._looks[path.name] = digest, _look(path)
+        return path.name
+
+    def _place(self, extension: str) -> Path:
+        for number in itertools.count(self._numbers.get(extension, 0)):
+            path = self.folder / f"{self.stem}{marked(number)}{extension}"
+            if not os.path.lexists(path) or self._is_own(path):
+                self._numbers[extension] = number
+                return path
+            say(f"{path.name} was written by the notebook itself and stays; the result has another name")
+        raise AssertionError("numbers do not end")
+
+    def _is_own(self, path: Path) -> bool:
+        """Whether it is as it was written; a mounted storage may give it another time."""
+        if path.name not in self._own or not path.is_file():
+            return False
+        return self._looks[path.name] == _look(path) or self._own[path.name] == _digest(path)
+
+    def _adopt(self) -> None:
+        """What an earlier attempt of the job has left as results is replaced."""
+        for number in itertools.count():
+            path = self.folder / f"{self.stem}{marked(number)}.ipynb"
+            if not path.is_file():
+                return
+            results = _results_of(path)
+            for name in () if results is None else (path.name, *results):
+                self._know(name)
+
+    def _know(self, name: str) -> None:
+        path = self.folder / name
+        if path.parent == self.folder and path.is_file():
+            self._own[name], self._looks[name] = _digest(path), _look(path)
+
+
+def marked(number: int) -> str:
+    """What stands between the name of the notebook and the extension of a result."""
+    return "" if number == 0 else f".{EXECUTED}" if number == 1 else f".{EXECUTED}-{number}"
+
+
+def _results_of(path: Path) -> list[str] | None:
+    """What an executed notebook says was made of it; nothing for any other file."""
+    try:
+        note = json.loads(path.read_bytes())["metadata"][STATE]
+        return [name for name in note.get("files", ()) if isinstance(name, str)]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _look(path: Path) -> tuple[int, ...]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 # Running it
 
 
@@ -219,8 +338,10 @@ class Run:
     def __init__(self, options: argparse.Namespace, notebook: Any, folder: Path) -> None:
         self.options, self.notebook, self.folder = options, notebook, folder
         self.stem = Path(options.file).stem
+        self.kept = Kept(folder, self.stem)
         self.total = sum(map(runs, notebook.cells))
         self.number = self.failed = 0
+        self.name = f"{self.stem}.ipynb"
         self._save_took = self._saved = 0.0
 
     def execute(self, kernel: str) -> None:
@@ -242,6 +363,7 @@ class Run:
                     self._cells(client)
                 except BaseException:
                     client.shutdown_kernel = "immediate"  # it may be busy, and would be waited for
+                    _synchronous(_abandon)()
                     self.save()
                     raise
         except CellFailed as err:
@@ -257,8 +379,8 @@ class Run:
                 self.number += 1
                 self._note("running", index)
                 say(f"cell {self.number} of {self.total}: {first_line(cell)}")
-                self._cell(client, cell, index)
                 self.save(is_last=False)
+                self._cell(client, cell, index)
         client.set_widgets_metadata()
         self._note("done")
 
@@ -266,7 +388,7 @@ class Run:
         from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
         try:
-            client.execute_cell(cell, index)
+            _synchronous(self._shown)(client, cell, index)
         except CellExecutionError as err:
             self._fail(cell, index, CellFailed(_error_line(err.ename, err.evalue)))
         except CellTimeoutError:
@@ -279,6 +401,20 @@ class Run:
         if error and EXPECTED not in tags_of(cell):
             self.failed += 1
             say(f"cell {self.number} of {self.total} failed, as is allowed: {_error_line(**error)}")
+
+    async def _shown(self, client: Any, cell: Any, index: int) -> None:
+        """Run a cell, and save what it shows meanwhile: it may take days, and may not come to its end."""
+        saving = asyncio.ensure_future(self._save_often())
+        try:
+            await client.async_execute_cell(cell, index)
+        finally:
+            saving.cancel()
+            await asyncio.gather(saving, return_exceptions=True)
+
+    async def _save_often(self) -> None:
+        while True:
+            await asyncio.sleep(max(EVERY, PATIENCE * self._save_took))
+            self.save()
 
     def _fail(self, cell: Any, index: int, failure: CellFailed) -> NoReturn:
         """Note it in the notebook too, where the kernel could not do so itself."""
@@ -316,20 +452,24 @@ class Run:
             return
         import nbformat
 
-        with replacing(self.folder / f"{self.stem}.ipynb") as file:
-            file.write(nbformat.writes(self.notebook).encode("utf-8", "surrogatepass"))
+        text = nbformat.writes(_node(merged(self.notebook)))
+        self.name = self.kept.write(".ipynb", text.encode("utf-8", "surrogatepass"))
         self._saved = time.monotonic()
         self._save_took = self._saved - began
 
     def convert(self) -> int:
         """The notebook in the formats that were asked for; how many could not be made."""
-        wrote, failures = [f"{self.stem}.ipynb"], 0
+        wrote, failures = [self.name], 0
+        self.notebook = _node(merged(self.notebook))
         for name in self.options.to:
             try:
                 wrote.append(FORMATS[name](self))
             except Exception as err:  # by any converter, template or tool: the others are still to be made
                 failures += 1
-                say(f"error: no {name} could be made: {type(err).__name__}: {err}")
+                say(f"error: no {name} could be made: {_error_line(type(err).__name__, str(err))}")
+        if wrote[1:]:
+            self.notebook.metadata[STATE]["files"] = wrote
+            self.save()
         say(f"wrote {', '.join(wrote)}")
         return failures
 
@@ -337,10 +477,24 @@ class Run:
         return {"metadata": {"name": self.stem, "path": str(Path(self.options.file).absolute().parent)}}
 
     def write(self, extension: str, content: str) -> str:
-        path = self.folder / f"{self.stem}{extension}"
-        with replacing(path) as file:
-            file.write(content.encode("utf-8", "surrogatepass"))
-        return path.name
+        return self.kept.write(extension, content.encode("utf-8", "surrogatepass"))
+
+
+def _synchronous(function: Any) -> Any:
+    """A coroutine function that runs where the client's own do."""
+    from nbclient.util import run_sync
+
+    return run_sync(function)
+
+
+async def _abandon() -> None:
+    """End what still waits for the kernel: it would complain when the kernel is gone."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    for task in (await asyncio.wait(left, timeout=5))[0] if left else ():
+        if not task.cancelled():
+            task.exception()
 
 
 def _node(value: dict[str, Any]) -> Any:
@@ -398,10 +552,7 @@ def _script(run: Run) -> str:
 
 
 def _pdf(run: Run) -> str:
-    path = run.folder / f"{run.stem}.pdf"
-    with replacing(path) as file:
-        file.write(_printed(run) if _browser() else _typeset(run))
-    return path.name
+    return run.kept.write(".pdf", _printed(run) if _browser() else _typeset(run))
 
 
 def _printed(run: Run) -> bytes:
@@ -458,8 +609,6 @@ def kernel_for(notebook: Any, wanted: str) -> str:
     if name not in known:
         there = f"this image has: {', '.join(known)}" if known else "this image has none"
         stop(f"no kernel named {name!r}: {there}; choose one with --kernel NAME")
-    if not (wanted or named):
-        say(f"the notebook names no kernel, {name} is taken")
     return name
 
 
@@ -488,10 +637,25 @@ def prepared(options: argparse.Namespace) -> Any:
     import nbformat
 
     with open(options.file, encoding="utf-8", errors="surrogatepass") as file:
-        notebook = cleared(nbformat.reads(file.read(), as_version=4))
-    if options.parameters and not inject(notebook, options.parameters):
-        say(f"no cell is tagged {PARAMETERS!r}: the parameters go on top")
-    return nbformat.from_dict(notebook)
+        written = json.load(file)
+    is_old = written.get("nbformat") != 4
+    if not is_old:
+        written["nbformat_minor"] = minor_of(written)
+    try:
+        notebook = cleared(nbformat.reads(json.dumps(written), as_version=4))
+        if options.parameters and not inject(notebook, options.parameters) and is_old:
+            say(f"no cell is tagged {PARAMETERS!r}: the parameters go on top")
+        return nbformat.from_dict(notebook)
+    except Exception as err:  # a converter stumbles in any way over what is no notebook
+        stop(f"{options.file} cannot be read as a notebook: {_error_line(type(err).__name__, str(err))}")
+
+
+def minor_of(notebook: dict[str, Any]) -> int:
+    """The minor version that a notebook of format 4 says, or the one its cells are of."""
+    said = notebook.get("nbformat_minor")
+    if isinstance(said, int) and not isinstance(said, bool) and said >= 0:
+        return said
+    return 5 if any("id" in cell for cell in notebook["cells"]) else 4
 
 
 def main(words: list[str]) -> int:

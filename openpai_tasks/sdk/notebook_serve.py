@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import re
 import secrets
 import shlex
@@ -16,10 +18,11 @@ from urllib.parse import quote
 
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
-from openpai_tasks.errors import ConfigError
+from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.home import home, write_private
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk import keys, notebook_runner, wishes
+from openpai_tasks.sdk import keys, notebook_runner, notebook_server, wishes
+from openpai_tasks.sdk.notebook_server import PORT, SENT, TOKEN
 from openpai_tasks.sdk.notebooks import SUFFIX, Notebook, job_word
 from openpai_tasks.sdk.places import Mounts
 from openpai_tasks.sdk.submission import Draft, draft
@@ -30,9 +33,7 @@ MARK = "openpaiNotebookServer"
 """The key of a job's extras that says that it serves Jupyter, and which notebook was sent along."""
 FOLDER = ".pai-jupyter"
 """Where in the job's working folder the server's program and its settings are."""
-PORT = "jupyter"
-TOKEN = "JUPYTER_TOKEN"
-SERVER = Path(__file__).with_name("notebook_server.py")
+SERVER = Path(notebook_server.__file__)
 SHORTEST = 16  # letters of a token
 NEVER = "never"
 
@@ -110,7 +111,10 @@ def plan(
     spec = dataclasses.replace(wishes.spec(wish, settings), extras={MARK: told})
     with tempfile.TemporaryDirectory() as folder:
         extra = _files(notebook, settings.sources, here, Path(folder))
-        return draft(client, spec, settings.sources, settings.workspace, here, None, mounts, extra)
+        made = draft(client, spec, settings.sources, settings.workspace, here, None, mounts, extra)
+    own = (os.path.relpath(notebook.path, here),) if notebook else ()
+    origin = dataclasses.replace(made.origin, sources=(*settings.sources, *own))
+    return dataclasses.replace(made, origin=origin)
 
 
 def _files(notebook: Notebook | None, sources: tuple[str, ...], here: Path, folder: Path) -> list[Source]:
@@ -119,7 +123,7 @@ def _files(notebook: Notebook | None, sources: tuple[str, ...], here: Path, fold
     names = {source.name for source in [*collect(sources, here), *own]}
     (folder / "sent").write_text(json.dumps(sorted(names)))
     runner = Path(notebook_runner.__file__)
-    ours = {SERVER.name: SERVER, runner.name: runner, "sent.json": folder / "sent"}
+    ours = {SERVER.name: SERVER, runner.name: runner, SENT: folder / "sent"}
     return own + [_source(path, f"{FOLDER}/{name}") for name, path in ours.items()]
 
 
@@ -152,15 +156,23 @@ def check_mark(job: JobInfo, document: Mapping[str, Any]) -> Mark:
 def keep(client: Client, job: JobInfo, given: Options, notebook: Notebook | None) -> Kept:
     """Write down what a later call needs, for this user's eyes only."""
     kept = Kept(given.token, notebook.name, str(notebook.path)) if notebook else Kept(given.token)
-    write_private(_path(client, job), json.dumps(dataclasses.asdict(kept)) + "\n")
+    _write(_path(client, job), kept)
     return kept
+
+
+def _write(path: Path, kept: Kept) -> None:
+    write_private(path, json.dumps(dataclasses.asdict(kept)) + "\n")
 
 
 def kept(client: Client, job: JobInfo) -> Kept | None:
     """What was written down on this machine, if it was."""
+    return _read(_path(client, job))
+
+
+def _read(path: Path) -> Kept | None:
     names = {item.name for item in dataclasses.fields(Kept)}
     try:
-        told = json.loads(_path(client, job).read_text(encoding="utf-8"))
+        told = json.loads(path.read_text(encoding="utf-8"))
         found = {name: value for name, value in told.items() if name in names and isinstance(value, str)}
         return Kept(**found)
     except (OSError, ValueError, TypeError, AttributeError):
@@ -170,11 +182,39 @@ def kept(client: Client, job: JobInfo) -> Kept | None:
 def token_of(client: Client, job: JobInfo) -> str:
     """The token of a server that was started from this machine."""
     found = kept(client, job)
-    if found is None:
+    if job.final:
+        return ""  # there is no server any more
+    if found is None or not found.token:
         raise ConfigError(
             f"the token of job {job.name!r} is not known on this machine: give it with --token-file"
         )
     return found.token
+
+
+def forget(client: Client, job: JobInfo) -> None:
+    """Forget the token of a server that is over; where its notebook belongs is still needed."""
+    path, found = _path(client, job), kept(client, job)
+    if found and found.token:
+        _write(path, dataclasses.replace(found, token=""))
+
+
+def forget_all(client: Client) -> None:
+    """The same for every server that was started from here, and has ended while nobody looked."""
+    for path in _folder(client).glob("*.json"):
+        found = _read(path)
+        if found and found.token:
+            with contextlib.suppress(PaiError):
+                _forget_ended(client, path)
+
+
+def _forget_ended(client: Client, path: Path) -> None:
+    try:
+        job = client.job(path.stem)
+    except NotFound:
+        path.unlink(missing_ok=True)
+        return
+    if job.final:
+        forget(client, job)
 
 
 def door(client: Client, job: JobInfo) -> Path:
@@ -191,8 +231,12 @@ def write_door(path: Path, url: str) -> str:
     return path.as_uri()
 
 
+def _folder(client: Client) -> Path:
+    return home() / "notebooks" / client.cluster.alias
+
+
 def _path(client: Client, job: JobInfo) -> Path:
-    return home() / "notebooks" / client.cluster.alias / f"{job.key.replace('/', '_')}.json"
+    return _folder(client) / f"{job.key.replace('/', '_')}.json"
 
 
 # Its pages

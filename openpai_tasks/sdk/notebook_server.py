@@ -27,12 +27,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING or __package__:
     from openpai_tasks.sdk import notebook_runner as runner
 else:
     import notebook_runner as runner  # in the job it lies beside this file
 
-TOKEN, PORTS = "JUPYTER_TOKEN", "PAI_CONTAINER_HOST_jupyter_PORT_LIST"
+TOKEN, PORT = "JUPYTER_TOKEN", "jupyter"
+PORTS = f"PAI_CONTAINER_HOST_{PORT}_PORT_LIST"
 SENT, SAVED, MANIFEST = "sent.json", "notebooks", "notebooks.json"
 LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 NOT_SAVED, STOPPED = 3, 143
@@ -202,8 +203,14 @@ class Saver:
         self._seen: dict[str, tuple[int, int]] = {}  # size and time of each file at the last look
         self._base: dict[str, str | None] = {}
         self._versions: dict[str, list[str]] = {}
+        self._tried: dict[str, tuple[int, int]] = {}  # the same, of those that could not be kept
+        self._troubles: dict[str, str] = {}
         self.period = LOOK
-        self.trouble = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why there are files that are not kept as they are now."""
+        return "; ".join(self._troubles.values())
 
     def begin(self) -> None:
         """Take what an earlier try of the job has kept; note what everything is like now."""
@@ -216,24 +223,32 @@ class Saver:
 
     def look(self) -> bool:
         """Keep what has changed since the last look; whether anything has."""
-        began, changed = time.monotonic(), False
-        for name, mark in self._found():
-            if self._seen.get(name) != mark:
-                changed = True
-                try:
-                    self._keep(name)
-                except OSError as err:
-                    self._fail(f"cannot keep {name}: {err.strerror or err}")
-                else:
-                    self._seen[name], self.trouble = mark, ""
+        began, found = time.monotonic(), dict(self._found())
+        self._troubles = {name: text for name, text in self._troubles.items() if name in found}
+        changed = [self._look_at(name, mark) for name, mark in found.items() if self._seen.get(name) != mark]
         self.period = max(LOOK, SHARE * (time.monotonic() - began))
-        return changed
+        return any(changed)
+
+    def _look_at(self, name: str, mark: tuple[int, int]) -> bool:
+        """Keep it; whether it is another one than was last tried: a disk that stays full is no activity."""
+        is_fresh = self._tried.get(name) != mark
+        self._tried[name] = mark
+        try:
+            self._keep(name)
+        except OSError as err:
+            self._fail(name, f"cannot keep {name}: {err.strerror or err}")
+        else:
+            self._seen[name] = mark
+            self._troubles.pop(name, None)
+        return is_fresh
 
     def _keep(self, name: str) -> None:
         content = self._read(name)
         base = self._base.setdefault(name, None)
         versions, fresh = self._versions.get(name, [base] if base else []), digest(content)
         if versions and fresh == versions[-1]:
+            if name in self._troubles:  # it may have been the note of it that could not be written
+                self._note()
             return
         path = self._target / SAVED / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -293,10 +308,10 @@ class Saver:
     def _read(self, name: str) -> bytes:
         return (self._root / name).read_bytes()
 
-    def _fail(self, text: str) -> None:
-        if text != self.trouble:
+    def _fail(self, name: str, text: str) -> None:
+        if text != self._troubles.get(name):
             runner.say(f"error: {text}")
-        self.trouble = text
+        self._troubles[name] = text
 
 
 def digest(content: bytes) -> str:

@@ -20,6 +20,7 @@ from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.sdk import notebook_runner as runner
 from openpai_tasks.sdk import wishes
+from openpai_tasks.sdk.notebook_travelling import staying, travelling
 from openpai_tasks.sdk.notebook_values import read_value
 from openpai_tasks.sdk.places import Mounts
 from openpai_tasks.sdk.submission import Draft, draft, told_by
@@ -148,7 +149,7 @@ def _content(text: str, file: str) -> dict[str, Any]:
         raise PathError(f"{file!r} is no notebook: it has no cells")
     for number, cell in enumerate(cells if version == 4 else (), 1):
         _check_cell(cell, f"{file!r} is no notebook: its cell {number}")
-    return dict(found)
+    return {**found, "nbformat_minor": runner.minor_of(found)} if version == 4 else dict(found)
 
 
 def _check_cell(cell: dict[str, Any], where: str) -> None:
@@ -213,7 +214,7 @@ def remarks(notebook: Notebook, given: Options) -> list[str]:
     if given.parameters and notebook.language.lower() != "python":
         language = f"{notebook.name} is in {notebook.language}"
         raise ConfigError(f"-p can set variables of Python notebooks only, and {language}")
-    said: list[str] = []
+    said = staying(notebook)
     if notebook.version == 3:
         said.append(f"{notebook.name} is a notebook of format 3; the job converts it to format 4")
     if not notebook.kernel and not given.kernel:
@@ -282,7 +283,7 @@ def plan(
 def files(notebook: Notebook, folder: Path) -> list[Source]:
     """The notebook as it is sent (a copy in ``folder``), and the runner."""
     copy, own = folder / "notebook", Path(runner.__file__)
-    copy.write_bytes(notebook.as_sent())
+    copy.write_bytes(travelling(notebook)[0].as_sent())
     return [Source(copy, notebook.name, copy.stat().st_size), Source(own, RUNNER, own.stat().st_size)]
 
 

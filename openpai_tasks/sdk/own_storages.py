@@ -21,6 +21,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 SECRET_WORDS = re.compile(r"pass|secret|key|token|sas|pwd", re.IGNORECASE)
 CLASSIC = re.compile(r"(configs|servers_data|servers_ext):")
 """What the older clients wrote before an option."""
+LOGIN = re.compile(r"([A-Za-z][\w+.-]*:)?/*.*:.*@")
+"""``user:password@``, behind ``https://`` or not."""
+SECRET_VALUE = re.compile(r"(sig|pass|secret|key|token|pwd)[\w-]*=", re.IGNORECASE)
 
 Data = dict[str, Any]
 
@@ -65,6 +68,15 @@ def new(
     name: str, type: str, address: str, path: str, user: str, options: Iterable[str], read_only: bool
 ) -> OwnStorage:
     """What the flags say, checked as far as that goes without connecting."""
+    if LOGIN.match(address) or SECRET_VALUE.search(address) or SECRET_VALUE.search(path.partition("?")[2]):
+        hint = "it is asked for, or read from --password-file or OPENPAI_STORAGE_PASSWORD"
+        raise ConfigError(f"the address has a password, a key or a signature in it; leave it out: {hint}")
+    return _checked(name, type, address, path, user, options, read_only)
+
+
+def _checked(
+    name: str, type: str, address: str, path: str, user: str, options: Iterable[str], read_only: bool
+) -> OwnStorage:
     kind = type.lower()
     if not kind:
         raise ConfigError(f"say what kind of storage it is: --type (known: {', '.join(KINDS)})")
@@ -111,7 +123,7 @@ def _from_record(said: Mapping[str, Any]) -> OwnStorage:
     text = {key: str(said.get(key) or "") for key in ("name", "type", "address", "path", "user")}
     options = said.get("options")
     rows = [f"{key}={value}" for key, value in options.items()] if isinstance(options, dict) else []
-    return new(**text, options=rows, read_only=bool(said.get("read_only")))
+    return _checked(**text, options=rows, read_only=bool(said.get("read_only")))
 
 
 def place(cluster: Cluster, own: OwnStorage, secret: str, mounts: tuple[tuple[str, str], ...]) -> Place:

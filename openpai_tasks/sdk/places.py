@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
+import os
+import socket
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import quote
 
 from openpai_tasks.client import Client
-from openpai_tasks.errors import ApiError, ConfigError, NotFound
+from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError
+from openpai_tasks.home import home as home_folder
 from openpai_tasks.protocol import homes, scripts
+from openpai_tasks.registry import LOCAL, Cluster
 from openpai_tasks.sdk import own_storages, storages
 from openpai_tasks.sdk.own_storages import owned
 from openpai_tasks.sdk.selecting import workspace_folder
@@ -40,6 +45,7 @@ class Home:
 
     place: Place
     path: str
+    note: str = ""  # why it is not on the storage that was selected
 
     @property
     def workspace(self) -> str:
@@ -70,6 +76,15 @@ class Home:
         return Location(self.store, path, f"pai://{self.place.cluster}/{self.storage}{path}")
 
     @functools.cached_property
+    def is_within_reach(self) -> bool:
+        """Whether this machine can write there; a job often can where we cannot."""
+        try:
+            self.store.make_folder(self.layout.jobs)
+        except PaiError:
+            return False
+        return True
+
+    @functools.cached_property
     def seen(self) -> homes.Home:
         """The same folder from inside of a job."""
         if self.place.kind != HDFS:
@@ -82,7 +97,7 @@ class Home:
 
 def home(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home | None:
     """The one that jobs of this user get: what was selected, else the cluster's default storage."""
-    place = _selected(client, mounts)
+    place, why_not = _selected(client, mounts)
     chosen = client.cluster.workspace if place else ""
     if place is None:
         detail = _granted(client)
@@ -90,14 +105,19 @@ def home(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home | Non
             return None
         place = storages.place_of(client, detail, mounts)
     folder = clean_path(workspace_folder(place, workspace) if workspace or not chosen else chosen)
-    return Home(place, folder)
+    note = f"{why_not}; their files go to storage {place.name!r}" if why_not else ""
+    return Home(place, folder, note)
 
 
 def needed(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home:
     """The same, where there must be one."""
     found = home(client, workspace, mounts)
     if found is None:
-        raise ConfigError(f"cluster {client.cluster.alias!r} grants no storage, so no files can be kept")
+        _, why_not = _selected(client, mounts)
+        also = f" ({why_not})" if why_not else ""
+        raise ConfigError(
+            f"cluster {client.cluster.alias!r} grants no storage, so no files can be kept{also}"
+        )
     return found
 
 
@@ -123,19 +143,28 @@ def at(client: Client, storage: str, workspace: str, user: str, mounts: Mounts =
     return Home(dataclasses.replace(place, user=user), clean_path(workspace))
 
 
-def _selected(client: Client, mounts: Mounts) -> Place | None:
-    """The storage that was selected, if jobs can get there: the cluster mounts its own only."""
+def cluster_mark(cluster: Cluster) -> str:
+    """By what a job's files tell the cluster that it runs on; every machine has a `local` of its own."""
+    if cluster.alias != LOCAL:
+        return cluster.uri
+    folder = hashlib.sha256(os.fsencode(home_folder())).hexdigest()
+    return f"{LOCAL}@{socket.gethostname()}/{folder[:8]}"
+
+
+def _selected(client: Client, mounts: Mounts) -> tuple[Place | None, str]:
+    """The storage that was selected; or why jobs cannot use it: the cluster mounts its own only."""
     name = client.cluster.storage
     if not name:
-        return None
+        return None, ""
+    passed_over = f"the selected storage {name!r} is not used for jobs"
     own = owned(client.cluster).get(name)
     if own is None:
         place = storages.place_of(client, storages.detail_of(client, name), mounts)
     else:
         place = _own_place(client, own, mounts)
         if place.kind != HDFS:
-            return None
-    return None if place.read_only else place
+            return None, f"{passed_over}, as the cluster cannot mount it"
+    return (None, f"{passed_over}, as you may only read it") if place.read_only else (place, "")
 
 
 def _own_place(client: Client, own: own_storages.OwnStorage, mounts: Mounts) -> Place:

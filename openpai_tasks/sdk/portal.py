@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from urllib.parse import urlencode
 
 from openpai_tasks.client import Client
@@ -19,6 +21,12 @@ def job_page(client: Client, job: JobInfo) -> str:
 def exists(client: Client) -> bool:
     """Whether the cluster has a portal at all."""
     return client.cluster.alias != LOCAL
+
+
+def can_show() -> bool:
+    """Whether a person sits here whose browser could open something beside the terminal."""
+    has_display = sys.platform != "linux" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    return has_display and sys.stderr is not None and sys.stderr.isatty()
 
 
 def browse(url: str) -> bool:

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
-from openpai_tasks.errors import ConfigError, NotFound, PaiError, Unreachable
+from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError, Unreachable
 from openpai_tasks.home import home
-from openpai_tasks.protocol import ssh_plugin
+from openpai_tasks.protocol import ssh_plugin, states
 from openpai_tasks.protocol.models import JobInfo, SshInfo, TaskInfo
 from openpai_tasks.sdk import jobs, keys
-from openpai_tasks.sdk.remote import KeyRefused, NotListening, Remote, Target, gateway
+from openpai_tasks.sdk.remote import KeyRefused, NotListening, Remote, Target, gateway, is_host, is_user
 
-RUNNING = "RUNNING"
-NOT_SERVED = "SshNotServed"
-"""The reason of an event by which an embedded cluster tells that there is no ssh service."""
+RUNNING = states.RUNNING
+NOT_SERVED = ssh_plugin.NOT_SERVED
+SETTLE = 3.0  # seconds within which a cluster knows that a container is gone
+START = 10.0  # seconds that an sshd has after the launch of its task
+LOOK_AGAIN = 0.5
 _ODD = re.compile(r"[^A-Za-z0-9._~-]")
+
+
+class NotServing(Unreachable):
+    """A container runs, and nothing takes ssh there: not yet, or never."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Container:
     port: int
     user: str
     attempt: str  # another one for every container that the task has had
-    task: str = ""
+    launched: int | None = None  # milliseconds since 1970, by the clock of the cluster
 
     @property
     def label(self) -> str:
@@ -121,6 +129,27 @@ def open_remote(client: Client, found: Reach, container: Container, settings: Se
             raise err from None
 
 
+def open_soon(
+    client: Client, found: Reach, container: Container, settings: Settings, tell: Callable[[str], object]
+) -> Remote:
+    """The same; one that was launched just now has a few seconds for its sshd."""
+    age = 0.0 if container.launched is None else time.time() - container.launched / 1000
+    limit, told = time.monotonic() + START - max(0.0, age), False
+    while True:
+        try:
+            return open_remote(client, found, container, settings)
+        except NotServing:
+            if time.monotonic() >= limit:
+                raise
+            if not told:
+                tell(f"{container.label} is just starting: waiting for ssh")
+                told = True
+            time.sleep(LOOK_AGAIN)
+        if not container.host:  # it had told no address yet
+            found = reach(client, found.job.key, settings)
+            container = next((new for new in found.containers if new.label == container.label), container)
+
+
 def open_one(
     client: Client, name: str, settings: Settings, role: str | None = None, index: int | None = None
 ) -> tuple[Reach, Container, Remote]:
@@ -144,6 +173,26 @@ def has_moved(client: Client, found: Reach, container: Container) -> str:
     return "" if after.state == RUNNING else f"{container.label} of job {now.name!r} is {after.state} now"
 
 
+def lost(client: Client, found: Reach, container: Container, err: Unreachable) -> Unreachable:
+    """What to say of a connection that broke: what became of the container, and what to do."""
+    limit = time.monotonic() + SETTLE
+    why = has_moved(client, found, container)
+    while not why and time.monotonic() < limit:  # the cluster may not have noticed yet
+        time.sleep(SETTLE / 10)
+        why = has_moved(client, found, container)
+    return Unreachable(f"{err}: {why}; {_again(client, found)}" if why else f"{err}; run it again")
+
+
+def _again(client: Client, found: Reach) -> str:
+    with contextlib.suppress(PaiError):
+        now = client.job(found.job.key)
+        if now.final:
+            return f"`job.logs {now.name}` shows its output"
+        if now.state != RUNNING:
+            return "run it again when it runs"
+    return "run it again"
+
+
 def _told(client: Client, job: JobInfo) -> dict[str, SshInfo] | None:
     """What a server with an endpoint for it tells, by the container's name; None where tasks tell it."""
     if not client.dialect.ssh:
@@ -159,9 +208,21 @@ def _container(
 ) -> Container:
     info = task.ssh if told is None else told.get(task.container)
     host, port = (info.ip, info.port) if info else ("", 0)
+    _check(job, task, host, settings)
     return Container(
-        task.role, task.index, task.state, host, port, settings.ssh_user, _attempt(job, task), task.container
+        *(task.role, task.index, task.state, host, port, settings.ssh_user),
+        _attempt(job, task),
+        launched=task.launched or job.launched,
     )
+
+
+def _check(job: JobInfo, task: TaskInfo, host: str, settings: Settings) -> None:
+    """What a server or a person gave goes into files and commands of ssh, which could take it for more."""
+    if host and not is_host(host):
+        where = f"{task.label} of job {job.name!r}"
+        raise ApiError(f"the cluster tells an address of {where} that is none: {host[:80]!r}")
+    if not is_user(settings.ssh_user):
+        raise ConfigError(f"the setting ssh.user must be the name of a user, got {settings.ssh_user!r}")
 
 
 def _attempt(job: JobInfo, task: TaskInfo) -> str:
@@ -181,10 +242,10 @@ def _not_there(client: Client, found: Reach, container: Container) -> Unreachabl
         )
     if client.dialect.ssh:
         hint = "its image may have no sshd (openssh-server), or it is just starting"
-        return Unreachable(
+        return NotServing(
             f"{container.label} of job {job.name!r} has told the cluster no ssh address: {hint}"
         )
-    return Unreachable(
+    return NotServing(
         f"cluster {client.cluster.alias!r} tells no ssh port of {container.label}; try again soon"
     )
 
@@ -193,7 +254,7 @@ def _explained(client: Client, found: Reach, container: Container, err: NotListe
     job, where = found.job, f"{container.label} of job {found.job.name!r}"
     settled = has_moved(client, found, container)
     if settled:
-        return Unreachable(f"{where}: {settled}; run it again")
+        return Unreachable(f"{settled}; {_again(client, found)}")
     with contextlib.suppress(PaiError):
         if not client.dialect.ssh and not ssh_plugin.has_ssh(client.job_document(job.key), container.role):
             return ConfigError(
@@ -201,7 +262,7 @@ def _explained(client: Client, found: Reach, container: Container, err: NotListe
             )
     with contextlib.suppress(PaiError):
         for event in client.job_events(job.key):
-            if event.reason == NOT_SERVED:
+            if event.reason == NOT_SERVED and event.container in ("", container.attempt):
                 return Unreachable(f"{where}: {event.message}")
     hint = "its image may have no sshd (openssh-server), or it is just starting"
-    return Unreachable(f"{where} runs, but nothing takes ssh at {err.place}: {hint}")
+    return NotServing(f"{where} runs, but nothing takes ssh at {err.place}: {hint}")

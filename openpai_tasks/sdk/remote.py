@@ -10,6 +10,8 @@ import contextlib
 import errno
 import logging
 import os
+import re
+import shlex
 import socket
 import threading
 from collections.abc import Iterator
@@ -31,6 +33,8 @@ ANSWER = 60.0  # seconds for one answer about files
 WINDOW = 1 << 24  # bytes on their way at once
 REFUSED = (errno.ECONNREFUSED,)
 NOWHERE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
+_HOST = re.compile(r"[A-Za-z0-9._:][A-Za-z0-9._:-]*")
+_USER = re.compile(r"[A-Za-z0-9._@+][A-Za-z0-9._@+-]*")
 
 
 class NotListening(Unreachable):
@@ -86,6 +90,24 @@ class Target:
         return f"{self.host}:{self.port}"
 
 
+def is_host(text: str) -> bool:
+    """Whether it is an address or a name: it comes from a server, and ssh reads more than that."""
+    return bool(_HOST.fullmatch(text))
+
+
+def is_user(text: str) -> bool:
+    return bool(_USER.fullmatch(text))
+
+
+def gateways_file() -> Path:
+    """Where host keys of gateways are kept that ~/.ssh/known_hosts does not know."""
+    return home() / "known_hosts" / ".gateways"
+
+
+def users_file() -> Path:
+    return Path.home() / ".ssh" / "known_hosts"
+
+
 def gateway(settings: Settings) -> Gateway | None:
     """What the settings say about a host to go through."""
     text = settings.ssh_gateway
@@ -93,7 +115,9 @@ def gateway(settings: Settings) -> Gateway | None:
         return None
     user, _, place = text.rpartition("@")
     host, _, port = place.rpartition(":") if ":" in place else (place, "", str(PORT))
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or host.startswith("-"):
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    is_port = port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536
+    if not is_port or not is_host(host) or (user and not is_user(user)):
         raise ConfigError(f"the setting ssh.gateway must be USER@HOST:PORT, got {text!r}")
     chosen = settings.ssh_gateway_key or settings.ssh_key
     key = Path(chosen).expanduser() if chosen else home() / "ssh" / "id_ed25519"
@@ -218,13 +242,19 @@ class Remote:
 
     def _through(self, way: Gateway) -> fabric.Connection:
         connection = _gateway_connection(way, self.target.timeout)
-        with _told(f"the gateway {way.place}", f"{way.host}:{way.port}", way.key, self.target.timeout):
-            self._open(connection)
+        what, place = f"the gateway {way.place}", f"{way.host}:{way.port}"
+        kept = watch_gateway(connection)
+        try:
+            with told(Login(what, place, way.key, self.target.timeout, *kept, is_gateway=True)):
+                self._open(connection)
+        except NotListening as err:
+            hint = "is the setting ssh.gateway right?"
+            raise Unreachable(f"nothing takes ssh at {what}: {hint}") from err
         return connection
 
     def _connect(self, connection: fabric.Connection) -> None:
         goal = self.target
-        with _told(goal.label, goal.place, goal.key, goal.timeout, goal):
+        with told(Login(goal.label, goal.place, goal.key, goal.timeout, goal.name, goal.known_hosts)):
             self._open(connection)
 
     def _open(self, connection: fabric.Connection) -> None:
@@ -273,7 +303,7 @@ def _connection(goal: Target, through: fabric.Connection | None) -> fabric.Conne
         gateway=through,
         connect_kwargs=_options(goal.key, goal.timeout),
     )
-    _watch_host_key(connection, goal.known_hosts, goal.name, goal.host, goal.port)
+    watch_host_key(connection, goal.known_hosts, goal.name)
     return connection
 
 
@@ -282,12 +312,7 @@ def _gateway_connection(way: Gateway, timeout: float) -> fabric.Connection:
 
     options = _options(way.key, timeout)
     user = way.user or None
-    connection = fabric.Connection(way.host, user, way.port, config=_plain_config(), connect_kwargs=options)
-    with contextlib.suppress(OSError):
-        connection.client.load_system_host_keys()
-    place = f"[{way.host}]:{way.port}" if way.port != PORT else way.host
-    _watch_host_key(connection, home() / "known_hosts" / ".gateways", place, way.host, way.port)
-    return connection
+    return fabric.Connection(way.host, user, way.port, config=_plain_config(), connect_kwargs=options)
 
 
 def _plain_config() -> fabric.Config:
@@ -303,13 +328,28 @@ def _options(key: Path | None, timeout: float) -> dict[str, Any]:
     return {"key_filename": str(key) if key else None, "look_for_keys": False, "allow_agent": False, **limits}
 
 
-def _watch_host_key(connection: fabric.Connection, file: Path, name: str, host: str, port: int) -> None:
+def watch_host_key(connection: fabric.Connection, file: Path, name: str) -> None:
     """Compare with what is known under the name; what is not known yet is kept."""
     client = connection.client
     client.set_missing_host_key_policy(FirstUse(file, name))
-    place = host if port == PORT else f"[{host}]:{port}"
     for kind, key in known_keys(file, name).items():
-        client.get_host_keys().add(place, kind, key)
+        client.get_host_keys().add(_known_as(connection), kind, key)
+
+
+def watch_gateway(connection: fabric.Connection) -> tuple[str, Path]:
+    """The same with the user's own file before ours; which name in which file it is compared with."""
+    name = _known_as(connection)
+    with contextlib.suppress(OSError):
+        connection.client.load_system_host_keys()
+    watch_host_key(connection, gateways_file(), name)
+    known = connection.client._system_host_keys.lookup(name)
+    return name, users_file() if known else gateways_file()
+
+
+def _known_as(connection: fabric.Connection) -> str:
+    """What paramiko looks for."""
+    host, port = connection.host, connection.port
+    return str(host) if port == PORT else f"[{host}]:{port}"
 
 
 class FirstUse:
@@ -344,19 +384,39 @@ def known_keys(file: Path, name: str) -> dict[str, paramiko.PKey]:
     return {kind: found[kind] for kind in found.keys()} if found else {}  # noqa: SIM118  (no real mapping)
 
 
+@dataclass(frozen=True)
+class Login:
+    """What there is to say about a login that fails."""
+
+    what: str
+    place: str
+    key: Path | None
+    timeout: float
+    name: str  # what the host key is kept under
+    known_hosts: Path
+    is_gateway: bool = False
+
+    @property
+    def hint(self) -> str:
+        return (
+            "is the setting ssh.gateway right?"
+            if self.is_gateway
+            else "is it behind a gateway (ssh.gateway)?"
+        )
+
+
 @contextlib.contextmanager
-def _told(
-    what: str, place: str, key: Path | None, timeout: float, goal: Target | None = None
-) -> Iterator[None]:
+def told(login: Login) -> Iterator[None]:
     """What goes wrong while logging in, each in a line of its own."""
     import paramiko
 
+    what, place, key, timeout = login.what, login.place, login.key, login.timeout
     try:
         yield
     except PaiError:
         raise
     except paramiko.BadHostKeyException as err:
-        raise _changed(what, err, goal) from err
+        raise _changed(login, err) from err
     except paramiko.PasswordRequiredException as err:
         raise ConfigError(f"the key {key} has a passphrase: name one without in the setting ssh.key") from err
     except paramiko.AuthenticationException as err:
@@ -364,7 +424,7 @@ def _told(
             raise Unreachable(f"{what} at {place} does not answer within {timeout:g} s") from err
         knows = "it knows the keys that were given when the job was submitted"
         raise KeyRefused(
-            f"{what} refuses the key {key}: {knows if goal else 'set ssh.gateway-key'}", 401
+            f"{what} refuses the key {key}: {'set ssh.gateway-key' if login.is_gateway else knows}", 401
         ) from err
     except paramiko.ssh_exception.IncompatiblePeer as err:
         hint = "`container.ssh-config` lets the ssh of your system try"
@@ -376,19 +436,16 @@ def _told(
     except socket.gaierror as err:
         raise Unreachable(f"no host is named {place.rpartition(':')[0]!r} ({what})") from err
     except TimeoutError as err:
-        raise Unreachable(
-            f"{what}: no answer from {place} within {timeout:g} s; is it behind a gateway?"
-        ) from err
+        raise Unreachable(f"{what}: no answer from {place} within {timeout:g} s; {login.hint}") from err
     except OSError as err:
-        raise _no_way(what, place, err) from err
+        raise _no_way(login, err) from err
 
 
-def _changed(what: str, err: Any, goal: Target | None) -> HostKeyChanged:
+def _changed(login: Login, err: Any) -> HostKeyChanged:
     seen, before = err.key.fingerprint, err.expected_key.fingerprint
-    way = f"`ssh-keygen -R '{goal.name}' -f {goal.known_hosts}` forgets the old one" if goal else ""
-    words = f"{what} shows another host key ({seen}) than when it was first seen ({before})"
-    hint = way or "mend its line in ~/.ssh/known_hosts"
-    return HostKeyChanged(f"{words}: somebody may be in between; if you know why, {hint}", 403)
+    words = f"{login.what} shows another host key ({seen}) than when it was first seen ({before})"
+    way = f"`ssh-keygen -R '{login.name}' -f {shlex.quote(str(login.known_hosts))}` forgets the old one"
+    return HostKeyChanged(f"{words}: somebody may be in between; if you know why, {way}", 403)
 
 
 def _no_ssh(what: str, place: str, key: Path | None, timeout: float, err: BaseException) -> PaiError:
@@ -400,13 +457,12 @@ def _no_ssh(what: str, place: str, key: Path | None, timeout: float, err: BaseEx
     return Unreachable(f"{what}: no ssh with {place}: {said.splitlines()[0] if said else 'it hung up'}")
 
 
-def _no_way(what: str, place: str, err: OSError) -> PaiError:
+def _no_way(login: Login, err: OSError) -> PaiError:
+    what, place = login.what, login.place
     errors = getattr(err, "errors", None) or {}
     first = next(iter(errors.values()), err)
     if first.errno in REFUSED:
         return NotListening(f"nothing takes ssh at {place} ({what})", place)
     if first.errno in NOWHERE:
-        return Unreachable(
-            f"{what}: no way to {place} ({os.strerror(first.errno).lower()}); set ssh.gateway?"
-        )
+        return Unreachable(f"{what}: no way to {place} ({os.strerror(first.errno).lower()}); {login.hint}")
     return Unreachable(f"{what}: no connection to {place}: {first.strerror or first}")

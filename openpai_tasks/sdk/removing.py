@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from openpai_tasks import home
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
 from openpai_tasks.storage import patterns
+from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Book, Location, has_empty_name, locate
+from openpai_tasks.storage.plan import is_below
 from openpai_tasks.storage.store import Entry, join, parent
 
 
@@ -18,8 +23,12 @@ class Removal:
     place: Location
     is_full: bool
     """It is a folder with something in it."""
-    is_guess: bool = False
-    """Nothing is called ``b[1]``, and this fits it as a pattern: maybe the name was meant."""
+    doubt: str = ""
+    """Why it may not be what was meant, and what to do if it was."""
+
+    @property
+    def is_guess(self) -> bool:
+        return bool(self.doubt)
 
 
 def removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Removal]:
@@ -27,6 +36,7 @@ def removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Removal]
     for text in texts:
         _refuse_empty_names(text)
     found = {_key(one.place): one for text in texts for one in _named(text, book)}
+    _refuse_folders_in_use(found)
     for removal in found.values():
         if removal.is_full and not recursive:
             raise PathError(f"{removal.place.url} is a folder that is not empty; --recursive removes it all")
@@ -49,10 +59,10 @@ def remove(removals: Sequence[Removal]) -> None:
 
 
 def refuse_guesses(removals: Sequence[Removal]) -> None:
-    """Where nobody can be asked, what only fits a ``[`` stays."""
+    """Where nobody can be asked, what may not be meant stays."""
     for removal in removals:
-        if removal.is_guess:
-            raise ConfigError(f"{removal.place.url} only fits the pattern; --yes removes it")
+        if removal.doubt:
+            raise ConfigError(removal.doubt)
 
 
 def _named(text: str, book: Book) -> list[Removal]:
@@ -64,14 +74,22 @@ def _named(text: str, book: Book) -> list[Removal]:
     if entry is not None:
         return [_removal(place, entry)]
     _refuse_patterns_at_the_root(place)
-    return [_removal(match, _existing(match), "[" in text) for match in patterns.sources(place)]
+    return [_removal(match, _existing(match), _doubt(place, match)) for match in patterns.sources(place)]
 
 
-def _removal(place: Location, entry: Entry, is_guess: bool = False) -> Removal:
+def _doubt(pattern: Location, match: Location) -> str:
+    """``home/*`` is what ``home/$EMPTY*`` becomes; and ``b[1]`` may be meant as a name."""
+    if _is_at_the_root(pattern):
+        why = "a pattern in the root of a storage: is a variable empty?"
+        return f"{pattern.url}: {why} --yes removes what it fits"
+    return f"{match.url} only fits the pattern; --yes removes it" if "[" in pattern.path else ""
+
+
+def _removal(place: Location, entry: Entry, doubt: str = "") -> Removal:
     is_folder = entry.is_folder and not entry.is_link
     if place.is_folder and not is_folder:
         raise PathError(f"{place.url} is no folder, so it is not removed with a slash at its end")
-    return Removal(place, is_folder and next(place.store.list(place.path), None) is not None, is_guess)
+    return Removal(place, is_folder and next(place.store.list(place.path), None) is not None, doubt)
 
 
 def _existing(place: Location) -> Entry:
@@ -113,6 +131,35 @@ def _refuse_empty_names(text: str) -> None:
 
 def _refuse_patterns_at_the_root(place: Location) -> None:
     """``/*`` is what ``$EMPTY/*`` becomes."""
-    is_here = place.url.startswith("/")
-    if is_here and patterns.MAGIC.search(place.path.split("/")[1]):
+    if place.url.startswith("/") and _is_at_the_root(place):
         raise Denied(f"{place.url}: a pattern in / is not removed: is a variable empty?", 403)
+
+
+def _is_at_the_root(place: Location) -> bool:
+    """Whether the first of its names is a pattern."""
+    return patterns.MAGIC.search(place.path.split("/")[1]) is not None
+
+
+def _refuse_folders_in_use(found: Mapping[str, Removal]) -> None:
+    """What holds a folder that its owner would miss at once: ``~``, and with it all above, is soon typed."""
+    for what, folder in _folders_in_use():
+        for address in _addresses(folder):
+            for key, removal in found.items():
+                if is_below(address, key):
+                    raise Denied(f"{removal.place.url}: {what} is there, so it is never removed", 403)
+
+
+def _folders_in_use() -> Iterator[tuple[str, str]]:
+    yield "your home folder", os.path.expanduser("~")
+    yield "the folder of your settings", str(home.home())
+    yield "the folder of the embedded cluster", str(home.home() / "local")
+    with contextlib.suppress(FileNotFoundError):  # somebody else has removed it
+        yield "the folder that you are in", os.getcwd()
+
+
+def _addresses(folder: str) -> Iterable[str]:
+    """Of the folder, and of its name where that is a link."""
+    here = LocalStore()
+    if not os.path.isabs(folder):
+        return ()
+    return here.address(folder), join(here.address(parent(folder)), os.path.basename(folder.rstrip("/")))

@@ -1,7 +1,6 @@
 """Containers under names that OpenSSH, VS Code and Fabric know: a file of ours that theirs includes.
 
 A job has a block in ``~/.openpai/ssh/config``; blocks of jobs that are over go when the next one comes.
-Paramiko, and so Fabric, knows no ``Include``: a small ``~/.fabric.py`` has it read our file too.
 """
 
 from __future__ import annotations
@@ -10,29 +9,29 @@ import contextlib
 import os
 import re
 import shlex
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
-from openpai_tasks.home import home, locked, write_private
+from openpai_tasks.home import home, locked, make_private
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk.remote import Gateway, Target
+from openpai_tasks.sdk.remote import Gateway, Target, gateways_file, users_file
 
 HEAD = "# Hosts of jobs, written by `container.ssh-config`; changes made here are lost.\n"
+GATEWAY = "openpai-gateway-"
+"""What the names of hosts that others are reached through begin with."""
 _BLOCK = re.compile(r"^# job (\S+) (\S+)\n", re.M)
-_FABRIC = """\
-# Made by `container.ssh-config`: Fabric's parser of ~/.ssh/config knows no Include, so this has it read the
-# hosts of jobs as well. Remove this file to undo it.
-try:
-    from openpai_tasks.sdk.fabric_hosts import include
-except ImportError:
-    pass
-else:
-    include()
-    del include
-"""
+_NO_WORD = re.compile(r"[\s\x00-\x1f\x7f\"'\\]|^-|^$")
+_NO_PATH = re.compile(r"[\x00-\x1f\x7f\"]|^$")
+_PATTERN = re.compile(r"[*?!,]")
+# What a `Host *` of the user's says for hosts of theirs must not hold for a container that others share.
+_OWN = (
+    *("IdentitiesOnly yes", "ForwardAgent no", "ForwardX11 no", "ForwardX11Trusted no"),
+    *("ControlMaster no", "ControlPath none", "StrictHostKeyChecking accept-new", "HashKnownHosts no"),
+)
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,18 @@ def config_path() -> Path:
     return home() / "ssh" / "config"
 
 
-def hosts(client: Client, job: JobInfo, targets: Sequence[tuple[str, Target]]) -> tuple[Host, ...]:
-    """``JOB`` is the first container, ``JOB-ROLE-INDEX`` each of them; ``targets`` are by label."""
-    name = job.name if job.user in ("", client.user) else job.key
+def job_host(client: Client, job: JobInfo) -> str:
+    """The name of the job's first container."""
+    return job.name if job.user in ("", client.user) else job.key
+
+
+def hosts(
+    client: Client, job: JobInfo, targets: Sequence[tuple[str, Target]], taken: Collection[str] = ()
+) -> tuple[Host, ...]:
+    """``JOB`` is the first container, unless it is taken, ``JOB-ROLE-INDEX`` each, by its label."""
+    name = job_host(client, job)
     return tuple(
-        Host(((name,) if number == 0 else ()) + (f"{name}-{label}",), target)
+        Host(((name,) if number == 0 and name not in taken else ()) + (f"{name}-{label}",), target)
         for number, (label, target) in enumerate(targets)
     )
 
@@ -60,7 +66,7 @@ def block(alias: str, job: JobInfo, found: Sequence[Host]) -> str:
     """The part of the file that is the job's."""
     ways = {host.target.gateway: None for host in found if host.target.gateway}
     parts = [
-        f"# job {alias} {job.key}\n",
+        f"# job {_word(alias)} {_word(job.key)}\n",
         *(_way(alias, way) for way in ways),
         *(_host(alias, host) for host in found),
     ]
@@ -69,112 +75,179 @@ def block(alias: str, job: JobInfo, found: Sequence[Host]) -> str:
 
 def argv(goal: Target) -> list[str]:
     """The command that does the same without any file."""
-    words = ["ssh", "-i", str(goal.key), "-p", str(goal.port), "-o", "IdentitiesOnly=yes"]
-    words += ["-o", f"HostKeyAlias={goal.name}", "-o", f"UserKnownHostsFile={_escaped(goal.known_hosts)}"]
+    _make_folders(goal)
+    words = ["ssh", *_identity(goal.key), "-p", str(goal.port), "-o", "IdentitiesOnly=yes"]
+    words += ["-o", f"HostKeyAlias={goal.name}", "-o", f"UserKnownHostsFile={escaped(goal.known_hosts)}"]
     words += ["-o", "StrictHostKeyChecking=accept-new"]
     if goal.gateway:
-        way = ["ssh", "-W", "%h:%p", "-p", str(goal.gateway.port)]
-        way += ["-i", str(goal.gateway.key)] if goal.gateway.key else []
-        way += [f"{goal.gateway.user}@{goal.gateway.host}" if goal.gateway.user else goal.gateway.host]
-        words += ["-o", f"ProxyCommand={shlex.join(way)}"]
-    return [*words, f"{goal.user}@{goal.host}"]
+        words += ["-o", f"ProxyCommand={_proxy_command(goal.gateway, goal.timeout)}"]
+    return [*words, f"{_word(goal.user)}@{_word(goal.host)}"]
 
 
 def write(client: Client, job: JobInfo, found: Sequence[Host]) -> Path:
     """Put the job's block in, in place of an older one, and take those of jobs that are over out."""
-    path, alias = config_path(), client.cluster.alias
+    alias = client.cluster.alias
     new = block(alias, job, found)
-    with locked(path):
+    for host in found:
+        _make_folders(host.target)
+    with locked(config_path()):
         kept = [
-            (text, names)
-            for key, text, names in _blocks(path)
-            if key != (alias, job.key) and not names & _names(new) and not _is_over(client, *key)
+            text
+            for key, text in _without_over(client, but=job.key)
+            if key != (alias, job.key) and not _names(text) & _names(new)
         ]
-        write_private(path, "\n".join([HEAD, *(text for text, _ in kept), new]))
-    return path
+        replace(config_path(), "\n".join([HEAD, *kept, new]))
+    return config_path()
 
 
-def is_included() -> bool:
-    """Whether ~/.ssh/config includes our file, where it counts: before any host."""
-    for line in _text(_users()).splitlines():
-        words = line.split(None, 1)
-        if words and words[0].lower() in ("host", "match"):
-            return False
-        if line.strip() == _include():
-            return True
-    return False
+def prune(client: Client) -> None:
+    """Take the blocks of jobs that are over out, and what was kept for them."""
+    if not config_path().exists():
+        return
+    with locked(config_path()):
+        kept = [text for _, text in _without_over(client)]
+        replace(config_path(), "\n".join([HEAD, *kept]))
 
 
-def include() -> Path:
-    """Have ~/.ssh/config include our file; it must come first, as of two values the first one counts."""
-    path = _users().resolve()  # it may be a link into somebody's collection of such files
-    with contextlib.suppress(FileExistsError):
-        _users().parent.mkdir(mode=0o700)
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    write_private(path, f"{_include()}\n\n{_text(path)}".rstrip("\n") + "\n")
-    path.chmod(mode)
-    return _users()
+def read(path: Path) -> str:
+    """The text with every byte that is in the file, whatever its encoding and its ends of lines."""
+    try:
+        return path.read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return ""
+    except OSError as err:
+        raise ConfigError(f"cannot read {path}: {err.strerror}") from err
 
 
-def manual() -> str:
-    """What a person can do instead."""
-    return f"put this line at the top of {_users()}: {_include()}"
+def replace(path: Path, text: str) -> None:
+    """Write what ``read`` read, as a whole; the file keeps its rights, a new one is the user's alone."""
+    make_private(path.parent)
+    try:
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode("utf-8", "surrogateescape"))
+                file.flush()
+                os.fchmod(handle, mode)
+                os.fsync(handle)
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+            raise
+    except OSError as err:
+        raise ConfigError(f"cannot write {path}: {err.strerror}") from err
 
 
-def fabric_file() -> Path | None:
-    """Make the file for Fabric; None where the person has a file of settings for it already."""
-    path = Path.home() / ".fabric.py"
-    others = [path.with_suffix(end) for end in (".yaml", ".yml", ".json", ".py")]
-    if any(other.exists() for other in others):
-        return path if _text(path) == _FABRIC else None
-    write_private(path, _FABRIC)
-    return path
+def escaped(path: os.PathLike[str] | str) -> str:
+    """As OpenSSH reads it: in quotes where there are spaces, with no sign that it would replace."""
+    text = str(path).replace("%", "%%")
+    if _NO_PATH.search(text):
+        raise ConfigError(f"a file of ssh cannot name {text!r}: it has a quote or a control character")
+    return f'"{text}"' if re.search(r"[\s'#\\]", text) else text
 
 
 def _host(alias: str, host: Host) -> str:
     goal = host.target
     lines = [
-        f"Host {' '.join(host.names)}",
-        f"  HostName {goal.host}",
-        f"  Port {goal.port}",
-        f"  User {goal.user}",
-        f"  IdentityFile {_escaped(goal.key)}",
-        "  IdentitiesOnly yes",
-        f"  HostKeyAlias {goal.name}",
-        f"  UserKnownHostsFile {_escaped(goal.known_hosts)}",
-        "  StrictHostKeyChecking accept-new",
-        "  HashKnownHosts no",
-        f"  ConnectTimeout {max(1, round(goal.timeout))}",
-        "  ServerAliveInterval 15",
+        f"Host {' '.join(map(_name, host.names))}",
+        f"HostName {_word(goal.host)}",
+        f"Port {goal.port}",
+        f"User {_word(goal.user)}",
+        f"IdentityFile {escaped(goal.key)}",
+        f"HostKeyAlias {_word(goal.name)}",
+        f"UserKnownHostsFile {escaped(goal.known_hosts)}",
+        *_OWN,
+        f"ConnectTimeout {max(1, round(goal.timeout))}",
+        "ServerAliveInterval 15",
     ]
-    lines += [f"  ProxyJump {_way_name(alias)}"] if goal.gateway else []
-    return "".join(f"{line}\n" for line in lines)
+    lines += [f"ProxyJump {_way_name(alias)}"] if goal.gateway else []
+    return "\n  ".join(lines) + "\n"
 
 
 def _way(alias: str, way: Gateway) -> str:
-    lines = [f"Host {_way_name(alias)}", f"  HostName {way.host}", f"  Port {way.port}"]
-    lines += [f"  User {way.user}"] if way.user else []
-    lines += [f"  IdentityFile {_escaped(way.key)}"] if way.key else []
-    return "".join(f"{line}\n" for line in lines)
+    lines = [f"Host {_way_name(alias)}", f"HostName {_word(way.host)}", f"Port {way.port}"]
+    lines += [f"User {_word(way.user)}"] if way.user else []
+    lines += [f"IdentityFile {escaped(way.key)}"] if way.key else []
+    lines += [f"UserKnownHostsFile {_gateways()}", *_OWN, "ConnectTimeout 15"]
+    return "\n  ".join(lines) + "\n"
+
+
+def _proxy_command(way: Gateway, timeout: float) -> str:
+    """The inner ssh, whose own signs the outer one must leave as they are."""
+    words = ["-p", str(way.port), *(_identity(way.key) if way.key else ()), "-o", "IdentitiesOnly=yes"]
+    words += ["-o", f"UserKnownHostsFile={_gateways()}", "-o", "StrictHostKeyChecking=accept-new"]
+    words += ["-o", f"ConnectTimeout={max(1, round(timeout))}"]
+    words += [f"{_word(way.user)}@{_word(way.host)}" if way.user else _word(way.host)]
+    return f"ssh -W '[%h]:%p' {shlex.join(words).replace('%', '%%')}"
+
+
+def _make_folders(goal: Target) -> None:
+    """Of the files with host keys: OpenSSH makes the files alone."""
+    make_private(goal.known_hosts.parent)
+    make_private(gateways_file().parent)
+
+
+def _gateways() -> str:
+    """Both files that know gateways; OpenSSH adds to the first of them."""
+    return f"{escaped(gateways_file())} {escaped(users_file())}"
+
+
+def _identity(key: Path) -> list[str]:
+    """As short as it can be: what follows -i must name the file both before and after signs are replaced."""
+    return ["-o", f"IdentityFile={escaped(key)}"] if "%" in str(key) else ["-i", str(key)]
 
 
 def _way_name(alias: str) -> str:
-    return f"openpai-gateway-{alias}"
+    return _name(f"{GATEWAY}{alias}")
 
 
-def _blocks(path: Path) -> list[tuple[tuple[str, str], str, set[str]]]:
-    """The blocks of the file: whose each is, its text and the names of hosts in it."""
-    pieces = _BLOCK.split(_text(path))[1:]
-    found = []
-    for alias, key, rest in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
-        text = f"# job {alias} {key}\n{rest.rstrip()}\n"
-        found.append(((alias, key), text, _names(text)))
-    return found
+def _word(text: str) -> str:
+    """A value that cannot be taken for more than one; what a server tells comes here."""
+    if _NO_WORD.search(text):
+        raise ConfigError(f"a file of ssh cannot hold {text[:80]!r}")
+    return text
+
+
+def _name(text: str) -> str:
+    if _PATTERN.search(_word(text)):
+        raise ConfigError(f"{text[:80]!r} cannot be the name of a host: ssh takes it for a pattern")
+    return text
+
+
+def _without_over(client: Client, but: str = "") -> list[tuple[tuple[str, str], str]]:
+    """The blocks of jobs that may go on; what was kept for the others is removed."""
+    kept = []
+    for (alias, key), text in _blocks(read(config_path())):
+        if key != but and _is_over(client, alias, key):
+            _forget(alias, key, text)
+        else:
+            kept.append(((alias, key), text))
+    return kept
+
+
+def _forget(alias: str, key: str, text: str) -> None:
+    """The host keys of its containers, and the key that a cluster had made for it."""
+    gone = set(re.findall(r"^ *HostKeyAlias (\S+)$", text, re.M))
+    known = home() / "known_hosts" / alias
+    if known.exists():
+        with locked(known):
+            lines = read(known).splitlines(keepends=True)
+            replace(known, "".join(line for line in lines if line.partition(" ")[0] not in gone))
+    (home() / "keys" / alias / key.replace("/", "_")).unlink(missing_ok=True)
+
+
+def _blocks(text: str) -> list[tuple[tuple[str, str], str]]:
+    """The blocks of the file: whose each is, and its text."""
+    pieces = _BLOCK.split(text)[1:]
+    whole = zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True)
+    return [((alias, key), f"# job {alias} {key}\n{rest.rstrip()}\n") for alias, key, rest in whole]
 
 
 def _names(text: str) -> set[str]:
     lines = [line.split()[1:] for line in text.splitlines() if line.startswith("Host ")]
-    return {name for names in lines for name in names if not name.startswith("openpai-gateway-")}
+    return {name for names in lines for name in names if not name.startswith(GATEWAY)}
 
 
 def _is_over(client: Client, alias: str, key: str) -> bool:
@@ -187,26 +260,3 @@ def _is_over(client: Client, alias: str, key: str) -> bool:
         return True
     except PaiError:
         return False
-
-
-def _users() -> Path:
-    return Path.home() / ".ssh" / "config"
-
-
-def _include() -> str:
-    return f"Include {_escaped(config_path())}"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape")
-    except FileNotFoundError:
-        return ""
-    except OSError as err:
-        raise ConfigError(f"cannot read {path}: {err.strerror}") from err
-
-
-def _escaped(path: os.PathLike[str] | str | None) -> str:
-    """As OpenSSH reads it: in quotes where there are spaces, with no sign that it would replace."""
-    text = str(path).replace("%", "%%")
-    return f'"{text}"' if re.search(r"[\s\"']", text) else text

@@ -31,7 +31,6 @@ from openpai_tasks.protocol.homes import Mounted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import refuse
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.registry import LOCAL
 from openpai_tasks.sdk import places, records, updates
 from openpai_tasks.sdk.names import saw_jobs
 from openpai_tasks.sdk.places import Home, Mounts
@@ -39,7 +38,7 @@ from openpai_tasks.sdk.provenance import Origin, Stamp, origin_of_file, origin_o
 from openpai_tasks.sdk.validation import as_v1
 from openpai_tasks.storage.archive import Archive, pack
 from openpai_tasks.storage.sources import Source, collect
-from openpai_tasks.storage.workspace import Reference, relative
+from openpai_tasks.storage.workspace import NO_ARCHIVE, Reference, relative
 
 LOOKS = (0.0, 0.5, 1.5, 3.0)
 """Pauses before looking whether a job whose submission was not answered is there after all."""
@@ -205,11 +204,10 @@ def sent(client: Client, submission: Submission, is_there: bool = False) -> Iter
     ``is_there`` says that the archive was sent for another job a moment ago.
     """
     home, archive = submission.home, submission.archive
-    if home is None or archive is None:
+    if home is None or not _noted(client, home, submission.name, archive):
         yield
         return
-    refer(client, home, submission.name, archive)
-    was_sent = not is_there and _send(home, submission.name, archive)
+    was_sent = archive is not None and not is_there and _send(home, submission.name, archive)
     try:
         yield
     except Conflict:
@@ -217,6 +215,21 @@ def sent(client: Client, submission: Submission, is_there: bool = False) -> Iter
     except (ApiError, Missed):
         home.files.withdraw(submission.name, archive, was_sent)
         raise
+
+
+def _noted(client: Client, home: Home, job: str, archive: Archive | None) -> bool:
+    """Whether it is written down whose the job is; one without sources runs as well if that cannot be."""
+    if archive is None and not home.is_within_reach:
+        return False
+    try:
+        refer(client, home, job, archive)
+    except Conflict:
+        raise
+    except PaiError:
+        if archive is not None:
+            raise
+        return False
+    return True
 
 
 def _send(home: Home, job: str, archive: Archive) -> bool:
@@ -228,19 +241,18 @@ def _send(home: Home, job: str, archive: Archive) -> bool:
         raise
 
 
-def refer(client: Client, home: Home, job: str, archive: Archive) -> None:
-    """Note on the storage that the job uses the archive."""
-    cluster = client.cluster
+def refer(client: Client, home: Home, job: str, archive: Archive | None) -> None:
+    """Note on the storage whose the job is, and that it uses the archive."""
     reference = Reference(
         job=job,
         user=client.user,
-        cluster=cluster.alias if cluster.alias == LOCAL else cluster.uri,
-        archive=relative(home.layout.archive(archive.sha256)),
-        size=archive.size,
-        files=len(archive.members),
+        cluster=places.cluster_mark(client.cluster),
+        archive=relative(home.layout.archive(archive.sha256)) if archive else "",
+        size=archive.size if archive else 0,
+        files=len(archive.members) if archive else 0,
         submitted=int(time.time() * 1000),
     )
-    home.files.refer(reference, archive.sha256)
+    home.files.refer(reference, archive.sha256 if archive else NO_ARCHIVE)
 
 
 def _settled(client: Client, key: str) -> JobInfo:

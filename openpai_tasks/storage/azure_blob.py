@@ -26,9 +26,10 @@ from azure.storage.blob import BlobBlock, BlobProperties, ContentSettings
 from fsspec.asyn import sync  # type: ignore[import-untyped]
 
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError, PathError
-from openpai_tasks.storage.object_errors import hush, line, release, silent, told
+from openpai_tasks.storage.object_errors import hush, limited, line, release, silent, told
 from openpai_tasks.storage.object_upload import Body
 from openpai_tasks.storage.objects import MD5, ObjectStore, Page, Thing, resumed
+from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import Digest, Place, check_name
 
 FOREIGN = (AzureError, OSError, asyncio.TimeoutError, aiohttp.ClientError)
@@ -78,6 +79,7 @@ class BlobContainer:
 
     kind = "azureblob"
     most_parts = 50_000
+    keeps_folders = True
 
     def __init__(self, name: str, account: Account) -> None:
         hush()
@@ -157,8 +159,9 @@ class BlobContainer:
 
     def run(self, key: str, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
         """What the request brings, in a thread that is not the loop's."""
+        size = max((len(value) for value in args if isinstance(value, bytes)), default=CHUNK)
         try:
-            return sync(self._fs.loop, act, *args, **values)
+            return sync(self._fs.loop, limited, size, act, *args, **values)
         except FOREIGN as err:
             release(err)
             raise self._told(err, key) from err
@@ -216,10 +219,9 @@ class BlobSession:
     def __init__(self, container: BlobContainer, key: str, blob: Any, mtime_ms: int | None) -> None:
         self._container, self._key, self._blob = container, key, blob
         self._metadata = _metadata(mtime_ms)
-        self._mark = secrets.token_hex(
-            8
-        )  # another copy to the same name must not take our blocks for its own
+        self._mark = secrets.token_hex(8)  # another copy to the same name must not take our blocks
         self._blocks: set[int] = set()
+        self._version = ""  # of the whole, as the service has told
 
     def part(self, number: int, body: Body) -> None:
         self._run(self._blob.stage_block, self._id(number), body.data, len(body.data), validate_content=True)
@@ -228,7 +230,21 @@ class BlobSession:
     def complete(self, md5: bytes) -> None:
         blocks = [BlobBlock(block_id=self._id(number)) for number in sorted(self._blocks)]
         settings = _settings(md5)
-        self._run(self._blob.commit_block_list, blocks, content_settings=settings, metadata=self._metadata)
+        commit = self._blob.commit_block_list
+        answer = self._run(commit, blocks, content_settings=settings, metadata=self._metadata)
+        self._version = str(answer["etag"])
+
+    def remove(self) -> bool:
+        if not self._version:
+            return False
+        try:
+            mine = {"etag": self._version, "match_condition": MatchConditions.IfNotModified}
+            self._run(self._blob.delete_blob, **mine)
+        except Damaged:  # it is another one
+            return False
+        except NotFound:
+            return True
+        return True
 
     def abort(self) -> None:
         """Blocks cannot be removed; nobody sees them."""

@@ -1,10 +1,16 @@
-"""What the services of objects answer with, in our words: the one place that knows which code means what."""
+"""What the services of objects answer with, in our words: the one place that knows which code means what.
+
+Also how long an answer is waited for.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError, Unreachable
 from openpai_tasks.storage.retry import Damaged
@@ -14,6 +20,8 @@ DAMAGES = ("BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "Incomplet
 PASSING = ("RequestTimeout", "SlowDown", "ServerBusy", "OperationTimedOut", "InternalError")
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted")
 NOT_IMPLEMENTED = 501
+LONGEST = 120.0  # seconds for one request, however little it moves
+SLOWEST = 1 << 16  # bytes per second, below which a request is given up
 CHATTY = ("botocore", "aiobotocore", "s3fs", "azure", "adlfs")
 
 
@@ -34,6 +42,11 @@ def told(status: int, code: str, text: str, key: str, address: str) -> PaiError:
     if status in (401, 403) or code in REFUSALS:
         return Denied(f"{where}: refused: {said} (is the key right, and may it do this?)", status)
     return PathError(f"{where}: the server says: {said}")
+
+
+async def limited(size: int, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
+    """One request that moves so many bytes; a server that stops to take them has no other limit."""
+    return await asyncio.wait_for(act(*args, **values), LONGEST + size / SLOWEST)
 
 
 def silent(err: BaseException, key: str, address: str) -> Unreachable:

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from openpai_tasks.errors import PaiError, PathError
-from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.retry import Damaged, retrying
 
 MIB = 1 << 20
 PART = 8 * MIB
@@ -24,9 +24,6 @@ PART_OF_UNKNOWN = 16 * MIB
 ROOM = 3 * PART  # bytes that all uploads of a store hold together
 M_MMAP_THRESHOLD = -3
 ABREAST = 3  # parts of one file on their way at once
-
-Again = Callable[[Callable[[], Any]], Any]
-"""Does it once more where that can help."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +55,9 @@ class Session(Protocol):
 
     def is_right(self, size: int, md5: bytes) -> bool:
         """Whether what can be seen is what was sent."""
+
+    def remove(self) -> bool:
+        """Remove what was put together; False where something else has its name now, or may have."""
 
     def abort(self) -> None: ...
 
@@ -141,7 +141,7 @@ class Cut:
         return next((piece for piece in self._pieces if piece), b"")
 
 
-def send(target: Bin, budget: Budget, upload: Upload, pieces: Iterable[bytes], again: Again) -> None:
+def send(target: Bin, budget: Budget, upload: Upload, pieces: Iterable[bytes]) -> None:
     """All of it or nothing."""
     part_size = _part_size(upload.size, target.most_parts)
     cut = Cut(pieces, part_size)
@@ -150,21 +150,22 @@ def send(target: Bin, budget: Budget, upload: Upload, pieces: Iterable[bytes], a
         first = cut.body()
         if cut.is_over:
             _check(upload, cut.size)
-            again(lambda: target.put(upload.key, first, upload.mtime_ms))
+            retrying(lambda: target.put(upload.key, first, upload.mtime_ms))
             return
-        session = again(lambda: target.begin(upload.key, upload.mtime_ms, part_size))
+        session = retrying(lambda: target.begin(upload.key, upload.mtime_ms, part_size))
         with _aborted_unless_done(session):
-            again(lambda: session.part(1, first))
+            retrying(lambda: session.part(1, first))
     with _aborted_unless_done(session):
-        _send_parts(session, cut, budget, part_size, target.most_parts, again)
+        _send_parts(session, cut, budget, part_size, target.most_parts)
         _check(upload, cut.size)
-        again(lambda: session.complete(cut.md5))
-    if not again(lambda: session.is_right(cut.size, cut.md5)):
-        again(lambda: target.delete([upload.key]))
+        retrying(lambda: session.complete(cut.md5))
+    if not retrying(lambda: session.is_right(cut.size, cut.md5)):
+        if not retrying(session.remove):
+            raise PathError(f"{upload.key}: replaced by another writer meanwhile; what is there now was kept")
         raise Damaged(f"{upload.key}: not what was sent; it was removed")
 
 
-def _send_parts(session: Session, cut: Cut, budget: Budget, part_size: int, most: int, again: Again) -> None:
+def _send_parts(session: Session, cut: Cut, budget: Budget, part_size: int, most: int) -> None:
     """All parts but the first, several at once."""
     underway: collections.deque[Future[None]] = collections.deque()
     number = 1
@@ -176,7 +177,7 @@ def _send_parts(session: Session, cut: Cut, budget: Budget, part_size: int, most
                     raise PathError(f"more than {most * part_size} bytes, whose number was not told before")
                 if len(underway) == ABREAST:
                     underway.popleft().result()
-                underway.append(_start(pool, session, number, cut, budget, part_size, again))
+                underway.append(_start(pool, session, number, cut, budget, part_size))
             while underway:
                 underway.popleft().result()
         except BaseException:
@@ -192,13 +193,12 @@ def _start(
     cut: Cut,
     budget: Budget,
     part_size: int,
-    again: Again,
 ) -> Future[None]:
     """Send the next part beside the others; its room is free when it is there, or given up."""
     budget.take(part_size)
     try:
         body = cut.body()
-        future = pool.submit(lambda: again(lambda: session.part(number, body)))
+        future = pool.submit(lambda: retrying(lambda: session.part(number, body)))
     except BaseException:
         budget.give(part_size)
         raise

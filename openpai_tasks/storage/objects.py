@@ -9,21 +9,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
 from openpai_tasks.storage.object_upload import Bin, Budget, Upload, send
 from openpai_tasks.storage.retry import retrying
-from openpai_tasks.storage.store import Digest, Entry, Hasher, base, check_name, join, parent
+from openpai_tasks.storage.store import Digest, Entry, Hasher, base, check_name, join, parent, refuse_no_text
 
 MD5 = "md5"
 PARTS = re.compile(r"md5-of-(\d+)md5")
 AT_ONCE = 1000  # keys in one request
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -57,6 +54,7 @@ class Bucket(Bin, Protocol):
     kind: str
     address: str  # for people
     identity: str  # the same for the same place, however it was written
+    keeps_folders: bool  # False once it is known that objects whose keys end with a slash are none there
 
     def head(self, key: str) -> Thing | None: ...
 
@@ -92,7 +90,7 @@ class ObjectStore:
     def stat(self, path: str) -> Entry | None:
         key = self._key(path)
         if path != "/":
-            thing = _again(lambda: self._bucket.head(key))
+            thing = retrying(lambda: self._bucket.head(key))
             if thing is not None:
                 return _entry(thing, base(path), path)
         try:
@@ -126,7 +124,10 @@ class ObjectStore:
 
     def make_folder(self, path: str) -> None:
         self._refuse_change(path)
-        missing = []
+        missing: Keys = []
+        self._key(path)  # whether it can be one
+        if not self._bucket.keeps_folders:
+            return
         while path != "/" and not self._is_folder(path):
             missing.append(self._below(path))
             path = parent(path)
@@ -152,7 +153,7 @@ class ObjectStore:
     def rename(self, source: str, target: str) -> None:
         self._refuse_change(target)
         if source != target:
-            _again(lambda: self._bucket.copy(self._key(source), self._key(target)))
+            retrying(lambda: self._bucket.copy(self._key(source), self._key(target)))
             self._delete([self._key(source)])
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
@@ -171,10 +172,10 @@ class ObjectStore:
         check: Callable[[], None] | None = None,
     ) -> None:
         self._refuse_change(path)
-        send(self._bucket, self._budget, Upload(self._key(path), mtime_ms, size, check), pieces, _again)
+        send(self._bucket, self._budget, Upload(self._key(path), mtime_ms, size, check), pieces)
 
     def digest(self, path: str) -> Digest | None:
-        thing = _again(lambda: self._bucket.head(self._key(path)))
+        thing = retrying(lambda: self._bucket.head(self._key(path)))
         if thing is None:
             raise NotFound(f"{path}: no such file in {self._bucket.address}", 404)
         return thing.digest
@@ -187,12 +188,13 @@ class ObjectStore:
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         self._refuse_change(path)
-        _again(lambda: self._bucket.set_mtime(self._key(path), mtime_ms))
+        retrying(lambda: self._bucket.set_mtime(self._key(path), mtime_ms))
 
     def _key(self, path: str) -> str:
         names = path.split("/")[1:]
         if not path.startswith("/") or "." in names or ".." in names or "\0" in path:
             raise PathError(f"{path!r} cannot be a path in {self._bucket.address}")
+        refuse_no_text(path, "no store of objects")
         return self._root + "/".join(name for name in names if name)
 
     def _below(self, path: str) -> str:
@@ -201,7 +203,7 @@ class ObjectStore:
 
     def _page(self, path: str, flat: bool = False, rest: str | None = None, limit: int = AT_ONCE) -> Page:
         prefix = self._below(path)
-        return _again(lambda: self._bucket.page(prefix, flat, rest, limit))
+        return retrying(lambda: self._bucket.page(prefix, flat, rest, limit))
 
     def _pages(self, path: str) -> Iterator[Things]:
         """All below the folder; its own object is not among them."""
@@ -226,7 +228,7 @@ class ObjectStore:
         return entry is not None
 
     def _refuse_no_folder(self, path: str) -> None:
-        thing = _again(lambda: self._bucket.head(self._key(path)))
+        thing = retrying(lambda: self._bucket.head(self._key(path)))
         if thing is None:
             raise NotFound(f"{path}: no such folder in {self._bucket.address}", 404)
         if not thing.is_folder:
@@ -237,11 +239,11 @@ class ObjectStore:
             raise Denied(f"{path}: the storage is read-only for you", 403)
 
     def _put_folder(self, key: str) -> None:
-        _again(lambda: self._bucket.put_folder(key))
+        retrying(lambda: self._bucket.put_folder(key))
 
     def _delete(self, keys: Keys) -> None:
         if keys:
-            _again(lambda: self._bucket.delete(keys))
+            retrying(lambda: self._bucket.delete(keys))
 
 
 class Md5:
@@ -300,22 +302,13 @@ def resumed(
         return next(pieces, b""), pieces
 
     while length is None or moved < length:
-        piece, pieces = _again(first)
+        piece, pieces = retrying(first)
         with contextlib.closing(pieces), contextlib.suppress(PaiError):  # what it is, the next one tells
             while piece:
                 moved += len(piece)
                 yield piece
                 piece = next(pieces, b"")
             return
-
-
-def _again(act: Callable[[], Result]) -> Result:
-    return retrying(act, _paused)
-
-
-def _paused(seconds: float) -> bool:
-    time.sleep(seconds)
-    return False
 
 
 def _entry(thing: Thing, name: str, path: str) -> Entry:

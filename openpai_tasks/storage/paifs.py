@@ -6,9 +6,11 @@ Here its errors are Python's own (FileNotFoundError, PermissionError), which tho
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,6 +92,24 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 target.store.make_folder(parent(target.path))
                 transfer(source.store, entry, target.store, target.path, Watch())
 
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | str | None = None,
+        cache_options: dict[str, Any] | None = None,
+        compression: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """As fsspec does, but what is wrapped around a file to write ends as the file itself does."""
+        options |= {"block_size": block_size, "cache_options": cache_options}
+        if "r" in mode or (compression is None and "b" in mode):
+            return super().open(path, mode, compression=compression, **options)
+        if "b" in mode:
+            return Compressed(super().open(path, mode, **options), path, compression)
+        words = {key: options.pop(key) for key in ("encoding", "errors", "newline") if key in options}
+        return Text(self.open(path, mode.replace("t", "") + "b", compression=compression, **options), **words)
+
     def _open(
         self,
         path: str,
@@ -145,11 +165,16 @@ class Download(AbstractBufferedFile):  # type: ignore[misc]
 
 
 class Upload(io.BufferedIOBase):
-    """A file to write; it is there, complete and verified, when it is closed."""
+    """A file to write; it is there, complete and verified, when it is closed.
+
+    One that is closed because a ``with`` block fails, or that nobody closes, never is.
+    """
 
     def __init__(self, place: Location, autocommit: bool = True) -> None:
         self._place = place
         self._autocommit = autocommit
+        self._earlier = failures()
+        self._is_lost = False
         self._file: Any = tempfile.TemporaryFile()  # noqa: SIM115  (closed in commit or discard)
 
     def writable(self) -> bool:
@@ -175,13 +200,18 @@ class Upload(io.BufferedIOBase):
         return left
 
     def close(self) -> None:
-        if not self.closed:
-            super().close()
-            if self._autocommit:
-                self.commit()
+        if self.closed:
+            return
+        super().close()
+        if self._is_lost or set(map(id, failures())) - set(map(id, self._earlier)):
+            self.discard()
+        elif self._autocommit:
+            self.commit()
 
     def commit(self) -> None:
         """Send what was written; a transaction does so at its end."""
+        if self._file.closed:  # of a block that failed
+            return
         with self._file, _told(self._place.url):
             self._place.store.make_folder(parent(self._place.path))
             retrying(self._send, Watch().wait)
@@ -196,11 +226,78 @@ class Upload(io.BufferedIOBase):
         self._file.close()
         super().close()
 
-    def __exit__(self, kind: Any, *rest: Any) -> None:
-        if kind is None:
-            self.close()
-        else:
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def _dealloc_warn(self, source: Any) -> None:
+        """Python says so before it closes, by itself, a text or a buffer around this that nobody closed."""
+        self._is_lost = True
+        warnings.warn(f"{self._place.url}: never closed, so it was not written", RuntimeWarning, stacklevel=2)
+
+    def __del__(self) -> None:
+        if not self.closed:
+            self._dealloc_warn(self)
             self.discard()
+
+
+class Text(io.TextIOWrapper):
+    """Text to write; that a block fails is seen by the file below."""
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+
+class Compressed(io.BufferedIOBase):
+    """A file to write that is compressed on its way; fsspec's own does not close the file below."""
+
+    def __init__(self, below: Any, path: str, compression: str | None) -> None:
+        from fsspec.compression import compr  # type: ignore[import-untyped]
+        from fsspec.core import get_compression  # type: ignore[import-untyped]
+
+        self._below = below
+        kind = get_compression(path, compression)
+        self._packing = compr[kind](below, mode="w") if kind else below
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        written: int = self._packing.write(data)
+        return written
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._packing.close()
+            self._below.close()
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def _dealloc_warn(self, source: Any) -> None:
+        self._below._dealloc_warn(source)
+
+    def __del__(self) -> None:
+        """Nobody has closed it, so what has come so far is no file."""
+        if not self.closed:
+            self._below.__del__()
+
+
+def failures() -> list[BaseException]:
+    """The errors with which ``with`` blocks are ending at this moment.
+
+    fsspec's and pandas' own only close their files then, as if all were well.
+    """
+    found: list[BaseException] = []
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name in ("__exit__", "__aexit__"):
+            given = inspect.getargvalues(frame)
+            values = [given.locals.get(name) for name in given.args]
+            values += given.locals.get(given.varargs, ()) if given.varargs else ()
+            found += [value for value in values if isinstance(value, BaseException)]
+        frame = frame.f_back
+    return found
 
 
 def _row(name: str, entry: Entry) -> dict[str, Any]:

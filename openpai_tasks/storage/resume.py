@@ -23,7 +23,7 @@ from openpai_tasks.storage.store import Appends, Entry, Store
 
 LARGE = 32 << 20
 """What is smaller begins again: to look for its beginning would cost as much."""
-FORGOTTEN = 2 * 24 * 3600  # seconds; the parts themselves go after a day
+FORGOTTEN = 8 * 24 * 3600  # seconds; the parts themselves go after a day, or a week
 
 
 class Note:
@@ -68,6 +68,27 @@ def is_broken_off(err: BaseException) -> bool:
     return isinstance(err, PaiError) and can_help(err) and not isinstance(err, Damaged)
 
 
+def is_claimed(part: str) -> bool:
+    """Whether a copy that is running on this machine is at the part of this name."""
+    with contextlib.suppress(OSError):
+        return any(_is_claim(path, part.encode()) for path in (home() / "transfers").iterdir())
+    return False
+
+
+def _is_claim(note: Path, part: bytes) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return note.read_bytes().endswith(b"/" + part) and not _is_free(note)
+    return False
+
+
+def _is_free(note: Path) -> bool:
+    """Whether no process is at the copy."""
+    with open(note, "rb") as file, contextlib.suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return True
+    return False
+
+
 def is_near(store: Store) -> bool:
     """Whether reading from it again costs little."""
     return store.kind == "local"
@@ -93,6 +114,7 @@ def _held(name: str) -> tuple[int | None, Path]:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(handle).st_ino == os.stat(path).st_ino:  # else its copy has just ended
+            os.utime(handle)
             return handle, path
     except OSError:
         os.close(handle)
@@ -105,5 +127,5 @@ def _clear(folder: Path) -> None:
     """Notes of copies that nobody went on with."""
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
-            if time.time() - path.stat().st_mtime > FORGOTTEN:
+            if time.time() - path.stat().st_mtime > FORGOTTEN and _is_free(path):
                 path.unlink()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from openpai_tasks.errors import ApiError, PaiError, PathError, TooManyRequests, Unreachable
@@ -25,14 +26,61 @@ def can_help(err: PaiError) -> bool:
     return isinstance(err, ApiError) and err.status >= 500
 
 
-def retrying(act: Callable[[], Result], wait: Callable[[float], bool]) -> Result:
+def paused(seconds: float) -> bool:
+    """Whether somebody ended the pause: nobody does."""
+    time.sleep(seconds)
+    return False
+
+
+def retrying(act: Callable[[], Result], wait: Callable[[float], bool] = paused) -> Result:
     """What ``act`` brings; ``wait(seconds)`` pauses, and True from it means that nobody waits any more."""
-    pause = FIRST_PAUSE
-    for _ in range(TRIES - 1):
+    return numbered(lambda _: act(), wait)
+
+
+def numbered(act: Callable[[int], Result], wait: Callable[[float], bool] = paused) -> Result:
+    """As ``retrying``; ``act`` is told which try it is, from 0: the answer to the one before may be lost."""
+    number, tries = 0, Tries(wait)
+    while True:
         try:
-            return act()
+            return act(number)
         except PaiError as err:
-            if not can_help(err) or wait(pause * random.uniform(0.75, 1.25)):
+            if not tries.another(err):
                 raise
-        pause *= 2
-    return act()
+        number += 1
+
+
+def streamed(begin: Callable[[], Iterator[Result]]) -> Iterator[Result]:
+    """What ``begin`` brings; where it breaks it is called anew, unless nothing comes for long."""
+    tries = Tries()
+    while True:
+        try:
+            for item in begin():
+                tries.begin()
+                yield item
+            return
+        except PaiError as err:
+            if not tries.another(err):
+                raise
+
+
+class Tries:
+    """Those for one thing; after the last one, whoever called makes no other either: there is one layer."""
+
+    def __init__(self, wait: Callable[[float], bool] = paused) -> None:
+        self._wait = wait
+        self.begin()
+
+    def begin(self) -> None:
+        """Count anew: something has come."""
+        self._left, self._pause = TRIES - 1, FIRST_PAUSE
+
+    def another(self, err: PaiError) -> bool:
+        """Whether to try once more after this, when a pause is over."""
+        if not can_help(err) or err.is_given_up:
+            return False
+        if not self._left:
+            err.is_given_up = True
+            return False
+        pause = self._pause * random.uniform(0.75, 1.25)
+        self._left, self._pause = self._left - 1, 2 * self._pause
+        return not self._wait(pause)

@@ -27,7 +27,7 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
 from fsspec.asyn import sync  # type: ignore[import-untyped]
 
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
-from openpai_tasks.storage.object_errors import hush, release, silent, told
+from openpai_tasks.storage.object_errors import hush, limited, release, silent, told
 from openpai_tasks.storage.object_upload import Body
 from openpai_tasks.storage.objects import MD5, ObjectStore, Page, Thing, kind_of_parts, resumed
 from openpai_tasks.storage.retry import Damaged
@@ -57,7 +57,7 @@ class S3Bucket:
         endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
         self._name = name
         self._lock = threading.Lock()
-        self._keeps_folders: bool | None = None  # not known yet
+        self.keeps_folders, self._was_told = True, False  # until it is known
         self.address = f"s3://{name}"
         self.identity = f"s3://{endpoint.partition('://')[2]}/{name}"
         self._fs = s3fs.S3FileSystem(
@@ -88,15 +88,15 @@ class S3Bucket:
             return None
 
     def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> Page:
-        more = {} if rest is None else {"ContinuationToken": rest}
-        cut = {} if flat else {"Delimiter": "/"}
+        more: dict[str, Any] = {} if rest is None else {"ContinuationToken": rest}
+        cut: dict[str, Any] = {} if flat else {"Delimiter": "/"}
         found = self._call("list_objects_v2", "", Prefix=prefix, MaxKeys=limit, **more, **cut)
         things = [Thing(one["Prefix"], True) for one in found.get("CommonPrefixes", ())]
         things += [_listed(one) for one in found.get("Contents", ())]
         return Page(things, found.get("NextContinuationToken") if found.get("IsTruncated") else None)
 
     def get(self, key: str, offset: int, length: int | None) -> Iterator[bytes]:
-        version: dict[str, str] = {}
+        version: dict[str, Any] = {}
         return resumed(lambda at, left: self._get(key, at, left, version), offset, length)
 
     def put(self, key: str, body: Body, mtime_ms: int | None) -> None:
@@ -105,18 +105,25 @@ class S3Bucket:
         try:
             self._compare(answer, body.md5.hex(), key)
         except Damaged:
-            self.delete([key])
+            self.delete_version(key, _version(answer))
             raise
 
     def put_folder(self, key: str) -> None:
         """Some servers (rclone's) make a file of it, in the way of what shall be in the folder: not there."""
-        with self._lock:
-            if self._keeps_folders is not False:
-                self._call("put_object", key, Body=b"")
-            if self._keeps_folders is None:
-                self._keeps_folders = self.head(key.rstrip("/")) is None
-                if not self._keeps_folders:
-                    self.delete([key.rstrip("/")])
+        if not self._was_told:
+            with self._lock:
+                if not self._was_told:
+                    self._put_first_folder(key)
+                    return
+        if self.keeps_folders:
+            self._call("put_object", key, Body=b"")
+
+    def _put_first_folder(self, key: str) -> None:
+        self._call("put_object", key, Body=b"")
+        if self.head(key.rstrip("/")) is not None:
+            self.keeps_folders = False
+            self.delete([key.rstrip("/")])
+        self._was_told = True
 
     def begin(self, key: str, mtime_ms: int | None, part_size: int) -> S3Session:
         with contextlib.suppress(PaiError):
@@ -138,10 +145,19 @@ class S3Bucket:
         for key in keys if len(plain) <= 1 else [key for key in keys if not key.isprintable()]:
             self._call("delete_object", key)
 
+    def delete_version(self, key: str, version: str) -> bool:
+        """Delete it if it is that version still; False where it is another one."""
+        there = self.head(key)
+        if there is not None and there.version != version:
+            return False
+        self.delete([key])
+        return True
+
     def copy(self, source: str, target: str) -> None:
         head = self._call("head_object", source)
         if head["ContentLength"] <= COPIED_AT_ONCE:
-            self._call("copy_object", target, CopySource={"Bucket": self._name, "Key": source})
+            place = {"Bucket": self._name, "Key": source}
+            self._call("copy_object", target, head["ContentLength"], CopySource=place)
         else:
             self._copy_large(source, target, head)
 
@@ -152,23 +168,26 @@ class S3Bucket:
             self._call(
                 "copy_object",
                 key,
+                head["ContentLength"],
                 CopySource={"Bucket": self._name, "Key": key},
                 Metadata={**head["Metadata"], MTIME: _seconds(mtime_ms)},
                 MetadataDirective="REPLACE",
                 ContentType=head.get("ContentType", "binary/octet-stream"),
             )
 
-    def _call(self, method: str, key: str, **values: Any) -> Any:
+    def _call(self, method: str, key: str, size: int = 0, **values: Any) -> Any:
+        """What the request brings; ``size`` is how much it moves."""
         named = {"Bucket": self._name, "Key": key} if key else {"Bucket": self._name}
+        size = size or len(values.get("Body", b""))
         with self._tells(key):
-            return self._fs.call_s3(method, **named, **values)
+            return sync(self._fs.loop, limited, size, self._fs._call_s3, method, **named, **values)
 
     def _get(
-        self, key: str, offset: int, length: int | None, version: dict[str, str]
+        self, key: str, offset: int, length: int | None, version: dict[str, Any]
     ) -> Generator[bytes, None, None]:
         """One answer's bytes; the same version of the file each time."""
         last = "" if length is None else str(offset + length - 1)
-        part = {"Range": f"bytes={offset}-{last}"} if offset or last else {}
+        part: dict[str, Any] = {"Range": f"bytes={offset}-{last}"} if offset or last else {}
         try:
             answer = self._call("get_object", key, **part, **version)
         except _PastEnd:
@@ -176,9 +195,11 @@ class S3Bucket:
         version.setdefault("IfMatch", answer["ETag"])
         body = answer["Body"]
         try:
+            if answer.get("ContentRange", "").endswith("/0"):
+                return  # s3rver promises bytes of an empty file, and never sends them
             while True:
                 with self._tells(key):
-                    piece = sync(self._fs.loop, _filled, body)
+                    piece = sync(self._fs.loop, limited, PIECE, _filled, body)
                 if not piece:
                     return
                 yield piece
@@ -192,7 +213,7 @@ class S3Bucket:
         try:
             for number, start in enumerate(range(0, size, COPIED_PART), 1):
                 end = min(start + COPIED_PART, size) - 1
-                session.copy_part(number, {"Bucket": self._name, "Key": source}, f"bytes={start}-{end}")
+                session.copy_part(number, {"Bucket": self._name, "Key": source}, start, end)
             session.complete()
         except BaseException:
             with contextlib.suppress(PaiError):
@@ -248,26 +269,33 @@ class S3Session:
         self._etags: dict[int, str] = {}
         self._md5s: dict[int, bytes] = {}
         self._was_asked = False
+        self._version = ""  # of the whole, as the server has told
 
     def part(self, number: int, body: Body) -> None:
         answer = self._call("upload_part", PartNumber=number, **_content(body))
         self._bucket._compare(answer, body.md5.hex(), self._key)
         self._etags[number], self._md5s[number] = answer["ETag"], body.md5
 
-    def copy_part(self, number: int, source: dict[str, str], part: str) -> None:
-        answer = self._call("upload_part_copy", PartNumber=number, CopySource=source, CopySourceRange=part)
+    def copy_part(self, number: int, source: dict[str, str], start: int, end: int) -> None:
+        which = {"CopySource": source, "CopySourceRange": f"bytes={start}-{end}"}
+        answer = self._call("upload_part_copy", size=end - start, PartNumber=number, **which)
         self._etags[number] = answer["CopyPartResult"]["ETag"]
 
     def complete(self, md5: bytes = b"") -> None:
         """Put the parts together; that there are none any more means that the last answer was lost."""
         parts = [{"PartNumber": number, "ETag": etag} for number, etag in sorted(self._etags.items())]
         try:
-            self._call("complete_multipart_upload", MultipartUpload={"Parts": parts})
+            self._version = _version(
+                self._call("complete_multipart_upload", MultipartUpload={"Parts": parts})
+            )
         except NotFound:
             if not self._was_asked:
                 raise
         finally:
             self._was_asked = True
+
+    def remove(self) -> bool:
+        return self._bucket.delete_version(self._key, self._version)
 
     def abort(self) -> None:
         self._call("abort_multipart_upload")
@@ -355,6 +383,10 @@ def _listed(one: dict[str, Any]) -> Thing:
     key, size, etag = one["Key"], one["Size"], one.get("ETag", "")
     arrived = _arrived(one["LastModified"])
     return Thing(key, key.endswith("/"), size, arrived, None, etag.strip('"'), _digest(etag, size, ""))
+
+
+def _version(answer: dict[str, Any]) -> str:
+    return str(answer.get("ETag", "")).strip('"')
 
 
 def _arrived(moment: Any) -> int:

@@ -14,6 +14,7 @@ from openpai_tasks.storage.store import (
     Digest,
     Entry,
     Hasher,
+    SetsModes,
     Store,
     WritesWhole,
 )
@@ -81,7 +82,8 @@ class Sending:
     def _start(self, begun: int) -> bool:
         """Open the source where the target's part ends; whether the bytes are checked on their way."""
         source, entry = self._source, self._entry
-        most = max(entry.size, 1)  # what claims to be empty may not be (/proc)
+        may_lie = isinstance(source, SetsModes)  # a file system: what claims to be empty may not be (/proc)
+        most = max(entry.size, 1) if may_lie else entry.size
         checked = None
         if not begun and isinstance(source, ChecksBytes):
             checked = source.read_checked(entry.path, most)

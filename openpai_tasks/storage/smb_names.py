@@ -9,7 +9,7 @@ own would come back as another one, so it is refused.
 from __future__ import annotations
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.storage.store import check_name
+from openpai_tasks.storage.store import check_name, refuse_no_text
 
 RESERVED = '"*:<>?\\|'
 AT_END = " ."
@@ -69,5 +69,4 @@ def _refuse(name: str) -> None:
         raise PathError(f"{name!r} cannot be a name on a share")
     if any(ord(letter) in _READ for letter in name) or name[-1:] in _END_READ:
         raise PathError(f"{name!r}: a letter in it stands for another one on a share; choose another name")
-    if any("\ud800" <= letter <= "\udfff" for letter in name):
-        raise PathError(f"{name!r}: the name is no text (UTF-8), so no share can hold it")
+    refuse_no_text(name, "no share")

@@ -11,9 +11,8 @@ from typing import Any
 from openpai_tasks.errors import Denied, NotFound, PathError
 from openpai_tasks.storage import smb_bytes, smb_files, smb_listing, smb_names
 from openpai_tasks.storage.local import SHA256, Sha256
-from openpai_tasks.storage.retry import retrying
+from openpai_tasks.storage.retry import numbered, retrying, streamed
 from openpai_tasks.storage.smb_errors import Linked, NoShare, NotEmpty, NotFolder, Taken
-from openpai_tasks.storage.smb_retry import again, paused, twice
 from openpai_tasks.storage.smb_wire import Login, guarded, server, using
 from openpai_tasks.storage.store import Digest, Entry, Hasher, base, fingerprint, parent
 
@@ -53,7 +52,7 @@ class SmbStore:
                 return _entry(smb_files.looked_up(tree, name), base(path), path)
 
         try:
-            return retrying(act, paused)
+            return retrying(act)
         except NoShare:
             raise
         except (NotFound, NotFolder):
@@ -70,12 +69,12 @@ class SmbStore:
                     given.add(entry.name)
                     yield entry
 
-        return again(begin)
+        return streamed(begin)
 
     def make_folder(self, path: str) -> None:
         self._refuse_change(path)
         full = self._full(path)
-        twice(lambda number: self._made(full, path))
+        retrying(lambda: self._made(full, path))
 
     def remove(self, path: str, recursive: bool = False) -> None:
         """Links that the server follows by itself look like what they lead to; SMB does not show them."""
@@ -113,7 +112,7 @@ class SmbStore:
                 if number == 0 or self.stat(target) is None:  # else it went well, and its answer was lost
                     raise
 
-        twice(act)
+        numbered(act)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Where a connection breaks, the next one goes on."""
@@ -130,7 +129,7 @@ class SmbStore:
                 if left is None:
                     return
 
-        return again(begin)
+        return streamed(begin)
 
     def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
         self._refuse_change(path)
@@ -141,7 +140,7 @@ class SmbStore:
         rest = smb_bytes.blocks(pieces, block)
         first = next(rest)
         if len(first) <= SMALL:  # a block that is not full is the last one
-            twice(lambda number: self._written(path, name, first))
+            retrying(lambda: self._written(path, name, first))
         else:
             self._streamed(path, name, itertools.chain([first], rest))
 
@@ -169,7 +168,7 @@ class SmbStore:
             with self._using(path) as tree:
                 smb_files.dated(tree, name, smb_listing.filetime(mtime_ms))
 
-        twice(act)
+        numbered(act)
 
     def _full(self, path: str) -> str:
         return (self.root + path).rstrip("/")
@@ -279,7 +278,7 @@ class SmbStore:
                 if number == 0:  # else it went well, and its answer was lost
                     raise
 
-        twice(act)
+        numbered(act)
 
 
 def _entry(handle: Any, name: str, path: str) -> Entry:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from openpai_tasks.errors import NotFound, PaiError, PathError
 from openpai_tasks.storage.progress import Watch
-from openpai_tasks.storage.resume import Note, is_broken_off, note_of
+from openpai_tasks.storage.resume import Note, is_broken_off, is_claimed, note_of
 from openpai_tasks.storage.retry import Damaged, retrying
 from openpai_tasks.storage.sending import Passing, Sending, verify
 from openpai_tasks.storage.store import (
@@ -20,6 +20,7 @@ from openpai_tasks.storage.store import (
     SetsModes,
     Store,
     WritesWhole,
+    base,
     join,
     parent,
 )
@@ -27,7 +28,9 @@ from openpai_tasks.storage.store import (
 PART = ".pai-part-"
 """What the name of a file that is still being written begins with; when it was begun follows, then chance."""
 PART_NAME = re.compile(re.escape(PART) + r"([0-9a-f]{8})[0-9a-f]{8}")
-DAY = 24 * 3600
+DAY, WEEK = 24 * 3600, 7 * 24 * 3600
+GROWN = 60
+"""Seconds after which a time of change tells that a part has grown, and is not just when it was begun."""
 
 
 def transfer(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -> int:
@@ -53,10 +56,8 @@ def _once(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -
         if isinstance(target, WritesWhole):
             sending.into_whole(target, path)
             return
-        with note_of(source, entry, target, path) as note, _part(target, path, note) as (part, is_old):
+        with note_of(source, entry, target, path) as note, _part(target, path, note, entry) as (part, is_old):
             sending.into_part(part, is_old, can_go_on=note is not None)
-            target.set_mtime(part, entry.mtime_ms)
-            _set_mode(target, part, path, entry)
     except BaseException:
         watch.moved(-sending.size)
         raise
@@ -80,7 +81,6 @@ def put(store: Store, path: str, pieces: Iterable[bytes], size: int | None = Non
             verify(store, part, passing.size, hasher)
         if size is not None and passing.size != size:
             raise Damaged(f"{path}: {passing.size} bytes came of {size}")
-        _set_mode(store, part, path)
     return passing.size
 
 
@@ -90,9 +90,22 @@ def is_part(entry: Entry) -> bool:
 
 
 def is_stale(part: Entry) -> bool:
-    """Whether it was begun long ago, by its name: its time may be the source's already."""
-    named = PART_NAME.fullmatch(part.name)
-    return named is not None and time.time() - int(named[1], 16) > DAY
+    """Whether nobody writes it any more: it has not grown for a day, and no copy of this machine is at it.
+
+    Some stores do not tell when a file has grown, only when it was begun: there it takes a week.
+    """
+    begun, now = _begun(part.name), time.time()
+    changed = part.mtime_ms / 1000
+    has_grown = begun + GROWN < changed < now + DAY
+    if now - (changed if has_grown else begun) < (DAY if has_grown else WEEK):
+        return False
+    return not is_claimed(part.name)
+
+
+def _begun(name: str) -> float:
+    """When the part was begun, by its name; what is no part never is."""
+    named = PART_NAME.fullmatch(name)
+    return int(named[1], 16) if named else float("inf")
 
 
 def part_name() -> str:
@@ -100,10 +113,13 @@ def part_name() -> str:
 
 
 @contextlib.contextmanager
-def _part(store: Store, path: str, note: Note | None = None) -> Iterator[tuple[str, bool]]:
+def _part(
+    store: Store, path: str, note: Note | None = None, entry: Entry | None = None
+) -> Iterator[tuple[str, bool]]:
     """Another name in the same folder, and whether an earlier try has begun it.
 
-    The file gets its own name at the end; what fails is removed, unless a later try can go on with it.
+    The file gets the time and the mode of ``entry`` and its own name at the end; what fails is removed,
+    unless a later try can go on with it.
     """
     is_old = bool(note and note.part)
     part = note.part if note and is_old else join(parent(path), part_name())
@@ -111,6 +127,10 @@ def _part(store: Store, path: str, note: Note | None = None) -> Iterator[tuple[s
         if note and not is_old:
             note.write(part)
         yield part, is_old
+        if entry is not None:
+            part = _renewed(store, part, note)
+            store.set_mtime(part, entry.mtime_ms)
+        _set_mode(store, part, path, entry)
         store.rename(part, path)
     except BaseException as err:
         if note is None or not is_broken_off(err):
@@ -121,6 +141,17 @@ def _part(store: Store, path: str, note: Note | None = None) -> Iterator[tuple[s
         raise
     if note:
         note.forget()
+
+
+def _renewed(store: Store, part: str, note: Note | None) -> str:
+    """The part, under a new name if its own is old: with its source's time it would look like a stale one."""
+    if time.time() - _begun(base(part)) < DAY / 2:
+        return part
+    renewed = join(parent(part), part_name())
+    store.rename(part, renewed)
+    if note:
+        note.write(renewed)
+    return renewed
 
 
 def _set_mode(store: Store, part: str, path: str, entry: Entry | None = None) -> None:

@@ -27,7 +27,7 @@ NO_FOLDER = re.compile(r"is not a directory|Parent path is not a directory")
 STILL_OPEN = re.compile(
     r"AlreadyBeingCreated|RecoveryInProgress|is already being created|recovery is in progress"
 )
-PAST_END = re.compile(r"out of the range")
+PAST_END = re.compile(r"out of the range|Cannot seek after EOF")
 FOREIGN = (pyhdfs.HdfsException, RequestException)
 """What PyHDFS and the wire below it raise."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyhdfs
 
 from openpai_tasks.errors import NotFound, PathError
-from openpai_tasks.storage.store import Digest, Entry, Hasher, base, check_name, join
+from openpai_tasks.storage.store import Digest, Entry, Hasher, base, check_name, join, refuse_no_text
 from openpai_tasks.storage.webhdfs_bytes import FAST, HttpBytes
 from openpai_tasks.storage.webhdfs_digest import BlockHasher, Shape
 from openpai_tasks.storage.webhdfs_direct import Direct, Layout
@@ -188,6 +188,7 @@ class WebHdfs:
         names = path.split("/")
         if "." in names or ".." in names or not path.startswith("/") or "\0" in path:
             raise PathError(f"{path!r} cannot be a path on HDFS")
+        refuse_no_text(path, "no HDFS")
         return (self.root + path).rstrip("/") or "/"
 
     def _new(self, path: str) -> str:

@@ -1,36 +1,39 @@
 """The folder of a storage in which a user's jobs keep their files.
 
 ``sources/<sha256>.tar.gz`` are the archives of sources, each once however many jobs use it;
-``jobs/<job>/source/<sha256>.json`` says which of them a job uses; ``jobs/<job>/output`` is what it wrote.
+``jobs/<job>/source/<sha256>.json`` says which of them a job uses, and whose job it is (``none.json`` of one
+without sources); ``jobs/<job>/output`` is what it wrote. A folder without such a reference is no job's.
 A job says what it uses before the archive is sent, and an archive goes only while nobody says so.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
-from openpai_tasks.errors import ConfigError, Conflict, NotFound, PaiError, PathError
-from openpai_tasks.protocol.homes import ARCHIVES, JOBS, archive_name
+from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiError, PathError
+from openpai_tasks.protocol.homes import ARCHIVES, DEADLINE, JOBS, archive_name
 from openpai_tasks.protocol.template import OPEN
 from openpai_tasks.storage.archive import Archive, received
 from openpai_tasks.storage.store import Entry, Store, fingerprint, join
 from openpai_tasks.storage.transfer import put
 
 ARCHIVE = re.compile(r"([0-9a-f]{64})\.tar\.gz")
-REFERENCE = re.compile(r"([0-9a-f]{64})\.json")
+REFERENCE = re.compile(r"([0-9a-f]{64}|none)\.json")
+NO_ARCHIVE = "none"
+"""What the reference of a job without sources is named by."""
 ASIDE = ".removing-"
 """What the name of an archive begins with while it is on its way out."""
-READ_BACK = 64 << 20
-"""An archive of so many bytes is compared with what is there even if the store has to read it for that."""
+LONGEST = 64 << 10  # bytes of a reference; a longer file is none
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What a job says of the archive it uses."""
+    """Whose job it is, and which archive it uses (none: ``archive`` is empty)."""
 
     job: str
     user: str
@@ -39,6 +42,14 @@ class Reference:
     size: int
     files: int
     submitted: int  # ms
+
+    @property
+    def is_sound(self) -> bool:
+        texts, numbers = (
+            (self.job, self.user, self.cluster, self.archive),
+            (self.size, self.files, self.submitted),
+        )
+        return all(isinstance(one, str) for one in texts) and all(isinstance(one, int) for one in numbers)
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,9 @@ class Layout:
     def output(self, name: str) -> str:
         return join(self.job(name), "output")
 
+    def deadline(self, name: str) -> str:
+        return join(self.job(name), DEADLINE)
+
 
 @dataclass(frozen=True)
 class Workspace(Layout):
@@ -76,14 +90,13 @@ class Workspace(Layout):
 
     # What a job is sent with
 
-    def refer(self, reference: Reference, sha256: str) -> None:
-        """Note that the job uses the archive; what another cluster's job of that name uses stays."""
+    def refer(self, reference: Reference, sha256: str = NO_ARCHIVE) -> None:
+        """Note whose the job is and that it uses the archive, but not in the folder of another one's job."""
         folder = self.source(reference.job)
-        for old in self._references_in(folder):
-            told = self._reference(old)
-            if told is not None and told.cluster != reference.cluster:
-                where = f"cluster {told.cluster} has a job {told.job!r} with its sources in {folder}"
-                raise Conflict(f"{where}; choose another job name", 409)
+        for told in self.told_of(reference.job):
+            if (told.cluster, told.user) != (reference.cluster, reference.user):
+                whose = f"cluster {told.cluster} has a job {told.job!r} of {told.user!r} with its files in"
+                raise Conflict(f"{whose} {self.job(reference.job)}; choose another job name", 409)
         text = json.dumps(asdict(reference), indent=2).encode() + b"\n"
         self.store.make_folder(folder)
         put(self.store, join(folder, f"{sha256}.json"), [text], len(text))
@@ -97,13 +110,13 @@ class Workspace(Layout):
         put(self.store, path, archive.pieces(), archive.size)
         return True
 
-    def withdraw(self, job: str, archive: Archive, was_sent: bool) -> None:
+    def withdraw(self, job: str, archive: Archive | None, was_sent: bool) -> None:
         """Take back what was put here for a job that the cluster refused, as far as that goes."""
         with contextlib.suppress(PaiError):
-            self.store.remove(join(self.source(job), f"{archive.sha256}.json"))
+            self.store.remove(join(self.source(job), f"{archive.sha256 if archive else NO_ARCHIVE}.json"))
             self.store.remove(self.source(job))
             self.store.remove(self.job(job))  # unless there is output in it
-        if was_sent:
+        if archive and was_sent:
             with contextlib.suppress(PaiError):
                 self.discard([archive.sha256])
 
@@ -119,6 +132,7 @@ class Workspace(Layout):
         for job in self.job_folders():
             for entry in self._references_in(join(job.path, "source")):
                 found.setdefault(entry.name.removesuffix(".json"), set()).add(job.name)
+        found.pop(NO_ARCHIVE, None)
         return found
 
     def job_folders(self) -> list[Entry]:
@@ -129,10 +143,19 @@ class Workspace(Layout):
         named = ((ARCHIVE.fullmatch(entry.name), entry) for entry in self._listed(self.archives))
         return {match[1]: entry for match, entry in named if match and not entry.is_folder}
 
-    def cluster_of(self, job: str) -> str:
-        """Which cluster the job was sent to, where that is known."""
+    def told_of(self, job: str) -> tuple[Reference, ...]:
+        """What was noted when the job was submitted; nothing where the folder is no job's."""
         told = map(self._reference, self._references_in(self.source(job)))
-        return next((reference.cluster for reference in told if reference), "")
+        return tuple(one for one in told if one is not None and one.job == job)
+
+    def remove_job(self, name: str) -> None:
+        """Remove what is the job's, its references last; what else there is in its folder stays there."""
+        for path in (self.output(name), self.deadline(name), self.source(name)):
+            with contextlib.suppress(NotFound):
+                self.store.remove(path, recursive=True)
+        if next(self._listed(self.job(name)), None) is None:
+            with contextlib.suppress(NotFound):
+                self.store.remove(self.job(name))
 
     def discard(self, sums: Iterable[str] = ()) -> set[str]:
         """Remove these archives, but for those that a job uses; which are gone.
@@ -160,23 +183,27 @@ class Workspace(Layout):
         return join(self.archives, ASIDE + archive_name(sha256))
 
     def _has(self, archive: Archive, there: Entry | None) -> bool:
-        """Whether what is there is the archive; what cannot be compared must have its length at least."""
+        """Whether what is there is the archive, by a digest of the server's, else by reading all of it."""
         if there is None or there.size != archive.size:
             return False
-        if not self.store.knows_digests and archive.size > READ_BACK:
-            return True
-        told = self.store.digest(there.path)
+        told = self.store.digest(there.path) if self.store.knows_digests else None
         hasher = self.store.hasher(told.kind) if told else None
-        return hasher is None or fingerprint(hasher, archive.pieces()) == told
+        if hasher is not None:
+            return fingerprint(hasher, archive.pieces()) == told
+        try:
+            return _sha256(self.store.read(there.path)) == archive.sha256
+        except NotFound:  # it has gone in between
+            return False
 
     def _references_in(self, folder: str) -> list[Entry]:
         return [entry for entry in self._listed(folder) if REFERENCE.fullmatch(entry.name)]
 
     def _reference(self, entry: Entry) -> Reference | None:
         try:
-            return Reference(**json.loads(b"".join(self.store.read(entry.path))))
-        except (ValueError, TypeError, NotFound):
+            told = Reference(**json.loads(b"".join(self.store.read(entry.path, 0, LONGEST))))
+        except (ValueError, TypeError, RecursionError, NotFound, Denied):
             return None
+        return told if told.is_sound else None
 
     def _listed(self, folder: str) -> Iterator[Entry]:
         try:
@@ -193,6 +220,13 @@ def clean_path(workspace: str) -> str:
     if OPEN in workspace:
         raise PathError(f"a workspace cannot hold {OPEN!r}: {workspace!r}")
     return "/" + "/".join(names)
+
+
+def _sha256(pieces: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def relative(path: str) -> str:

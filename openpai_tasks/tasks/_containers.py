@@ -8,15 +8,17 @@ import threading
 
 from invoke.exceptions import Exit
 
-from openpai_tasks.errors import ConfigError, Unreachable
+from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks._base import say
 from openpai_tasks.tasks._listings import confirm
 
 forwarding = lazy("openpai_tasks.sdk.forwarding")
 reaching = lazy("openpai_tasks.sdk.reaching")
+remote = lazy("openpai_tasks.sdk.remote")
 render = lazy("openpai_tasks.render")
 ssh_config = lazy("openpai_tasks.sdk.ssh_config")
+users_ssh = lazy("openpai_tasks.sdk.users_ssh")
 
 _LOCK = threading.Lock()
 
@@ -65,9 +67,8 @@ def surely(client, found, container, act, *args):
     """Do it; a connection that is lost meanwhile is explained by what the cluster knows."""
     try:
         return act(*args)
-    except Unreachable as err_:
-        why = reaching.has_moved(client, found, container)
-        raise Unreachable(f"{err_}: {why}" if why else str(err_)) from err_
+    except remote.Lost as err_:
+        raise reaching.lost(client, found, container, err_) from err_
 
 
 def leave(code):
@@ -135,26 +136,44 @@ def _gpu(gpu):
     return f"{gpu.index}: {busy}{memory}"
 
 
+def reached(client, name, given, writes):
+    """The job; one that is over leaves nothing in our file."""
+    try:
+        return reaching.reach(client, name, given)
+    except PaiError:
+        if writes:
+            ssh_config.prune(client)
+        raise
+
+
 def hosts(client, found, given):
     running = [one for one in found.containers if one.state == reaching.RUNNING and one.host]
     targets = [(one.label, reaching.target(client, found, one, given)) for one in running]
     if not targets:
         reaching.target(client, found, found.containers[0], given)  # says why there is none
-    return ssh_config.hosts(client, found.job, targets)
+    taken, name = users_ssh.names(), ssh_config.job_host(client, found.job)
+    if name in taken:
+        say(f"{users_ssh.config()} has a host {name!r} of its own, which stays: use {name}-{targets[0][0]}")
+    return ssh_config.hosts(client, found.job, targets, taken)
 
 
 def include(yes):
     """Have OpenSSH's own file, and Fabric, read ours; asked for once."""
-    if ssh_config.is_included():
+    has_own = users_ssh.has_fabric_settings()
+    files = [users_ssh.config()] * (not users_ssh.is_included())
+    fabric = not has_own and not users_ssh.is_fabric_told()
+    wanted = " and ".join(map(str, files + ["~/.fabric.py"] * fabric))
+    if not wanted:
         return
     if not yes:
         if not sys.stdin.isatty():
-            say(f"so that ssh finds them, {ssh_config.manual()}; or say --yes")
+            way = f"so that ssh finds them, {users_ssh.manual()}" if files else "so that Fabric finds them"
+            say(f"{way}; or say --yes" if files else f"{way}, say --yes")
             return
-        confirm("have ~/.ssh/config and ~/.fabric.py read it?", "nothing else was changed")
-    say(f"{ssh_config.include()} includes it now")
-    made = ssh_config.fabric_file()
-    if made is None:
+        confirm(f"have {wanted} read it?", "nothing else was changed")
+    if files:
+        say(f"{users_ssh.include()} includes it now")
+    if fabric:
+        say(f"{users_ssh.tell_fabric()} has Fabric read it too")
+    elif has_own:
         say(f"you have settings for Fabric: there, `fab -S {ssh_config.config_path()} -H HOST` finds them")
-    else:
-        say(f"{made} has Fabric read it too")

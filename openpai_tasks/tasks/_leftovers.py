@@ -16,11 +16,12 @@ def table(jobs):
             "source": render.size(job.source),
             "output": render.size(job.output),
             "files": job.files,
+            "other": render.size(job.other),
             "archive": [sha256[:12] for sha256 in job.archives],
         }
         for job in jobs
     ]
-    return render.table(rows, ("job", "state", "age", "source", "output", "files", "archive"))
+    return render.table(rows, ("job", "state", "age", "source", "output", "files", "other", "archive"))
 
 
 def _age(seconds):
@@ -35,8 +36,14 @@ def usage(found):
     archives += f", {len(shared)} of them shared by several jobs" if shared else ""
     archives += f", {len(unused)} used by none" if unused else ""
     total = f"{len(found.jobs)} jobs; {archives}; {render.size(found.total)} in all"
-    total = f"{render.cell('url', found.url)}: {total}"
-    return f"{table(found.jobs)}\n{total}" if found.jobs else total
+    lines = [_not_a_jobs(one) for one in found.others] + [f"{render.cell('url', found.url)}: {total}"]
+    return "\n".join([table(found.jobs), *lines] if found.jobs else lines)
+
+
+def _not_a_jobs(folder):
+    return (
+        f"not a job's: {render.cell('name', folder.name)} ({folder.files} files, {render.size(folder.size)})"
+    )
 
 
 def cleaned(found):

@@ -13,6 +13,7 @@ render = lazy("openpai_tasks.render")
 SORTED = 10_000
 """As many names are sorted; a longer list is printed in the order it comes in."""
 COLUMNS = ("name", "type", "size", "modified", "link", "url")
+USAGE = ("size", "files", "folders", "url")
 
 
 def escape(out):
@@ -31,6 +32,16 @@ def stream(found, output, out):
         first.sort(key=lambda info: info.name)
     for info in itertools.chain(first, found):
         out.write(f"{line(info)}\n")
+
+
+def usage(found, output, out):
+    """A row for each thing in a folder and, last, one for the folder: a long list is printed as it comes."""
+    rows = list(itertools.islice(found, SORTED if output == "table" else None))
+    if len(rows) < SORTED or output != "table":
+        rows[:-1] = sorted(rows[:-1], key=lambda row: row.url)
+    print(render.text(rows, USAGE, output), file=out)
+    for row in found:
+        out.write("  ".join(render.cell(name, getattr(row, name)) for name in USAGE) + "\n")
 
 
 def line(info):

@@ -22,6 +22,7 @@ transfers = lazy("openpai_tasks.tasks._transfers")
 
 COMPLAINT = "error: "
 BROUGHT = ("path", "size")
+TIMED_OUT = 124  # the exit code of a job that has reached its limit
 
 
 def tell(remarks):
@@ -54,7 +55,8 @@ def finish(c, client, name, folder, no_browser, output, mounted, follow=True):
     brought = _bring(found, folder)
     show(c, brought, BROUGHT, output)
     page = results.page(brought)
-    if page and not no_browser and results.can_show() and not portal.browse(page):
+    can_show = results.is_for_browsers(page) and not no_browser and portal.can_show()
+    if can_show and not portal.browse(page):
         say("no browser could be opened")
     _conclude(found, results.told(brought), page)
 
@@ -94,6 +96,9 @@ def _bring(found, folder):
     if copied.failed:
         say(listings.summary(copied))
     files.check(copied)
+    for result in brought:
+        if result.instead_of:
+            say(f"note: {result.instead_of} has changes of its own and stays; the result is {result.path}")
     if found.others:
         is_one = found.others == 1
         what = "1 more file is" if is_one else f"{found.others} more files are"
@@ -106,17 +111,25 @@ def _conclude(found, told, page):
     job, link = found.job, f"; see {page}" if page else ""
     if told and told.state == "failed":
         _tell_cell(told)
+    where = f"cell {told.cell} of {told.of}" if told else ""
     if not job.final:
-        far = f", and cell {told.cell} of {told.of} is done" if told else ""
+        far = f", and {where} {'is running' if told.state == 'running' else 'was the last'}" if told else ""
         say(f"job {job.name} is {job.state}{far}; `notebook.fetch {job.name} --follow` brings the rest")
-    elif job.exit_status and told and told.reason:
-        where = f"cell {told.cell} of {told.of} of {found.mark.file}"
-        verb = "failed" if told.state == "failed" else "was not the last"
-        raise JobFailed(f"{where} {verb}: {told.reason}{link}", job.exit_status)
+    elif job.exit_status and told and told.state != "done":
+        raise JobFailed(f"{where} of {found.mark.file} {_why(job, told)}{link}", job.exit_status)
     elif link:
         say(f"done{link}")
     if job.final:
         jobs.check(job)
+
+
+def _why(job, told):
+    """What became of the cell that was the last one."""
+    if told.state == "failed":
+        return f"failed: {told.reason}"
+    if job.exit_status == TIMED_OUT:
+        return "was running: the time limit of the job was reached (--max-time)"
+    return f"was running: {told.reason or job.message or f'the job ended with {job.exit_status}'}"
 
 
 def _tell_cell(told):

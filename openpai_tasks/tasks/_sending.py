@@ -47,8 +47,10 @@ def only_looks(c, preview):
 
 
 def tell_sources(submission):
-    """What goes along, in one line."""
+    """What goes along, in one line; and in another why it does not go where it was told to."""
     archive, home = submission.archive, submission.home
+    if home and home.note:
+        say(home.note)
     if archive:
         total = f"{len(archive.members)} files, {render.size(archive.unpacked)}"
         path = home.layout.archive(archive.sha256)

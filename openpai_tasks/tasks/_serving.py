@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.lazy import lazy
@@ -30,49 +33,74 @@ def token_from(token, token_file):
     return credentials.read_secret(token_file) if token_file else token or ""
 
 
-def stay(c, client, job, way, token, file, given, limit, no_browser, stop, output, here, mounted):
+@dataclass(frozen=True)
+class Stay:
+    """How one stays with a server: what was said on the command line, and where."""
+
+    given: Any
+    wait: float
+    no_browser: bool
+    stop: bool
+    output: str | None
+    here: Path
+    mounted: Any
+
+
+@dataclass(frozen=True)
+class Door:
+    """The way into a server, and what is opened first."""
+
+    way: Any
+    token: str = field(repr=False)
+    file: str = ""
+
+
+def stay(c, client, job, door, how):
     """Wait until the server answers, open it, and stay until it is over or Ctrl-C; then bring the changes."""
-    with _goes_on(job.name), links.opened(client, job.key, way, token, given, limit, say) as link:
+    way, token = door.way, door.token
+    with _goes_on(job.name), links.opened(client, job.key, way, token, how.given, how.wait, say) as link:
         if way.direct:
             say(f"warning: {link.url} is plain HTTP: who can reach it can read along and learn the token")
-        served = links.Served(job.name, link.address(token, file), token, way.direct)
-        with _open(c, client, job, served, no_browser, output), contextlib.suppress(KeyboardInterrupt):
+        served = links.Served(job.name, link.address(token, door.file), token, way.direct)
+        with contextlib.suppress(KeyboardInterrupt), _open(c, client, job, served, how):
             say(f"job {job.name} serves Jupyter; Ctrl-C brings back what was changed")
             link.until_over()
-    _leave(client, job.key, here, mounted, stop)
+    _leave(client, job.key, how)
 
 
 @contextlib.contextmanager
-def _open(c, client, job, served, no_browser, output):
+def _open(c, client, job, served, how):
     """The address on stdout, or the page in a browser by way of a private file: `ps` shows no token."""
-    if no_browser:
-        show(c, served, lambda served: served.url, output)
+    if how.no_browser:
+        show(c, served, lambda served: served.url, how.output)
         sys.stdout.flush()
         yield
         return
     door = serving.door(client, job)
-    if not portal.browse(serving.write_door(door, served.url)):
-        way = f"`notebook.serve --reconnect {job.name} --no-browser` prints the address"
-        say(f"no browser could be opened; {way}")
     try:
+        if not portal.can_show() or not portal.browse(serving.write_door(door, served.url)):
+            way = f"`notebook.serve --reconnect {job.name} --no-browser` prints the address"
+            say(f"no browser could be opened; {way}")
         yield
     finally:
         door.unlink(missing_ok=True)
 
 
-def _leave(client, key, here, mounted, stop):
+def _leave(client, key, how):
     """Bring what was changed; then the job stays or ends, as one wishes, or has ended as it did."""
     job = jobs.find(client, key)
     name = job.name
-    is_brought = _brought(client, key, name, here, mounted)
+    is_brought = _brought(client, key, name, how)
     if job.final:
+        serving.forget(client, job)
         jobs.check(job)
-    elif stop or (sys.stdin.isatty() and agrees(f"stop job {name}? [y/N] ")):
+    elif how.stop or (sys.stdin.isatty() and agrees(f"stop job {name}? [y/N] ")):
         jobs.stop(client, [key])
+        serving.forget(client, job)
         say(f"job {name} is stopped")
         if not is_brought:  # some storages get the output when the job ends
             jobs.wait(client, key, END)
-            _brought(client, key, name, here, mounted)
+            _brought(client, key, name, how)
     else:
         ways = f"`notebook.serve --reconnect {name}` opens it again, `job.stop {name}` ends it"
         say(f"job {name} goes on; {ways}")
@@ -89,10 +117,10 @@ def bring(client, name, here, mounted, target=None):
     return found
 
 
-def _brought(client, key, name, here, mounted):
+def _brought(client, key, name, how):
     """Whether the changes could be brought; what cannot be now can be later."""
     try:
-        found = bring(client, key, here, mounted)
+        found = bring(client, key, how.here, how.mounted)
     except PaiError as err:
         say(f"warning: {err}; `notebook.pull {name}` tries again")
         return False

@@ -63,7 +63,7 @@ def ssh(c, name, role=None, index=None, print_command=False, cluster_alias=None)
     if print_command:
         print(shlex.join(ssh_config_.argv(reaching.target(client, found, container, given))))
         return
-    with reaching.open_remote(client, found, container, given) as remote:
+    with reaching.open_soon(client, found, container, given, say) as remote:
         if sys.stdin.isatty():
             say(f"{container.label} of {found.job.name}; `exit` leaves it")
         staying.tell_time(found.job.name, interactive.stay(remote))
@@ -91,7 +91,7 @@ def run(c, name, command=None, role=None, index=None, all=False, cluster_alias=N
         shown.leave(shown.tell_ended(ended))
         return
     container = reaching.one(found, role, index)
-    with reaching.open_remote(client, found, container, given) as remote:
+    with reaching.open_soon(client, found, container, given, say) as remote:
         talk = (remote, wanted, shown.out, shown.err, shown.stdin())
         code = shown.surely(client, found, container, sessions.run, *talk)
     shown.leave(code)
@@ -191,6 +191,7 @@ def top(c, name, role=None, index=None, once=False, every=2.0, cluster_alias=Non
             show(c, crowd.look(), shown.usages, output)
             return
         while not jobs.find(client, name).final:
+            crowd.renew()
             picture = shown.usages(crowd.look())
             screen.show(picture, picture)
             time.sleep(max(0.1, every))
@@ -219,7 +220,7 @@ def key(c, name, target=None, cluster_alias=None, output=None):
 def ssh_config(c, name, print_only=False, yes=False, cluster_alias=None):
     """Let `ssh JOB`, scp, rsync, VS Code and `fab -H JOB` know a job's containers."""
     client, given = connect(c, cluster_alias), settings(c)
-    found = reaching.reach(client, name, given)
+    found = shown.reached(client, name, given, writes=not print_only)
     hosts = shown.hosts(client, found, given)
     if print_only:
         print(ssh_config_.block(client.cluster.alias, found.job, hosts), end="")

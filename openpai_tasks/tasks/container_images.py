@@ -6,11 +6,15 @@ import shlex
 import sys
 from pathlib import Path
 
+from invoke.exceptions import CommandTimedOut
+
+from openpai_tasks.errors import TimedOut
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks._base import say, settings, show, task
 
 dockerfiles = lazy("openpai_tasks.sdk.dockerfiles")
 images_ = lazy("openpai_tasks.sdk.images")
+render = lazy("openpai_tasks.render")
 
 LISTED = ("repository", "tag", "id", "created", "space")
 FOUND = ("program", "there", "version", "required", "needed_for")
@@ -30,22 +34,26 @@ STDOUT = "-"
 )
 def build(c, folder=".", tag="", file=None, build_arg=None, fresh=False):
     """Build an image from a folder with a Dockerfile."""
-    argv = images_.build(_engine(c), folder, tag, file, build_arg or (), fresh)
-    c.run(shlex.join(argv), pty=_is_terminal())
+    engine = _engine(c)
+    argv = images_.build(engine, folder, tag, file, build_arg or (), fresh)
+    done = _run(c, argv, pty=_is_terminal())
+    images_.check_ended(engine, f"build {tag}", done.exited)
 
 
 @task(positional=["image"], help={"image": "its name, which begins with the registry it goes to"})
 def push(c, image):
     """Send an image to its registry; the engine's own `login` is used."""
     engine = _engine(c)
-    done = c.run(shlex.join(images_.push(engine, image)), pty=_is_terminal(), warn=True)
+    done = _run(c, images_.push(engine, image), pty=_is_terminal())
     images_.check_push(engine, image, done.exited)
 
 
 @task(positional=["name"], help={"name": "only images of this name"})
 def images(c, name=None, output=None):
     """Show the images on this machine."""
-    done = c.run(shlex.join(images_.listing(_engine(c), name)), hide="out")
+    engine = _engine(c)
+    done = c.run(shlex.join(images_.listing(engine, name)), hide="out", warn=True)
+    images_.check_ended(engine, "list images", done.exited)
     if not c.config.run.dry:
         show(c, images_.listed(done.stdout), LISTED, output)
 
@@ -57,7 +65,7 @@ def images(c, name=None, output=None):
 def check(c, image, ssh=True, output=None):
     """Look whether an image has what jobs need: a shell, sshd, curl, python and more."""
     engine = _engine(c)
-    done = c.run(shlex.join(images_.check(engine, image)), hide="out", warn=True)
+    done = _run(c, images_.check(engine, image), hide="out")
     if c.config.run.dry:
         return
     found = images_.findings(engine, image, done.exited, done.stdout, ssh)
@@ -85,6 +93,18 @@ def dockerfile(c, base=None, pip=None, apt=None, ssh=False, file="Dockerfile", y
         return
     dockerfiles.write(Path(file), text, yes)
     say(f"wrote {file}; `container.build --tag NAME` builds it")
+
+
+def _run(c, argv, **how):
+    """Run what may wait for a network, and for how long at most is told."""
+    limit = c.config.timeouts.command or images_.LONGEST
+    what = " ".join(argv[:2])
+    if not c.config.run.dry:
+        say(f"`{what}` has {render.duration(limit)} to end (`inv -T SECONDS` sets another limit)")
+    try:
+        return c.run(shlex.join(argv), warn=True, timeout=limit, **how)
+    except CommandTimedOut as err:
+        raise TimedOut(f"`{what}` did not end within {render.duration(limit)}; it was ended") from err
 
 
 def _engine(c):

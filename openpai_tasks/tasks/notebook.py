@@ -210,9 +210,10 @@ def resubmit(
         return run.body(c, what, cluster_alias=cluster_alias, **flags)
     target = connect(c, cluster_alias)
     source = target if chosen.cluster == target.cluster.alias else connect(c, chosen.cluster)
-    submission = resubmit_.prepare(chosen, source, target, wanted, here, _secrets.for_job, mounted)
-    say(f"runs again: {chosen.told}")
-    job = launch(c, target, submission, only_looks(c, preview), detach, output)
+    prepared = resubmit_.prepare(chosen, source, target, wanted, here, _secrets.for_job, mounted)
+    say(f"runs again: {prepared.told}")
+    tell(prepared.remarks)
+    job = launch(c, target, prepared.submission, only_looks(c, preview), detach, output)
     if job:
         found = results.find(target, job.name, mounted)
         where = results.folder_of(here, target.cluster.alias, found)

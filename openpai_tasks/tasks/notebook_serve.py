@@ -10,7 +10,7 @@ from openpai_tasks.tasks import _secrets
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks._base import connect, say, settings, show, task
 from openpai_tasks.tasks._sending import only_looks, submitted
-from openpai_tasks.tasks._serving import PULLED, bring, stay, token_from
+from openpai_tasks.tasks._serving import PULLED, Door, Stay, bring, stay, token_from
 from openpai_tasks.tasks.job_submit import PREVIEW_HELP, UPDATE_HELP
 
 documents = lazy("openpai_tasks.sdk.documents")
@@ -107,7 +107,7 @@ def serve(
     limit = wishes.seconds(wait, "--wait")
     options = serving.options(token_from(token, token_file), idle, timeout or "", direct)
     way = links.Way(direct, port)
-    shown = (given, limit, no_browser, stop, output, here, mounted)
+    how = Stay(given, limit, no_browser, stop, output, here, mounted)
     if reconnect:
         if file:
             raise ConfigError("--reconnect takes a job that is there: leave the notebook out")
@@ -115,7 +115,7 @@ def serve(
         job, document = documents.of_job(client, reconnect)
         mark = serving.check_mark(job, document)
         chosen = options.token if token or token_file else serving.token_of(client, job)
-        return stay(c, client, job, links.Way(mark.direct, port), chosen, mark.file, *shown)
+        return stay(c, client, job, Door(links.Way(mark.direct, port), chosen, mark.file), how)
     notebook = notebooks.read(file, here) if file else None
     wish = wishes.Wish(
         name=job_name or "",
@@ -129,8 +129,8 @@ def serve(
     if job:
         serving.keep(client, job, options, notebook)
         say(f"job {job.name} is submitted to {client.cluster.alias}")
-        name = notebook.name if notebook else ""
-        stay(c, client, job, way, options.token, name, *shown)
+        serving.forget_all(client)
+        stay(c, client, job, Door(way, options.token, notebook.name if notebook else ""), how)
 
 
 @task(

@@ -22,7 +22,6 @@ STORAGES = (
     *("name", "type", "server", "mount_point", "permission"),
     *("default", "selected", "workspace", "origin", "url"),
 )
-USAGE = ("size", "files", "folders", "url")
 
 PATH = "a path of this machine, or pai://CLUSTER/STORAGE/PATH"
 COPYING = {
@@ -39,12 +38,18 @@ def list_(c, cluster_alias=None, output=None):
 
 
 @task(
-    aliases=("ls",), positional=["paths"], iterable=["paths"], help={"paths": f"{PATH}; this folder if none"}
+    aliases=("ls",),
+    positional=["paths"],
+    iterable=["paths"],
+    help={
+        "paths": f"{PATH}; this folder if none",
+        "all": "also parts of files that are being copied, or were when the copy was killed",
+    },
 )
-def listdir(c, paths=None, output=None):
+def listdir(c, paths=None, all=False, output=None):
     """List folders and files."""
     given = settings(c, output=output)
-    found = names.noting_paths(files.listing(files.open_places(paths or ["."], _book(c))))
+    found = names.noting_paths(files.listing(files.open_places(paths or ["."], _book(c)), all))
     listings.stream(found, given.output, sys.stdout)
 
 
@@ -134,7 +139,8 @@ def head(c, path, lines=10):
 @task(positional=["path"], help={"path": f"{PATH}; this folder if none"})
 def du(c, path=".", output=None):
     """Show how much space each thing in a folder takes up."""
-    show(c, files.usage(locations.locate(path, _book(c))), USAGE, output)
+    found = files.usage(locations.locate(path, _book(c)))
+    listings.usage(found, settings(c, output=output).output, sys.stdout)
 
 
 @task(

@@ -25,8 +25,8 @@ transfers = lazy("openpai_tasks.tasks._transfers")
         "target": "the folder for the shards and their index; it is made, and must hold nothing else",
         "format": "tar, tfrecord or sequencefile",
         "shard-size": "how large a shard shall be, such as 64M or 1G",
-        "name": "what the names of the shards begin with; else the folder's name",
-        "replace": "pack anew in the place of what was packed there before",
+        "name": "what the names of the shards begin with, before their mark; else the folder's name",
+        "replace": "pack anew in the place of the packed files there, which stay until the new ones are",
         "workers": "how many small files are read at once",
     },
 )

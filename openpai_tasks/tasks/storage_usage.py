@@ -8,6 +8,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks._base import connect, say, settings, show, task
 
+cleaning_ = lazy("openpai_tasks.sdk.cleaning")
 leftovers = lazy("openpai_tasks.sdk.leftovers")
 listings = lazy("openpai_tasks.tasks._listings")
 mounts = lazy("openpai_tasks.storage.mounted")
@@ -46,18 +47,21 @@ def clean(
         raise ConfigError("say how old the files must be that are removed: --older-than 30d")
     seconds = wishes.seconds(older_than, "--older-than")
     client, home = _home(c, cluster_alias, workspace)
-    cleaning = leftovers.plan(leftovers.usage(client, home), seconds, state or ())
+    cleaning = cleaning_.plan(leftovers.usage(client, home), seconds, state or ())
     if not preview and not yes and (cleaning.jobs or cleaning.archives):
         _ask(cleaning, home.url)
-    cleaned = leftovers.clean(client, home, cleaning, preview)
+    cleaned = cleaning_.clean(client, home, cleaning, preview)
     show(c, cleaned, pictures.cleaned, output)
-    leftovers.check(cleaned)
+    cleaning_.check(cleaned)
 
 
 def _home(c, cluster_alias, workspace):
     given = settings(c, workspace=workspace)
     client = connect(c, cluster_alias)
-    return client, places.needed(client, given.workspace, mounts.mount_map(given.storage_mounts))
+    home = places.needed(client, given.workspace, mounts.mount_map(given.storage_mounts))
+    if home.note:
+        say(home.note)
+    return client, home
 
 
 def _ask(cleaning, url):

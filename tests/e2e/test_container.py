@@ -93,6 +93,19 @@ def test_ctrl_c_ends_the_command_over_there_too(inside):
     wait_for(lambda: not runs(pid))
 
 
+@pytest.mark.parametrize("which", [["--index", "0"], []], ids=["one", "two"])
+def test_ctrl_c_ends_the_command_in_all_containers(inside, which):
+    words = ("train", "--all", *which, "--", "sh", "-c", "echo $$; exec sleep 322")
+    running = inside.start("inv", "container.run", *words)
+    pids = [int(running.stdout.readline().rpartition(" ")[2]) for _ in range(1 if which else 2)]
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=SECONDS)
+    left = [pid for pid in pids if runs(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert (running.returncode, left) == (130, [])
+
+
 def test_a_script_on_its_input_runs_in_the_shell(inside):
     ran = inside.inv("container.ssh", "train", input="echo $PAI_JOB_NAME | sed s/.*~//\nexit 4\n")
     assert (ran.code, ran.out) == (4, "train\n")
@@ -151,6 +164,42 @@ def test_a_port_is_forwarded_until_ctrl_c(inside):
         for process in (web, forward):
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=SECONDS)
+
+
+def test_a_forward_goes_on_when_the_cluster_was_away_for_a_while(inside):
+    if inside.environment["INVOKE_OPENPAI_LOCAL_SSH"] != "sshd":
+        pytest.skip("there, nothing breaks a connection but the end of the whole service")
+    there, here = free_port(), free_port()
+    (inside.project / "page").write_text("hello")
+    inside.ok("container.put", "train", "page")
+    serve = f"python3 -m http.server {there} --bind 127.0.0.1"
+    inside.ok("container.run", "train", f"setsid {serve} >web.log 2>&1 </dev/null & echo $! >web.pid")
+    forward = inside.start("inv", "container.forward", "train", f"{there}:{here}")
+    try:
+        assert f"127.0.0.1:{here}" in forward.stderr.readline()
+        assert wait_for(lambda: page(here)) == b"hello"
+        port = inside.ok("container.list", "train", "-o", "json").json()[0]["port"]
+        inside.ok("cluster.stop", "--keep-jobs")
+        drop(port)
+        assert "the connection is lost" in forward.stderr.readline()
+        assert "trying again in" in forward.stderr.readline()
+        inside.ok("cluster.start")
+        assert wait_for(lambda: page(here)) == b"hello"
+    finally:
+        forward.send_signal(signal.SIGINT)
+        forward.communicate(timeout=SECONDS)
+        inside.ok("cluster.start")
+        inside.ok("container.run", "train", "kill $(cat web.pid)")
+
+
+def drop(port):
+    """Kill whoever has a connection that came to the port."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    came = {f"socket:[{line[9]}]" for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"}
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(link) in came:
+                os.kill(int(link.parts[2]), signal.SIGKILL)
 
 
 def page(port):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,34 @@ def test_entries_of_jobs_that_are_over_go(inside):
     assert inside.inv("job.wait", "short", "--timeout", "20").code == 143
     inside.ok("container.ssh-config", "train")
     assert "Host short " not in config.read_text() and "Host train " in config.read_text()
+
+
+def test_a_job_that_is_over_loses_its_own_entry(inside):
+    inside.ok("job.sub", "sleep 600", "-j", "brief", "--ssh", "--cpu", "1")
+    config = inside.home / "ssh" / "config"
+    wait_for(lambda: inside.inv("container.ssh-config", "brief").code == 0)
+    inside.ok("job.stop", "brief")
+    assert inside.inv("job.wait", "brief", "--timeout", "20").code == 143
+    printed = inside.inv("container.ssh-config", "brief", "--print-only")
+    assert printed.code == 121 and "Host brief " in config.read_text()
+    again = inside.inv("container.ssh-config", "brief")
+    assert again.code == 121 and "Host brief " not in config.read_text(), again
+
+
+def test_the_users_files_are_told_each_on_its_own_and_keep_their_hosts(inside):
+    user = Path(inside.environment["HOME"])
+    own = user / ".ssh" / "config"
+    own.parent.mkdir(exist_ok=True)
+    own.write_bytes(b"# caf\xe9\nHost train\n  HostName 192.0.2.1\n")
+    said = inside.ok("container.ssh-config", "train", "--yes").err
+    assert "host 'train' of its own" in said and (user / ".fabric.py").exists()
+    assert own.read_bytes().startswith(b"Include ") and own.read_bytes().endswith(b"192.0.2.1\n")
+    assert "\nHost train-main-0\n" in (inside.home / "ssh" / "config").read_text()
+    (user / ".fabric.py").unlink()
+    assert "Fabric" in inside.ok("container.ssh-config", "train").err and not (user / ".fabric.py").exists()
+    before = own.read_bytes()
+    inside.ok("container.ssh-config", "train", "--yes")
+    assert (user / ".fabric.py").exists() and own.read_bytes() == before
 
 
 def test_each_trouble_has_its_line_and_its_code(inside):

@@ -1,5 +1,6 @@
 """Sources on the storage, what jobs leave there, and its removal, on a real embedded cluster."""
 
+import json
 import os
 import pty
 import re
@@ -28,6 +29,19 @@ def submit(shell, name, command="cat code.py", *flags):
 def wait(shell, *jobs):
     for name in jobs:
         assert shell.inv("job.wait", name, "--timeout", "30").code in (0, 1, 143)
+
+
+def left_by(root, name, like, **changes):
+    """A folder with output as a job would leave it, its reference like that of another one."""
+    [reference] = (root / "jobs" / like / "source").iterdir()
+    folder = root / "jobs" / name
+    for part in ("source", "output"):
+        (folder / part).mkdir(parents=True)
+    told = {**json.loads(reference.read_text()), "job": name, **changes}
+    (folder / "source" / reference.name).write_text(json.dumps(told))
+    (folder / "output" / "y").write_text("y")
+    age(folder, 90)
+    return folder
 
 
 def age(folder, days):
@@ -100,8 +114,10 @@ def test_usage_tells_what_each_job_left_behind(cluster):
     assert 0 <= one["age"] < 60
     [archive] = [row for row in found["archives"] if row["sha256"] == one["archives"][0]]
     assert archive["jobs"] == ["told-1", "told-2"] and archive["size"] == one["source"]
-    outputs = sum(job["output"] for job in found["jobs"])
-    assert found["total"] == outputs + sum(row["size"] for row in found["archives"])
+    assert one["notes"] > 0 and one["other"] == 0
+    kept = sum(job["output"] + job["notes"] + job["other"] for job in found["jobs"])
+    kept += sum(folder["size"] for folder in found["others"])
+    assert found["total"] == kept + sum(row["size"] for row in found["archives"])
     table = cluster.ok("storage.usage").out
     assert re.search(r"^told-1 +SUCCEEDED .* 1000 B ", table, re.M)
     assert "shared by several jobs" in table.splitlines()[-1]
@@ -113,15 +129,13 @@ def test_clean_removes_what_is_old_and_over_and_nothing_else(cluster):
     submit(cluster, "young-1", "true", "-f", "--workspace", "cleaned")
     submit(cluster, "broken-1", "exit 1", "-f", "--workspace", "cleaned")
     root = storage(cluster) / "cleaned"
-    (root / "jobs" / "vanished" / "output").mkdir(parents=True)
-    (root / "jobs" / "vanished" / "output" / "y").write_text("y")
+    size = sum(len(path.read_bytes()) for path in left_by(root, "vanished", "broken-1").glob("*/*"))
     (root / "jobs" / "coming" / "source").mkdir(parents=True)  # a submission that is under way
     (root / "notes.txt").write_text("a person's own")
-    age(root / "jobs" / "vanished", 40)
     flags = ("--workspace", "cleaned")
     assert cluster.ok("storage.clean", "--older-than", "30d", "--preview", *flags).out.splitlines() == [
         "would be removed: vanished",
-        "1 jobs, 0 archives, 1 B would be removed",
+        f"1 jobs, 0 archives, {size} B would be removed",
     ]
     ran = cluster.inv("storage.clean", "--older-than", "30d", *flags)
     assert ran.code == 120 and "--yes" in ran.err and (root / "jobs" / "vanished").exists()
@@ -143,17 +157,82 @@ def test_clean_removes_what_is_old_and_over_and_nothing_else(cluster):
 
 def test_files_of_another_clusters_job_are_left_alone(cluster):
     submit(cluster, "shared-1", "true", "-f", "--workspace", "two")
-    folder = storage(cluster) / "two" / "jobs" / "theirs" / "source"
-    folder.mkdir(parents=True)
-    [reference] = (storage(cluster) / "two" / "jobs" / "shared-1" / "source").iterdir()
-    text = reference.read_text().replace('"local"', '"http://other"').replace("shared-1", "theirs")
-    (folder / reference.name).write_text(text)
-    age(folder.parent, 90)
-    cluster.ok("storage.clean", "--older-than", "30d", "--yes", "--workspace", "two")
+    root = storage(cluster) / "two"
+    left_by(root, "theirs", "shared-1", cluster="http://other")
+    left_by(root, "bobs", "shared-1", user="bob")
+    left_by(root, "mine", "shared-1")
+    done = cluster.ok(
+        "storage.clean", "--older-than", "30d", "--yes", "--workspace", "two", "-o", "json"
+    ).json()
+    assert (done["jobs"], done["archives"]) == (["mine"], [])
     rows = cluster.ok("storage.usage", "--workspace", "two", "-o", "json").json()["jobs"]
-    assert {row["name"]: row["state"] for row in rows} == {"shared-1": "SUCCEEDED", "theirs": "ELSEWHERE"}
-    ran = submit(cluster, "theirs", "true", "--workspace", "two")
-    assert ran.code == 122 and "http://other" in ran.err
+    states = {"shared-1": "SUCCEEDED", "theirs": "ELSEWHERE", "bobs": "FOREIGN"}
+    assert {row["name"]: row["state"] for row in rows} == states
+    for name, word in (("theirs", "http://other"), ("bobs", "'bob'")):
+        ran = submit(cluster, name, "true", "--workspace", "two")
+        assert ran.code == 122 and word in ran.err
+        ran = cluster.inv("job.sub", "true", "-j", name, "--workspace", "two")  # its output would be mixed up
+        assert ran.code == 122 and word in ran.err
+
+
+def test_a_persons_own_folder_is_no_jobs_however_old_it_is(cluster):
+    submit(cluster, "real-1", "true", "-f", "--workspace", "own")
+    root = storage(cluster) / "own" / "jobs"
+    (root / "mine").mkdir()
+    (root / "mine" / "thesis.txt").write_text("years of work")
+    (root / "odd" / "source").mkdir(parents=True)
+    (root / "odd" / "source" / f"{'0' * 64}.json").write_text("{}")
+    age(root, 90)
+    flags = ("--workspace", "own")
+    assert cluster.ok("storage.clean", "--older-than", "30d", "--yes", *flags).out.startswith("0 jobs,")
+    found = cluster.ok("storage.usage", "-o", "json", *flags).json()
+    assert [job["name"] for job in found["jobs"]] == ["real-1"]
+    assert [(one["name"], one["size"]) for one in found["others"]] == [("mine", 13), ("odd", 2)]
+    assert "not a job's: mine (1 files, 13 B)" in cluster.ok("storage.usage", *flags).out
+    assert (root / "mine" / "thesis.txt").read_text() == "years of work" and (
+        root / "odd" / "source"
+    ).exists()
+
+
+def test_what_a_person_put_into_a_jobs_folder_stays_when_the_job_goes(cluster):
+    submit(cluster, "mixed-1", "echo x > $PAI_OUTPUT_DIR/x", "-f", "--workspace", "mixed")
+    folder = storage(cluster) / "mixed" / "jobs" / "mixed-1"
+    (folder / "notes.txt").write_text("a person's own")
+    (folder / "deadline").write_text("1\n")
+    [row] = cluster.ok("storage.usage", "--workspace", "mixed", "-o", "json").json()["jobs"]
+    assert (row["output"], row["other"]) == (2, 14)
+    time.sleep(1.1)
+    cluster.ok("storage.clean", "--older-than", "1s", "--yes", "--workspace", "mixed")
+    assert [path.name for path in folder.rglob("*")] == ["notes.txt"]
+    assert cluster.ok("storage.usage", "--workspace", "mixed", "-o", "json").json()["jobs"] == []
+
+
+def test_a_job_without_sources_is_known_and_can_be_cleaned(cluster):
+    flags = ("--workspace", "bare")
+    cluster.ok("job.sub", "echo x > $PAI_OUTPUT_DIR/x", "-j", "bare-1", "--mem", "64m", "-f", *flags)
+    [row] = cluster.ok("storage.usage", "-o", "json", *flags).json()["jobs"]
+    assert (row["name"], row["state"], row["output"], row["archives"]) == ("bare-1", "SUCCEEDED", 2, [])
+    assert cluster.inv("job.sub", "true", "-j", "bare-2", "--vc", "no-such", *flags).code == 122
+    assert names(storage(cluster), "bare/jobs/*") == ["bare/jobs/bare-1"]
+    time.sleep(1.1)
+    cluster.ok("storage.clean", "--older-than", "1s", "--yes", *flags)
+    assert names(storage(cluster), "bare/jobs/*") == []
+
+
+def test_a_selection_that_jobs_cannot_use_is_told_in_one_line(cluster):
+    (cluster.project / "aside").mkdir()
+    cluster.ok("storage.add", "aside", "--type", "local", "--path", str(cluster.project / "aside"))
+    cluster.ok("storage.select", "aside")
+    try:
+        line = (
+            "the selected storage 'aside' is not used for jobs, as the cluster cannot mount it;"
+            " their files go to storage 'home'"
+        )
+        ran = submit(cluster, "aside-1", "cat code.py", "-f")
+        assert (ran.code, ran.out, ran.err.splitlines().count(line)) == (0, "# aside\n", 1)
+        assert cluster.ok("storage.usage").err == line + "\n"
+    finally:
+        cluster.ok("storage.forget", "aside")
 
 
 @pytest.mark.parametrize("answer, is_there", [("n", True), ("", True), ("y", False)])

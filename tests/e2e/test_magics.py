@@ -252,3 +252,36 @@ def test_parameters_that_cannot_travel_are_refused(cluster, kernel):
     ):
         shown = kernel.run(f"submit_this_notebook({str(path)!r}, parameters={given}, unsaved=True)")
         assert said in shown.error[0]
+
+
+def test_arguments_are_those_of_the_command(cluster, kernel):
+    path = saved(cluster.project, "import os\nprint(os.environ['MINE'])", name="flags.ipynb")
+    given = "secret='MINE', shm='64m', retries=2, tag=['t1', 't2'], after='tabled', memoryMB='256m', cpu=1"
+    call = f"job = submit_this_notebook({str(path)!r}, unsaved=True, job_name='flags', {given})"
+    assert "the secret 'MINE' is needed" in kernel.run(call).error[0]
+    cluster.inv("job.sub", "true", "--job-name", "tabled")
+    with variable(kernel, "MINE", "value of mine"):
+        kernel.ok(call)
+    assert sorted(cluster.ok("job.status", "flags", "-o", "json").json()["tags"]) == ["t1", "t2"]
+    document = cluster.ok("job.config", "flags").out
+    for text in ("jobRetryCount: 2", "shmMB: 64", "memoryMB: 256", "$secrets.MINE"):
+        assert text in document
+    cluster.ok("job.stop", "flags")
+
+
+def test_an_argument_that_there_is_not_is_one_line(kernel):
+    shown = kernel.run("submit_this_notebook(gpus=1)")
+    assert shown.error[0] == "submit_this_notebook takes no 'gpus', did you mean gpu?"
+    assert shown.error[1] == f"error: {shown.error[0]}"
+
+
+def test_what_speaks_to_the_cluster_stays_here_by_command_too(cluster):
+    saved(
+        cluster.project, "%load_ext openpai_tasks", "%pai job.list", "print('computed')", name="mixed.ipynb"
+    )
+    ran = cluster.ok("notebook.run", "mixed.ipynb", "-j", "mixed", "--no-browser", "--cpu", "1")
+    assert "note: 2 cells that speak to the cluster stay here" in ran.err
+    cells = nbformat.read(cluster.project / "mixed.mixed.ipynb", as_version=4).cells
+    assert [cell.cell_type for cell in cells] == ["raw", "raw", "code"]
+    again = cluster.ok("notebook.resubmit", "mixed.ipynb", "--preview")
+    assert "note: 2 cells that speak to the cluster stay here" in again.err

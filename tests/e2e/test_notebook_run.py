@@ -48,6 +48,7 @@ def sent(cluster):
         ("foreign.ipynb", "-j", "foreign"),
         ("fails twice.ipynb", "-j", "allowed", "--allow-errors", "--to", "html,script"),
         ("large.ipynb", "-j", "large", "--to", "ipynb"),
+        ("sleeps.ipynb", "-j", "limited", "--to", "ipynb", "--max-time", "15s"),
     )
     cluster.ok(*(word for line in lines for word in ("notebook.run", *line, *SMALL, "--detach")))
     return cluster
@@ -176,7 +177,7 @@ def test_errors_can_be_allowed(sent):
     ran = sent.inv("notebook.fetch", "allowed", "--follow")
     assert ran.code == 0, ran
     assert "cell 3 of 3 failed, as is allowed: ValueError: two" in ran.err
-    assert "2 of 3 cells failed, as is allowed" in ran.err and "names no kernel, python3 is taken" in ran.err
+    assert "2 of 3 cells failed, as is allowed" in ran.err and "names no kernel" not in ran.err
     shown = outputs(sent.project / "fails twice.allowed.ipynb")
     assert shown == ["ZeroDivisionError: division by zero", "on\n", "ValueError: two"]
     assert (sent.project / "fails twice.allowed.py").exists()
@@ -197,12 +198,37 @@ def test_ctrl_c_leaves_the_job_and_what_it_did_can_be_fetched(sent):
     said = process.communicate(timeout=30)[1]
     assert process.returncode == 130 and "job left goes on; `notebook.fetch left` brings" in said
     ran = sent.ok("notebook.fetch", "left")
-    assert "job left is RUNNING, and cell 1 of 3 is done" in ran.err
-    assert outputs(sent.project / "sleeps.left.ipynb") == ["", "", ""]
+    assert "job left is RUNNING, and cell 2 of 3 is running" in ran.err
+    assert outputs(sent.project / "sleeps.left.ipynb")[0] == ""
     sent.ok("job.stop", "left")
     ran = sent.inv("notebook.fetch", "left", "--follow")
-    assert ran.code == 143 and "the job was stopped" in ran.err
+    assert ran.code == 143 and "cell 2 of 3 of sleeps.ipynb was running: the job was stopped" in ran.err
+    assert "Traceback" not in sent.ok("job.logs", "left").out
     assert outputs(sent.project / "sleeps.left.ipynb") == ["", "began\n", ""]
+
+
+def test_files_of_the_user_are_never_replaced_by_results(cluster):
+    book(cluster.project, "own.ipynb", "print(1)", metadata={})
+    mine = book(cluster.project, "own.v2.ipynb", "print('mine')")
+    before = mine.read_bytes()
+    ran = cluster.ok("notebook.run", "own.ipynb", "-j", "v2", "-p", "x=1", *SMALL, "--to", "ipynb")
+    beside = mine.with_name("own.v2.remote.ipynb")
+    assert mine.read_bytes() == before and outputs(beside) == ["", "1\n"]
+    assert f"{mine} has changes of its own and stays; the result is {beside}" in ran.err
+    assert ran.err.splitlines()[-1] == f"done; see {beside.as_uri()}"
+    assert ran.err.count("names no kernel") == 1 and ran.err.count("tagged") == 1
+    beside.write_text("edited")
+    cluster.ok("notebook.fetch", "v2")
+    cluster.ok("notebook.fetch", "v2")
+    assert beside.read_text() == "edited" and not mine.with_name("own.v2.remote-3.ipynb").exists()
+    assert outputs(mine.with_name("own.v2.remote-2.ipynb")) == ["", "1\n"]
+
+
+def test_the_limit_of_the_job_is_told_as_such(sent):
+    ran = sent.inv("notebook.fetch", "limited", "--follow")
+    said = "cell 2 of 3 of sleeps.ipynb was running: the time limit of the job was reached (--max-time)"
+    assert ran.code == 124 and said in ran.err, ran
+    assert "Traceback" not in sent.ok("job.logs", "limited").out
 
 
 def document(shell, *words):

@@ -3,8 +3,10 @@
 import contextlib
 import json
 import os
+import pty
 import re
 import signal
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -12,6 +14,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import yaml
 
 pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
 websocket = pytest.importorskip("websocket", reason="websocket-client is not installed")
@@ -19,6 +22,7 @@ websocket = pytest.importorskip("websocket", reason="websocket-client is not ins
 SMALL = ("--cpu", "1", "--mem", "512m")
 LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
 EVERYWHERE = "00000000"
+THERE = "import os\nprint('tried', os.environ['TRIED'], os.environ['MINE'])"
 
 
 def book(*sources):
@@ -85,11 +89,22 @@ class Jupyter:
 class Call:
     """A `notebook.serve` that runs."""
 
-    def __init__(self, shell, *flags, **environment):
+    def __init__(self, shell, *flags, terminal=False, **environment):
         self.shell, self.err = shell, shell.project / f"{flags[0]}.err"
         before, shell.environment = shell.environment, {**shell.environment, **environment}
-        self.process = shell.start("inv", "notebook.serve", *flags[1:], stderr=self.err.open("w"))
+        ours, theirs = pty.openpty() if terminal else (None, self.err.open("w"))
+        self.process = shell.start("inv", "notebook.serve", *flags[1:], stderr=theirs)
         shell.environment = before
+        self.reader = threading.Thread(target=self.read, args=(ours,))
+        if terminal:
+            os.close(theirs)
+            self.reader.start()
+
+    def read(self, terminal):
+        with self.err.open("wb", 0) as file, contextlib.suppress(OSError):  # when the other end is closed
+            while data := os.read(terminal, 65536):
+                file.write(data.replace(b"\r\n", b"\n"))
+        os.close(terminal)
 
     def json(self):
         """The first value on stdout."""
@@ -108,6 +123,8 @@ class Call:
 
     def end(self, timeout=40):
         self.process.communicate(timeout=timeout)
+        if self.reader.ident:
+            self.reader.join(timeout)
         return self.process.returncode, self.err.read_text()
 
 
@@ -130,7 +147,11 @@ def calls(cluster):
     )
     second = Call(
         *(cluster, "idle", "idle.ipynb", "-j", "idle", "--idle", "6s", "--direct", *SMALL),
+        *("--env", "TRIED=yes", "--secret", "MINE", "--shm", "64m"),
+        terminal=True,
         BROWSER=f"{browser} %s",
+        DISPLAY=":99",
+        MINE="value of mine",
     )
     yield {"lab": first, "idle": second}
     for call in (first, second):
@@ -206,7 +227,7 @@ def test_a_server_without_activity_ends_its_job_and_a_busy_kernel_is_activity(cl
     addresses = dict(reversed(one) for one in listening(of_job("idle")))
     assert addresses.pop(urlsplit(jupyter.base).port) == EVERYWHERE
     assert set(addresses.values()) <= LOOPBACK and addresses
-    jupyter.save("idle.ipynb", book("2", "from the server"))
+    jupyter.save("idle.ipynb", book("2", THERE))
     time.sleep(max(0, 7.5 - (time.monotonic() - began)))
     assert cluster.ok("job.status", "idle", "-o", "json").json()["state"] == "RUNNING"
     code, err = call.end()
@@ -214,18 +235,50 @@ def test_a_server_without_activity_ends_its_job_and_a_busy_kernel_is_activity(cl
     assert code == 0 and f"warning: {jupyter.base} is plain HTTP" in err
     assert jupyter.token not in err and time.monotonic() - began >= 14
     assert cluster.ok("job.status", "idle", "-o", "json").json()["state"] == "SUCCEEDED"
-    assert sources_of(project / "idle.ipynb") == ["2", "from the server"]
+    assert sources_of(project / "idle.ipynb") == ["2", THERE]
     assert "nothing was done for 6 s, so this ends" in cluster.ok("job.logs", "idle").out
     assert not list((cluster.home / "notebooks" / "local").glob("*.html"))
+    [kept] = (cluster.home / "notebooks" / "local").glob("*~idle.json")
+    assert jupyter.token not in kept.read_text() and "idle.ipynb" in kept.read_text()
 
 
 def test_what_a_job_has_kept_can_be_pulled_after_its_end(cluster):
     rows = cluster.ok("notebook.pull", "idle", "--target", "deep", "-o", "json").json()
     assert [(row["name"], row["change"]) for row in rows] == [("idle.ipynb", "new")]
-    assert sources_of(cluster.project / "deep" / "idle.ipynb") == ["2", "from the server"]
+    assert sources_of(cluster.project / "deep" / "idle.ipynb") == ["2", THERE]
     assert "unchanged" in cluster.ok("notebook.pull", "idle").out
     ran = cluster.inv("notebook.serve", "--reconnect", "idle", "--no-browser")
     assert ran.code == 120 and "is SUCCEEDED" in ran.err and len(ran.err.splitlines()) == 1
+
+
+def test_a_notebook_that_was_served_is_run_with_all_that_its_server_was_given(cluster, calls):
+    path = cluster.project / "idle.ipynb"
+    now = path.read_text()
+    ran = cluster.ok("notebook.resubmit", "idle.ipynb", "--gpu", "4", "--preview", MINE="other")
+    job = yaml.safe_load(ran.out)
+    role, before = job["taskRoles"]["main"], job["deployments"][0]["taskRoles"]["main"]["preCommands"]
+    assert role["resourcePerInstance"] == {"cpu": 1, "memoryMB": 512, "gpu": 4}
+    assert role["extraContainerOptions"] == {"shmMB": 64}
+    assert role["commands"] == ["python3 .pai-notebook.py idle.ipynb"]
+    assert "export TRIED=yes || exit 1" in before and any("$secrets.MINE" in line for line in before)
+    assert "JUPYTER_TOKEN" not in ran.out and "pai-jupyter" not in ran.out + ran.err
+    assert "openpaiNotebookServer" not in job["extras"] and "newer" not in ran.err
+    path.write_text(json.dumps(book("2")))  # as it was sent
+    ran = cluster.ok("notebook.resubmit", "idle.ipynb", "--preview", MINE="other")
+    path.write_text(now)
+    assert "note: job idle has a newer idle.ipynb: `notebook.pull idle` brings it" in ran.err
+
+
+def test_a_served_job_becomes_a_batch_job_with_what_it_has_kept(cluster, calls):
+    before = (cluster.project / "idle.ipynb").read_text()
+    (cluster.project / "idle.ipynb").write_text(json.dumps(book("'not this one'")))
+    words = ("-j", "batch", "-p", "x=1", "--no-browser")
+    ran = cluster.ok("notebook.resubmit", "idle", *words, MINE="other")
+    (cluster.project / "idle.ipynb").write_text(before)
+    assert "runs again: idle.ipynb, as job idle of local has last kept it" in ran.err
+    assert "note: no cell of idle.ipynb is tagged 'parameters'" in ran.err
+    made = (cluster.project / "idle.batch.ipynb").read_text()
+    assert "tried yes other" in made and "not this one" not in made
 
 
 def test_a_cell_runs_through_the_tunnel(served, lab, kernel):
@@ -329,6 +382,7 @@ def test_ctrl_c_brings_the_changes_and_leaves_the_job_until_it_is_told_to_stop(c
     assert f"updated: {cluster.project / 'neu.ipynb'}" in err and "Traceback" not in err
     assert sources_of(cluster.project / "neu.ipynb") == ["newer"]
     assert cluster.ok("job.status", "lab", "-o", "json").json()["state"] == "RUNNING"
+    check_that_no_browser_is_in_the_way(cluster)
     again = Call(cluster, "again", "--reconnect", "lab", "--no-browser", "--stop", "-o", "json")
     jupyter = Jupyter(again.json()["url"])
     assert jupyter.token == lab.token and "my%20book.ipynb" in jupyter.address
@@ -340,10 +394,33 @@ def test_ctrl_c_brings_the_changes_and_leaves_the_job_until_it_is_told_to_stop(c
     assert not list(of_job("lab"))
 
 
+def check_that_no_browser_is_in_the_way(cluster):
+    """Without a display none is started; one that blocks the terminal is left by Ctrl-C."""
+    blocks = cluster.project / "blocks.sh"
+    blocks.write_text('#!/bin/sh\necho $$ >"$0.pid"\nexec sleep 600 >/dev/null 2>&1\n')
+    blocks.chmod(0o755)
+    headless = Call(cluster, "headless", "--reconnect", "lab", BROWSER=f"{blocks} %s", DISPLAY="")
+    until(lambda: "Ctrl-C brings back" in headless.err.read_text())
+    code, err = headless.interrupt()
+    way = "no browser could be opened; `notebook.serve --reconnect lab --no-browser` prints the address"
+    assert code == 0 and way in err and not blocks.with_suffix(".sh.pid").exists()
+    shown = {"BROWSER": f"{blocks} %s", "DISPLAY": ":99"}
+    blocked = Call(cluster, "blocked", "--reconnect", "lab", terminal=True, **shown)
+    pid = int(
+        until(lambda: blocks.with_suffix(".sh.pid").exists() and blocks.with_suffix(".sh.pid").read_text())
+    )
+    code, err = blocked.interrupt()
+    os.kill(pid, signal.SIGKILL)
+    assert code == 0 and "job lab goes on" in err
+    assert not list((cluster.home / "notebooks" / "local").glob("*.html"))
+
+
 def test_waiting_has_an_end_and_a_job_that_fails_tells_why(cluster):
     late = Call(cluster, "late", "-j", "late", "--wait", "1s", *SMALL)
     lost = cluster.inv("notebook.serve", "-j", "lost", "--python", "no-such-python", *SMALL)
     assert lost.code == 127 and "job 'lost' is FAILED" in lost.err and "job.logs lost" in lost.err
+    refused = cluster.inv("notebook.resubmit", "lost")
+    assert refused.code == 120 and "`notebook.pull lost`, then `notebook.resubmit FILE`" in refused.err
     code, err = late.end()
     assert code == 124 and "waiting at most 1 s in all" in err
     assert "error: no Jupyter answers in job 'late' after 1 s: " in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -148,11 +149,35 @@ def test_the_page_about_packing_is_true(files, monkeypatch):
     assert samples[0] == {"__key__": "train/1", "jpg": b"pixels 1\n", "txt": b"cat\n"}
     head = json.loads((storage(files) / "photos" / "index.jsonl").read_text().splitlines()[0])
     assert json.dumps(head)[:40] in (ROOT / "docs" / "packing.md").read_text()
-    assert (head["files"], head["bytes"], head["shards"]) == (
-        6,
-        39,
-        [{"name": "photos-000000.tar", "size": 7680}],
-    )
+    (shard,) = head["shards"]
+    assert (head["files"], head["bytes"], shard["size"]) == (6, 39, 7680)
+    assert re.fullmatch(r"photos-[0-9a-f]{10}-000000\.tar", shard["name"])
+
+
+def test_a_file_of_the_users_own_is_told_and_stays(files):
+    (files.project / "set").mkdir()
+    mine = files.project / "set" / "backup-20260101.tar"
+    mine.write_bytes(b"years")
+    for words in ((), ("--replace",)):
+        ran = files.inv("storage.pack", "data", "set", *words)
+        assert (ran.code, ran.out) == (123, "") and "holds 'backup-20260101.tar'" in ran.err
+        assert ran.err.count("\n") == 1 and "--replace" not in ran.err
+        assert os.listdir(files.project / "set") == [mine.name] and mine.read_bytes() == b"years"
+
+
+def test_a_set_survives_a_replacement_that_finds_no_room_for_its_index(files):
+    files.ok("storage.pack", "data", "set")
+    before = {path.name: path.read_bytes() for path in (files.project / "set").iterdir()}
+    for number in range(400):
+        (files.project / "data" / f"{'long' * 40}{number}").touch()
+    limited = "ulimit -f 40; exec inv storage.pack data set --replace --shard-size 16K"
+    ran = files.run("bash", "-c", limited)
+    assert ran.code == 123 and ran.err.count("\n") == 1 and "index.jsonl" not in ran.out, ran
+    assert {path.name: path.read_bytes() for path in (files.project / "set").iterdir()} == before
+    files.ok("storage.unpack", "set", "out")
+    assert sorted(os.listdir(files.project / "out")) == ["none", "run.sh", "sub"]
+    files.ok("storage.pack", "data", "set", "--replace")
+    assert not {*os.listdir(files.project / "set")} & {*before} - {"index.jsonl"}
 
 
 @measurable

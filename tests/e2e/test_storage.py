@@ -145,13 +145,47 @@ def test_the_exit_code_is_0_only_if_everything_arrived(files):
     assert ran.json()["files"] == 2
 
 
+def test_the_exit_code_tells_what_was_wrong(files):
+    for target, code in (("pai://none/x", 120), (f"{HOME}/", 122)):
+        assert files.inv("storage.cp", "nosuch", target).code == code
+    assert files.inv("storage.cp", "data", "data/sub").code == 123
+
+
+@measurable
+def test_memory_does_not_grow_with_the_names_in_a_folder(files):
+    folder = files.project / "copy"
+    folder.mkdir()
+    for number in range(30_000):
+        os.mknod(folder / f"a name that is a little longer than others {number}")
+    for verb in ("ls", "find", "du"):
+        listing = files.start("inv", f"storage.{verb}", "copy", stdout=subprocess.DEVNULL)
+        held = peak(listing)
+        listing.stderr.close()
+        assert listing.returncode == 0 and held < 46 << 20, (verb, held)
+
+
+def test_what_is_still_being_written_is_listed_with_all(files):
+    part = ".pai-part-0123456789abcdef"
+    (files.project / "data" / part).touch()
+    assert part not in files.ok("storage.ls", "data").out
+    assert part in files.ok("storage.ls", "--all", "data").out
+
+
 def test_what_must_not_be_removed_is_refused(files):
     files.ok("storage.cp", "-r", "data", f"{HOME}/")
     for target in ("/", f"{HOME}/", f"{HOME}", "", f"{HOME}//data", ".", "..", "pai://local/"):
         ran = files.inv("storage.rm", "-r", "-y", target)
         assert ran.code in (120, 122, 123) and ran.err.startswith("error: "), target
+    for target in (f"{HOME}/*", f"{HOME}/d*"):
+        ran = files.inv("storage.rm", "-r", target)
+        assert ran.code == 120 and "is a variable empty? --yes removes what it fits" in ran.err
+    for target in (str(files.home), str(files.project), files.environment["HOME"]):
+        ran = files.inv("storage.rm", "-r", "-y", target)
+        assert ran.code == 122 and "so it is never removed" in ran.err, ran
     assert (files.project / "data" / "a.txt").exists()
     assert "a.txt" in files.ok("storage.ls", f"{HOME}/data").out
+    files.ok("storage.rm", "-r", "-y", f"{HOME}/*")
+    assert files.ok("storage.ls", f"{HOME}/").out == ""
 
 
 def test_a_full_folder_needs_recursive_and_is_asked_about_on_a_terminal(files):
@@ -221,7 +255,10 @@ def test_ctrl_c_ends_a_copy_at_once_and_cleanly(files):
     copying.send_signal(signal.SIGINT)
     _, err = copying.communicate(timeout=10)
     assert copying.returncode == 130 and "Traceback" not in err
-    assert list(folder.iterdir()) == []
+    assert all(
+        path.name.startswith(".pai-part-") for path in folder.iterdir()
+    )  # the next try goes on with it
+    assert "pai-part" not in files.ok("storage.ls", "copy").out
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(files):

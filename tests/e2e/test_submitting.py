@@ -186,7 +186,7 @@ def test_tags_are_put_on_the_job(cluster):
 
 
 def test_after_waits_for_success_and_says_so(cluster):
-    cluster.ok("job.sub", "sleep 3", "-j", "first-step")
+    cluster.ok("job.sub", "sleep 8", "-j", "first-step")
     ran = cluster.ok("job.sub", "echo second", "--after", "first-step", "-f")
     assert ran.out == "second\n" and "waiting for job 'first-step'" in ran.err
     assert cluster.ok("job.status", "first-step", "-o", "json").json()["state"] == "SUCCEEDED"

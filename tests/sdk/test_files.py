@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import pytest
@@ -10,7 +11,8 @@ from openpai_tasks.errors import ConfigError, Denied, PaiError, PathError
 from openpai_tasks.sdk import files, removing
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.store import Place
+from openpai_tasks.storage.store import Entry, Place
+from openpai_tasks.storage.transfer import part_name
 
 LINES = b"".join(b"line %d\n" % number for number in range(300_000))  # more than one piece
 
@@ -38,11 +40,13 @@ def test_head_keeps_a_last_line_that_has_no_end(place):
 
 
 def test_usage_counts_each_thing_once_and_links_as_nothing_more(place):
-    rows = {row.url.removeprefix("pai://lab/home/"): row for row in files.usage(place)}
+    told = list(files.usage(place))
+    rows = {row.url.removeprefix("pai://lab/home/"): row for row in told}
+    assert told[-1].url == place.url
     assert (rows["d"].files, rows["d"].folders, rows["d"].size) == (2, 2, 6)
     assert (rows["link"].files, rows["link"].folders, rows["link"].size) == (0, 1, 0)
     assert rows[""].size == 6 + len(LINES) + 3
-    assert files.usage(place.join("no newline"))[0].size == 3
+    assert [row.size for row in files.usage(place.join("no newline"))] == [3]
 
 
 def test_a_tree_is_drawn_with_every_last_one_marked(place):
@@ -54,7 +58,7 @@ def test_a_tree_is_drawn_with_every_last_one_marked(place):
 
 def test_find_looks_at_names_types_and_sizes(place):
     def found(name=None, kind=None, at_least=0):
-        return [info.name for info in files.find(place, name, kind, at_least)]
+        return sorted(info.name for info in files.find(place, name, kind, at_least))
 
     assert found("*.csv") == ["d/.hidden.csv", "d/e/x.csv"]
     assert found("*.csv", at_least=3) == ["d/.hidden.csv"]
@@ -67,6 +71,29 @@ def test_names_that_are_no_text_can_be_shown(place, tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9")).write_bytes(b"")
     names = [info.name for info in files.listing([place])]
     assert "caf\ufffd" in names and "".join(names).encode()
+
+
+class Endless(LocalStore):
+    """A folder that lists more than anybody could keep."""
+
+    def list(self, path):
+        for number in itertools.count():
+            yield Entry(str(number), f"{path}/{number}", False, size=1)
+
+
+@pytest.mark.parametrize("looks", [files.usage, lambda place: files.find(place, None, None, 0)])
+def test_what_is_found_is_told_before_the_folder_ends(tmp_path, looks):
+    place = Location(Endless(str(tmp_path)), "/", "pai://lab/home/")
+    assert [one.size for one in itertools.islice(looks(place), 1000)] == [1] * 1000
+
+
+def test_what_is_still_being_written_is_listed_only_if_wanted(place, tmp_path):
+    part = part_name()
+    (tmp_path / "d" / part).touch()
+    inner = place.join("d")
+    assert sorted(info.name for info in files.listing([inner])) == [".hidden.csv", "e"]
+    assert part in [info.name for info in files.listing([inner], parts=True)]
+    assert part in [info.name for info in files.find(inner, None, None, 0)]
 
 
 class Home:
@@ -114,6 +141,33 @@ def test_a_pattern_in_the_root_of_this_machine_is_told(rm, monkeypatch):
     monkeypatch.chdir("/")
     with pytest.raises(Denied, match="is a variable empty"):
         rm("*")
+
+
+@pytest.mark.parametrize("text", ["*", "*/x.csv", "?", "[a-z]", "e*/"])
+def test_a_pattern_in_the_root_of_a_storage_is_a_guess(place, tmp_path, text):
+    found = removing.removals([f"pai://lab/home/{text}"], Home(tmp_path), recursive=True)
+    with pytest.raises(ConfigError, match="--yes removes what it fits"):
+        removing.refuse_guesses(found)
+    deeper = removing.removals(["pai://lab/home/e/*"], Home(tmp_path), recursive=True)
+    removing.refuse_guesses(deeper)
+
+
+@pytest.mark.parametrize("variable", ["HOME", "OPENPAI_HOME"])
+@pytest.mark.parametrize("text", ["{root}/d/e", "{root}/d", "d", "d*", "pai://lab/home/e", "alias"])
+def test_a_folder_that_is_lived_in_is_not_removed(rm, tmp_path, monkeypatch, variable, text):
+    os.symlink("d/e", tmp_path / "alias")
+    monkeypatch.setenv(variable, str(tmp_path / ("alias" if text == "alias" else "d/e")))
+    with pytest.raises(Denied, match="never removed"):
+        rm(text.format(root=tmp_path))
+    assert (tmp_path / "d" / "e" / "x.csv").exists() and (tmp_path / "alias").exists()
+
+
+def test_the_folder_one_is_in_is_not_removed_and_neither_is_one_above(rm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path / "d" / "e")
+    for text in (str(tmp_path / "d"), "../../d", "../e", str(tmp_path)):
+        with pytest.raises(Denied, match="the folder that you are in"):
+            rm(text)
+    assert rm("../../link") == ["d", "long", "no newline"]  # a link goes without what it leads to
 
 
 def test_a_link_is_removed_itself_wherever_it_leads(rm, tmp_path):

@@ -118,7 +118,7 @@ def test_a_job_that_is_followed_and_stopped(client, tmp_path):
     assert (task.role, task.index, task.state) == ("main", 0, "RUNNING")
     assert task.ports["ssh"].isdecimal()
     jobs.stop(client, ["end*"])
-    assert list(chunks) == []
+    assert b"".join(chunks) in (b"", b"Terminated\n")  # what a shell may say of the command it waited for
     done = jobs.wait(client, job.key, 20)
     assert (done.state, done.exit_status) == ("STOPPED", 143)
 

@@ -5,8 +5,10 @@ import json
 import math
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -14,12 +16,12 @@ import pytest
 
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol import scripts
+from openpai_tasks.sdk import brought, notebook_resubmit, notebook_results, notebooks
 from openpai_tasks.sdk import notebook_progress as progress
-from openpai_tasks.sdk import notebook_resubmit, notebook_results, notebooks
 from openpai_tasks.sdk import notebook_runner as runner
 from openpai_tasks.sdk.notebook_values import read_value
 from openpai_tasks.sdk.notebooks import Mark, Options
-from tests.notebook_files import PYTHON, cell, notebook, text, write
+from tests.notebook_files import PYTHON, cell, notebook, outputs, text, write
 
 JULIA = {"kernelspec": {"name": "julia-1.9", "language": "julia", "display_name": "Julia"}}
 
@@ -397,3 +399,151 @@ def test_a_pdf_that_cannot_be_made_is_refused_before_the_first_cell(tmp_path):
     )
     assert done.returncode == runner.CANNOT and os.listdir(tmp_path / "out") == []
     assert done.stdout.splitlines()[-1].startswith("notebook: error: a PDF needs chromium or xelatex")
+
+
+# The runner with a kernel
+
+WRITES = (
+    "import os\nfor e in ('html', 'py', 'ipynb'):\n"
+    "    open(os.path.join(os.environ['PAI_OUTPUT_DIR'], 'n.' + e), 'w').write('mine')"
+)
+BAR = "for i in range(300): print(f'\\r{i} done', end='', flush=True)"
+SUFFIXES = ("html", "py", "ipynb")
+
+
+def started(folder, name, *words):
+    return subprocess.Popen(
+        [sys.executable, runner.__file__, name, *words],
+        cwd=folder,
+        env={**os.environ, "PAI_OUTPUT_DIR": str(folder / "out")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def executed(folder, name, *words):
+    process = started(folder, name, *words)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out.splitlines(), err
+
+
+def until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+def test_what_the_notebook_itself_writes_stays_even_when_the_job_is_tried_again(tmp_path):
+    write(tmp_path / "n.ipynb", WRITES, BAR, "print('a')\ndisplay(1)\nprint('b')")
+    out, results = tmp_path / "out", {f"n.pai-run.{suffix}" for suffix in SUFFIXES}
+    for _attempt in range(2):
+        code, said, err = executed(tmp_path, "n.ipynb", "--to", "html,script")
+        assert (code, err) == (0, ""), said
+        stays = "was written by the notebook itself and stays; the result has another name"
+        assert [line for line in said if "n.html" in line and stays in line]
+        assert set(os.listdir(out)) == results | {f"n.{suffix}" for suffix in SUFFIXES}
+        assert {(out / f"n.{suffix}").read_text() for suffix in SUFFIXES} == {"mine"}
+    assert outputs(out / "n.pai-run.ipynb") == ["", "299 done", "a\n1b\n"]
+    cells = json.loads((out / "n.pai-run.ipynb").read_text())["cells"]
+    kinds = [[one["output_type"] for one in cell["outputs"]] for cell in cells]
+    assert kinds == [[], ["stream"], ["stream", "display_data", "stream"]]
+    assert "298 done" not in (out / "n.pai-run.html").read_text()
+
+
+def test_results_of_an_earlier_attempt_are_replaced(tmp_path):
+    for number in (1, 2):
+        write(tmp_path / "n.ipynb", f"print({number})")
+        assert executed(tmp_path, "n.ipynb")[0] == 0
+    assert sorted(os.listdir(tmp_path / "out")) == ["n.html", "n.ipynb"]
+    assert outputs(tmp_path / "out" / "n.ipynb") == ["2\n"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_a_running_cell_shows_is_saved_meanwhile(tmp_path, number):
+    write(tmp_path / "n.ipynb", "import os, time\nprint('began', os.getpid(), flush=True)\ntime.sleep(600)")
+    process = started(tmp_path, "n.ipynb", "--to", "ipynb")
+    saved = tmp_path / "out" / "n.ipynb"
+    kernel = 0
+    try:
+        until(saved.exists)
+        until(lambda: outputs(saved)[0].startswith("began"))
+        kernel = int(outputs(saved)[0].split()[1])
+        assert notebook_results.told([notebook_results.Result(str(saved), 1)]).state == "running"
+    finally:
+        process.send_signal(number)
+        if number == signal.SIGKILL and kernel:
+            os.kill(kernel, signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+    if number == signal.SIGTERM:
+        assert (process.returncode, err) == (runner.STOPPED, "")
+    assert outputs(saved) == [f"began {kernel}\n"]
+
+
+def test_a_notebook_that_says_no_minor_version_is_run_and_shown(tmp_path):
+    content = {key: value for key, value in notebook("print(1)").items() if key != "nbformat_minor"}
+    (tmp_path / "n.ipynb").write_text(json.dumps(content))
+    assert json.loads(notebooks.read("n.ipynb", tmp_path).as_sent())["nbformat_minor"] == 5
+    code, said, err = executed(tmp_path, "n.ipynb")
+    assert (code, err) == (0, "") and said[-1] == "notebook: wrote n.ipynb, n.html"
+
+
+def test_an_old_notebook_that_cannot_be_converted_is_one_line(tmp_path):
+    sheet = {"cells": [{"cell_type": "code"}]}
+    broken = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [sheet]}
+    (tmp_path / "n.ipynb").write_text(json.dumps(broken))
+    code, said, err = executed(tmp_path, "n.ipynb")
+    assert (code, err) == (runner.CANNOT, "")
+    assert len(said) == 1 and said[0].startswith("notebook: error: n.ipynb cannot be read as a notebook: ")
+
+
+def test_progress_bars_are_shown_as_they_end():
+    assert runner.settled("a\r\nb\n") == "a\nb\n"
+    assert runner.settled("x\n10%\r100%\rok\n") == "x\nok0%\n"
+    assert runner.settled("50%\b\b\b\r60%\r") == "60%"
+
+
+# What is brought
+
+
+def test_of_two_files_the_one_with_the_mark_is_the_result():
+    ours = notebook_results._ours
+    files = [
+        "n.ipynb",
+        "n.pai-run.ipynb",
+        "n.html",
+        "n.pai-run-2.html",
+        "n.pai-run.html",
+        "n.pdf",
+        "s/n.html",
+    ]
+    assert ours(files, Mark("n.ipynb")) == ["n.pai-run.ipynb", "n.pai-run-2.html"]
+    script = Mark("a/n.ipynb", Options(formats=("script",)))
+    assert ours(["n.ipynb", "n.html", "n.py"], script) == ["n.ipynb", "n.py"]
+    assert ours(["n.ipynb", "n.html"], Mark("n.ipynb"), is_over=False) == ["n.ipynb"]
+
+
+def test_only_files_that_are_as_they_were_brought_are_replaced(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    path, beside = tmp_path / "n.j.ipynb", tmp_path / "n.j.remote.ipynb"
+    assert brought.place(path) == path
+    path.write_text("mine")
+    assert brought.place(path) == beside
+    beside.write_text("theirs")
+    brought.note([beside])
+    assert brought.place(path) == beside
+    beside.write_text("theirs, changed")
+    assert brought.place(path) == tmp_path / "n.j.remote-2.ipynb"
+    path.unlink()
+    path.symlink_to(beside)
+    brought.note([path])
+    assert brought.place(path) != path
+    assert (tmp_path / "home" / "brought.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_address_is_the_one_of_what_shows_best(tmp_path):
+    made = [notebook_results.Result(f"{tmp_path}/n{end}", 1) for end in (".py", ".ipynb", ".pdf", ".html")]
+    ends = [notebook_results.page(made[:count]).rpartition("/")[2] for count in (1, 2, 3, 4)]
+    assert ends == ["", "n.ipynb", "n.pdf", "n.html"]
+    assert not notebook_results.is_for_browsers(notebook_results.page(made[:2]))

@@ -78,7 +78,18 @@ def test_an_hdfs_of_ones_own_is_reached_at_each_of_its_name_nodes(client):
 
 
 def test_what_the_cluster_cannot_mount_is_not_for_jobs(client):
-    assert places.home(client(NFS, own_storages=(S3,), storage="bucket")).storage == "nfs"
+    found = places.home(client(NFS, own_storages=(S3,), storage="bucket"))
+    assert found.storage == "nfs"
+    why = "the selected storage 'bucket' is not used for jobs, as the cluster cannot mount it"
+    assert found.note == f"{why}; their files go to storage 'nfs'"
+    with pytest.raises(ConfigError, match=why):
+        places.needed(client(own_storages=(S3,), storage="bucket"))
+
+
+def test_what_may_only_be_read_is_not_for_jobs_and_that_is_told(client):
+    found = places.home(client(NFS, {**HOME, "readOnly": True}, storage="home"))
+    assert found.storage == "nfs" and "'home' is not used for jobs, as you may only read it" in found.note
+    assert places.home(client(NFS, HOME, storage="home")).note == places.home(client(NFS)).note == ""
 
 
 def test_a_share_that_is_mounted_here_is_written_to(client, tmp_path):

@@ -71,6 +71,11 @@ def test_a_job_takes_the_key_along_and_keeps_the_plugins_it_has():
 def test_a_document_says_whether_a_role_can_be_logged_in_to():
     some = {"extras": {PLUGINS: [{"plugin": "ssh", "taskroles": ["worker"]}]}}
     assert has_ssh(some, "worker") and not has_ssh(some, "main")
+    needed = {
+        "prerequisites": [{"name": "in", "plugin": f"{PLUGINS}.ssh"}],
+        "taskRoles": {"worker": {"prerequisites": ["in"]}, "main": {}},
+    }
+    assert has_ssh(needed, "worker") and not has_ssh(needed, "main")
     assert not has_ssh({}, "main") and not has_ssh("text", "main") and not has_ssh({"extras": None}, "main")
 
 

@@ -247,12 +247,26 @@ def test_every_type_tells_its_back_end_what_it_needs(made, expected):
         ("samba", {"address": "//h/s", "options": ["domain"]}, "needs NAME=VALUE"),
         ("samba", {"address": "h"}, "a share is //HOST/SHARE"),
         ("hdfs", {"address": "ftp://h"}, "name nodes are HOST:PORT"),
+        ("azureblob", {"user": "a", "path": "/c", "address": "https://a.host/?sv=1&sig=x"}, "leave it out"),
+        ("azureblob", {"user": "a", "path": "/c?sv=1&sig=x"}, "leave it out"),
+        ("s3", {"path": "/b", "address": "https://ann:a/b=x@host"}, "leave it out"),
+        ("samba", {"address": "smb://dom;ann:p=x@host/share"}, "leave it out"),
+        ("samba", {"address": "ann:p=x@host/share"}, "leave it out"),
     ],
 )
 def test_what_makes_no_sense_is_told_in_one_line(type, said, words):
     with pytest.raises(ConfigError, match=words) as told:
         data(type, **said)
     assert "\n" not in str(told.value) and "=x" not in str(told.value)
+
+
+def test_what_only_looks_a_little_like_a_secret_can_be_said():
+    for said in (
+        {"address": "//ann@h/s"},
+        {"address": "//h/s", "path": "/key=3/a:b@c"},
+        {"address": "h:445/s"},
+    ):
+        data("samba", **said)
 
 
 @pytest.mark.parametrize("name", ["0", "", "a/b", "..", "-x", "a b"])

@@ -29,7 +29,16 @@ BARE = " ".join(PUBLIC.split()[:2])
         (f'command="rm -rf /" {PUBLIC}', []),
         (f"{PUBLIC[:40]}!{PUBLIC[40:]}", []),
     ],
-    ids=["a key", "keys and a comment", "nothing", "a kind", "too short", "another kind", "options", "damaged"],
+    ids=[
+        "a key",
+        "keys and a comment",
+        "nothing",
+        "a kind",
+        "too short",
+        "another kind",
+        "options",
+        "damaged",
+    ],
 )
 def test_only_whole_public_keys_are_taken(text: str, found: list[str]) -> None:
     assert list(keys.public_keys(text)) == found

@@ -10,12 +10,12 @@ import socket
 import socketserver
 import ssl
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from tests.storage.relay import BUFFER, received, reset
+
 END = b"\r\n\r\n"
-BUFFER = 1 << 16
 STANDBY = (
     b'{"RemoteException": {"exception": "StandbyException", "javaClassName": "x", "message": "standby"}}'
 )
@@ -118,13 +118,13 @@ class Gateway:
     def _upload(self, client: socket.socket, server: socket.socket, rest: bytes, fault: Fault | None) -> None:
         moved = 0
         with suppress(OSError):
-            for piece in _received(client, rest):
+            for piece in received(client, rest):
                 moved += len(piece)
                 if fault and fault.is_upload and moved > fault.at:
-                    _reset(client)
+                    reset(client)
                     break
                 server.sendall(piece)
-        _reset(server)  # whoever asked has gone
+        reset(server)  # whoever asked has gone
 
     def _download(self, client: socket.socket, server: socket.socket, fault: Fault | None) -> None:
         head, rest = _head(server)
@@ -137,17 +137,17 @@ class Gateway:
             head += b"\r\nConnection: close"
         act = fault.act if fault and not fault.is_upload else ""
         if act == "lose":
-            return _reset(client)
+            return reset(client)
         if act == "shorten" and fault:
             head = re.sub(rb"(?im)^content-length: \d+", b"Content-Length: %d" % fault.at, head)
         client.sendall(head + END)
         moved = 0
-        for piece in _received(server, rest):
+        for piece in received(server, rest):
             if fault and act in ("cut", "stall") and moved + len(piece) > fault.at:
                 client.sendall(piece[: fault.at - moved])
                 if act == "stall":
                     self._closed.wait(10)
-                _reset(client)
+                reset(client)
                 return
             if fault and act == "flip" and moved <= fault.at < moved + len(piece):
                 where = fault.at - moved
@@ -170,22 +170,3 @@ def _head(stream: socket.socket) -> tuple[bytes, bytes]:
         data += piece
     head, _, rest = data.partition(END)
     return head, rest
-
-
-def _received(stream: socket.socket, first: bytes) -> Iterator[bytes]:
-    piece = first
-    while True:
-        if piece:
-            yield piece
-        piece = stream.recv(BUFFER)
-        if not piece:
-            return
-
-
-def _reset(stream: socket.socket) -> None:
-    """An end without goodbye."""
-    with suppress(OSError):
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
-    with suppress(OSError):
-        stream.shutdown(socket.SHUT_RDWR)
-    stream.close()

@@ -137,7 +137,7 @@ def _s3rver(data: Path, port: int) -> list[str]:
 def _rclone(data: Path, port: int) -> list[str]:
     (data / BUCKET).mkdir(exist_ok=True)
     key = ["--auth-key", f"{RCLONE_KEY},{RCLONE_SECRET}"]
-    fresh = ["--config", os.devnull, "--dir-cache-time", "0s"]  # what a test puts there is seen at once
+    fresh = ["--config", os.devnull, "--dir-cache-time", "1s"]  # with 0s it waits for itself: no PUT ends
     return [rclone(), "serve", "s3", "--addr", f"127.0.0.1:{port}", *key, *fresh, str(data)]
 
 

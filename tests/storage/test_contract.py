@@ -242,6 +242,29 @@ def test_a_store_reads_any_part_of_a_file(there, offset, length):
     assert b"".join(there.store.read(at(there, "f").path, offset, length)) == b"0123456789"[offset:end]
 
 
+def test_a_store_reads_nothing_of_an_empty_file(there):
+    plant(there, {"f": b""})
+    path = at(there, "f").path
+    for offset, length in ((0, None), (0, 0), (0, 1), (0, 100), (3, 1)):
+        assert b"".join(there.store.read(path, offset, length)) == b""
+
+
+def test_a_name_that_is_no_text_fails_alone_or_arrives(here, there):
+    bad = os.fsdecode(b"bad\xff")
+    tree = {f"d/{bad}.txt": b"1", f"d/{bad}/below": b"2", "d/good": b"3", "d/in/it": b"4"}
+    plant(here, tree)
+    copied = copy(copies([at(here, "d")], at(there, "d")))
+    if not copied.failed:
+        assert seen(at(there, "d")) == {name.removeprefix("d/"): content for name, content in tree.items()}
+        return
+    assert sorted(failure.path for failure in copied.failed) == [
+        at(here, "d/bad\ufffd").path,
+        at(here, "d/bad\ufffd.txt").path,
+    ]
+    assert all("UTF-8" in failure.reason for failure in copied.failed)
+    assert seen(at(there, "d")) == {"good": b"3", "in/it": b"4"}
+
+
 def test_a_store_tells_what_is_missing(there):
     missing = at(there, "none").path
     for act in (there.store.list, there.store.read):

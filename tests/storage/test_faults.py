@@ -23,9 +23,10 @@ from openpai_tasks.storage.store import fingerprint
 from openpai_tasks.storage.webhdfs_names import Patience
 from openpai_tasks.storage.webhdfs_rpc import Block
 from openpai_tasks.storage.webhdfs_store import WebHdfs
-from tests.storage.bad_line import BadLine
 from tests.storage.gateway import Fault, Gateway
 from tests.storage.hdfs_server import free_ports
+from tests.storage.relay import TO_CLIENT, TO_SERVER, Relay
+from tests.storage.relay import Fault as Mishap
 
 MEGABYTE = 1 << 20
 SIZE = 3 * MEGABYTE + 17
@@ -52,8 +53,9 @@ def bad_line(hdfs, monkeypatch):
     """Data nodes are reached through a relay that misbehaves."""
     with contextlib.ExitStack() as stack:
 
-        def make(**how) -> BadLine:
-            relay = stack.enter_context(BadLine(hdfs.data_address, **how))
+        def make(act, way, at, times=1) -> Relay:
+            host, port = hdfs.data_address
+            relay = stack.enter_context(Relay(f"{host}:{port}", [Mishap(act, way, at, times)]))
             monkeypatch.setattr(Block, "addresses", lambda self: [relay.address])
             return relay
 
@@ -84,19 +86,19 @@ def test_a_bad_line_to_a_data_node_costs_a_download_a_try(store, bad_line, tmp_p
     size = 5000 if act == "drip" else SIZE
     content = noise(tmp_path / "f", size)
     store.write("/f", [content], size)
-    relay = bad_line(act=act, at=place)
+    relay = bad_line(act, TO_CLIENT, place)
     (tmp_path / "to").mkdir()
     assert copy(copies([at(store, "/f")], at(LocalStore(), tmp_path / "to"))).failed == ()
     assert (tmp_path / "to/f").read_bytes() == content and os.listdir(tmp_path / "to") == ["f"]
-    assert relay.connections >= 1
+    assert not relay.faults
 
 
 @pytest.mark.parametrize("act, place", LINES)
 def test_a_bad_line_to_a_data_node_costs_an_upload_a_try(store, bad_line, tmp_path, act, place):
     content = noise(tmp_path / "f", 5000 if act == "drip" else SIZE)
-    relay = bad_line(act=act, at=place, is_upload=True)
+    relay = bad_line(act, TO_SERVER, place)
     assert copy(copies([at(LocalStore(), tmp_path / "f")], at(store, "/"))).failed == ()
-    assert relay.connections >= 1
+    assert not relay.faults
     arrived(store, "/f", content)
 
 
@@ -104,7 +106,7 @@ def test_a_bad_line_to_a_data_node_costs_an_upload_a_try(store, bad_line, tmp_pa
 def test_a_data_node_that_falls_silent_is_given_up_in_time(hdfs, store, bad_line, tmp_path, is_upload):
     content = noise(tmp_path / "f")
     store.write("/g", [content], SIZE)
-    bad_line(act="stall", at=MEGABYTE, is_upload=is_upload, times=99)
+    bad_line("stall", TO_SERVER if is_upload else TO_CLIENT, MEGABYTE, times=99)
     hasty = WebHdfs([hdfs.name_node], "root", root=store.root, timeout=0.5, patience=QUICK)
     start = time.monotonic()
     errands = (

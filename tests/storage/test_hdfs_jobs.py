@@ -14,6 +14,7 @@ from openpai_tasks.credentials import Credentials
 from openpai_tasks.protocol import JobSpec, document, dump, validate
 from openpai_tasks.protocol.homes import WebHdfs as Seen
 from openpai_tasks.sdk import (
+    cleaning,
     clusters,
     jobs,
     leftovers,
@@ -242,7 +243,7 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     shown = b"".join(logs.output(client, f"{unique}-d", Which()))
     assert b"error: the sources are damaged" in shown and b"ran" not in shown
 
-    cleaned = leftovers.clean(client, home, leftovers.plan(left, 0.0))
+    cleaned = cleaning.clean(client, home, cleaning.plan(left, 0.0))
     assert (len(cleaned.jobs), len(cleaned.archives), cleaned.kept) == (3, 1, ())
     place = home.location("/")
     assert [one.name for one in walk(place) if not one.entry.is_folder] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import time
 
@@ -113,12 +114,28 @@ def test_a_copy_that_deletes_has_one_source(here):
         copy(copies([at(here, "a/."), at(here, "b/.")], at(here, "t")), DELETE)
 
 
-def test_parts_are_not_copied_and_go_a_day_after_they_were_begun(here):
-    stale, live = f"{PART}{int(time.time()) - 90_000:08x}01234567", part_name()
-    plant(here, {"d/x": b"x", f"d/{live}": b"", f"t/d/{stale}": b"", f"t/d/{live}": b"live"})
+def begun(days):
+    """The name of a part that was begun so many days ago."""
+    return f"{PART}{int(time.time() - days * 86400):08x}{secrets.token_hex(4)}"
+
+
+def test_parts_are_not_copied_and_go_a_day_after_they_grew_last(here):
+    stale, grows, live = begun(3), begun(3), part_name()
+    plant(here, {"d/x": b"x", f"d/{live}": b"", f"t/d/{live}": b"live"})
+    plant(at(here, "t/d"), {stale: b"", grows: b"more"})
     here.store.set_mtime(f"{here.path}/t/d/{live}", 1_000)  # it has its source's time already
+    here.store.set_mtime(f"{here.path}/t/d/{stale}", int((time.time() - 1.1 * 86400) * 1000))
     assert copy(copies([at(here, "d")], at(here, "t"))).files == 1
-    assert seen(at(here, "t/d")) == {"x": b"x", live: b"live"}
+    assert seen(at(here, "t/d")) == {"x": b"x", live: b"live", grows: b"more"}
+
+
+@pytest.mark.parametrize("days, stays", [(3, True), (8, False)])
+def test_a_part_whose_time_does_not_tell_when_it_grew_stays_for_a_week(here, days, stays):
+    part = begun(days)
+    plant(here, {"d/x": b"x", f"t/d/{part}": b"p"})
+    here.store.set_mtime(f"{here.path}/t/d/{part}", int((time.time() - days * 86400) * 1000))
+    copy(copies([at(here, "d")], at(here, "t")))
+    assert (part in seen(at(here, "t/d"))) == stays
 
 
 def test_names_that_only_begin_like_a_part_are_files_like_others(here):

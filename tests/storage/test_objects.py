@@ -7,20 +7,22 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError, Unreachable
-from openpai_tasks.storage import object_upload, retry
+from openpai_tasks.storage import object_errors, object_upload, retry
 from openpai_tasks.storage.copy import Rules, copy
 from openpai_tasks.storage.location import Location, locate, open_place
 from openpai_tasks.storage.plan import copies, synced
+from openpai_tasks.storage.progress import Watch
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import Place, fingerprint
-from openpai_tasks.storage.transfer import put
+from openpai_tasks.storage.transfer import put, transfer
 from tests import memory
 from tests.storage import object_servers
-from tests.storage.relay import Relay
+from tests.storage.relay import TO_CLIENT, TO_SERVER, Fault, Relay
 from tests.storage.stores import azure_data, s3_data
 from tests.storage.trees import at, plant, seen
 
@@ -69,6 +71,15 @@ def is_same(one, other):
     return one == other
 
 
+def swap(times):
+    return Fault("swap", times=times, old=b"very last", new=b"VERY last")
+
+
+def sent(here, place):
+    """The file by itself: nothing is asked for but what sends it."""
+    transfer(here.store, here.store.stat(at(here, "f").path), place.store, "/f", Watch())
+
+
 def over(*names):
     return pytest.mark.parametrize("service", names, indirect=True)
 
@@ -106,25 +117,48 @@ def test_a_server_that_is_away_is_told_after_some_tries(service):
 
 @over("rclone", "azurite")
 def test_a_busy_server_is_asked_again(service):
-    with Relay(service.server.host, busy=3) as relay:
+    with Relay(service.server.host, [Fault("busy", times=3)]) as relay:
         place = service.open(relay.host)
         put(place.store, "/f", [b"1"])
-        assert [entry.name for entry in place.store.list("/")] == ["f"] and relay.busy == 0
+        assert [entry.name for entry in place.store.list("/")] == ["f"] and not relay.faults
+
+
+@over(*CHECKED)
+def test_a_file_is_tried_five_times_in_all(service, here):
+    plant(here, {"f": b"1"})
+    with Relay(service.server.host, [Fault("busy", times=99)]) as relay:
+        with pytest.raises(Unreachable, match="cannot now"):
+            sent(here, service.open(relay.host))
+        assert [asked.partition(" ")[0] for asked in relay.asked] == ["PUT"] * 5
+
+
+@over(*CHECKED)
+@pytest.mark.parametrize("way, place", [(TO_SERVER, 1 << 20), (TO_CLIENT, 0)], ids=["taking", "answering"])
+def test_a_server_that_falls_silent_is_given_up_after_five_tries(service, here, monkeypatch, way, place):
+    plant(here, {"f": os.urandom(6 << 20)})
+    monkeypatch.setattr(object_errors, "LONGEST", 0.4)
+    monkeypatch.setattr(object_errors, "SLOWEST", 1 << 40)
+    with Relay(service.server.host, [Fault("stall", way, place, times=99)]) as relay:
+        start = time.monotonic()
+        with pytest.raises(Unreachable, match="no answer"):
+            sent(here, service.open(relay.host))
+        assert 5 * 0.4 <= time.monotonic() - start < 8
+        assert relay.connections <= 5
 
 
 @over(*CHECKED)
 @pytest.mark.parametrize("size", [1000, PART + 1000], ids=["whole", "in parts"])
 def test_what_is_damaged_on_the_way_is_refused_by_the_server_and_sent_again(service, size):
     content = b"x" * (size - 20) + b"the very last of it!"
-    with Relay(service.server.host, (b"very last", b"VERY last"), times=1) as relay:
+    with Relay(service.server.host, [swap(1)]) as relay:
         place = service.open(relay.host)
         put(place.store, "/f", [content])
-        assert relay.times == 0 and is_same(seen(place)["f"], content)
+        assert not relay.faults and is_same(seen(place)["f"], content)
 
 
 @over(*CHECKED)
 def test_what_is_always_damaged_never_gets_its_name(service):
-    with Relay(service.server.host, (b"very last", b"VERY last"), times=99) as relay:
+    with Relay(service.server.host, [swap(99)]) as relay:
         place = service.open(relay.host)
         put(place.store, "/f", [b"what was there before"])
         with pytest.raises(Damaged, match="damaged on the way"):
@@ -154,6 +188,58 @@ def test_an_upload_that_fails_leaves_nothing_to_be_paid_for(service):
         place.store.write("/f", [b"x" * PART, b"y"], PART + 2)
     bucket = place.store._bucket
     assert not bucket._call("list_multipart_uploads", "").get("Uploads")
+
+
+TREE = {"empty": b"", "none/": None, "d/small": b"1", "d/e/f": b"22", "d/large": b"x" * (3 << 20)}
+
+
+def test_a_small_tree_goes_to_a_fresh_rclone_and_back(here, tmp_path):
+    """It keeps no folders: an empty one does not arrive, and nothing is asked for any but the first."""
+    if reason := object_servers.missing("rclone"):
+        pytest.skip(f"no rclone: {reason}")
+    plant(here, {f"tree/{name}": content for name, content in TREE.items()})
+    server = object_servers.Server("rclone").start()
+    try:
+        with Relay(server.host) as relay:
+            data = s3_data(server, "new") | {"endpoint": f"http://{relay.host}"}
+            place = Location(open_place(Place("lab", "objects", "s3", data)), "/", "pai://lab/objects/")
+            assert copy(copies([at(here, "tree")], at(place, "up"))).failed == ()
+            assert copy(copies([at(place, "up")], at(here, "back"))).failed == ()
+            relay.asked.clear()
+            place.store.make_folder("/up/more/folders")
+            assert relay.asked == []
+    finally:
+        server.stop()
+    assert seen(at(here, "back")) == {name: content for name, content in TREE.items() if content is not None}
+
+
+@over(*ALL)
+@pytest.mark.parametrize("is_whole", [True, False], ids=["right", "damaged"])
+def test_what_another_writer_has_put_there_meanwhile_is_kept(service, monkeypatch, is_whole):
+    place, other = service.open(), service.open()
+    kind = type(place.store._bucket.begin(f"{service.folder}/none", None, PART))
+    is_right, theirs = kind.is_right, b"t" * (PART + 7)
+
+    def replaced(session, size, md5):
+        monkeypatch.setattr(kind, "is_right", is_right)
+        other.store.write("/f", [theirs], len(theirs))
+        return is_right(session, size, md5 if is_whole else b"another")
+
+    monkeypatch.setattr(kind, "is_right", replaced)
+    with pytest.raises(PathError, match="replaced by another writer meanwhile") as told:
+        place.store.write("/f", [b"o" * (PART + 5)], PART + 5)
+    assert not isinstance(told.value, Damaged)  # which would be tried again
+    assert is_same(seen(place)["f"], theirs)
+
+
+@over("s3rver", "azurite")
+def test_what_arrived_wrong_is_removed_if_it_is_ours(service, monkeypatch):
+    place = service.open()
+    kind = type(place.store._bucket.begin(f"{service.folder}/none", None, PART))
+    monkeypatch.setattr(kind, "is_right", lambda session, size, md5: False)
+    with pytest.raises(Damaged, match="it was removed"):
+        place.store.write("/f", [b"o" * (PART + 5)], PART + 5)
+    assert place.store.stat("/f") is None
 
 
 KILLED = """
@@ -249,6 +335,10 @@ def test_a_long_listing_streams(service):
         (folder / f"{number:06d}").touch()
     with Relay(service.server.host) as relay:
         place = service.open(relay.host)
+        end = time.monotonic() + 10
+        while place.store.stat("/many") is None and time.monotonic() < end:  # rclone looks once a second
+            time.sleep(0.05)
+        relay.asked.clear()
         entries = place.store.list("/many")
         assert next(entries).name == "000000" and len(relay.asked) == 1
         assert sum(1 for _ in entries) == 2499 and len(relay.asked) == 3
@@ -258,9 +348,9 @@ def test_a_long_listing_streams(service):
 def test_a_download_that_is_cut_goes_on_where_it_was(service):
     content = os.urandom(1 << 20) * 9
     put(service.open().store, "/f", [content])
-    with Relay(service.server.host, cut_at=3 << 20, times=2) as relay:
+    with Relay(service.server.host, [Fault("cut", TO_CLIENT, 3 << 20, times=2)]) as relay:
         assert is_same(b"".join(service.open(relay.host).store.read("/f")), content)
-        assert relay.times == 0
+        assert not relay.faults
 
 
 @over("s3rver", "azurite")

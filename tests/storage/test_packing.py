@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+import re
 
 import pytest
 
@@ -55,6 +56,11 @@ def names_in(place):
     return sorted(entry.name for entry in place.store.list(place.path) if not is_part(entry))
 
 
+def shards_of(place):
+    """The names of the shards, without the mark that comes from the tree."""
+    return [re.sub(r"-[0-9a-f]{10}-", "-*-", name) for name in names_in(place) if name != indexes.NAME]
+
+
 def index_of(place):
     text = b"".join(place.store.read(place.join(indexes.NAME).path)).decode()
     head, *rows = map(json.loads, text.splitlines())
@@ -73,8 +79,11 @@ def test_a_tree_goes_into_any_store_and_comes_back(tree, there, tmp_path, format
     assert (made.files, made.bytes, made.format) == (10, sum(map(len, filter(None, TREE.values()))), format)
     assert made.shards > 1
     suffix = {"sequencefile": "seq"}.get(format, format)
-    shards = [f"train-{number:06d}.{suffix}" for number in range(made.shards)]
-    assert names_in(at(there, "set")) == ["index.jsonl", *shards]
+    shards = [f"train-*-{number:06d}.{suffix}" for number in range(made.shards)]
+    assert shards_of(at(there, "set")) == shards
+    head, _ = index_of(at(there, "set"))
+    assert ["index.jsonl", *(shard["name"] for shard in head["shards"])] == names_in(at(there, "set"))
+    assert len({shard["name"].rpartition("-")[0] for shard in head["shards"]}) == 1  # one {000000..N} for all
     with local(tmp_path / "back") as back:
         unpacked(at(there, "set"), back)
         assert seen(back) == TREE
@@ -251,7 +260,7 @@ def test_a_set_is_only_replaced_when_asked_to(tree, here):
     with pytest.raises(PathError, match="--replace"):
         packed(at(here, "other"), at(here, "set"))
     packed(at(here, "other"), at(here, "set"), replace=True)
-    assert names_in(at(here, "set")) == ["index.jsonl", "other-000000.tar"]
+    assert shards_of(at(here, "set")) == ["other-*-000000.tar"]
     unpacked(at(here, "set"), at(here, "back"))
     assert seen(at(here, "back")) == {"only": b"this"}
 
@@ -364,8 +373,9 @@ def test_a_name_twice_or_as_file_and_folder_is_refused(ready, here):
     def both(head, rows):
         rows[-1][0] = "a"
 
+    text = seen(ready)[indexes.NAME]
     for change, told in ((twice, "twice"), (both, "as a file and as a folder")):
-        packed(at(here, "tree"), ready, shard_size="4K", name="x", replace=True)
+        plant(ready, {indexes.NAME: text})
         rewritten(ready, change)
         refused(ready, here, told)
 
@@ -393,6 +403,7 @@ def test_an_index_of_another_kind_is_refused(ready, here):
     def cut_off(head, rows):
         rows.pop()
 
+    text = seen(ready)[indexes.NAME]
     for change, told in (
         (newer, "index of version 2, and this openpai-tasks reads version 1"),
         (cut_off, "9 files are listed of 10"),
@@ -400,7 +411,7 @@ def test_an_index_of_another_kind_is_refused(ready, here):
         (lambda head, rows: [{**head, "format": "zip"}, *rows], "no format named 'zip'"),
         (lambda head, rows: [{**head, "shards": 3}, *rows], "line 1 is damaged"),
     ):
-        packed(at(here, "tree"), ready, shard_size="4K", name="x", replace=True)
+        plant(ready, {indexes.NAME: text})
         rewritten(ready, change)
         refused(ready, here, told)
     plant(ready, {indexes.NAME: b""})
@@ -410,11 +421,11 @@ def test_an_index_of_another_kind_is_refused(ready, here):
 
 
 def test_a_shard_that_is_cut_or_missing_is_told_before_anything_is_written(ready, here):
-    path = ready.join("x-000001.tar").path
+    path = ready.join(names_in(ready)[2]).path
     os.truncate(path, os.stat(path).st_size - 1)
-    refused(ready, here, r"x-000001\.tar: \d+ bytes are there of \d+; cut or changed")
+    refused(ready, here, r"x-\w+-000001\.tar: \d+ bytes are there of \d+; cut or changed")
     os.unlink(path)
-    refused(ready, here, r"x-000001\.tar: a shard that the index tells of is missing")
+    refused(ready, here, r"x-\w+-000001\.tar: a shard that the index tells of is missing")
 
 
 def test_a_folder_without_an_index_is_no_set(ready, here):
@@ -470,7 +481,7 @@ def test_names_are_kept_small():
 def test_a_location_with_a_dot_at_its_end_is_packed_as_its_folder(tree, here):
     content = Location(tree.store, tree.path, tree.url, is_content=True)
     assert packed(content, at(here, "set")).files == 10
-    assert "tree-000000.tar" in names_in(at(here, "set"))
+    assert shards_of(at(here, "set")) == ["tree-*-000000.tar"]
 
 
 def test_a_data_set_on_a_real_hdfs_is_read_by_ranges(tree, hdfs, monkeypatch):

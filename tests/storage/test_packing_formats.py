@@ -170,7 +170,7 @@ def test_a_damaged_tfrecord_is_told(shards, here, offset):
         file.seek(-1, 1)
         file.write(bytes([byte[0] ^ 255]))
     with pytest.raises(PathError, match=r"record [04] is damaged"):
-        open_set(at(here, "set/x-000000.tfrecord"))
+        open_set(at(here, f"set/{os.path.basename(shard)}"))
 
 
 @pytest.mark.parametrize("format", ["tar", "tfrecord", "sequencefile"])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import gzip
+import io
 import os
 import pickle
 
@@ -57,6 +61,113 @@ def test_a_block_that_fails_leaves_no_file(fs):
         file.write(b"half")
         raise ZeroDivisionError
     assert fs.ls(ROOT) == []
+
+
+class Opened:
+    """Closes a file at its end, whatever happens, as pandas does."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __enter__(self):
+        return self.file
+
+    def __exit__(self, kind, error, trace):
+        self.file.close()
+
+
+@contextlib.contextmanager
+def opened(file):
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+WAYS = {
+    "fsspec.open": lambda fs, path: fsspec.open(path, "wb"),
+    "fsspec.open text": lambda fs, path: fsspec.open(path, "w"),
+    "fsspec.open gzip": lambda fs, path: fsspec.open(path, "wt", compression="gzip"),
+    "open": lambda fs, path: fs.open(path, "wb"),
+    "open text": lambda fs, path: fs.open(path, "w", encoding="utf-8"),
+    "open gzip": lambda fs, path: fs.open(path, "wb", compression="gzip"),
+    "open gzip text": lambda fs, path: fs.open(path, "wt", compression="gzip"),
+    "another block": lambda fs, path: Opened(fs.open(path, "wb")),
+    "a generator": lambda fs, path: opened(fs.open(path, "wb")),
+    "closing": lambda fs, path: contextlib.closing(fs.open(path, "w")),
+}
+
+
+def fill(file):
+    file.write("half" if isinstance(file, io.TextIOBase) else b"half")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_however_a_file_is_opened_a_block_that_fails_leaves_none(fs, way):
+    with pytest.raises(ZeroDivisionError), WAYS[way](fs, f"{ROOT}half") as file:
+        fill(file)
+        raise ZeroDivisionError
+    assert fs.ls(ROOT) == []
+    with WAYS[way](fs, f"{ROOT}half") as file:
+        fill(file)
+    content = fs.cat(f"{ROOT}half")
+    assert (gzip.decompress(content) if "gzip" in way else content) == b"half"
+
+
+def test_a_file_that_is_written_because_something_failed_is_there(fs):
+    early = fs.open(f"{ROOT}early", "wb")
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        early.write(b"early")
+        early.close()
+        with fsspec.open(f"{ROOT}late", "wb") as file:
+            file.write(b"late")
+
+    class Reports:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            with fsspec.open(f"{ROOT}report", "wb") as file:
+                file.write(b"report")
+
+    with pytest.raises(ZeroDivisionError), Reports():
+        raise ZeroDivisionError
+    assert sorted(fs.ls(ROOT, detail=False)) == [f"local/home/{name}" for name in ("early", "late", "report")]
+
+
+@pytest.mark.parametrize("mode, compression", [("wb", None), ("w", None), ("wb", "gzip"), ("w", "gzip")])
+def test_a_file_that_nobody_closes_is_not_there(fs, mode, compression):
+    file = fs.open(f"{ROOT}half", mode, compression=compression)
+    fill(file)
+    with pytest.warns(RuntimeWarning, match="half: never closed"):
+        del file
+        gc.collect()
+    assert fs.ls(ROOT) == []
+
+
+def test_a_table_that_cannot_be_written_leaves_no_file(fs):
+    pandas = pytest.importorskip("pandas")
+
+    class Bad:
+        def __str__(self):
+            raise ZeroDivisionError
+
+    frame = pandas.DataFrame({"x": [*range(200_000), Bad()]})
+    for name, compression in (("t.csv", None), ("t.csv.gz", "gzip")):
+        with pytest.raises(ZeroDivisionError):
+            frame.to_csv(f"{ROOT}{name}", compression=compression, chunksize=1000)
+    assert fs.ls(ROOT) == []
+
+
+def test_a_block_that_fails_in_a_transaction_takes_only_its_own_file_along(fs):
+    with fs.transaction:
+        with contextlib.suppress(ZeroDivisionError), fs.open(f"{ROOT}a", "wb") as file:
+            file.write(b"a")
+            raise ZeroDivisionError
+        fs.pipe(f"{ROOT}b", b"b")
+    assert fs.ls(ROOT, detail=False) == ["local/home/b"]
 
 
 def test_a_transaction_is_all_or_nothing(fs):

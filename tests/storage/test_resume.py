@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -16,7 +17,8 @@ from openpai_tasks.storage import retry
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.progress import Stopped, Watch
 from openpai_tasks.storage.resume import LARGE, note_of
-from openpai_tasks.storage.transfer import PART_NAME, transfer
+from openpai_tasks.storage.store import base
+from openpai_tasks.storage.transfer import PART, PART_NAME, is_stale, transfer
 from openpai_tasks.storage.webhdfs_names import Patience
 from openpai_tasks.storage.webhdfs_store import WebHdfs
 from tests.storage.gateway import Fault, Gateway
@@ -284,10 +286,57 @@ def test_a_line_that_breaks_costs_only_what_was_on_it(hdfs, data, tmp_path):
         store.close()
 
 
+def renamed(folder: Path, note: Path, days: float) -> Path:
+    """The part as if its copy had begun, and last moved, so many days ago."""
+    (old,) = parts(folder)
+    when = time.time() - days * 86400
+    part = folder / f"{PART}{int(when):08x}01234567"
+    (folder / old).rename(part)
+    note.write_text(str(part))
+    os.utime(part, (when, when))
+    return part
+
+
+def test_a_part_that_a_copy_is_at_is_never_stale(data, tmp_path):
+    broken(data, tmp_path / "to")
+    (note,) = notes(tmp_path)
+    part = renamed(tmp_path / "to", note, 30)
+    entry = entry_of(LocalStore(), str(part))
+    os.utime(note, (time.time() - 30 * 86400,) * 2)
+    with note.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert not is_stale(entry)
+        broken(data, tmp_path / "other")  # clears the notes that nobody holds
+        assert note.exists()
+    assert is_stale(entry)
+
+
+class Peeks(Counted):
+    """Whether another machine finds the part stale just before it gets its name."""
+
+    def rename(self, source, target):
+        if base(target) == "copy":
+            with pytest.MonkeyPatch.context() as there:
+                there.setenv("OPENPAI_HOME", "/none")
+                self.was_stale = is_stale(entry_of(self, source))
+        super().rename(source, target)
+
+
+def test_a_copy_that_took_days_does_not_look_stale_at_its_end(data, tmp_path):
+    os.utime(data[0], (1_000_000_000,) * 2)
+    broken(data, tmp_path / "to")
+    (note,) = notes(tmp_path)
+    renamed(tmp_path / "to", note, 30)
+    store = Peeks()
+    send(LocalStore(), data[0], store, tmp_path / "to" / "copy")
+    assert 0 < store.written < SIZE * 0.6  # it went on
+    assert store.was_stale is False and parts(tmp_path / "to") == [] and notes(tmp_path) == []
+
+
 def test_stale_notes_are_cleared(data, tmp_path):
     broken(data, tmp_path / "to")
     (note,) = notes(tmp_path)
-    os.utime(note, (time.time() - 3 * 86400,) * 2)
+    os.utime(note, (time.time() - 9 * 86400,) * 2)
     with note_of(LocalStore(), entry_of(LocalStore(), data[0]), LocalStore(), str(tmp_path / "x")) as other:
         assert other is not None and other.part == ""
         assert note not in notes(tmp_path)

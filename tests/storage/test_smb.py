@@ -371,11 +371,11 @@ def test_a_large_folder_is_listed_in_batches_and_removed(share, monkeypatch):
 def test_three_hundred_files_travel_at_once_by_one_connection(samba, share, here, tmp_path):
     tree = {f"d/{number % 7}/{number}": bytes([number % 256]) * (number * 37) for number in range(300)}
     plant(here, tree)
-    with Relay(samba.port) as relay:
-        there = on(relay.here, rootPath=tmp_path.name)
+    with Relay(f"127.0.0.1:{samba.port}") as relay:
+        there = on(relay.address[1], rootPath=tmp_path.name)
         assert copy(copies([at(here, "d")], at(there, "d")), Rules(workers=16)).files == 300
         assert copy(copies([at(there, "d")], at(here, "back")), Rules(workers=16)).files == 300
-        assert relay.calls == 1
+        assert relay.connections == 1
     assert seen(at(here, "back")) == seen(at(here, "d"))
 
 
@@ -384,10 +384,10 @@ def test_a_connection_that_breaks_costs_a_retry_and_never_a_byte(
     samba, share, here, tmp_path, act, way, offset
 ):
     plant(here, {"d/big": os.urandom(5_000_003), "d/small": b"s"})
-    with Relay(samba.port) as relay:
-        there = on(relay.here, rootPath=tmp_path.name)
+    with Relay(f"127.0.0.1:{samba.port}") as relay:
+        there = on(relay.address[1], rootPath=tmp_path.name)
         there.store.stat("/")
-        relay.faults.append(Fault(way, relay.moved[way] + offset, act))
+        relay.faults.append(Fault(act, way, relay.moved[way] + offset))
         if way == TO_CLIENT:
             plant(share[0], seen(here))
             assert copy(copies([at(there, "d")], at(here, "back"))).failed == ()
@@ -395,7 +395,7 @@ def test_a_connection_that_breaks_costs_a_retry_and_never_a_byte(
         else:
             assert copy(copies([at(here, "d")], at(there, "d"))).failed == ()
             assert seen(at(share[0], "d")) == seen(at(here, "d"))
-        assert not relay.faults and relay.calls == 2
+        assert not relay.faults and relay.connections == 2
 
 
 def test_a_listing_that_breaks_goes_on_without_telling_a_name_twice(samba, share, tmp_path, monkeypatch):
@@ -403,12 +403,12 @@ def test_a_listing_that_breaks_goes_on_without_telling_a_name_twice(samba, share
     names = [f"{number:03d}" for number in range(200)]
     for name in names:
         (share[1] / name).touch()
-    with Relay(samba.port) as relay:
-        there = on(relay.here, rootPath=tmp_path.name)
+    with Relay(f"127.0.0.1:{samba.port}") as relay:
+        there = on(relay.address[1], rootPath=tmp_path.name)
         there.store.stat("/")
-        relay.faults.append(Fault(TO_CLIENT, relay.moved[TO_CLIENT] + 10_000, "cut"))
+        relay.faults.append(Fault("cut", TO_CLIENT, relay.moved[TO_CLIENT] + 10_000))
         assert sorted(entry.name for entry in there.store.list("/")) == names
-        assert not relay.faults and relay.calls == 2
+        assert not relay.faults and relay.connections == 2
 
 
 def test_a_server_that_says_nothing_more_is_given_up(samba, share, tmp_path, monkeypatch):
@@ -416,12 +416,12 @@ def test_a_server_that_says_nothing_more_is_given_up(samba, share, tmp_path, mon
     monkeypatch.setattr(smb_wire, "LOOK", 0.1)
     content = os.urandom(6_000_000)
     plant(share[0], {"f": content})
-    with Relay(samba.port) as relay:
-        there = on(relay.here, rootPath=tmp_path.name)
+    with Relay(f"127.0.0.1:{samba.port}") as relay:
+        there = on(relay.address[1], rootPath=tmp_path.name)
         assert there.store.stat("/f").size == len(content)
-        relay.faults.append(Fault(TO_CLIENT, relay.moved[TO_CLIENT] + 2_000_000, "stall"))
+        relay.faults.append(Fault("stall", TO_CLIENT, relay.moved[TO_CLIENT] + 2_000_000))
         assert b"".join(there.store.read("/f")) == content
-        assert relay.calls == 2
+        assert relay.connections == 2
 
 
 class Waiting(Watch):

@@ -1,13 +1,17 @@
 """A workspace on every kind of store: archives once, jobs that say which they use, nothing left behind."""
 
+import hashlib
+import io
+import json
 import threading
+from dataclasses import asdict
 
 import pytest
 
 from openpai_tasks.errors import ConfigError, Conflict, PathError
-from openpai_tasks.storage.archive import pack
+from openpai_tasks.storage.archive import Archive, pack
 from openpai_tasks.storage.sources import collect
-from openpai_tasks.storage.store import join
+from openpai_tasks.storage.store import join, parent
 from openpai_tasks.storage.walk import walk
 from openpai_tasks.storage.workspace import Layout, Reference, Workspace, clean_path
 
@@ -28,8 +32,13 @@ def made(tmp_path):
     return archive(tmp_path / "project")
 
 
-def reference(job, cluster="http://lab"):
-    return Reference(job, "ann", cluster, "sources/x.tar.gz", 1, 1, 0)
+def reference(job, cluster="http://lab", user="ann"):
+    return Reference(job, user, cluster, "sources/x.tar.gz", 1, 1, 0)
+
+
+def write(workspace, path, text=b"x"):
+    workspace.store.make_folder(parent(path))
+    workspace.store.write(path, [text], len(text))
 
 
 def names(workspace, there):
@@ -45,7 +54,7 @@ def test_an_archive_is_sent_once_and_comes_back(workspace, made, there):
     assert workspace.store.stat(workspace.archive(made.sha256)) == before
     assert workspace.read(made.sha256).files == made.files
     assert workspace.references() == {made.sha256: {"j1", "j2"}}
-    assert workspace.cluster_of("j1") == "http://lab"
+    assert workspace.told_of("j1") == (reference("j1"),)
     assert names(workspace, there) == [
         f"lab one/jobs/j1/source/{made.sha256}.json",
         f"lab one/jobs/j2/source/{made.sha256}.json",
@@ -61,6 +70,57 @@ def test_an_archive_that_was_damaged_there_is_sent_again(workspace, made, change
     workspace.store.write(workspace.archive(made.sha256), [wrong], len(wrong))
     assert workspace.send(made) is True
     assert workspace.read(made.sha256).sha256 == made.sha256
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_a_large_archive_is_compared_where_the_store_tells_no_digest(here, is_damaged):
+    content = bytes(65 << 20)
+    large = Archive(hashlib.sha256(content).hexdigest(), len(content), (), io.BytesIO(content))
+    workspace = Workspace(here.path, here.store)
+    write(workspace, workspace.archive(large.sha256), content[:-1] + (b"x" if is_damaged else b"\0"))
+    assert workspace.send(large) is is_damaged
+    assert (
+        hashlib.sha256(b"".join(workspace.store.read(workspace.archive(large.sha256)))).hexdigest()
+        == large.sha256
+    )
+
+
+def test_a_job_without_sources_says_whose_it_is_and_uses_no_archive(workspace, there):
+    workspace.refer(reference("j1"))
+    assert workspace.told_of("j1") == (reference("j1"),) and workspace.references() == {}
+    workspace.withdraw("j1", None, was_sent=False)
+    assert names(workspace, there) == [] and workspace.told_of("j1") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{}",
+        b"[]",
+        b"no json",
+        b"\xff",
+        json.dumps(asdict(reference("another"))).encode(),
+        json.dumps({**asdict(reference("j1")), "user": None}).encode(),
+        json.dumps({**asdict(reference("j1")), "submitted": "today"}).encode(),
+    ],
+)
+def test_a_file_that_is_no_reference_makes_no_job_of_a_folder(here, text):
+    workspace = Workspace(here.path, here.store)
+    write(workspace, join(workspace.source("j1"), "none.json"), text)
+    assert workspace.told_of("j1") == ()
+
+
+def test_only_what_is_the_jobs_goes_with_it(workspace, there):
+    for job in ("j1", "j2"):
+        workspace.refer(reference(job))
+        write(workspace, join(workspace.output(job), "a/b"))
+        write(workspace, workspace.deadline(job))
+    write(workspace, join(workspace.job("j2"), "thesis.txt"))
+    workspace.remove_job("j1")
+    workspace.remove_job("j2")
+    workspace.remove_job("never")
+    assert names(workspace, there) == ["lab one/jobs/j2/thesis.txt"]
+    assert [entry.name for entry in workspace.job_folders()] == ["j2"]
 
 
 def test_what_a_refused_job_was_sent_with_is_taken_back(workspace, made, there):
@@ -89,6 +149,8 @@ def test_a_job_of_the_same_name_on_another_cluster_keeps_its_sources(workspace, 
     workspace.refer(reference("j1"), made.sha256)
     with pytest.raises(Conflict, match="http://lab"):
         workspace.refer(reference("j1", "http://other"), made.sha256)
+    with pytest.raises(Conflict, match="'ann'"):
+        workspace.refer(reference("j1", user="bob"))
     workspace.refer(reference("j1"), made.sha256)  # a submission that was broken off is repeated
 
 

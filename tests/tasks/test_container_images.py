@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,14 @@ def engines(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv("PATH", str(folder))
 
     return install
+
+
+@pytest.fixture
+def no_input(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What really runs may read, and finds nothing."""
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        yield
 
 
 def answering(**result: Any) -> MockContext:
@@ -118,3 +128,27 @@ def test_a_dockerfile_is_written_once(project: Project, engines: Any) -> None:
     assert "'torch>=2'" in (project.folder / "new").read_text()
     told = project.inv("container.dockerfile", "--apt", "x;y", "--file", "other")
     assert told.code == 120 and not (project.folder / "other").exists()
+
+
+@pytest.mark.usefixtures("no_input")
+@pytest.mark.parametrize("words", [["images"], ["build", "--tag", "a"], ["push", "a"], ["check", "a"]])
+def test_an_engine_that_does_not_answer_is_one_line(project: Project, engines: Any, words: list[str]) -> None:
+    engines("docker")  # it ends with 99
+    told = project.inv(f"container.{words[0]}", *words[1:])
+    assert (told.code, told.out) == (120, "")
+    [error] = [line for line in told.err.splitlines() if "has 2h 00m to end" not in line]
+    assert error.startswith("error: ") and "99" in error
+
+
+@pytest.mark.usefixtures("no_input")
+def test_a_push_that_hangs_is_ended_when_its_time_is_over(
+    project: Project, engines: Any, tmp_path: Path
+) -> None:
+    engines("docker")
+    (tmp_path / "bin" / "docker").write_text("#!/bin/sh\nexec /bin/sleep 60\n")
+    told = project.inv("-T", "1", "container.push", "lab/a")
+    assert told.code == 124, told
+    assert told.err.splitlines() == [
+        "`docker push` has 1.0s to end (`inv -T SECONDS` sets another limit)",
+        "error: `docker push` did not end within 1.0s; it was ended",
+    ]

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from openpai_tasks.protocol import ssh_plugin
+
 FOLDER, READY, FAILED = "ssh", "ready", "failed"
 HOST = "127.0.0.1"
-NOT_SERVED, SERVED = "SshNotServed", "SshServed"
+NOT_SERVED, SERVED = ssh_plugin.NOT_SERVED, "SshServed"
 """The reasons of the events that a job finds about it."""
 ROOT = "root"
 """The user one logs in as on every OpenPAI."""

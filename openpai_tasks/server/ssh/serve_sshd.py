@@ -34,7 +34,7 @@ def main(program: str, port: str) -> None:
     while os.getppid() == runner:
         with contextlib.suppress(TimeoutError):
             connection, _ = bound.accept()
-            serve(program, bound, connection)
+            serve(program, connection)
     os.killpg(0, signal.SIGKILL)
 
 
@@ -61,7 +61,7 @@ def check(program: str) -> None:
         fail(f"sshd: {(done.stderr.strip().splitlines() or ['it does not say why'])[-1]}")
 
 
-def serve(program: str, bound: socket.socket, connection: socket.socket) -> None:
+def serve(program: str, connection: socket.socket) -> None:
     """One sshd for one connection, which is its input and output."""
     keeper = os.getpid()
     try:

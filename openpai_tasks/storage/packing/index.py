@@ -21,6 +21,7 @@ VERSION = 1
 MARK = "openpai-tasks packed files"
 UNKNOWN = -1
 """The CRC32C of a file that nobody has computed."""
+LONGEST = 64 << 20  # of the first line; what is longer is none
 LINES = 1000  # that are written at once
 ENCODER = json.JSONEncoder(separators=(",", ":"))
 
@@ -176,6 +177,16 @@ def read(pieces: Iterable[bytes], url: str) -> Index:
     if (len(index), len(index.folders)) != (files, folders):
         raise PathError(f"{url}: {len(index)} files are listed of {files}; the index is not complete")
     return index
+
+
+def read_shards(pieces: Iterable[bytes], url: str) -> list[Shard]:
+    """The shards alone, of which the first line tells; the rest is not read."""
+    line = b""
+    for piece in pieces:
+        line += piece
+        if b"\n" in piece or len(line) > LONGEST:
+            break
+    return _head(line.partition(b"\n")[0], url)[0].shards
 
 
 def _batches(pieces: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -1,0 +1,106 @@
+"""What a person has for OpenSSH and Fabric, and how both come to read our file of hosts.
+
+Paramiko, and so Fabric, knows no ``Include``: a small ``~/.fabric.py`` has it read our file too.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from openpai_tasks.home import locked
+from openpai_tasks.sdk.ssh_config import config_path, escaped, read, replace
+
+_MADE = "# Made by `container.ssh-config`"
+_FABRIC = f"""\
+{_MADE}: Fabric's parser of ~/.ssh/config knows no Include, so this has it read the
+# hosts of jobs as well, and the tasks of a project that has a tasks.py alone. Remove this file to undo it.
+try:
+    from openpai_tasks.sdk.fabric_hosts import include, tasks_of
+except ImportError:
+    pass
+else:
+    include()
+    tasks = tasks_of()
+    del include, tasks_of
+"""
+
+
+def names() -> frozenset[str]:
+    """The hosts that ~/.ssh/config names itself, without patterns."""
+    named = [words for keyword, words in _lines() if keyword == "host"]
+    return frozenset(word for words in named for word in words if not re.search(r"[*?!]", word))
+
+
+def is_included() -> bool:
+    """Whether ~/.ssh/config includes our file, where it counts: before any host."""
+    for keyword, words in _lines():
+        if keyword in ("host", "match"):
+            return False
+        if keyword == "include" and any(map(_is_ours, words)):
+            return True
+    return False
+
+
+def include() -> Path:
+    """Have ~/.ssh/config include our file; it must come first, as of two values the first one counts."""
+    path = config().resolve()  # it may be a link into somebody's collection of such files
+    with locked(config_path()):
+        before = read(path)
+        end = "\r\n" if "\r\n" in before else "\n"
+        replace(path, f"{_include()}{end}{end if before else ''}{before}")
+    return config()
+
+
+def manual() -> str:
+    """What a person can do instead."""
+    return f"put this line at the top of {config()}: {_include()}"
+
+
+def config() -> Path:
+    return Path.home() / ".ssh" / "config"
+
+
+def has_fabric_settings() -> bool:
+    """Whether the person has settings for Fabric that are not ours."""
+    path = _fabric()
+    others = [path.with_suffix(end) for end in (".yaml", ".yml", ".json")]
+    return any(other.exists() for other in others) or (path.exists() and not read(path).startswith(_MADE))
+
+
+def is_fabric_told() -> bool:
+    return read(_fabric()) == _FABRIC
+
+
+def tell_fabric() -> Path:
+    """Make the file for Fabric, or renew the one that is ours."""
+    replace(_fabric(), _FABRIC)
+    return _fabric()
+
+
+def _fabric() -> Path:
+    return Path.home() / ".fabric.py"
+
+
+def _lines() -> Iterator[tuple[str, list[str]]]:
+    """The keyword and the words of each line, as OpenSSH takes them apart."""
+    for line in read(config()).splitlines():
+        keyword, _, rest = re.sub(r"^\s*([A-Za-z]+)\s*[\s=]\s*", r"\1 ", line).partition(" ")
+        try:
+            yield keyword.lower(), shlex.split(rest, comments=True)
+        except ValueError:  # quotes that do not end
+            yield keyword.lower(), rest.split()
+
+
+def _is_ours(pattern: str) -> bool:
+    whole = os.path.join(config().parent, os.path.expanduser(pattern)).replace("%%", "%")
+    ours = str(config_path())
+    return fnmatch.fnmatchcase(ours, whole) or os.path.realpath(whole) == os.path.realpath(ours)
+
+
+def _include() -> str:
+    return f"Include {escaped(config_path())}"

@@ -1,0 +1,95 @@
+"""A new set on its way into its folder: complete under names of its own, then switched to at once.
+
+Shards are called as no others in the folder are, so they are beside those of the set that is there. The
+index that takes the place of the old one is the switch: before it the old set is whole, after it the new
+one, and only then what was replaced is removed. Of two packs at once, the one whose index comes last wins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from openpai_tasks.errors import PaiError
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.packing import index as indexes
+from openpai_tasks.storage.packing.index import Index
+from openpai_tasks.storage.packing.opened import places
+from openpai_tasks.storage.packing.target import Note, named_shards, remove
+from openpai_tasks.storage.store import PIECE, WritesWhole
+from openpai_tasks.storage.transfer import part_name, put
+
+
+class NewSet:
+    """The shards of a set that is not there yet."""
+
+    def __init__(self, target: Location, begins: str, replaces: tuple[str, ...]) -> None:
+        self._target, self._begins = target, begins
+        self._note = Note(target.join(part_name()).path, begins, replaces)
+        self._is_direct = isinstance(target.store, WritesWhole)  # where to rename is to copy
+        self._parts, self._names = list[str](), list[str]()
+        self._is_there = False
+
+    def begin(self) -> None:
+        """From now on, others can tell whose the shards are."""
+        self._note.write(self._target.store)
+
+    def shard(self, number: int, suffix: str) -> tuple[str, str]:
+        """The next shard's name, and the path to write it to: its own only where it appears as a whole."""
+        name = f"{self._begins}{number:06d}{suffix}"
+        if not self._is_direct:
+            return name, self._part()
+        self._names.append(name)
+        return name, self._target.join(name).path
+
+    def publish(self, index: Index) -> None:
+        """The shards get their names, then the index takes the place of the old one."""
+        store, path = self._target.store, self._target.join(indexes.NAME).path
+        text = gathered(indexes.written(index))
+        if not self._is_direct:
+            shards, part = [*self._parts], self._part()
+            put(store, part, text)  # the last that needs room
+            for shard, written in zip(index.shards, shards, strict=True):
+                self._names.append(shard.name)
+                store.rename(written, self._target.join(shard.name).path)
+        places(self._target, index)  # which others may have removed, if this took very long
+        old = named_shards(self._target) or ()
+        if self._is_direct:
+            put(store, path, text)
+        else:
+            store.rename(part, path)
+        self._is_there = True
+        self._remove_old(set(old).difference(self._names))
+
+    def discard(self) -> None:
+        """Remove what there is of it, unless it is there already, or another pack's that is the same."""
+        for part in self._parts:
+            with contextlib.suppress(PaiError):
+                self._target.store.remove(part)
+        with contextlib.suppress(PaiError):
+            if not self._is_there and not {*(named_shards(self._target) or ())}.intersection(self._names):
+                remove(self._target, self._names)
+                self._target.store.remove(self._note.path)
+
+    def _part(self) -> str:
+        self._parts.append(self._target.join(part_name()).path)
+        return self._parts[-1]
+
+    def _remove_old(self, names: Iterable[str]) -> None:
+        """What cannot be removed now, the note tells a later pack of."""
+        with contextlib.suppress(PaiError):
+            remove(self._target, names)
+            self._target.store.remove(self._note.path)
+
+
+def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces that are worth sending."""
+    waiting, size = list[bytes](), 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= PIECE:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if size:
+        yield b"".join(waiting)

@@ -1,0 +1,153 @@
+"""The folder that a set is packed into: what is there already, and whose it is.
+
+A set's files are those that its index names. A pack that runs has a note in the folder, under a name as of
+any file that is being written: what its shards are called, and which ones it replaces. So what a killed one
+left is told from files of somebody else's, and from those of one that still runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from openpai_tasks.errors import NotFound, PaiError, PathError
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.packing import index as indexes
+from openpai_tasks.storage.store import Entry, Store
+from openpai_tasks.storage.transfer import is_part, is_stale, put
+
+SHARD = re.compile(r"(.*-)\d{6,}\.(tar|tfrecord|seq)", re.S)
+"""The name of a shard, and what all of a set begin with."""
+WHAT = "openpai-tasks pack on its way"
+MOST = 16 << 20
+"""Bytes of a note; what is larger is none."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a pack that has not ended may have left in the folder."""
+
+    path: str
+    begins: str
+    replaces: tuple[str, ...]
+    is_stale: bool = False
+
+    def covers(self, name: str) -> bool:
+        shard = SHARD.fullmatch(name)
+        return name in self.replaces or (shard is not None and shard[1] == self.begins)
+
+    def write(self, store: Store) -> None:
+        told = {"what": WHAT, "begins": self.begins, "replaces": self.replaces}
+        put(store, self.path, [json.dumps(told).encode()])
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the folder holds, all of it of packs."""
+
+    shards: tuple[str, ...] = ()
+    """Those of the set that is there."""
+    names: tuple[str, ...] = ()
+    """Of all files but those that are being written."""
+    notes: tuple[Note, ...] = ()
+    stale: tuple[str, ...] = ()
+    """Paths of other files that were begun long ago, and never ended."""
+
+    def is_taken(self, begins: str) -> bool:
+        """Whether a set whose names begin like this is there, was, or is on its way."""
+        replaced = (name for note in self.notes for name in note.replaces)
+        return any(name.startswith(begins) for name in (*self.names, *replaced)) or any(
+            note.begins == begins for note in self.notes
+        )
+
+
+def held(target: Location, replace: bool) -> Held:
+    """What there is; a file of somebody else's, or a set and no leave to replace it, is an error."""
+    entry = target.store.stat(target.path)
+    if entry is None:
+        return Held()
+    if not entry.is_folder:
+        raise PathError(f"{target.url}: a file is there, not a folder")
+    shards = _replaceable(target)
+    entries, parts = list[Entry](), list[Entry]()
+    for found in target.store.list(target.path):
+        if is_part(found):
+            parts.append(found)
+        elif found.is_folder or not _may_be_ours(found.name, shards or ()):
+            raise _of_others(target, found.name)
+        else:
+            entries.append(found)
+    notes = tuple(filter(None, (_note(target.store, part) for part in parts)))
+    names = tuple(found.name for found in entries)
+    unknown = {*names} - {indexes.NAME, *(shards or ())}
+    unknown = {name for name in unknown if not any(note.covers(name) for note in notes)}
+    if unknown:
+        unknown -= {*(_replaceable(target) or ())}  # another pack may have ended since the index was read
+    for name in sorted(unknown):
+        raise _of_others(target, name)
+    if shards is not None and not replace:
+        raise PathError(f"{target.url} holds packed files already; --replace packs anew in their place")
+    noted = {note.path for note in notes}
+    stale = tuple(part.path for part in parts if is_stale(part) and part.path not in noted)
+    return Held(shards or (), names, notes, stale)
+
+
+def named_shards(target: Location) -> tuple[str, ...] | None:
+    """The shards that the folder's index names now; None without an index."""
+    place = target.join(indexes.NAME)
+    if place.store.stat(place.path) is None:
+        return None
+    return tuple(shard.name for shard in indexes.read_shards(place.store.read(place.path), place.url))
+
+
+def clear(target: Location, held: Held) -> None:
+    """Remove what packs and copies left that began long ago; what cannot be removed is in nobody's way."""
+    for path in held.stale:
+        with contextlib.suppress(PaiError):
+            target.store.remove(path)
+    for note in held.notes:
+        if note.is_stale:
+            left = (name for name in held.names if note.covers(name) and name not in held.shards)
+            with contextlib.suppress(PaiError):
+                remove(target, left)
+                target.store.remove(note.path)
+
+
+def remove(target: Location, names: Iterable[str]) -> None:
+    """Remove these files of the folder; one that is gone is fine."""
+    for name in names:
+        if name != indexes.NAME:
+            with contextlib.suppress(NotFound):
+                target.store.remove(target.join(name).path)
+
+
+def _replaceable(target: Location) -> tuple[str, ...] | None:
+    try:
+        return named_shards(target)
+    except PathError as err:
+        raise PathError(f"{err}; remove it, or pack into a folder of its own") from err
+
+
+def _may_be_ours(name: str, shards: tuple[str, ...]) -> bool:
+    return name == indexes.NAME or name in shards or SHARD.fullmatch(name) is not None
+
+
+def _of_others(target: Location, name: str) -> PathError:
+    told = "which no index there names" if SHARD.fullmatch(name) else "which is not of a packed set"
+    return PathError(f"{target.url} holds {name!r}, {told}: pack into a folder of its own")
+
+
+def _note(store: Store, part: Entry) -> Note | None:
+    """The note that this file is, if it is one."""
+    if part.size > MOST:
+        return None
+    try:
+        told = json.loads(b"".join(store.read(part.path)))
+        if told["what"] != WHAT:
+            return None
+        return Note(part.path, str(told["begins"]), tuple(map(str, told["replaces"])), is_stale(part))
+    except (PaiError, ValueError, KeyError, TypeError):
+        return None  # then nothing is known to be of a pack by it, and nothing is removed

@@ -1,0 +1,59 @@
+"""Containers that are started again, or have only just been started, while somebody works in them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.test_container import SECONDS, typing, wait_for
+
+
+@pytest.fixture(scope="module")
+def small(cluster):
+    cluster.environment.update({"INVOKE_OPENPAI_CPU": "1", "INVOKE_OPENPAI_MEMORYMB": "64"})
+    return cluster
+
+
+def submit(shell, name):
+    command = 'echo $$ >"$PAI_WORK_DIR/pid"; exec sleep 600'
+    shell.ok("job.sub", command, "-j", name, "--ssh", "--retries", "3")
+    wait_for(lambda: shell.inv("container.run", name, "test -s pid").code == 0)
+
+
+@pytest.mark.parametrize("how", [[], ["--all"]], ids=["one", "all"])
+def test_a_command_is_told_that_its_container_is_another_one_now(small, how):
+    name = f"lost{len(how)}"
+    submit(small, name)
+    running = small.start("inv", "container.run", name, *how, "--", "sh", "-c", "echo up; sleep 600")
+    assert "up" in running.stdout.readline()
+    small.inv("container.run", name, "kill -9 $(cat pid)")
+    _, said = running.communicate(timeout=SECONDS)
+    assert running.returncode == 121, said
+    assert said.count("\n") == 1 and said.startswith("error: "), said
+    assert f"main-0 of job '{name}' is lost: " in said
+    assert any(
+        way in said for way in ("was started again meanwhile; run it again", "run it again when it runs")
+    )
+    small.ok("job.stop", name)
+
+
+def test_top_goes_on_with_the_container_that_a_task_has_next(small):
+    submit(small, "watched")
+    before = small.ok("container.run", "watched", "cat pid").out
+    with typing(small, "inv", "container.top", "watched", "--every", "0.1") as terminal:
+
+        def picture():
+            return terminal.until(b"CONTAINER")  # with which the next one begins
+
+        def moved():
+            picture()
+            return small.inv("container.run", "watched", "cat pid").out not in ("", before)
+
+        picture()
+        assert b" of " in picture()
+        small.inv("container.run", "watched", "kill -9 $(cat pid)")
+        wait_for(moved)
+        for _ in range(5):  # those that were drawn before
+            picture()
+        wait_for(lambda: b"NOTE" not in (shown := picture()) and b" of " in shown)
+        assert terminal.process.poll() is None
+    small.ok("job.stop", "watched")

@@ -1,0 +1,146 @@
+"""What jobs left behind goes only while it is ours and over, and what does not go is told."""
+
+import os
+import time
+
+import pytest
+
+from openpai_tasks.client import Client
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import Conflict, Denied, PathError
+from openpai_tasks.protocol import JobSpec
+from openpai_tasks.registry import LOCAL, Cluster
+from openpai_tasks.sdk import cleaning, leftovers, places, submission
+from openpai_tasks.storage.local import LocalStore
+from tests.scripted import Said, Scripted
+
+API = "/rest-server/api/v2"
+NFS = {"name": "nfs", "share": True, "type": "nfs", "data": {"server": "10.0.0.1", "path": "/share"}}
+DAY = 86400.0
+
+
+@pytest.fixture
+def client():
+    """A user of a cluster that knows no job."""
+    server = Scripted(
+        {
+            f"GET {API}/storages": Said({"storages": [{"name": "nfs", "share": True}]}),
+            f"GET {API}/storages/nfs": Said(NFS),
+            f"GET {API}/jobs": Said([]),
+        }
+    )
+    yield Client(Cluster("lab", server.uri, user="ann", generation="1.8"), Credentials(token="t0ken"))
+    server.close()
+
+
+@pytest.fixture
+def mounts(tmp_path):
+    (tmp_path / "nfs").mkdir()
+    return (("10.0.0.1:/share", str(tmp_path / "nfs")),)
+
+
+@pytest.fixture
+def home(client, mounts):
+    return places.needed(client, "", mounts)
+
+
+def leave(client, home, job):
+    """The files of a job that the cluster has forgotten for two days."""
+    submission.refer(client, home, job, None)
+    home.store.make_folder(home.layout.output(job))
+    home.store.write(home.layout.output(job) + "/x", [b"12345"], 5)
+    then = time.time() - 2 * DAY
+    for folder, _, files in os.walk(home.store.root + home.layout.job(job), topdown=False):
+        for name in [*files, "."]:
+            os.utime(os.path.join(folder, name), (then, then))
+
+
+def planned(client, home):
+    return cleaning.plan(leftovers.usage(client, home), DAY)
+
+
+class Stuck(LocalStore):
+    """A storage that does not let go of what one job wrote."""
+
+    def remove(self, path, recursive=False):
+        if path.endswith("/stuck/output"):
+            raise Denied(f"{path}: permission denied", 403)
+        super().remove(path, recursive)
+
+
+def test_what_could_not_be_removed_is_an_error_of_paths_and_still_known(client, home):
+    leave(client, home, "stuck")
+    leave(client, home, "loose")
+    free, home.__dict__["store"] = home.store, Stuck(home.store.root)
+    cleaned = cleaning.clean(client, home, planned(client, home))
+    assert cleaned.jobs == ("loose",) and [one.name for one in cleaned.kept] == ["stuck"]
+    with pytest.raises(PathError, match=r"1 could not be removed: stuck .*permission denied") as told:
+        cleaning.check(cleaned)
+    assert told.value.exit_code == 123
+    home.__dict__["store"] = free
+    cleaning.check(cleaning.clean(client, home, planned(client, home)))
+    assert home.files.job_folders() == []
+
+
+def test_a_job_that_was_submitted_again_in_between_keeps_its_files(client, home):
+    leave(client, home, "again")
+    found = planned(client, home)
+    assert [job.name for job in found.jobs] == ["again"]
+    submission.refer(client, home, "again", None)
+    (kept,) = cleaning.clean(client, home, found).kept
+    assert (kept.name, kept.reason) == ("again", "it was submitted again")
+    assert home.store.stat(home.layout.output("again") + "/x")
+
+
+def test_a_folder_whose_references_are_lost_in_between_stays(client, home):
+    leave(client, home, "lost")
+    found = planned(client, home)
+    home.store.remove(home.layout.source("lost"), recursive=True)
+    (kept,) = cleaning.clean(client, home, found).kept
+    assert kept.reason == "it is not known whose it is" and home.store.stat(home.layout.output("lost") + "/x")
+    home.store.remove(home.layout.job("lost"), recursive=True)
+    assert cleaning.clean(client, home, found).kept == ()
+
+
+def test_the_embedded_clusters_of_two_homes_are_two_clusters(tmp_path, monkeypatch):
+    marks = set()
+    for name in ("one", "two", "one"):
+        monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / name))
+        marks.add(places.cluster_mark(Cluster(LOCAL, f"http://127.0.0.1:{len(marks)}")))
+    assert len(marks) == 2 and not any(str(tmp_path) in mark for mark in marks)
+
+
+def drafted(client, mounts, here):
+    return submission.draft(
+        client, JobSpec("true", name="n", image="i"), (), "", here, None, mounts
+    ).submission()
+
+
+def test_a_job_without_sources_says_whose_it_is_and_takes_it_back_when_it_is_refused(
+    client, mounts, tmp_path
+):
+    made = drafted(client, mounts, tmp_path)
+    with submission.sent(client, made):
+        (told,) = made.home.files.told_of("n")
+    assert (told.user, told.cluster, told.archive) == ("ann", client.cluster.uri, "")
+    with pytest.raises(submission.Missed), submission.sent(client, made):
+        raise submission.Missed("no answer")
+    assert made.home.files.job_folders() == []
+
+
+def test_a_storage_that_only_jobs_can_reach_stops_no_job_without_sources(client, tmp_path):
+    made = drafted(client, (), tmp_path)
+    assert made.home.is_within_reach is False
+    ran = []
+    with submission.sent(client, made):
+        ran.append(made.name)
+    assert ran == ["n"]
+
+
+def test_a_job_without_sources_does_not_write_into_another_users_folder(client, mounts, tmp_path):
+    made = drafted(client, mounts, tmp_path)
+    with submission.sent(client, made):
+        pass
+    other = Client(Cluster("lab", "http://other", user="ann", generation="1.8"), Credentials(token="t0ken"))
+    with pytest.raises(Conflict, match="choose another job name"), submission.sent(other, made):
+        pytest.fail("it would have been handed in")

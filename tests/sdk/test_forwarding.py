@@ -1,0 +1,80 @@
+"""Forwards whose connection broke, against a real sshd and a cluster that has trouble of its own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from openpai_tasks.errors import ApiError, ConfigError, Denied, PaiError, Unreachable
+from openpai_tasks.sdk import forwarding
+from openpai_tasks.sdk.remote import Remote
+from tests.sdk import sshd_server
+from tests.sdk.sshd_server import free_port
+
+
+def failing(*errors):
+    """Raises one error after the other, and then does what it is for."""
+    left = list(errors)
+
+    def act(then):
+        if left:
+            raise left.pop(0)
+        return then()
+
+    return act
+
+
+@pytest.mark.parametrize("trouble", [Unreachable("no answer"), ApiError("it has a bug", 500)])
+def test_a_cluster_in_trouble_does_not_end_a_forward(tmp_path, trouble, monkeypatch):
+    monkeypatch.setattr(forwarding, "FIRST_PAUSE", 0.05)
+    talk, first, asked, made = [], [], failing(trouble, trouble), failing(trouble)
+    with sshd_server.running(tmp_path / "sshd") as server:
+        target = server.target(tmp_path)
+
+        def connect():
+            if first:
+                return made(Remote(target).open)
+            first.append(True)
+            return Remote(target).open()
+
+        ports = [forwarding.Port(free_port(), 0)]
+        with forwarding.Forward(connect, ports, talk.append, lambda: asked(str)) as forward:
+            forward.start()
+            serving = threading.Thread(target=forward.serve, daemon=True)
+            serving.start()
+            server.drop()
+            limit = time.monotonic() + 15
+            while "connected again" not in talk and serving.is_alive() and time.monotonic() < limit:
+                time.sleep(0.05)
+            assert "connected again" in talk, talk
+            assert any(str(trouble) in line for line in talk)
+
+
+@pytest.mark.parametrize("trouble", [Denied("not yours", 403), ConfigError("without ssh")])
+def test_what_another_try_would_not_change_ends_a_forward(tmp_path, trouble):
+    made = failing(trouble)
+    with sshd_server.running(tmp_path / "sshd") as server:
+        remotes = [Remote(server.target(tmp_path)).open()]
+
+        def connect():
+            return remotes.pop() if remotes else made(str)
+
+        with forwarding.Forward(connect, [forwarding.Port(free_port(), 0)], print) as forward:
+            forward.start()
+            threading.Timer(0.3, server.drop).start()
+            with pytest.raises(PaiError, match=str(trouble)):
+                forward.serve()
+
+
+def test_behind_the_highest_port_any_other_is_proposed():
+    with socket.socket() as taken:
+        try:
+            taken.bind(("127.0.0.1", 65535))
+        except OSError:
+            pytest.skip("somebody has it")
+        taken.listen()
+        with pytest.raises(ConfigError, match=r"take another one: 80:0$"):
+            forwarding.Forward(lambda: None, [forwarding.Port(80, 65535)], print)

@@ -1,0 +1,307 @@
+"""The files by which OpenSSH and Fabric know containers, read by the real programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+
+import pytest
+
+from openpai_tasks.client import Client
+from openpai_tasks.config import Settings
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import ApiError, ConfigError, Unreachable
+from openpai_tasks.protocol.models import event_from_body, job_from_detail
+from openpai_tasks.registry import Cluster
+from openpai_tasks.sdk import reaching, ssh_config, users_ssh
+from openpai_tasks.sdk.fabric_hosts import tasks_of
+from openpai_tasks.sdk.remote import Gateway, HostKeyChanged, Remote, gateway, gateways_file
+from tests.conftest import BIN
+from tests.scripted import Said, Scripted
+from tests.sdk import sshd_server
+from tests.sdk.sshd_server import free_port
+
+EVIL = "127.0.0.1\n  ProxyCommand touch owned"
+PATH = "GET /rest-server/api/v2/jobs/ann~train"
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory):
+    with sshd_server.running(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """The folder of a user who has nothing yet."""
+    user = tmp_path / "user"
+    (user / ".ssh").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(user))
+    monkeypatch.setenv("OPENPAI_HOME", str(user / ".openpai"))
+    return user
+
+
+@pytest.fixture
+def server():
+    server = Scripted({PATH: detail()})
+    yield server
+    server.close()
+
+
+def detail(ip="127.0.0.1", role="main", state="RUNNING"):
+    task = {"taskIndex": 0, "taskState": "RUNNING", "containerIp": ip, "containerId": "pod-2"}
+    task["containerPorts"] = {"ssh": "22"}
+    status = {"username": "ann", "state": state}
+    return {"name": "train", "jobStatus": status, "taskRoles": {role: {"taskStatuses": [task]}}}
+
+
+def client_of(server):
+    return Client(Cluster("lab", server.uri, "ann"), Credentials("lab", token="t"), Settings(http_timeout=5))
+
+
+def job():
+    return job_from_detail(detail(), "ann~train")
+
+
+def written(client, target, *names):
+    return ssh_config.write(client, job(), [ssh_config.Host(names or ("train", "train-main-0"), target)])
+
+
+def seen_by_ssh(path, host="train"):
+    """What OpenSSH makes of the file."""
+    done = subprocess.run(["ssh", "-G", "-F", str(path), host], capture_output=True, text=True, check=True)
+    return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+
+
+def ssh(*words, **more):
+    return subprocess.run(["ssh", *map(str, words)], capture_output=True, text=True, timeout=30, **more)
+
+
+# What a server tells
+
+
+@pytest.mark.parametrize("ip", [EVIL, "-oProxyCommand=x", "a b", "%h", "$(x)", "a;b"])
+def test_an_address_that_is_none_goes_no_further(server, home, ip):
+    server.answers[PATH] = detail(ip)
+    with pytest.raises(ApiError, match="that is none") as caught:
+        reaching.reach(client_of(server), "train", Settings())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("user", [EVIL, "-oProxyCommand=x", "a b", ""])
+def test_a_user_that_is_none_is_one_line(server, home, user):
+    with pytest.raises(ConfigError, match=r"ssh\.user"):
+        reaching.reach(client_of(server), "train", Settings(ssh_user=user))
+
+
+@pytest.mark.parametrize("text", [f"ann@{EVIL}:22", "a b@host", "ann@ho st:22", "ann@%h", "-x@host"])
+def test_a_gateway_holds_nothing_that_ssh_takes_for_more(text):
+    with pytest.raises(ConfigError, match=r"ssh\.gateway"):
+        gateway(Settings(ssh_gateway=text))
+
+
+def test_a_gateway_may_be_an_address_of_the_new_kind():
+    assert gateway(Settings(ssh_gateway="ann@[::1]:2222")).host == "::1"
+
+
+@pytest.mark.parametrize("part", ["host", "user", "name", "role", "key", "pattern"])
+def test_the_file_takes_no_value_that_is_more_than_one(home, sshd, tmp_path, part):
+    target, names = sshd.target(tmp_path), ("train",)
+    if part in ("role", "pattern"):
+        names = (f"train-{EVIL if part == 'role' else '*'}-0",)
+    else:
+        target = dataclasses.replace(target, **{part: EVIL})
+    with pytest.raises(ConfigError):
+        ssh_config.block("lab", job(), [ssh_config.Host(names, target)])
+
+
+# What OpenSSH does with it
+
+
+def test_what_the_user_has_for_all_hosts_does_not_hold_for_containers(server, home, sshd, tmp_path):
+    written(client_of(server), sshd.target(tmp_path))
+    own = home / ".ssh" / "config"
+    own.write_text(
+        "Host *\n  ForwardAgent yes\n  ForwardX11 yes\n  ControlMaster auto\n  ControlPath ~/c-%C\n"
+    )
+    users_ssh.include()
+    seen = seen_by_ssh(own)
+    assert [seen[key] for key in ("forwardagent", "forwardx11", "controlmaster")] == ["no", "no", "false"]
+    assert "controlpath" not in seen and seen["identitiesonly"] == "yes"
+
+
+@pytest.mark.parametrize("folder", ["plain", "50% of it"])
+def test_openssh_goes_through_a_gateway_that_it_sees_for_the_first_time(server, home, sshd, tmp_path, folder):
+    keys = tmp_path / folder
+    keys.mkdir()
+    for name in ("id", "id.pub"):
+        (keys / name).write_bytes((sshd.folder / name).read_bytes())
+    (keys / "id").chmod(0o600)
+    way = Gateway("127.0.0.1", sshd.port, sshd.target(tmp_path).user, keys / "id")
+    target = sshd.target(tmp_path, gateway=way, key=keys / "id", known_hosts=keys / "known")
+    path = written(client_of(server), target)
+    done = ssh("-F", path, "-o", "BatchMode=yes", "train", "echo in")
+    assert (done.returncode, done.stdout) == (0, "in\n"), done.stderr
+    assert f"[127.0.0.1]:{sshd.port} " in gateways_file().read_text()
+    gateways_file().unlink()
+    program, *rest = ssh_config.argv(target)
+    done = ssh("-F", "/dev/null", "-o", "BatchMode=yes", *rest, "echo in")
+    assert (program, done.returncode, done.stdout) == ("ssh", 0, "in\n"), done.stderr
+    Remote(target).open().close()  # and we read what it kept
+    assert len(gateways_file().read_text().splitlines()) == 1
+
+
+def test_a_gateway_that_is_down_is_told_as_such(home, sshd, tmp_path):
+    way = Gateway("127.0.0.1", free_port(), "ann", sshd.folder / "id")
+    with pytest.raises(Unreachable, match=r"the gateway ann@.*ssh\.gateway") as caught:
+        Remote(sshd.target(tmp_path, gateway=way)).open()
+    assert type(caught.value) is Unreachable  # nothing that is explained by the container
+
+
+@pytest.mark.parametrize("whose", ["ours", "users"])
+def test_a_changed_key_of_a_gateway_names_the_file_it_is_in(home, sshd, tmp_path, whose):
+    file = gateways_file() if whose == "ours" else home / ".ssh" / "known_hosts"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    kind, key, *_ = (sshd.folder / "host2.pub").read_text().split()
+    file.write_text(f"[127.0.0.1]:{sshd.port} {kind} {key}\n")
+    way = Gateway("127.0.0.1", sshd.port, sshd.target(tmp_path).user, sshd.folder / "id")
+    with pytest.raises(HostKeyChanged) as caught:
+        Remote(sshd.target(tmp_path, gateway=way)).open()
+    advice = str(caught.value).split("`")[1]
+    assert str(file) in advice
+    subprocess.run(advice, shell=True, check=True, capture_output=True)
+    Remote(sshd.target(tmp_path, gateway=way)).open().close()
+
+
+# The user's own files
+
+
+def test_a_host_of_the_users_own_keeps_its_name(server, home, sshd, tmp_path):
+    (home / ".ssh" / "config").write_text("Host *.lab other\nhost=train\n  HostName 192.0.2.1\nHost t*\n")
+    assert users_ssh.names() == {"other", "train"}
+    targets = [("main-0", sshd.target(tmp_path))]
+    [host] = ssh_config.hosts(client_of(server), job(), targets, users_ssh.names())
+    assert host.names == ("train-main-0",)
+
+
+@pytest.mark.parametrize("before", [b"# caf\xe9\nHost a\n", b"# x\r\nHost a\r\n  User b\r\n", b"Host a", b""])
+def test_every_byte_of_the_users_file_stays(home, before):
+    path = home / ".ssh" / "config"
+    path.write_bytes(before)
+    path.chmod(0o644)
+    users_ssh.include()
+    after = path.read_bytes()
+    assert after.endswith(before) and after.startswith(b"Include ") and users_ssh.is_included()
+    assert (b"\r\n" in before) == (
+        after.count(b"\r\n") == after.count(b"\n")
+    ) and path.stat().st_mode & 0o777 == 0o644
+    assert os.listdir(path.parent) == ["config"]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_ours"),
+    [
+        ("Include ~/.openpai/ssh/config", True),
+        ('include "~/.openpai/ssh/config"', True),
+        ("Include ~/.ssh/more ~/.openpai/ssh/config # both", True),
+        ("Include=~/.openpai/ssh/*", True),
+        ("Include ../.openpai/ssh/config", True),
+        ("Include ~/.ssh/more", False),
+        ("# Include ~/.openpai/ssh/config", False),
+        ("Host x\nInclude ~/.openpai/ssh/config", False),
+    ],
+)
+def test_our_file_is_found_among_those_included(home, line, is_ours):
+    (home / ".ssh" / "config").write_text(f"{line}\n")
+    assert users_ssh.is_included() is is_ours
+
+
+def test_a_file_for_fabric_is_ours_or_theirs(home):
+    assert not users_ssh.is_fabric_told() and not users_ssh.has_fabric_settings()
+    path = users_ssh.tell_fabric()
+    assert users_ssh.is_fabric_told() and not users_ssh.has_fabric_settings()
+    path.write_text(path.read_text().splitlines()[0] + "\n# as an older version made it\n")
+    assert not users_ssh.is_fabric_told() and not users_ssh.has_fabric_settings()
+    path.write_text("user = 'me'\n")
+    assert users_ssh.has_fabric_settings()
+    path.unlink()
+    (home / ".fabric.yaml").write_text("{}")
+    assert users_ssh.has_fabric_settings()
+
+
+# Fabric
+
+
+def fab(home, *words, cwd=None):
+    environment = {**os.environ, "HOME": str(home), "OPENPAI_HOME": str(home / ".openpai")}
+    argv = [str(BIN / "fab"), *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, env=environment, cwd=cwd or home)
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_fabric_refuses_a_changed_host_key_with_one_line(server, home, tmp_path, through):
+    sshd = sshd_server.make(tmp_path / "sshd")
+    try:
+        sshd.start()
+        known = home / ".openpai" / "known_hosts" / "lab"
+        user = sshd.target(tmp_path).user
+        way = Gateway("127.0.0.1", sshd.port, user, sshd.folder / "id") if through else None
+        written(client_of(server), sshd.target(tmp_path, known_hosts=known, gateway=way))
+        users_ssh.tell_fabric()
+        done = fab(home, "-H", "train", "--", "echo in")
+        assert (done.returncode, done.stdout) == (0, "in\n"), done.stderr
+        assert known.read_text().split()[0] == "ann~train-main-0-1"
+        assert gateways_file().exists() is through
+        sshd.stop()
+        sshd.start("host2")
+        done = fab(home, "-H", "train", "--", "echo in")
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (122, "", 1), done.stderr
+        file = gateways_file() if through else known
+        assert "shows another host key" in done.stderr and f"-f {file}" in done.stderr
+    finally:
+        sshd.stop()
+
+
+def test_fab_knows_the_tasks_of_a_project_without_a_fabfile(home, tmp_path):
+    project = tmp_path / "project"
+    (project / "below").mkdir(parents=True)
+    (project / "tasks.py").write_text("from invoke import task\n@task\ndef hello(c): pass\n")
+    users_ssh.tell_fabric()
+    assert "hello" in fab(home, "--list", cwd=project / "below").stdout
+    assert tasks_of(tmp_path) == {}
+    (project / "fabfile.py").write_text("from invoke import task\n@task\ndef other(c): pass\n")
+    assert "other" in fab(home, "--list", cwd=project / "below").stdout and tasks_of(project) == {}
+
+
+# What is over
+
+
+def test_what_was_kept_for_a_job_goes_with_it(server, home, sshd, tmp_path):
+    client = client_of(server)
+    known, key = home / ".openpai/known_hosts/lab", home / ".openpai/keys/lab/ann~train"
+    path = written(client, sshd.target(tmp_path, known_hosts=known))
+    for file in (known, key):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    known.write_text("ann~train-main-0-1 ssh-ed25519 AAAA\nann~train-main-0-10 ssh-ed25519 BBBB\n")
+    key.write_text("k")
+    ssh_config.prune(client)
+    assert "Host train " in path.read_text() and key.exists()
+    server.answers[PATH] = detail(state="SUCCEEDED")
+    ssh_config.prune(client)
+    assert "Host train " not in path.read_text() and not key.exists()
+    assert known.read_text() == "ann~train-main-0-10 ssh-ed25519 BBBB\n"
+
+
+@pytest.mark.parametrize(("pod", "is_its"), [("pod-2", True), (None, True), ("pod-1", False)])
+def test_a_reason_of_another_container_is_not_this_ones(server, home, pod, is_its):
+    note = {"reason": "SshNotServed", "message": "no sshd there", "podUid": pod}
+    assert event_from_body(note).container == (pod or "")
+    server.answers[f"{PATH}/events"] = {"totalCount": 1, "data": [note]}
+    server.answers[f"{PATH}/config"] = Said("extras: {com.microsoft.pai.runtimeplugin: [{plugin: ssh}]}")
+    body = detail()
+    body["taskRoles"]["main"]["taskStatuses"][0]["containerPorts"]["ssh"] = str(free_port())
+    server.answers[PATH] = body
+    with pytest.raises(Unreachable) as caught:
+        reaching.open_one(client_of(server), "train", Settings(ssh_timeout=5))
+    assert ("no sshd there" in str(caught.value)) is is_its
