@@ -200,7 +200,7 @@ class SftpStore:
     def close(self) -> None:
         with self._lock:
             for files in self._idle:
-                files.close()
+                _end(files)
             self._idle.clear()
 
     @contextlib.contextmanager
@@ -214,7 +214,7 @@ class SftpStore:
             self._give_back(files)
             raise
         except BaseException:
-            files.close()
+            _end(files)
             raise
         self._give_back(files)
 
@@ -243,6 +243,12 @@ class SftpStore:
             if self._sums is None:
                 self._sums = Sums(login)
             return self._sums
+
+
+def _end(files: Any) -> None:
+    """Close a session; saying so over a connection that is gone fails, and no longer matters."""
+    with contextlib.suppress(EOFError, OSError):
+        files.close()
 
 
 def _listed(files: Any, facts: Any, path: str) -> Entry:

@@ -166,9 +166,8 @@ def test_a_port_is_forwarded_until_ctrl_c(inside):
             process.communicate(timeout=SECONDS)
 
 
+@pytest.mark.parametrize("inside", ["sshd"], indirect=True)  # asyncssh's connections end with all of it
 def test_a_forward_goes_on_when_the_cluster_was_away_for_a_while(inside):
-    if inside.environment["INVOKE_OPENPAI_LOCAL_SSH"] != "sshd":
-        pytest.skip("there, nothing breaks a connection but the end of the whole service")
     there, here = free_port(), free_port()
     (inside.project / "page").write_text("hello")
     inside.ok("container.put", "train", "page")
