@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
+from openpai_tasks.errors import Denied, NotFound, PaiError, PathError, Unreachable
 from openpai_tasks.storage.local import SHA256, Sha256
 from openpai_tasks.storage.sftp_sums import Sums
 from openpai_tasks.storage.store import Digest, Entry, Hasher, base, check_name, join, parent
@@ -206,17 +206,28 @@ class SftpStore:
     @contextlib.contextmanager
     def _files(self, path: str) -> Iterator[Any]:
         """A session that nobody else uses meanwhile; one that something broke is not used again."""
-        files = self._borrowed()
+        files, login = self._borrowed(), self._connected()
         try:
-            with _told(path), self._connected().losing():
+            with _told(path), login.losing():
                 yield files
         except NotFound:
             self._give_back(files)
+            raise
+        except Unreachable:
+            _end(files)
+            self._give_up(login)
             raise
         except BaseException:
             _end(files)
             raise
         self._give_back(files)
+
+    def _give_up(self, login: Login) -> None:
+        """What comes next, such as clearing up, gets a new connection at once."""
+        with self._lock:
+            if self._login is login:
+                self._idle.clear()
+                self._sums = self._login = None
 
     def _give_back(self, files: Any) -> None:
         with self._lock:
