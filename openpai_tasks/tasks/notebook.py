@@ -9,9 +9,9 @@ from openpai_tasks.tasks import _secrets
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks._alike import alike
 from openpai_tasks.tasks._base import connect, say, settings, task
-from openpai_tasks.tasks._notebooks import finish, launch, tell
 from openpai_tasks.tasks._sending import only_looks
 
+running = lazy("openpai_tasks.tasks._notebooks")
 mounts = lazy("openpai_tasks.storage.mounted")
 notebooks = lazy("openpai_tasks.sdk.notebooks")
 resubmit_ = lazy("openpai_tasks.sdk.notebook_resubmit")
@@ -106,7 +106,7 @@ def run(
     here = Path.cwd()
     notebook = notebooks.read(file, here)
     options = notebooks.options(parameter or (), to or (), kernel or "", timeout_per_cell or "", allow_errors)
-    tell(notebooks.remarks(notebook, options))
+    running.tell(notebooks.remarks(notebook, options))
     wish = wishes.Wish(
         name=job_name or "",
         shm=shm or "",
@@ -117,11 +117,11 @@ def run(
     )
     client, mounted = connect(c, cluster_alias), mounts.mount_map(given.storage_mounts)
     draft = notebooks.plan(client, notebook, options, wish, given, here, mounted)
-    job = launch(
+    job = running.launch(
         c, client, draft.submission(update or ()), only_looks(c, preview), detach, output, after, tag
     )
     if job:
-        finish(c, client, job.name, notebook.path.parent, no_browser, output, mounted)
+        running.finish(c, client, job.name, notebook.path.parent, no_browser, output, mounted)
 
 
 @task(positional=["file"], iterable=LISTS, kinds=KINDS, help=HELP)
@@ -146,7 +146,7 @@ def fetch(c, name, folder=None, follow=False, no_browser=False, cluster_alias=No
     client, mounted = connect(c, cluster_alias), mounts.mount_map(settings(c).storage_mounts)
     found = results.find(client, name, mounted)
     where = Path(folder) if folder else results.folder_of(Path.cwd(), client.cluster.alias, found)
-    finish(c, client, name, where, no_browser, output, mounted, follow)
+    running.finish(c, client, name, where, no_browser, output, mounted, follow)
 
 
 @task(
@@ -212,12 +212,12 @@ def resubmit(
     source = target if chosen.cluster == target.cluster.alias else connect(c, chosen.cluster)
     prepared = resubmit_.prepare(chosen, source, target, wanted, here, _secrets.for_job, mounted)
     say(f"runs again: {prepared.told}")
-    tell(prepared.remarks)
-    job = launch(c, target, prepared.submission, only_looks(c, preview), detach, output)
+    running.tell(prepared.remarks)
+    job = running.launch(c, target, prepared.submission, only_looks(c, preview), detach, output)
     if job:
         found = results.find(target, job.name, mounted)
         where = results.folder_of(here, target.cluster.alias, found)
-        finish(c, target, job.name, where, no_browser, output, mounted)
+        running.finish(c, target, job.name, where, no_browser, output, mounted)
 
 
 def _given(**flags):

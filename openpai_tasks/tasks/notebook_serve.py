@@ -10,9 +10,9 @@ from openpai_tasks.tasks import _secrets
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks._base import connect, say, settings, show, task
 from openpai_tasks.tasks._sending import only_looks, submitted
-from openpai_tasks.tasks._serving import PULLED, Door, Stay, bring, stay, token_from
 from openpai_tasks.tasks.job_submit import PREVIEW_HELP, UPDATE_HELP
 
+session = lazy("openpai_tasks.tasks._serving")
 documents = lazy("openpai_tasks.sdk.documents")
 links = lazy("openpai_tasks.sdk.notebook_link")
 mounts = lazy("openpai_tasks.storage.mounted")
@@ -105,9 +105,9 @@ def serve(
     )
     here, mounted = Path.cwd(), mounts.mount_map(given.storage_mounts)
     limit = wishes.seconds(wait, "--wait")
-    options = serving.options(token_from(token, token_file), idle, timeout or "", direct)
+    options = serving.options(session.token_from(token, token_file), idle, timeout or "", direct)
     way = links.Way(direct, port)
-    how = Stay(given, limit, no_browser, stop, output, here, mounted)
+    how = session.Stay(given, limit, no_browser, stop, output, here, mounted)
     if reconnect:
         if file:
             raise ConfigError("--reconnect takes a job that is there: leave the notebook out")
@@ -115,7 +115,9 @@ def serve(
         job, document = documents.of_job(client, reconnect)
         mark = serving.check_mark(job, document)
         chosen = options.token if token or token_file else serving.token_of(client, job)
-        return stay(c, client, job, Door(links.Way(mark.direct, port), chosen, mark.file), how)
+        return session.stay(
+            c, client, job, session.Door(links.Way(mark.direct, port), chosen, mark.file), how
+        )
     notebook = notebooks.read(file, here) if file else None
     wish = wishes.Wish(
         name=job_name or "",
@@ -130,7 +132,7 @@ def serve(
         serving.keep(client, job, options, notebook)
         say(f"job {job.name} is submitted to {client.cluster.alias}")
         serving.forget_all(client)
-        stay(c, client, job, Door(way, options.token, notebook.name if notebook else ""), how)
+        session.stay(c, client, job, session.Door(way, options.token, notebook.name if notebook else ""), how)
 
 
 @task(
@@ -144,4 +146,9 @@ def serve(
 def pull(c, name, target=None, cluster_alias=None, output=None):
     """Bring back the notebooks that were changed in a served job; nothing changed here is written over."""
     client, mounted = connect(c, cluster_alias), mounts.mount_map(settings(c).storage_mounts)
-    show(c, bring(client, name, Path.cwd(), mounted, Path(target) if target else None), PULLED, output)
+    show(
+        c,
+        session.bring(client, name, Path.cwd(), mounted, Path(target) if target else None),
+        session.PULLED,
+        output,
+    )
