@@ -4,6 +4,7 @@ PaiError                 base, never raised itself
 ├── ConfigError          settings wrong or missing                 120
 ├── ProtocolError        a job document that isn't one             120
 ├── Unreachable          no answer from the cluster                121
+│   └── Lost             a connection that was there is no more
 ├── ApiError             an answer that says no (.status .code)    122
 │   ├── Denied           401 and 403
 │   ├── NotFound         404
@@ -40,6 +41,10 @@ class ProtocolError(PaiError):
 
 class Unreachable(PaiError):
     exit_code = 121
+
+
+class Lost(Unreachable):
+    """A connection that was there is no more; another one may be had."""
 
 
 class ApiError(PaiError):

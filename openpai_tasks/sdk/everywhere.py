@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
-from openpai_tasks.errors import PaiError, TimedOut, Unreachable
+from openpai_tasks.errors import Lost, PaiError, TimedOut, Unreachable
 from openpai_tasks.sdk import reaching, sessions, top
 from openpai_tasks.sdk.abreast import abreast
 from openpai_tasks.sdk.reaching import Container, Reach
-from openpai_tasks.sdk.remote import Lost, Remote
+from openpai_tasks.sdk.remote import Remote
 from openpai_tasks.storage.progress import Stopped
 
 ABREAST = 16

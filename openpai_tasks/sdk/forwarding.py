@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError
-from openpai_tasks.sdk.remote import Lost, NotListening, Remote
+from openpai_tasks.errors import ConfigError, Denied, Lost, NotFound, PaiError
+from openpai_tasks.sdk.remote import NotListening, Remote
 
 if TYPE_CHECKING:
     import paramiko

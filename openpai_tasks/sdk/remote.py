@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks.config import Settings
-from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
+from openpai_tasks.errors import ConfigError, Denied, Lost, PaiError, Unreachable
 from openpai_tasks.home import home, locked
 
 if TYPE_CHECKING:
@@ -51,10 +51,6 @@ class KeyRefused(Denied):
 
 class HostKeyChanged(Denied):
     """The container shows another host key than before."""
-
-
-class Lost(Unreachable):
-    """A connection that was there is no more."""
 
 
 @dataclass(frozen=True)

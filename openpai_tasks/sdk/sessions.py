@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from openpai_tasks.errors import TimedOut, Unreachable
-from openpai_tasks.sdk.remote import Lost, Remote, send_signal
+from openpai_tasks.errors import Lost, TimedOut, Unreachable
+from openpai_tasks.sdk.remote import Remote, send_signal
 from openpai_tasks.storage.progress import Stopped
 
 if TYPE_CHECKING:

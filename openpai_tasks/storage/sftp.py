@@ -12,10 +12,11 @@ import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from openpai_tasks.errors import Denied, NotFound, PaiError, PathError, Unreachable
+from openpai_tasks.errors import Denied, Lost, NotFound, PaiError, PathError
 from openpai_tasks.storage.local import SHA256, Sha256
+from openpai_tasks.storage.retry import numbered, retrying
 from openpai_tasks.storage.sftp_sums import Sums
 from openpai_tasks.storage.store import Digest, Entry, Hasher, base, check_name, join, parent
 
@@ -23,6 +24,8 @@ SESSIONS = 6  # files to copy at once; a server allows 10 sessions in all, by de
 PIECE = 1 << 18
 AHEAD = 64  # requests of 32 KiB on their way at once
 GONE = (errno.ENOENT, errno.ENOTDIR)
+
+Result = TypeVar("Result")
 
 
 class Login(Protocol):
@@ -61,20 +64,23 @@ class SftpStore:
         return f"sftp://{self._name}{path}"
 
     def stat(self, path: str) -> Entry | None:
+        def look(files: Any) -> Entry:
+            facts = files.lstat(path)
+            return _entry(base(path), path, _behind(files, path, facts), stat.S_ISLNK(facts.st_mode or 0))
+
         try:
-            with self._files(path) as files:
-                facts = files.lstat(path)
-                return _entry(base(path), path, _behind(files, path, facts), stat.S_ISLNK(facts.st_mode or 0))
+            return self._asked(path, look)
         except NotFound:
             return None
 
     def list(self, path: str) -> Iterator[Entry]:
-        with self._files(path) as files:  # all of it at once: a session is not to be held while others work
-            found = [
+        def look(files: Any) -> Sequence[Entry]:
+            return [
                 _listed(files, facts, join(path, check_name(facts.filename, path)))
                 for facts in files.listdir_attr(path)
             ]
-        yield from found
+
+        yield from self._asked(path, look)  # all of it at once: no session is held while others work
 
     def make_folder(self, path: str) -> None:
         missing = []
@@ -90,8 +96,7 @@ class SftpStore:
 
     def _make_one(self, path: str) -> None:
         try:
-            with self._files(path) as files:
-                files.mkdir(path)
+            self._asked(path, lambda files: files.mkdir(path))
         except PathError:
             there = self.stat(path)
             if there is None or not there.is_folder:  # else another thread was quicker
@@ -102,13 +107,10 @@ class SftpStore:
         if there is None and not self._is_link(path):
             raise NotFound(f"{path}: no such file or folder", 404)
         if there is None or there.is_link or not there.is_folder:
-            with self._files(path) as files:
-                files.remove(path)
-            return
+            return self._unlinked(path)
         folders = self._emptied(path) if recursive else [path]
         for folder in reversed(folders):
-            with self._files(folder) as files:
-                files.rmdir(folder)
+            self._unlinked(folder, is_folder=True)
 
     def _emptied(self, path: str) -> Sequence[str]:
         """Remove all files below; the folders, each before those in it."""
@@ -118,28 +120,26 @@ class SftpStore:
                 if entry.is_folder and not entry.is_link:
                     folders.append(entry.path)
                 else:
-                    with self._files(entry.path) as files:
-                        files.remove(entry.path)
+                    self._unlinked(entry.path)
             at += 1
         return folders
 
     def _is_link(self, path: str) -> bool:
         try:
-            with self._files(path) as files:
-                return stat.S_ISLNK(files.lstat(path).st_mode or 0)
+            return self._asked(path, lambda files: stat.S_ISLNK(files.lstat(path).st_mode or 0))
         except NotFound:
             return False
 
     def rename(self, source: str, target: str) -> None:
-        with self._files(target) as files:
+        def act(number: int) -> None:
             try:
-                files.posix_rename(source, target)
-            except OSError as err:
-                if err.errno or "support" not in str(err).lower():
+                with self._files(target) as files:
+                    _renamed(files, source, target)
+            except NotFound:
+                if number == 0 or self.stat(target) is None:  # else it went well, and its answer was lost
                     raise
-                with contextlib.suppress(OSError):
-                    files.remove(target)
-                files.rename(source, target)
+
+        numbered(act)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         with self._files(path) as files:
@@ -175,25 +175,23 @@ class SftpStore:
                 file.write(piece)
 
     def digest(self, path: str) -> Digest | None:
-        value = self._sums_there().of(path)
+        value = self._sums_told(lambda sums: sums.of(path))
         return Digest(SHA256, value) if value else None
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
-        return Sha256() if kind in (None, SHA256) and self._sums_there().can else None
+        return Sha256() if kind in (None, SHA256) and self._sums_told(lambda sums: sums.can) else None
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        with self._files(path) as files:
-            files.utime(path, (mtime_ms // 1000, mtime_ms // 1000))
+        self._asked(path, lambda files: files.utime(path, (mtime_ms // 1000, mtime_ms // 1000)))
 
     def set_mode(self, path: str, mode: int) -> None:
-        with self._files(path) as files:
-            files.chmod(path, mode)
+        self._asked(path, lambda files: files.chmod(path, mode))
 
     def allowed(self, mode: int) -> int:
-        return mode & ~self._sums_there().umask
+        return mode & ~self._sums_told(lambda sums: sums.umask)
 
     def start_folder(self) -> str:
-        """Where a relative path begins."""
+        """Where a relative path begins; asked first: what cannot be reached is told at once."""
         with self._files(".") as files:
             return str(files.normalize("."))
 
@@ -203,63 +201,106 @@ class SftpStore:
                 _end(files)
             self._idle.clear()
 
+    def _asked(self, path: str, act: Callable[[Any], Result]) -> Result:
+        """What a session says; where its connection is lost, what one on the next says."""
+
+        def once() -> Result:
+            with self._files(path) as files:
+                return act(files)
+
+        return retrying(once)
+
+    def _unlinked(self, path: str, is_folder: bool = False) -> None:
+        def once(number: int) -> None:
+            try:
+                with self._files(path) as files:
+                    files.rmdir(path) if is_folder else files.remove(path)
+            except NotFound:
+                if number == 0:  # else it went well, and its answer was lost
+                    raise
+
+        numbered(once)
+
+    def _sums_told(self, act: Callable[[Sums], Result]) -> Result:
+        def once() -> Result:
+            with self._holding() as login:
+                return act(self._sums_of(login))
+
+        return retrying(once)
+
     @contextlib.contextmanager
     def _files(self, path: str) -> Iterator[Any]:
         """A session that nobody else uses meanwhile; one that something broke is not used again."""
-        files, login = self._borrowed(), self._connected()
+        login = files = None
         try:
-            with _told(path), login.losing():
+            with _told(path), self._holding() as login:
+                files = self._spare(login) or login.files()
                 yield files
         except NotFound:
-            self._give_back(files)
-            raise
-        except Unreachable:
-            _end(files)
-            self._give_up(login)
+            self._give_back(login, files)
             raise
         except BaseException:
             _end(files)
             raise
-        self._give_back(files)
+        self._give_back(login, files)
 
-    def _give_up(self, login: Login) -> None:
-        """What comes next, such as clearing up, gets a new connection at once."""
+    @contextlib.contextmanager
+    def _holding(self) -> Iterator[Login]:
+        """The connection; what comes after it was lost, such as clearing up, gets a new one at once."""
+        login = self._connected()
+        try:
+            with login.losing():
+                yield login
+        except Lost:
+            with self._lock:
+                if self._login is login:
+                    self._forget()
+            raise
+
+    def _spare(self, login: Login) -> Any:
+        with self._lock:
+            return self._idle.pop() if self._idle and self._login is login else None
+
+    def _give_back(self, login: Login | None, files: Any) -> None:
         with self._lock:
             if self._login is login:
-                self._idle.clear()
-                self._sums = self._login = None
-
-    def _give_back(self, files: Any) -> None:
-        with self._lock:
-            self._idle.append(files)
-
-    def _borrowed(self) -> Any:
-        login = self._connected()
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return login.files()
+                return self._idle.append(files)
+        _end(files)
 
     def _connected(self) -> Login:
         with self._lock:
             if self._login is None or not self._login.is_open:
-                self._idle.clear()
-                self._sums = None
+                self._forget()
                 self._login = self._renew()
             return self._login
 
-    def _sums_there(self) -> Sums:
-        login = self._connected()
+    def _forget(self) -> None:
+        self._idle.clear()
+        self._sums = self._login = None
+
+    def _sums_of(self, login: Login) -> Sums:
         with self._lock:
-            if self._sums is None:
+            if self._sums is None or self._sums.login is not login:
                 self._sums = Sums(login)
             return self._sums
 
 
+def _renamed(files: Any, source: str, target: str) -> None:
+    try:
+        files.posix_rename(source, target)
+    except OSError as err:
+        if err.errno or "support" not in str(err).lower():
+            raise
+        with contextlib.suppress(OSError):
+            files.remove(target)
+        files.rename(source, target)
+
+
 def _end(files: Any) -> None:
-    """Close a session; saying so over a connection that is gone fails, and no longer matters."""
+    """Close a session, if there is one; over a connection that is gone that fails, and matters no more."""
     with contextlib.suppress(EOFError, OSError):
-        files.close()
+        if files is not None:
+            files.close()
 
 
 def _listed(files: Any, facts: Any, path: str) -> Entry:

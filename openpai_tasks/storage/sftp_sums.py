@@ -21,7 +21,7 @@ class Sums:
     """A shell in the container; what it cannot do is told as nothing, never as an error."""
 
     def __init__(self, login: Login) -> None:
-        self._login = login
+        self.login = login
         self._lock = threading.Lock()
         self._channel: Any = None
         self._rest = b""
@@ -43,8 +43,8 @@ class Sums:
 
     def _open(self) -> bool:
         """Whether there is a shell with what is needed; whatever it says first is passed over."""
-        with self._login.losing():
-            self._channel = self._login.session()
+        with self.login.losing():
+            self._channel = self.login.session()
             self._channel.settimeout(SECONDS)
             self._channel.exec_command("exec sh")
             mask = self._asked("umask").strip()
@@ -55,7 +55,7 @@ class Sums:
         """What the command writes; a mark that nothing else can hold ends it."""
         mark = secrets.token_hex(8)
         line = f"echo {mark}; {command}; echo; echo {mark}\n"
-        with self._login.losing():
+        with self.login.losing():
             self._channel.sendall(line.encode("utf-8", "surrogateescape"))
             text = self._until(f"{mark}\n".encode(), 2)
         return text.decode("utf-8", "replace")

@@ -8,14 +8,13 @@ import threading
 
 from invoke.exceptions import Exit
 
-from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.errors import ConfigError, Lost, PaiError
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks._base import say
 from openpai_tasks.tasks._listings import confirm
 
 forwarding = lazy("openpai_tasks.sdk.forwarding")
 reaching = lazy("openpai_tasks.sdk.reaching")
-remote = lazy("openpai_tasks.sdk.remote")
 render = lazy("openpai_tasks.render")
 ssh_config = lazy("openpai_tasks.sdk.ssh_config")
 users_ssh = lazy("openpai_tasks.sdk.users_ssh")
@@ -67,7 +66,7 @@ def surely(client, found, container, act, *args):
     """Do it; a connection that is lost meanwhile is explained by what the cluster knows."""
     try:
         return act(*args)
-    except remote.Lost as err_:
+    except Lost as err_:
         raise reaching.lost(client, found, container, err_) from err_
 
 

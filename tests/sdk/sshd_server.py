@@ -36,7 +36,9 @@ UseDNS no
 Subsystem sftp internal-sftp
 PermitRootLogin prohibit-password
 MaxStartups 200
+SetEnv SHLVL=2
 """
+# The level keeps bash from reading the .bashrc of whoever runs the tests, and with it whatever that starts.
 
 
 @dataclass

@@ -12,13 +12,12 @@ import urllib.request
 import pytest
 
 from openpai_tasks.config import Settings
-from openpai_tasks.errors import ConfigError, TimedOut, Unreachable
+from openpai_tasks.errors import ConfigError, Lost, TimedOut, Unreachable
 from openpai_tasks.sdk import forwarding, sessions, ssh_config
 from openpai_tasks.sdk.remote import (
     Gateway,
     HostKeyChanged,
     KeyRefused,
-    Lost,
     NotListening,
     Remote,
     gateway,
