@@ -19,6 +19,7 @@ from openpai_tasks.sdk.remote import KeyRefused, NotListening, Remote, Target, g
 
 RUNNING = states.RUNNING
 NOT_SERVED = ssh_plugin.NOT_SERVED
+AGAIN = "run it again"
 SETTLE = 3.0  # seconds within which a cluster knows that a container is gone
 START = 10.0  # seconds that an sshd has after the launch of its task
 LOOK_AGAIN = 0.5
@@ -161,36 +162,35 @@ def open_one(
 
 def has_moved(client: Client, found: Reach, container: Container) -> str:
     """Why a connection is no more, as far as the cluster knows; nothing if all is as it was."""
-    try:
-        now = client.job(found.job.key)
-    except PaiError:
-        return ""
-    if now.state != RUNNING:
-        return f"job {now.name!r} is {now.state} now"
-    after = next((task for task in now.tasks if _is(task, container)), None)
-    if after is None or _attempt(now, after) != container.attempt:
-        return f"{container.label} of job {now.name!r} was started again meanwhile"
-    return "" if after.state == RUNNING else f"{container.label} of job {now.name!r} is {after.state} now"
+    return _fate(client, found, container)[0]
 
 
 def lost(client: Client, found: Reach, container: Container, err: Unreachable) -> Unreachable:
     """What to say of a connection that broke: what became of the container, and what to do."""
     limit = time.monotonic() + SETTLE
-    why = has_moved(client, found, container)
+    why, advice = _fate(client, found, container)
     while not why and time.monotonic() < limit:  # the cluster may not have noticed yet
         time.sleep(SETTLE / 10)
-        why = has_moved(client, found, container)
-    return Unreachable(f"{err}: {why}; {_again(client, found)}" if why else f"{err}; run it again")
+        why, advice = _fate(client, found, container)
+    return Unreachable(f"{err}: {why}; {advice}" if why else f"{err}; {advice}")
 
 
-def _again(client: Client, found: Reach) -> str:
-    with contextlib.suppress(PaiError):
+def _fate(client: Client, found: Reach, container: Container) -> tuple[str, str]:
+    """What became of a container, nothing if all is as it was; and what to do."""
+    try:
         now = client.job(found.job.key)
-        if now.final:
-            return f"`job.logs {now.name}` shows its output"
-        if now.state != RUNNING:
-            return "run it again when it runs"
-    return "run it again"
+    except PaiError:
+        return "", AGAIN
+    if now.final:
+        return f"job {now.name!r} is {now.state} now", f"`job.logs {now.name}` shows its output"
+    if now.state != RUNNING:
+        return f"job {now.name!r} is {now.state} now", f"{AGAIN} when it runs"
+    after = next((task for task in now.tasks if _is(task, container)), None)
+    if after is None or _attempt(now, after) != container.attempt:
+        return f"{container.label} of job {now.name!r} was started again meanwhile", AGAIN
+    if after.state != RUNNING:
+        return f"{container.label} of job {now.name!r} is {after.state} now", f"{AGAIN} when it runs"
+    return "", AGAIN
 
 
 def _told(client: Client, job: JobInfo) -> dict[str, SshInfo] | None:
@@ -252,9 +252,9 @@ def _not_there(client: Client, found: Reach, container: Container) -> Unreachabl
 
 def _explained(client: Client, found: Reach, container: Container, err: NotListening) -> PaiError:
     job, where = found.job, f"{container.label} of job {found.job.name!r}"
-    settled = has_moved(client, found, container)
+    settled, advice = _fate(client, found, container)
     if settled:
-        return Unreachable(f"{settled}; {_again(client, found)}")
+        return Unreachable(f"{settled}; {advice}")
     with contextlib.suppress(PaiError):
         if not client.dialect.ssh and not ssh_plugin.has_ssh(client.job_document(job.key), container.role):
             return ConfigError(

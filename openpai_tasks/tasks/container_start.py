@@ -6,12 +6,11 @@ import shlex
 from pathlib import Path
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import _secrets
 from openpai_tasks.tasks._base import connect, say, settings, show, task
+from openpai_tasks.tasks._job_flags import FLAGS, job_task
 from openpai_tasks.tasks._sending import SUBMITTED, only_looks, show_preview, tell_sources
 from openpai_tasks.tasks._staying import goes_on, tell_time
 from openpai_tasks.tasks.container import ssh
-from openpai_tasks.tasks.job_submit import PREVIEW_HELP, UPDATE_HELP, submit_command
 
 interactive = lazy("openpai_tasks.sdk.interactive")
 jobs = lazy("openpai_tasks.sdk.jobs")
@@ -22,85 +21,42 @@ submission_ = lazy("openpai_tasks.sdk.submission")
 wishes = lazy("openpai_tasks.sdk.wishes")
 
 EXTENDED = ("container", "duration", "told_by")
-SHARED = (
-    *("job-name", "image", "sources", "pip-installs", "python", "instances", "role", "cpu", "gpu"),
-    *("memoryMB", "shm", "ports", "env", "secret", "tag", "after", "workspace", "virtual-cluster"),
-)
 
 
-@task(
-    iterable=["sources", "pip_installs", "role", "ports", "env", "secret", "tag", "after", "update"],
-    kinds={"cpu": int, "gpu": int, "instances": int},
+@job_task(
+    *(name for name in FLAGS if name not in ("retries", "max_time")),
     help={
-        **{flag: submit_command.help[flag] for flag in SHARED},
         "timeout": "how long it stays, such as 30m, 8h or 1d; `container.extend` makes it longer",
         "idle-after": "warn when its GPUs did nothing for so long; 0 never does",
         "wait-limit": "how long to wait until it lets us in",
         "shell": "open a shell when it is ready; --no-shell prints the ssh command instead",
-        "update": UPDATE_HELP,
-        "preview": PREVIEW_HELP,
     },
 )
 def start(
     c,
     timeout="1d",
-    job_name=None,
-    image=None,
-    sources=None,
-    pip_installs=None,
-    python=None,
-    instances=1,
-    role=None,
-    cpu=None,
-    gpu=None,
-    memoryMB=None,
-    shm=None,
-    ports=None,
-    env=None,
-    secret=None,
-    tag=None,
-    after=None,
-    update=None,
-    workspace=None,
-    virtual_cluster=None,
+    *,
+    job,
     idle_after="30m",
     wait_limit="30m",
     shell=True,
-    preview=False,
     cluster_alias=None,
     output=None,
 ):
     """Start a container to work in: an empty job that stays for a time, and a shell in it."""
-    given = settings(
-        c,
-        image=image,
-        sources=sources,
-        pip_installs=pip_installs,
-        python=python,
-        cpu=cpu,
-        gpu=gpu,
-        memory_mb=wishes.megabytes(memoryMB, "--memoryMB") if memoryMB is not None else None,
-        workspace=workspace,
-        virtual_cluster=virtual_cluster,
-    )
+    given = job.settings(c)
     stay, limit = wishes.seconds(timeout, "--timeout"), wishes.seconds(wait_limit, "--wait-limit")
     idle = 0 if idle_after == "0" else wishes.seconds(idle_after, "--idle-after")
-    wish = wishes.Wish(
+    wish = job.wish(
         command=interactive.MARK,
-        name=job_name or submission_.new_name("", interactive.NAME),
-        instances=instances,
-        roles=tuple(role or ()),
-        ports=tuple(ports or ()),
-        shm=shm or "",
-        variables=tuple(env or ()),
-        secrets=wishes.secrets(secret or (), _secrets.for_job),
+        name=job.job_name or submission_.new_name("", interactive.NAME),
         ssh_key=keys.public_key(given),
     )
     spec = interactive.staying(wishes.spec(wish, given), stay, idle)
     client = connect(c, cluster_alias)
     here, mounted = Path.cwd(), mounts.mount_map(given.storage_mounts)
     draft = submission_.draft(client, spec, given.sources, given.workspace, here, mounts=mounted)
-    ready = _ready(c, client, draft.submission(update or ()), only_looks(c, preview), limit, after, tag)
+    ready = _ready(c, client, draft.submission(job.update), limit, job)
     if ready and shell:
         ssh(c, ready.found.job.name, cluster_alias=cluster_alias)
     elif ready:
@@ -130,15 +86,15 @@ def stop(c, names=None, cluster_alias=None, output=None):
     show(c, jobs.stop(client, names or [interactive.the_only(client, Path.cwd())]), SUBMITTED, output)
 
 
-def _ready(c, client, submission, only_look, limit, after, tags):
+def _ready(c, client, submission, limit, flags):
     """Submit it, and wait for it; nothing where one only wanted to look."""
-    submission_.check_tags(client, tags or ())
+    submission_.check_tags(client, flags.tag)
     tell_sources(submission)
-    if only_look:
+    if only_looks(c, flags.preview):
         show_preview(client, submission)
         return None
-    jobs.succeed(client, after or (), say)
-    job = submission_.tag(client, jobs.submit(client, submission), tags or ())
+    jobs.succeed(client, flags.after, say)
+    job = submission_.tag(client, jobs.submit(client, submission), flags.tag)
     say(
         f"job {job.name} is submitted to {client.cluster.alias}; it has {limit} s to let us in (--wait-limit)"
     )

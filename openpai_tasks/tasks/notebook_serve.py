@@ -6,11 +6,10 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import _secrets
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks._base import connect, say, settings, show, task
+from openpai_tasks.tasks._job_flags import RUN, job_task
 from openpai_tasks.tasks._sending import only_looks, submitted
-from openpai_tasks.tasks.job_submit import PREVIEW_HELP, UPDATE_HELP
 
 session = lazy("openpai_tasks.tasks._serving")
 documents = lazy("openpai_tasks.sdk.documents")
@@ -21,10 +20,10 @@ serving = lazy("openpai_tasks.sdk.notebook_serve")
 wishes = lazy("openpai_tasks.sdk.wishes")
 
 
-@task(
+@job_task(
+    *(name for name in RUN if name not in ("retries", "max_time")),
     positional=["file"],
-    iterable=["sources", "pip_installs", "env", "secret", "tag", "after", "update"],
-    kinds={"cpu": int, "gpu": int, "port": int},
+    kinds={"port": int},
     help={
         "file": "the notebook to open; without it Jupyter shows the job's folder",
         "idle": "end the job after this time without activity (90s, 30m, 2h), or never",
@@ -38,27 +37,14 @@ wishes = lazy("openpai_tasks.sdk.wishes")
         "reconnect": "the job of an earlier call, in place of a new one",
         "stop": "stop the job at the end; else it is asked for, and without a terminal the job goes on",
         "job-name": "its name; each $ becomes random letters; made from the notebook's if not given",
-        "image": "the docker image to run in",
-        "sources": "file or folder to take along; repeat for more",
-        "pip-installs": "package to install first; repeat for more",
         "python": "the python of the image that runs Jupyter and installs packages",
-        "cpu": "CPU cores of the job",
-        "gpu": "GPUs of the job",
-        "memoryMB": "memory of the job: MB, or a size such as 16g",
-        "shm": "shared memory of the job: MB, or a size such as 1g",
-        "env": "variable for the job, NAME=VALUE; repeat for more",
-        "secret": "name of a secret variable; its value is in the environment here, or asked for",
-        "tag": "tag to put on the job; repeat for more",
-        "after": "submit only after this job has succeeded; repeat for more",
-        "update": UPDATE_HELP,
-        "workspace": "folder on the storage that the job's files are kept in",
-        "virtual-cluster": "the part of the cluster to run in",
-        "preview": PREVIEW_HELP,
     },
 )
 def serve(
     c,
     file=None,
+    *,
+    job,
     idle="2h",
     timeout=None,
     wait="30m",
@@ -69,70 +55,35 @@ def serve(
     no_browser=False,
     reconnect=None,
     stop=False,
-    job_name=None,
-    image=None,
-    sources=None,
-    pip_installs=None,
-    python=None,
-    cpu=None,
-    gpu=None,
-    memoryMB=None,
-    shm=None,
-    env=None,
-    secret=None,
-    tag=None,
-    after=None,
-    update=None,
-    workspace=None,
-    virtual_cluster=None,
-    preview=False,
     cluster_alias=None,
     output=None,
 ):
     """Serve Jupyter in a job and open it in the browser, by a tunnel; Ctrl-C brings the changes back."""
-    memory = wishes.megabytes(memoryMB, "--memoryMB") if memoryMB is not None else None
-    given = settings(
-        c,
-        image=image,
-        sources=sources,
-        pip_installs=pip_installs,
-        python=python,
-        cpu=cpu,
-        gpu=gpu,
-        memory_mb=memory,
-        workspace=workspace,
-        virtual_cluster=virtual_cluster,
-    )
+    given = job.settings(c)
     here, mounted = Path.cwd(), mounts.mount_map(given.storage_mounts)
     limit = wishes.seconds(wait, "--wait")
     options = serving.options(session.token_from(token, token_file), idle, timeout or "", direct)
-    way = links.Way(direct, port)
     how = session.Stay(given, limit, no_browser, stop, output, here, mounted)
     if reconnect:
         if file:
             raise ConfigError("--reconnect takes a job that is there: leave the notebook out")
         client = connect(c, cluster_alias)
-        job, document = documents.of_job(client, reconnect)
-        mark = serving.check_mark(job, document)
-        chosen = options.token if token or token_file else serving.token_of(client, job)
-        return session.stay(
-            c, client, job, session.Door(links.Way(mark.direct, port), chosen, mark.file), how
-        )
+        served, document = documents.of_job(client, reconnect)
+        mark = serving.check_mark(served, document)
+        chosen = options.token if token or token_file else serving.token_of(client, served)
+        door = session.Door(links.Way(mark.direct, port), chosen, mark.file)
+        return session.stay(c, client, served, door, how)
     notebook = notebooks.read(file, here) if file else None
-    wish = wishes.Wish(
-        name=job_name or "",
-        shm=shm or "",
-        variables=tuple(env or ()),
-        secrets=wishes.secrets(secret or (), _secrets.for_job),
-    )
+    wish = job.wish()
     client = connect(c, cluster_alias)
     draft = serving.plan(client, notebook, options, wish, given, here, mounted)
-    job = submitted(client, draft.submission(update or ()), only_looks(c, preview), after or (), tag or ())
-    if job:
-        serving.keep(client, job, options, notebook)
-        say(f"job {job.name} is submitted to {client.cluster.alias}")
+    sent = submitted(client, draft.submission(job.update), only_looks(c, job.preview), job.after, job.tag)
+    if sent:
+        serving.keep(client, sent, options, notebook)
+        say(f"job {sent.name} is submitted to {client.cluster.alias}")
         serving.forget_all(client)
-        session.stay(c, client, job, session.Door(way, options.token, notebook.name if notebook else ""), how)
+        door = session.Door(links.Way(direct, port), options.token, notebook.name if notebook else "")
+        session.stay(c, client, sent, door, how)
 
 
 @task(
