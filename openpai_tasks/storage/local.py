@@ -7,7 +7,9 @@ import errno
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,7 +17,19 @@ from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
 from openpai_tasks.home import make_private
 from openpai_tasks.storage.clearing import open_folder, remove_tree
 from openpai_tasks.storage.real import real_path
-from openpai_tasks.storage.store import PIECE, Digest, Entry, Hasher, Place, base, check_name, join, parent
+from openpai_tasks.storage.store import (
+    PIECE,
+    Appends,
+    Digest,
+    Entry,
+    Hasher,
+    Place,
+    SetsModes,
+    base,
+    check_name,
+    join,
+    parent,
+)
 
 SHA256 = "sha256"
 MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -35,7 +49,7 @@ class Sha256:
         return Digest(SHA256, self._hash.hexdigest())
 
 
-class LocalStore:
+class LocalStore(Appends, SetsModes):
     """The files below ``root``; with a root of its own, no link leads out of it."""
 
     kind = "local"
@@ -131,7 +145,7 @@ class LocalStore:
             os.chmod(self._inside(path), mode)
 
     def allowed(self, mode: int) -> int:
-        return mode & ~_umask()
+        return mode & ~_umask(int(time.monotonic()))
 
     def _plain(self, path: str) -> str:
         return self.root + path if self._confined else path
@@ -240,8 +254,12 @@ def _made(name: str, path: str, facts: os.stat_result, is_link: bool) -> Entry:
     return Entry(name, path, is_folder, size, mtime_ms, is_link, can_run, is_special, mode)
 
 
-def _umask() -> int:
-    """What new files must not have; asked of Linux, since to ask the process is to change it for a moment."""
+@lru_cache(1)
+def _umask(second: int) -> int:
+    """What new files must not have, asked once a second.
+
+    Linux is asked, since to ask the process is to change it for a moment.
+    """
     with contextlib.suppress(OSError), open("/proc/self/status") as status:
         for line in status:
             if line.startswith("Umask:"):

@@ -16,7 +16,17 @@ from typing import Protocol, TypeAlias
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
 from openpai_tasks.storage.object_upload import Bin, Budget, Upload, send
 from openpai_tasks.storage.retry import retrying
-from openpai_tasks.storage.store import Digest, Entry, Hasher, base, check_name, join, parent, refuse_no_text
+from openpai_tasks.storage.store import (
+    Digest,
+    Entry,
+    Hasher,
+    WritesWhole,
+    base,
+    check_name,
+    join,
+    parent,
+    refuse_no_text,
+)
 
 MD5 = "md5"
 PARTS = re.compile(r"md5-of-(\d+)md5")
@@ -70,7 +80,7 @@ class Bucket(Bin, Protocol):
     def close(self) -> None: ...
 
 
-class ObjectStore:
+class ObjectStore(WritesWhole):
     """The files below ``root`` of a bucket; threads share its connections."""
 
     knows_digests = True

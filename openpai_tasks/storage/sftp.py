@@ -18,7 +18,17 @@ from openpai_tasks.errors import Denied, Lost, NotFound, PaiError, PathError
 from openpai_tasks.storage.local import SHA256, Sha256
 from openpai_tasks.storage.retry import numbered, retrying
 from openpai_tasks.storage.sftp_sums import Sums
-from openpai_tasks.storage.store import Digest, Entry, Hasher, base, check_name, join, parent
+from openpai_tasks.storage.store import (
+    Appends,
+    Digest,
+    Entry,
+    Hasher,
+    SetsModes,
+    base,
+    check_name,
+    join,
+    parent,
+)
 
 SESSIONS = 6  # files to copy at once; a server allows 10 sessions in all, by default
 PIECE = 1 << 18
@@ -47,7 +57,7 @@ class Login(Protocol):
         """Turns what a broken connection raises into errors of ours."""
 
 
-class SftpStore:
+class SftpStore(Appends, SetsModes):
     """The files below ``/`` of a container; ``renew`` makes the connection, and again when it broke."""
 
     kind = "sftp"

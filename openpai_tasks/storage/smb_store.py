@@ -14,13 +14,13 @@ from openpai_tasks.storage.local import SHA256, Sha256
 from openpai_tasks.storage.retry import numbered, retrying, streamed
 from openpai_tasks.storage.smb_errors import Linked, NoShare, NotEmpty, NotFolder, Taken
 from openpai_tasks.storage.smb_wire import Login, guarded, server, using
-from openpai_tasks.storage.store import Digest, Entry, Hasher, base, fingerprint, parent
+from openpai_tasks.storage.store import ChecksBytes, Digest, Entry, Hasher, base, fingerprint, parent
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 SMALL = 1 << 16  # what is not larger is read and written in one message
 
 
-class SmbStore:
+class SmbStore(ChecksBytes):
     """The files below ``root`` of a share; threads share one connection.
 
     SMB tells no fingerprint of a file, so ``digest`` reads it. A copy is not read back: every message is

@@ -6,9 +6,10 @@ what is forbidden Denied, what did not answer Unreachable (worth another try), t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from openpai_tasks.errors import PathError
 
@@ -93,10 +94,10 @@ class Store(Protocol):
         """Set a file's time of change, where that is possible."""
 
 
-@runtime_checkable
-class WritesWhole(Protocol):
+class WritesWhole(ABC):
     """A store where a file appears as a whole, so that it needs no other name while it is written."""
 
+    @abstractmethod
     def write_whole(
         self,
         path: str,
@@ -111,43 +112,46 @@ class WritesWhole(Protocol):
         """
 
 
-@runtime_checkable
-class ChecksBytes(Protocol):
+class ChecksBytes(ABC):
     """A store that can compare all bytes on arrival with a sum of them: no digest has to be asked for."""
 
+    @abstractmethod
     def read_checked(self, path: str, size: int) -> Iterator[bytes] | None:
         """The first ``size`` bytes; None where they cannot be had this way now."""
 
+    @abstractmethod
     def write_checked(self, path: str, pieces: Iterable[bytes], size: int | None) -> bool:
         """As ``write``; False, with no piece asked for, where it cannot be done this way now."""
 
 
-@runtime_checkable
-class Appends(Protocol):
+class Appends(ABC):
     """A store where a file that broke off can be gone on with."""
 
+    @abstractmethod
     def broken_off(self, path: str) -> int:
         """How many bytes there are of a file whose writer has died; 0 where it cannot be gone on with."""
 
+    @abstractmethod
     def append(self, path: str, pieces: Iterable[bytes], size: int) -> None:
         """Add so many bytes to the end; what goes wrong leaves what has come so far."""
 
 
-@runtime_checkable
-class KeepsModes(Protocol):
+class KeepsModes(ABC):
     """A store where a file can be a program."""
 
+    @abstractmethod
     def make_executable(self, path: str) -> None:
         """Let everybody run it who may read it."""
 
 
-@runtime_checkable
-class SetsModes(Protocol):
+class SetsModes(ABC):
     """A store whose entries tell their modes, and where they can be set."""
 
+    @abstractmethod
     def set_mode(self, path: str, mode: int) -> None:
         """Give the file or folder this mode."""
 
+    @abstractmethod
     def allowed(self, mode: int) -> int:
         """What the user lets new files have of the mode (the umask)."""
 

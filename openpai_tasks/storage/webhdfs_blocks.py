@@ -29,6 +29,7 @@ HEADER = struct.Struct(
 )  # of a packet: offset, number, whether it is the last, bytes; with their tags
 FRAME = struct.Struct(">ih")  # how long the packet is, without this header, and how long the header is
 PACKET_LIMIT = 16 << 20
+FEW = 1 << 15  # bytes; to combine the CRCs of less takes longer than to compute each
 SETTING_UP = 6  # a new block
 ALL_RIGHT, SUMS_ARE_RIGHT = 0, 6
 CRCS = {1: "CRC32", 2: "CRC32C"}
@@ -186,10 +187,11 @@ def _packets(stream: Stream, crc: str, chunk: int) -> Iterator[bytes]:
 
 def _test(crc: str, chunk: int) -> Callable[[bytes, bytes], bool]:
     """What tells whether bytes fit their CRCs: all of them at once where that can be."""
-    whole = crc_of(crc)
+    sums, whole = SUMS[crc](), crc_of(crc)
     if whole and chunk & (chunk - 1) == 0:
-        return lambda data, crcs: fits(data, crcs, chunk, crc, whole)
-    sums = SUMS[crc]()
+        return lambda data, crcs: (
+            fits(data, crcs, chunk, crc, whole) if len(data) > FEW else sums(data, chunk) == crcs
+        )
     return lambda data, crcs: sums(data, chunk) == crcs
 
 

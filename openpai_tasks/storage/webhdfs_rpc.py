@@ -10,6 +10,7 @@ import secrets
 import struct
 import threading
 from dataclasses import dataclass
+from functools import cache
 
 from openpai_tasks.storage.webhdfs_proto import (
     Fields,
@@ -184,9 +185,8 @@ class NameNode:
     def _call(self, method: str, asked: bytes) -> Fields:
         with self._lock:
             self._calls = call = (self._calls + 1) % (1 << 31)
-        what = message((1, method), (2, PROTOCOL), (3, 1))
         with self._streams.borrowed(self._key) as stream:
-            stream.send(_framed(self._header(call), delimited(what) + delimited(asked)))
+            stream.send(_framed(self._header(call), _named(method) + delimited(asked)))
             return _answer(stream)
 
     def _greet(self, stream: Stream) -> None:
@@ -196,6 +196,11 @@ class NameNode:
     def _header(self, call: int) -> bytes:
         fields_ = (1, PROTOBUF), (2, 0), (3, zigzag(call)), (4, self._id), (5, zigzag(-1))
         return delimited(message(*fields_))
+
+
+@cache
+def _named(method: str) -> bytes:
+    return delimited(message((1, method), (2, PROTOCOL), (3, 1)))
 
 
 def _framed(header: bytes, rest: bytes) -> bytes:

@@ -12,7 +12,18 @@ from typing import Any
 import pyhdfs
 
 from openpai_tasks.errors import NotFound, PathError
-from openpai_tasks.storage.store import Digest, Entry, Hasher, base, check_name, join, refuse_no_text
+from openpai_tasks.storage.store import (
+    Appends,
+    ChecksBytes,
+    Digest,
+    Entry,
+    Hasher,
+    KeepsModes,
+    base,
+    check_name,
+    join,
+    refuse_no_text,
+)
 from openpai_tasks.storage.webhdfs_bytes import FAST, HttpBytes
 from openpai_tasks.storage.webhdfs_digest import BlockHasher, Shape
 from openpai_tasks.storage.webhdfs_direct import Direct, Layout
@@ -31,7 +42,7 @@ RECOVERY = 20.0  # seconds that a data node may take to tell what it has of a fi
 CRCS = {1: "CRC32", 2: "CRC32C"}
 
 
-class WebHdfs:
+class WebHdfs(Appends, ChecksBytes, KeepsModes):
     """The files below ``root`` of an HDFS; threads share its connections."""
 
     kind = "hdfs"
