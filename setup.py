@@ -77,7 +77,7 @@ setup(
         ],
     },
     entry_points={
-        "console_scripts": ["pai = openpai_tasks.program:main"],
+        "console_scripts": ["pai = openpai_tasks.__main__:main"],
         "fsspec.specs": ["pai = openpai_tasks.sdk.paifs:PaiFileSystem"],
     },
 )

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import importlib
 from types import ModuleType
+from typing import Any
 
 
-def lazy(name: str) -> ModuleType:
-    """The module ``name``, whose code runs at the first look into it."""
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(f"no module named {name!r}", name=name)
-    loader = importlib.util.LazyLoader(spec.loader)
-    spec.loader = loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    loader.exec_module(module)
-    return module
+class lazy(ModuleType):
+    """The module ``name``, imported at the first look into it.
+
+    It is never put among the loaded modules itself: whatever stops an import, be it Ctrl-C, stops whoever
+    wanted the module, and is told as it is.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked by those who look at any object
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self.__name__), name)

@@ -16,6 +16,7 @@ from invoke.loader import FilesystemLoader
 from invoke.program import Program
 
 from openpai_tasks import __version__
+from openpai_tasks.__main__ import INTERRUPTED
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import Namespace, namespace
 from openpai_tasks.tasks._contexts import Classic
@@ -24,7 +25,6 @@ from openpai_tasks.tasks._parser import Parser
 
 commands = lazy("openpai_tasks.tasks._commands")
 
-INTERRUPTED = 130
 BROKEN_PIPE = 141
 SETTINGS_FILES = ("invoke.yaml", "invoke.yml", "invoke.json", "invoke.py")
 MARKS = ("invoke", "fabric", "openpai_tasks", "invocations")
@@ -94,12 +94,10 @@ class PaiProgram(Program):
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(BROKEN_PIPE)
-
-    def execute(self) -> None:
-        try:
-            super().execute()
-        except KeyboardInterrupt as err:
-            raise Exit(code=INTERRUPTED) from err
+        except SystemExit as end:
+            if isinstance(end.__context__, KeyboardInterrupt):  # for which Invoke has 1
+                sys.exit(INTERRUPTED)
+            raise
 
     def parse_core(self, argv: list[str] | None) -> None:
         super().parse_core(argv)

@@ -11,6 +11,7 @@ from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRequests, Unreachable
 from openpai_tasks.registry import Cluster
 from tests.scripted import Said, Scripted
+from tests.sdk.sshd_server import saying
 from tests.sdk.test_clusters import certificate  # noqa: F401
 
 USER = "/rest-server/api/v1/user/alice"
@@ -182,3 +183,13 @@ def test_certificates_are_verified_whatever_a_record_says(certificate):  # noqa:
     finally:
         server.close()
     assert len(server.seen) == 1
+
+
+def test_a_server_that_takes_a_call_and_is_silent_is_given_the_time_once_and_that_is_told():
+    with saying(None) as port:
+        cluster = Cluster("lab", f"http://127.0.0.1:{port}", user="alice", generation="1.8")
+        client = Client(cluster, Credentials(token="t0ken"), timeout=0.5)
+        begun = time.monotonic()
+        with pytest.raises(Unreachable, match=r"nothing came within 0\.5 s \(the setting http-timeout\)"):
+            client.user_info("alice")
+    assert time.monotonic() - begun < 4 * 0.5

@@ -15,6 +15,15 @@ HELP = "from openpai_tasks.program import PaiProgram as P; P().run(['pai', '--he
 STARTS = {"import": "import openpai_tasks", "inv --list": LISTING, "pai --help job.sub": HELP}
 
 
+INTERRUPTED_START = """
+import _thread, sys, threading
+from openpai_tasks.__main__ import main
+threading.Timer(float(sys.argv[1]), _thread.interrupt_main).start()
+sys.argv = ["pai", "job.sub", "--help"]
+main()
+"""
+
+
 def loaded(shell, code):
     """The modules a new process has loaded after the code; lazy ones count when they have run."""
     report = (
@@ -56,3 +65,29 @@ def test_the_benchmark_builds_what_it_measures(tmp_path):
         check=True,
     ).stdout
     assert listed.count("many.task-") == 70 and "job.sub" in listed
+
+
+@pytest.mark.parametrize("end", ["raise KeyboardInterrupt", "import no_such_package"])
+def test_what_stops_a_late_import_is_told_as_it_is(tmp_path, end):
+    """Another module that names it in an import does not go on with half of it."""
+    (tmp_path / "late.py").write_text(f"begun = 1\n{end}\n")
+    (tmp_path / "user.py").write_text("from late import begun\n")
+    code = "from openpai_tasks.lazy import lazy; late = lazy('late'); import user; print('went on')"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert "went on" not in ran.stdout
+    assert ran.stderr.splitlines()[-1].startswith(("KeyboardInterrupt", "ModuleNotFoundError"))
+
+
+@pytest.mark.parametrize("moment", [0.02, 0.05, 0.08, 0.11, 0.14, 0.2])
+def test_ctrl_c_while_it_is_loaded_ends_with_130_and_no_traceback(shell, moment):
+    started = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED_START, str(moment)],
+        cwd=shell.project,
+        env=shell.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _, err = started.communicate(timeout=60)
+    assert started.returncode in (0, 130), err  # 0: it was quicker
+    assert "Traceback" not in err

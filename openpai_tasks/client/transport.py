@@ -143,12 +143,14 @@ class Connection:
         import requests
         import urllib3
 
-        hopeless = (requests.exceptions.InvalidURL, requests.exceptions.ConnectTimeout, UnicodeError)
+        hopeless = (requests.exceptions.InvalidURL, UnicodeError)
         for left in reversed(range(tries)):
             try:
                 response = self._follow(method, url, **options)
             except requests.exceptions.SSLError as err:
                 raise Unreachable(f"no safe connection to {self._where()}: {cause(err)}") from err
+            except requests.exceptions.Timeout as err:  # who was silent for so long will be so again
+                raise Unreachable(f"no answer from {self._where()}: {self._patience(err)}") from err
             except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, UnicodeError) as err:
                 if method != "GET" or not left or isinstance(err, hopeless):
                     raise Unreachable(f"no answer from {self._where()}: {cause(err)}") from err
@@ -158,6 +160,13 @@ class Connection:
                 response.close()
             time.sleep(0.2 * (tries - left))
         raise AssertionError("the last try returns or raises")
+
+    def _patience(self, err: requests.exceptions.Timeout) -> str:
+        import requests
+
+        is_connecting = isinstance(err, requests.exceptions.ConnectTimeout)
+        seconds = min(CONNECT_SECONDS, self._timeout) if is_connecting else self._timeout
+        return f"nothing came within {seconds:g} s (the setting http-timeout)"
 
     def _follow(self, method: str, url: str, *, abroad: bool = False, **options: Any) -> requests.Response:
         """Send it and go where a read is sent on to; a token goes nowhere but to the cluster it is for."""

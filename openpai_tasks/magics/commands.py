@@ -23,7 +23,7 @@ DISPLAY = "OPENPAI_DISPLAY"
 """The variable that tells the command which pipe takes pictures."""
 
 # As the script `pai`, but of this very python; the folder it is started in is no place for modules.
-PROGRAM = "import sys; sys.path[:] = filter(None, sys.path); from openpai_tasks.program import main; main()"
+PROGRAM = "import sys; sys.path[:] = filter(None, sys.path); from openpai_tasks.__main__ import main; main()"
 
 INTERRUPTED = 130
 ERROR = "error: "

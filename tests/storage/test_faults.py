@@ -172,7 +172,7 @@ def test_a_name_node_that_dies_between_two_requests_costs_nothing(hdfs, store, t
 
 def pai(*args: str) -> tuple[int, dict, str]:
     """The command line; its exit code, what it says of the copy, and what it tells people."""
-    program = "import sys; from openpai_tasks.program import main; sys.exit(main())"
+    program = "import sys; from openpai_tasks.__main__ import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "storage.copy", *args, "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True)
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr

@@ -498,7 +498,7 @@ def test_memory_does_not_grow_with_the_files(samba, share, tmp_path):
         with open(tmp_path / f"{number}.bin", "wb") as file:
             file.truncate(64 << 20)
     url = f"smb://{USER}@127.0.0.1:{samba.port}/data/{tmp_path.name}/"
-    code = "from openpai_tasks.program import main; main()"
+    code = "from openpai_tasks.__main__ import main; main()"
     environment = {**os.environ, smb.PASSWORD: PASSWORD, "OPENPAI_HOME": str(tmp_path / "home")}
     argv = [sys.executable, "-c", code, "storage.copy", str(tmp_path / "*.bin"), url]
     with subprocess.Popen(argv, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
