@@ -18,9 +18,13 @@ STARTS = {"import": "import openpai_tasks", "inv --list": LISTING, "pai --help j
 INTERRUPTED_START = """
 import _thread, sys, threading
 from openpai_tasks.__main__ import main
-threading.Timer(float(sys.argv[1]), _thread.interrupt_main).start()
+timer = threading.Timer(float(sys.argv[1]), _thread.interrupt_main)
+timer.start()
 sys.argv = ["pai", "job.sub", "--help"]
-main()
+try:
+    main()
+finally:
+    timer.cancel()
 """
 
 
@@ -39,7 +43,8 @@ def loaded(shell, code):
 def test_nothing_heavy_is_loaded_at_the_start(shell, code):
     modules = loaded(shell, code)
     assert "openpai_tasks" in modules
-    assert not HEAVY & {name.partition(".")[0] for name in modules}
+    ours = modules - loaded(shell, "import invoke.main")  # some releases of it load more than others
+    assert not HEAVY & {name.partition(".")[0] for name in ours}
 
 
 def test_a_list_of_tasks_runs_none_of_our_own_machinery(shell):
