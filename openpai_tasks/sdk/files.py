@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from openpai_tasks.errors import ConfigError, NotFound, PathError
+from openpai_tasks.sdk.amounts import at_least, size
 from openpai_tasks.storage import copy as copying
 from openpai_tasks.storage import patterns, plan
 from openpai_tasks.storage.copy import Copied, Rules
@@ -93,6 +94,11 @@ def facts(place: Location, checksum: bool = False) -> FileFacts:
     )
 
 
+def rules(workers: int, checksum: bool = False, delete: bool = False, preview: bool = False) -> Rules:
+    """How to copy, from what a person typed."""
+    return Rules(at_least(workers, 1, "--workers"), checksum, delete, preview)
+
+
 def copy(sources: Sequence[Location], target: Location, rules: Rules, watch: Watch) -> Copied:
     return copying.copy(plan.copies(sources, target), rules, watch)
 
@@ -129,8 +135,8 @@ def content(places: Sequence[Location]) -> Iterator[bytes]:
 
 def head(place: Location, lines: int) -> Iterator[bytes]:
     """The first lines, and no more read than that."""
+    left = at_least(lines, 0, "--lines")
     _refuse_folder(place)
-    left = lines
     for piece in place.store.read(place.path):
         count = piece.count(b"\n")
         if count >= left:
@@ -180,11 +186,12 @@ def _sum(one: Count, other: Count) -> Count:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
-def tree(place: Location, depth: int | None = None) -> Iterator[tuple[str, Found]]:
-    """All below the folder, each with the lines that a tree is drawn with before it."""
+def tree(place: Location, depth: int = 0) -> Iterator[tuple[str, Found]]:
+    """All below the folder, so many levels of it (0: all), each with the lines of a drawn tree before it."""
+    levels = at_least(depth, 0, "--depth") or None
     _refuse_file(place)
     last_at: dict[int, bool] = {}
-    for found, is_last in _with_last(list(walk(place, depth))):
+    for found, is_last in _with_last(list(walk(place, levels))):
         last_at[found.depth] = is_last
         bars = "".join("    " if last_at[level] else "│   " for level in range(1, found.depth))
         yield bars + ("└── " if is_last else "├── "), found
@@ -201,14 +208,15 @@ def _with_last(found: list[Found]) -> list[tuple[Found, bool]]:
     return marked[::-1]
 
 
-def find(place: Location, name: str | None, kind: str | None, at_least: int) -> Iterator[FileInfo]:
+def find(place: Location, name: str | None, kind: str | None, min_size: str | int) -> Iterator[FileInfo]:
     """What is below the folder and fits the pattern, the type and the size, as it comes."""
+    least = size(min_size, "--min-size")
     _refuse_file(place)
     if kind not in (None, FILE, FOLDER):
         raise PathError(f"a type is {FILE} or {FOLDER}, got {kind!r}")
     for found in stream(place):
         info = _info(found.entry, found.name, join(place.url, found.name))
-        wanted = kind in (None, info.type) and info.size >= at_least
+        wanted = kind in (None, info.type) and info.size >= least
         if wanted and (name is None or fnmatchcase(found.entry.name, name)):
             yield info
 

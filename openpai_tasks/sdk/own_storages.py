@@ -15,6 +15,7 @@ from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.registry import Cluster, storage_key
+from openpai_tasks.storage import location
 from openpai_tasks.storage.store import Place
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -139,6 +140,12 @@ def place(cluster: Cluster, own: OwnStorage, secret: str, mounts: tuple[tuple[st
         verify=own.option("ca") or True,
         mounts=((f"{cluster.alias}/{own.name}", mounted), *mounts) if mounted else mounts,
     )
+
+
+def refuse_missing(own: OwnStorage) -> None:
+    """A package that its secret would be of no use without."""
+    if own.wants_secret and not own.option("mount"):
+        location.refuse_missing(own.type)
 
 
 def keep_secret(cluster: Cluster, own: OwnStorage, secret: str) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.sdk.amounts import at_least, size
 from openpai_tasks.sdk.files import existing
 from openpai_tasks.storage import copy as copying
 from openpai_tasks.storage import plan
@@ -17,8 +16,6 @@ from openpai_tasks.storage.packing.pack import Packed, Packing
 from openpai_tasks.storage.packing.packed_store import PackedStore
 from openpai_tasks.storage.progress import Watch
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 NAMELESS = "data"
 """What the shards of a storage's root are called."""
 
@@ -36,16 +33,8 @@ def rules(
     chosen = (tree.name or NAMELESS) if name is None else name
     if not chosen or "/" in chosen or "\0" in chosen or chosen.startswith("."):
         raise ConfigError(f"--name {chosen!r} cannot be what the names of shards begin with")
-    return Packing(format, size(shard_size, "--shard-size"), chosen, replace, workers)
-
-
-def size(text: str | int, where: str) -> int:
-    """``256M``, ``1.5g``, ``64KiB`` or a plain number of bytes."""
-    match = _SIZE.fullmatch(str(text).strip())
-    amount = int(float(match[1]) * _UNITS[match[2].lower()]) if match else 0
-    if amount < 1:
-        raise ConfigError(f"{where} needs bytes or a size such as 256M or 1G, got {str(text)!r}")
-    return amount
+    at_least(workers, 1, "--workers")
+    return Packing(format, size(shard_size, "--shard-size", least=1), chosen, replace, workers)
 
 
 def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Packed:
@@ -53,7 +42,7 @@ def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Pack
     if not existing(tree).is_folder:
         raise PathError(f"{tree.url} is a file, not a folder: pack takes folders")
     here, there = tree.store.address(tree.path), target.store.address(target.path)
-    if plan.is_below(there, here):
+    if plan.is_below(there, here) or plan.is_within(target, tree):
         raise PathError(f"{tree.url} cannot be packed into itself ({target.url})")
     return packs.pack(tree, target, rules, watch)
 

@@ -14,7 +14,7 @@ from openpai_tasks.errors import PaiError
 from openpai_tasks.storage.plan import Errand, can_meet, refuse_loss
 from openpai_tasks.storage.progress import Stopped, Watch
 from openpai_tasks.storage.retry import retrying
-from openpai_tasks.storage.sameness import is_same
+from openpai_tasks.storage.sameness import is_same, is_told_same
 from openpai_tasks.storage.store import Store, parent, shown
 from openpai_tasks.storage.transfer import transfer
 from openpai_tasks.storage.walk import Item, Steps, Surplus, Trouble, checked_link
@@ -144,7 +144,7 @@ def _results(workers: Iterable[Future[None]]) -> None:
 
 
 def _hand_out(errands: Sequence[Errand], line: _Line, tally: _Tally, rules: Rules) -> list[Surplus]:
-    """Walk the trees and queue the files; what the target has too much is for the end."""
+    """Walk the trees and queue the files that need a look; what the target has too much is for the end."""
     surplus: list[Surplus] = []
     taken: set[str] | None = set() if can_meet(errands) else None
     make_folder = functools.partial(_make_folder, tally.watch)
@@ -154,7 +154,11 @@ def _hand_out(errands: Sequence[Errand], line: _Line, tally: _Tally, rules: Rule
         for step in Steps(errand, make_folder, rules.preview, taken):
             if isinstance(step, Item):
                 tally.watch.found(step.entry.size)
-                line.put(step)
+                if step.there and not rules.checksum and is_told_same(step.entry, step.there):
+                    tally.watch.check()
+                    tally.add(step.entry.path, "skipped", step.entry.size)
+                else:
+                    line.put(step)
             elif isinstance(step, Trouble):
                 tally.fail(step.path, step.reason)
             elif rules.delete:
@@ -199,11 +203,12 @@ def _handle(item: Item, watch: Watch, rules: Rules) -> tuple[str, int]:
 
 def _remove(surplus: Iterable[Surplus], tally: _Tally, preview: bool) -> None:
     for step in surplus:
-        tally.watch.check()
-        try:
-            if not preview:
-                step.store.remove(step.entry.path, recursive=True)
-        except PaiError as err:
-            tally.fail(step.entry.path, str(err))
-        else:
-            tally.add(step.entry.path, "removed", step.entry.size)
+        for entry in step.entries:
+            tally.watch.check()
+            try:
+                if not preview:
+                    step.store.remove(entry.path, recursive=True)
+            except PaiError as err:
+                tally.fail(entry.path, str(err))
+            else:
+                tally.add(entry.path, "removed", entry.size)

@@ -16,6 +16,7 @@ from typing import BinaryIO
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
 from openpai_tasks.home import make_private
 from openpai_tasks.storage.clearing import open_folder, remove_tree
+from openpai_tasks.storage.marks import number_of, numbers
 from openpai_tasks.storage.real import real_path
 from openpai_tasks.storage.store import (
     PIECE,
@@ -23,6 +24,7 @@ from openpai_tasks.storage.store import (
     Digest,
     Entry,
     Hasher,
+    KnowsPlaces,
     Place,
     SetsModes,
     base,
@@ -49,7 +51,7 @@ class Sha256:
         return Digest(SHA256, self._hash.hexdigest())
 
 
-class LocalStore(Appends, SetsModes):
+class LocalStore(Appends, KnowsPlaces, SetsModes):
     """The files below ``root``; with a root of its own, no link leads out of it."""
 
     kind = "local"
@@ -63,8 +65,15 @@ class LocalStore(Appends, SetsModes):
     def address(self, path: str) -> str:
         return "file://" + real_path(self._plain(path))
 
+    def marks(self, path: str, above: bool = False) -> set[str]:
+        return numbers(real_path(self._plain(path)), above)
+
     def stat(self, path: str) -> Entry | None:
+        """What is there; of a link that leads out of the storage, the link itself."""
+        place = self._plain(path)
         try:
+            if self._leads_out(place) and os.path.islink(place.rstrip("/")) and self._is_held(place):
+                return _link(place.rstrip("/"), base(path), path)
             return _entry(self._inside(path), base(path), path)
         except OSError as err:
             if err.errno in MISSING:
@@ -72,12 +81,17 @@ class LocalStore(Appends, SetsModes):
             raise _ours(err, path) from err
 
     def list(self, path: str) -> Iterator[Entry]:
-        with _told(path), os.scandir(self._inside(path)) as entries:
+        place = self._inside(path)
+        with _told(path), os.scandir(place) as entries:
             for found in entries:
                 inner = join(path, check_name(found.name, path))
-                yield _listed(found, found.name, inner)
+                if self._confined and found.is_symlink() and self._leads_out(join(place, found.name)):
+                    yield _link(join(place, found.name), found.name, inner)
+                else:
+                    yield _listed(found, found.name, inner)
 
     def make_folder(self, path: str) -> None:
+        """By its names: a link that is put there meanwhile gets an empty folder made elsewhere, no more."""
         self._refuse_change(path)
         with _told(path):
             _make_folders(self._inside(path))
@@ -94,11 +108,12 @@ class LocalStore(Appends, SetsModes):
                 os.rmdir(name, dir_fd=holder)
 
     def rename(self, source: str, target: str) -> None:
-        with _told(target):
-            os.replace(self._holding(source), self._holding(target))
+        old, new = self._holding(source), self._holding(target)
+        with _told(target), self._held(old) as (one, here), self._held(new) as (other, there):
+            os.replace(one, other, src_dir_fd=here, dst_dir_fd=there)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        with _told(path), _open_regular(self._inside(path), path) as file:
+        with _told(path), _regular(self._opened(path), path) as file:
             file.seek(offset)
             left = length
             while left is None or left > 0:
@@ -120,8 +135,8 @@ class LocalStore(Appends, SetsModes):
 
     def _stream(self, path: str, pieces: Iterable[bytes], how: int) -> None:
         place = self._holding(path)
-        with _told(path):
-            handle = os.open(place, os.O_WRONLY | os.O_NOFOLLOW | how, 0o600)
+        with _told(path), self._held(place) as (name, holder):
+            handle = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | how, 0o600, dir_fd=holder)
         with os.fdopen(handle, "wb", buffering=0) as file:
             for piece in pieces:  # what goes wrong over there keeps its own name
                 with _told(path):
@@ -137,12 +152,18 @@ class LocalStore(Appends, SetsModes):
         return Sha256() if kind in (None, SHA256) else None
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        with _told(path):
-            os.utime(self._inside(path), ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
+        moment = mtime_ms * 1_000_000
+        with _told(path), self._led_to(path) as (name, holder):
+            os.utime(name, ns=(moment, moment), dir_fd=holder, follow_symlinks=holder is None)
 
     def set_mode(self, path: str, mode: int) -> None:
         with _told(path):
-            os.chmod(self._inside(path), mode)
+            handle = self._opened(path) if self._confined else path
+            try:
+                os.chmod(handle, mode)
+            finally:
+                if isinstance(handle, int):
+                    os.close(handle)
 
     def allowed(self, mode: int) -> int:
         return mode & ~_umask(int(time.monotonic()))
@@ -153,17 +174,48 @@ class LocalStore(Appends, SetsModes):
     def _inside(self, path: str) -> str:
         """The path on this machine, if it is in the root after every link is followed."""
         place = self._plain(path)
-        if self._confined and not _is_below(real_path(place), self.root):
+        if self._leads_out(place):
             raise PathError(f"{path} leads out of the storage, by a link or by '..'")
         return place
+
+    def _leads_out(self, place: str) -> bool:
+        return self._confined and not _is_below(real_path(place), self.root)
+
+    def _is_held(self, place: str) -> bool:
+        """Whether the folder that holds the name is inside, wherever the name leads."""
+        return not self._leads_out(os.path.dirname(place.rstrip("/")))
 
     def _holding(self, path: str) -> str:
         """The path of a name itself, even if it is a link, to be changed; what holds it must be inside."""
         self._refuse_change(path)
         place = self._plain(path.rstrip("/"))
-        if self._confined and not _is_below(real_path(os.path.dirname(place)), self.root):
+        if not self._is_held(place):
             raise PathError(f"{path} leads out of the storage, by a link or by '..'")
         return place
+
+    def _opened(self, path: str) -> int:
+        """What the path leads to, open to be read; a pipe is not waited for."""
+        with self._led_to(path) as (name, holder):
+            how = os.O_RDONLY | os.O_NONBLOCK | (0 if holder is None else os.O_NOFOLLOW)
+            return os.open(name, how, dir_fd=holder)
+
+    def _led_to(self, path: str) -> contextlib.AbstractContextManager[tuple[str, int | None]]:
+        place = self._inside(path)
+        real = real_path(place) if self._confined else place
+        return self._held(join(real, ".") if real == self.root else real)
+
+    @contextlib.contextmanager
+    def _held(self, place: str) -> Iterator[tuple[str, int | None]]:
+        """A name, and the folder that holds it, open: what was checked is what is used.
+
+        Whoever writes to a storage, as jobs do, may put a link in the place of a folder. Elsewhere there is
+        nothing to be checked: a path is followed as the system does, by its name alone.
+        """
+        if self._confined:
+            with self._open_holder(place) as holder:
+                yield base(place), holder
+        else:
+            yield place, None
 
     @contextlib.contextmanager
     def _open_holder(self, place: str) -> Iterator[int]:
@@ -236,6 +288,11 @@ def _entry(place: str, name: str, path: str) -> Entry:
     return _made(name, path, os.stat(place) if is_link else facts, is_link)
 
 
+def _link(place: str, name: str, path: str) -> Entry:
+    """The link, and nothing of what it leads to."""
+    return Entry(name, path, False, mtime_ms=os.lstat(place).st_mtime_ns // 1_000_000, is_link=True)
+
+
 def _listed(found: os.DirEntry[str], name: str, path: str) -> Entry:
     try:
         return _made(name, path, found.stat(), found.is_symlink())
@@ -251,7 +308,8 @@ def _made(name: str, path: str, facts: os.stat_result, is_link: bool) -> Entry:
     size = 0 if is_folder else facts.st_size
     is_special = not is_folder and not stat.S_ISREG(facts.st_mode)
     mtime_ms, mode = facts.st_mtime_ns // 1_000_000, facts.st_mode & 0o777
-    return Entry(name, path, is_folder, size, mtime_ms, is_link, can_run, is_special, mode)
+    number = number_of(facts) if is_folder else ""
+    return Entry(name, path, is_folder, size, mtime_ms, is_link, can_run, is_special, mode, id=number)
 
 
 @lru_cache(1)
@@ -269,9 +327,8 @@ def _umask(second: int) -> int:
     return mask
 
 
-def _open_regular(place: str, path: str) -> BinaryIO:
-    """Open to read; what is no file (a pipe, a device) would keep us waiting, or never end."""
-    handle = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+def _regular(handle: int, path: str) -> BinaryIO:
+    """The file; what is none (a pipe, a device) would keep us waiting, or never end."""
     file = os.fdopen(handle, "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         file.close()

@@ -7,9 +7,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -52,6 +54,8 @@ EXTRAS = {
     "openpai_tasks.storage.azure_blob": "azure",
 }
 """Module of a back end -> the extra of this package that brings what it needs."""
+USED = {"openpai_tasks.storage.smb": "openpai_tasks.storage.smb_store"}
+"""Module of a back end -> the one that imports what it needs, if that is another one."""
 
 
 class Book(Protocol):
@@ -138,11 +142,24 @@ def open_place(place: Place) -> Store:
 def made(row: str, kind: str, given: Place | str) -> Any:
     """What the factory of a row makes; a missing package ends in one line that says what to install."""
     module, _, name = row.partition(":")
-    try:
+    with _told_missing(module, kind):
         return getattr(importlib.import_module(module), name)(given)
+
+
+def refuse_missing(kind: str) -> None:
+    """The same for a kind of storage, before anything is asked for that it needs."""
+    module = BACKENDS[kind].partition(":")[0]
+    with _told_missing(module, kind):
+        importlib.import_module(USED.get(module, module))
+
+
+@contextlib.contextmanager
+def _told_missing(module: str, kind: str) -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as err:
-        missing = err.name or ""
-        if missing.partition(".")[0] == __package__.partition(".")[0]:
+        missing = (err.name or "").partition(".")[0]
+        if missing == __package__.partition(".")[0]:
             raise  # one of our own modules: a bug
         extra = EXTRAS.get(module)
         what = f"'openpai-tasks[{extra}]'" if extra else missing

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
+from openpai_tasks.storage.hosts import by_numbers
 from openpai_tasks.storage.object_upload import Bin, Budget, Upload, send
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import (
     Digest,
     Entry,
     Hasher,
+    KnowsPlaces,
     WritesWhole,
     base,
     check_name,
@@ -80,7 +82,7 @@ class Bucket(Bin, Protocol):
     def close(self) -> None: ...
 
 
-class ObjectStore(WritesWhole):
+class ObjectStore(KnowsPlaces, WritesWhole):
     """The files below ``root`` of a bucket; threads share its connections."""
 
     knows_digests = True
@@ -96,6 +98,10 @@ class ObjectStore(WritesWhole):
 
     def address(self, path: str) -> str:
         return f"{self._bucket.identity}/{self._key(path)}".rstrip("/")
+
+    def marks(self, path: str, above: bool = False) -> set[str]:
+        """Nothing of Azure's, where many accounts are at one machine, and only the name tells them apart."""
+        return by_numbers(self.address(path), above) if self.kind == "s3" else set()
 
     def stat(self, path: str) -> Entry | None:
         key = self._key(path)

@@ -12,6 +12,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]
@@ -19,7 +20,6 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore
 from openpai_tasks.errors import Denied, NotFound, Unreachable
 from openpai_tasks.storage.location import PAI, Book, Location, locate
 from openpai_tasks.storage.progress import Watch
-from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import PIECE, Entry, join, parent
 from openpai_tasks.storage.transfer import put, transfer
 
@@ -91,6 +91,13 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
             else:
                 target.store.make_folder(parent(target.path))
                 transfer(source.store, entry, target.store, target.path, Watch())
+
+    def put_file(self, lpath: str, rpath: str, *args: Any, **options: Any) -> None:
+        """As fsspec does; but a cache in front sends what it has also when the block that writes it fails."""
+        if is_cut_short():
+            os.remove(lpath)  # nor shall the cache give it to anybody
+        else:
+            super().put_file(lpath, rpath, *args, **options)
 
     def open(
         self,
@@ -214,12 +221,12 @@ class Upload(io.BufferedIOBase):
             return
         with self._file, _told(self._place.url):
             self._place.store.make_folder(parent(self._place.path))
-            retrying(self._send, Watch().wait)
+            size = self._file.seek(0, io.SEEK_END)
+            put(self._place.store, self._place.path, self._pieces, size)
 
-    def _send(self) -> None:
-        size = self._file.seek(0, io.SEEK_END)
+    def _pieces(self) -> Iterator[bytes]:
         self._file.seek(0)
-        put(self._place.store, self._place.path, iter(lambda: self._file.read(PIECE), b""), size)
+        return iter(lambda: self._file.read(PIECE), b"")
 
     def discard(self) -> None:
         """Forget what was written."""
@@ -288,16 +295,38 @@ def failures() -> list[BaseException]:
 
     fsspec's and pandas' own only close their files then, as if all were well.
     """
-    found: list[BaseException] = []
+    return [error for frame in _frames() for error in _failing(frame)]
+
+
+def is_cut_short() -> bool:
+    """Whether a file of a cache of fsspec's is sent because it is closed by a block that fails."""
+    from fsspec.implementations.cached import LocalTempFile  # type: ignore[import-untyped]
+
+    frames = iter(_frames())
+    is_cached = any(frame.f_code is LocalTempFile.commit.__code__ for frame in frames)
+    closing = next((frame for frame in frames if _is_exit(frame)), None) if is_cached else None
+    return closing is not None and bool(_failing(closing))
+
+
+def _frames() -> Iterator[FrameType]:
     frame = inspect.currentframe()
     while frame is not None:
-        if frame.f_code.co_name in ("__exit__", "__aexit__"):
-            given = inspect.getargvalues(frame)
-            values = [given.locals.get(name) for name in given.args]
-            values += given.locals.get(given.varargs, ()) if given.varargs else ()
-            found += [value for value in values if isinstance(value, BaseException)]
+        yield frame
         frame = frame.f_back
-    return found
+
+
+def _is_exit(frame: FrameType) -> bool:
+    return frame.f_code.co_name in ("__exit__", "__aexit__")
+
+
+def _failing(frame: FrameType) -> list[BaseException]:
+    """The errors that the end of a ``with`` block is told of."""
+    if not _is_exit(frame):
+        return []
+    given = inspect.getargvalues(frame)
+    values = [given.locals.get(name) for name in given.args]
+    values += given.locals.get(given.varargs, ()) if given.varargs else ()
+    return [value for value in values if isinstance(value, BaseException)]
 
 
 def _row(name: str, entry: Entry) -> dict[str, Any]:

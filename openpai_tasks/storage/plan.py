@@ -9,7 +9,7 @@ from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.store import Entry, Store, join
+from openpai_tasks.storage.store import Entry, KnowsPlaces, Store, join
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _refuse_itself(errand: Errand) -> None:
     here, there = _address(errand.source), _address(errand.target)
     if here == there:
         raise PathError(f"{errand.source.url} and {errand.target.url} are the same")
-    if errand.entry.is_folder and is_below(there, here):
+    if errand.entry.is_folder and (is_below(there, here) or is_within(errand.target, errand.source)):
         raise PathError(f"{errand.source.url} cannot be copied into itself ({errand.target.url})")
 
 
@@ -91,7 +91,7 @@ def refuse_loss(errands: Sequence[Errand]) -> None:
             raise PathError(f"{url}: the root of this machine; nothing is deleted there")
         if errand.target.is_root and not errand.target.is_content:
             raise PathError(f"{url}: the root of a storage; write {join(url, '.')} if all of it is meant")
-        if is_below(here, there) or is_below(there, here):
+        if is_below(here, there) or is_below(there, here) or is_within(errand.source, errand.target):
             raise PathError(f"{errand.source.url} is in {url}: deleting there would remove the source")
 
 
@@ -103,6 +103,15 @@ def can_meet(errands: Sequence[Errand]) -> bool:
 def is_below(address: str, folder: str) -> bool:
     """Whether the address is that of the folder or of something in it."""
     return address == folder or address.startswith(folder.rstrip("/") + "/")
+
+
+def is_within(place: Location, folder: Location) -> bool:
+    """Whether the place is the folder or in it, by whatever names the two are reached."""
+    here, there = place.store, folder.store
+    if here.kind != there.kind or not (isinstance(here, KnowsPlaces) and isinstance(there, KnowsPlaces)):
+        return False
+    own = there.marks(folder.path)
+    return bool(own) and not own.isdisjoint(here.marks(place.path, above=True))
 
 
 def _address(place: Location) -> str:

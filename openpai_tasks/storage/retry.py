@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -26,10 +28,27 @@ def can_help(err: PaiError) -> bool:
     return isinstance(err, ApiError) and err.status >= 500
 
 
+_around = threading.local()
+
+
 def paused(seconds: float) -> bool:
-    """Whether somebody ended the pause: nobody does."""
+    """Pause; True when nobody waits any more, which only the tries around this one can tell."""
+    if wait := getattr(_around, "wait", None):
+        return bool(wait(seconds))
     time.sleep(seconds)
     return False
+
+
+@contextlib.contextmanager
+def _waiting(wait: Callable[[float], bool]) -> Iterator[None]:
+    """Whoever pauses in here waits in this way."""
+    before = getattr(_around, "wait", None)
+    if wait is not paused:
+        _around.wait = wait
+    try:
+        yield
+    finally:
+        _around.wait = before
 
 
 def retrying(act: Callable[[], Result], wait: Callable[[float], bool] = paused) -> Result:
@@ -42,7 +61,8 @@ def numbered(act: Callable[[int], Result], wait: Callable[[float], bool] = pause
     number, tries = 0, Tries(wait)
     while True:
         try:
-            return act(number)
+            with _waiting(wait):
+                return act(number)
         except PaiError as err:
             if not tries.another(err):
                 raise

@@ -7,7 +7,7 @@ from openpai_tasks.storage.store import PIECE, Entry, Store, fingerprint
 
 def is_same(source: Store, entry: Entry, target: Store, there: Entry, checksum: bool) -> bool:
     """Whether the file is there already: by size and time, or by its content."""
-    if there.is_folder or there.is_link or there.size != entry.size:
+    if not _can_be(entry, there):
         return False
     if not checksum:
         return _is_same_time(source, entry, target, there)
@@ -22,6 +22,22 @@ def is_same(source: Store, entry: Entry, target: Store, there: Entry, checksum: 
     return hasher is not None and fingerprint(hasher, source.read(entry.path)) == told
 
 
+def is_told_same(entry: Entry, there: Entry) -> bool:
+    """Whether two listings tell it without another question: by size and time."""
+    is_told = not (entry.is_link or entry.is_arrival or there.is_arrival)
+    return is_told and _can_be(entry, there) and _have_one_time(entry, there)
+
+
+def _can_be(entry: Entry, there: Entry) -> bool:
+    return not (there.is_folder or there.is_link) and there.size == entry.size
+
+
+def _have_one_time(entry: Entry, there: Entry) -> bool:
+    if entry.is_whole_second or there.is_whole_second:
+        return there.mtime_ms // 1000 == entry.mtime_ms // 1000
+    return there.mtime_ms == entry.mtime_ms
+
+
 def _is_same_time(source: Store, entry: Entry, target: Store, there: Entry) -> bool:
     """By the file's own time; where a listing has not told it, what it told of the content may do."""
     if entry.is_arrival or there.is_arrival:
@@ -30,9 +46,7 @@ def _is_same_time(source: Store, entry: Entry, target: Store, there: Entry) -> b
         own = source.stat(entry.path) if entry.is_arrival else entry
         now = target.stat(there.path) if there.is_arrival else there
         return own is not None and now is not None and (own.size, own.mtime_ms) == (now.size, now.mtime_ms)
-    if entry.is_whole_second or there.is_whole_second:
-        return there.mtime_ms // 1000 == entry.mtime_ms // 1000
-    return there.mtime_ms == entry.mtime_ms
+    return _have_one_time(entry, there)
 
 
 def _is_told_content(source: Store, entry: Entry, target: Store, there: Entry) -> bool:

@@ -30,6 +30,8 @@ def open_store(place: Place) -> Store:
 
 def open_url(url: str) -> tuple[SmbStore, str]:
     """``smb://[domain;]user@host[:port]/share/path``; the password is never a part of it."""
+    from openpai_tasks.storage import smb_store  # noqa: F401  (without its package, no password helps)
+
     scheme, _, rest = url.partition("://")
     where, _, below = rest.partition("/")
     who, _, host = where.rpartition("@")

@@ -10,17 +10,27 @@ from typing import Any
 
 from openpai_tasks.errors import Denied, NotFound, PathError
 from openpai_tasks.storage import smb_bytes, smb_files, smb_listing, smb_names
+from openpai_tasks.storage.hosts import by_numbers
 from openpai_tasks.storage.local import SHA256, Sha256
 from openpai_tasks.storage.retry import numbered, retrying, streamed
 from openpai_tasks.storage.smb_errors import Linked, NoShare, NotEmpty, NotFolder, Taken
 from openpai_tasks.storage.smb_wire import Login, guarded, server, using
-from openpai_tasks.storage.store import ChecksBytes, Digest, Entry, Hasher, base, fingerprint, parent
+from openpai_tasks.storage.store import (
+    ChecksBytes,
+    Digest,
+    Entry,
+    Hasher,
+    KnowsPlaces,
+    base,
+    fingerprint,
+    parent,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 SMALL = 1 << 16  # what is not larger is read and written in one message
 
 
-class SmbStore(ChecksBytes):
+class SmbStore(ChecksBytes, KnowsPlaces):
     """The files below ``root`` of a share; threads share one connection.
 
     SMB tells no fingerprint of a file, so ``digest`` reads it. A copy is not read back: every message is
@@ -43,6 +53,9 @@ class SmbStore(ChecksBytes):
         """In small letters: most servers take ``A`` and ``a`` for the same name."""
         login = self._server.login
         return f"smb://{login.host}:{login.port}/{self.share}{self._full(path)}".casefold()
+
+    def marks(self, path: str, above: bool = False) -> set[str]:
+        return by_numbers(self.address(path), above)
 
     def stat(self, path: str) -> Entry | None:
         name = self._name(path)

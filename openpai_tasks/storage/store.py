@@ -35,6 +35,7 @@ class Entry:
     is_arrival: bool = False
     """``mtime_ms`` is when the store got the file; only ``stat`` tells the file's own time."""
     is_whole_second: bool = False  # its time is told without the milliseconds
+    id: str = ""  # of a folder: its number in its file system, where the store tells
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,14 @@ class Store(Protocol):
         """Set a file's time of change, where that is possible."""
 
 
+class KnowsPlaces(ABC):
+    """A store that knows a folder by whatever name it is reached."""
+
+    @abstractmethod
+    def marks(self, path: str, above: bool = False) -> set[str]:
+        """What no other folder has, the same under all its names; ``above``: also those of all it is in."""
+
+
 class WritesWhole(ABC):
     """A store where a file appears as a whole, so that it needs no other name while it is written."""
 
@@ -143,6 +152,11 @@ class KeepsModes(ABC):
     def make_executable(self, path: str) -> None:
         """Let everybody run it who may read it."""
 
+    @property
+    @abstractmethod
+    def closed(self) -> Store:
+        """The same store, where new files and folders are closed to everybody else from their beginning."""
+
 
 class SetsModes(ABC):
     """A store whose entries tell their modes, and where they can be set."""
@@ -170,6 +184,11 @@ class Place:
     cluster_uri: str = ""
     verify: bool | str = True
     mounts: tuple[tuple[str, str], ...] = ()  # what is mounted here: (address or cluster/storage, folder)
+
+
+def is_closed(mode: int | None) -> bool:
+    """Whether nobody but the owner may do anything."""
+    return mode is not None and not mode & 0o077
 
 
 def check_name(name: str, folder: str) -> str:

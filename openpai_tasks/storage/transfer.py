@@ -6,12 +6,12 @@ import contextlib
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from openpai_tasks.errors import NotFound, PaiError, PathError
 from openpai_tasks.storage.progress import Watch
 from openpai_tasks.storage.resume import Note, is_broken_off, is_claimed, note_of
-from openpai_tasks.storage.retry import Damaged, retrying
+from openpai_tasks.storage.retry import Damaged, paused, retrying
 from openpai_tasks.storage.sending import Passing, Sending, verify
 from openpai_tasks.storage.store import (
     ChecksBytes,
@@ -21,6 +21,7 @@ from openpai_tasks.storage.store import (
     Store,
     WritesWhole,
     base,
+    is_closed,
     join,
     parent,
 )
@@ -51,6 +52,8 @@ def transfer(source: Store, entry: Entry, target: Store, path: str, watch: Watch
 
 
 def _once(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -> None:
+    if is_closed(entry.mode) and isinstance(target, KeepsModes):
+        target = target.closed
     sending = Sending(source, entry, target, watch)
     try:
         if isinstance(target, WritesWhole):
@@ -63,8 +66,21 @@ def _once(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -
         raise
 
 
-def put(store: Store, path: str, pieces: Iterable[bytes], size: int | None = None) -> int:
-    """Write a file from pieces that come only once, complete or not at all; how many bytes it has."""
+def put(
+    store: Store,
+    path: str,
+    begin: Callable[[], Iterable[bytes]],
+    size: int | None = None,
+    wait: Callable[[float], bool] = paused,
+) -> int:
+    """Write a file, complete or not at all, with other tries where they can help; how many bytes it has.
+
+    ``begin`` brings the pieces, from the first one on, for each try.
+    """
+    return retrying(lambda: _put_once(store, path, begin(), size), wait)
+
+
+def _put_once(store: Store, path: str, pieces: Iterable[bytes], size: int | None) -> int:
     there = store.stat(path)
     if there is not None and there.is_special:
         raise PathError(f"{path} is neither a file nor a folder")

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from openpai_tasks.errors import PaiError, PathError
+from openpai_tasks.storage.held import Held
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.plan import Errand, is_below
-from openpai_tasks.storage.store import Entry, SetsModes, Store, join
+from openpai_tasks.storage.store import Entry, KeepsModes, KnowsPlaces, SetsModes, Store, is_closed, join
 from openpai_tasks.storage.transfer import is_part, is_stale
 
 
@@ -67,10 +68,10 @@ class Item:
 
 @dataclass(frozen=True)
 class Surplus:
-    """Something at the target that the source does not have."""
+    """What a folder of the target has and the source does not."""
 
     store: Store
-    entry: Entry
+    entries: Held
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,31 @@ class _Folder:
     """The addresses that links have led to on the way here: a link to above one of them never ends."""
 
 
+class Made:
+    """The folders that a copy writes to, so as not to copy them on and on where they are in its source."""
+
+    def __init__(self, source: Store, target: Store) -> None:
+        self._source, self._target = source, target
+        self._can_meet = source.kind == target.kind and isinstance(source, KnowsPlaces)
+        self._paths: dict[str, str] = {}
+
+    def note(self, path: str, entry: Entry | None = None) -> None:
+        if self._can_meet and (entry := entry or self._target.stat(path)):
+            self._can_meet = bool(entry.id)
+            self._paths[entry.id] = path
+
+    def has(self, folder: Entry) -> bool:
+        """Whether it is one of them; its number may be that of another one in another file system."""
+        path, source, target = self._paths.get(folder.id), self._source, self._target
+        if (
+            not folder.id
+            or path is None
+            or not (isinstance(source, KnowsPlaces) and isinstance(target, KnowsPlaces))
+        ):
+            return False
+        return not source.marks(folder.path).isdisjoint(target.marks(path))
+
+
 class Steps:
     """What to do for one errand, in order, folders made on the way."""
 
@@ -107,6 +133,7 @@ class Steps:
         self._preview = preview
         self._taken = taken
         self._root = self._target.address(errand.target.path)
+        self._made = Made(self._source, self._target)
 
     def __iter__(self) -> Iterator[Step]:
         errand = self._errand
@@ -117,6 +144,7 @@ class Steps:
         if errand.is_inner and (reason := self._barred(errand.target.path, there)):
             yield Trouble(errand.source.path, reason)
             return
+        self._made.note(errand.target.path, there)
         entered = (self._source.address(errand.source.path),)
         stack = [_Folder(errand.source.path, errand.target.path, there is None, errand.entry.mode, entered)]
         while stack:
@@ -133,22 +161,27 @@ class Steps:
     def _folder(self, folder: _Folder) -> Iterator[Step | _Folder]:
         if folder.is_new and not self._preview:
             self._make_new(folder)
-        there = {} if folder.is_new else self._existing(folder.target)
+        there = Held(folder.target, () if folder.is_new else self._existing(folder.target))
         for entry in self._source.list(folder.source):
             if is_part(entry):
                 continue
-            old, path = there.pop(entry.name, None), join(folder.target, entry.name)
+            old, path = there.take(entry.name), join(folder.target, entry.name)
             if entry.is_link and self._is_at_target(entry):
                 yield Trouble(entry.path, "a link that leads to the target of the copy, above or into it")
             else:
                 is_folder = entry.is_folder
                 yield self._inner(entry, path, old, folder) if is_folder else self._file(entry, path, old)
-        for entry in there.values():
-            yield Surplus(self._target, entry)
+        there.drop_taken()
+        if there:
+            yield Surplus(self._target, there)
 
     def _make_new(self, folder: _Folder) -> None:
         """Make the folder as open as the source's, but never closed to ourselves."""
-        self._make_folder(self._target, folder.target)
+        target = self._target
+        if is_closed(folder.mode) and isinstance(target, KeepsModes):
+            target = target.closed
+        self._make_folder(target, folder.target)
+        self._made.note(folder.target)
         if folder.mode is not None and isinstance(self._target, SetsModes):
             self._target.set_mode(folder.target, self._target.allowed(folder.mode) | 0o700)
 
@@ -156,16 +189,14 @@ class Steps:
         leads = self._source.address(link.path)
         return is_below(leads, self._root) or (link.is_folder and is_below(self._root, leads))
 
-    def _existing(self, path: str) -> dict[str, Entry]:
+    def _existing(self, path: str) -> Iterator[Entry]:
         """What the target folder holds; what a copy that was killed left there long ago is removed."""
-        found = {}
         for entry in self._target.list(path):
             if not is_part(entry):
-                found[entry.name] = entry
+                yield entry
             elif is_stale(entry) and not self._preview:
                 with contextlib.suppress(PaiError):
                     self._target.remove(entry.path)
-        return found
 
     def _file(self, entry: Entry, path: str, there: Entry | None) -> Step:
         if there is not None and there.is_folder:
@@ -184,6 +215,8 @@ class Steps:
         entered = folder.entered
         if reason := self._barred(path, there):
             return Trouble(entry.path, reason)
+        if self._made.has(entry):
+            return Trouble(entry.path, "this copy has made it: the target is in the source, by another name")
         if entry.is_link:
             leads = self._source.address(entry.path)
             here = self._source.address(folder.source)

@@ -10,16 +10,14 @@ from typing import Any, TypeVar
 
 import pyhdfs
 
-from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.retry import Damaged, paused
 from openpai_tasks.storage.webhdfs_http import Reply
 from openpai_tasks.storage.webhdfs_names import (
     FOREIGN,
     NameNodes,
-    Patience,
     is_past_end,
     is_still_open,
     is_without_data_node,
-    patiently,
     told,
 )
 from openpai_tasks.storage.webhdfs_ranges import PART, in_order, sampled
@@ -37,8 +35,8 @@ Result = TypeVar("Result")
 class HttpBytes:
     """Reads and writes files by their paths on HDFS (``real``); errors name the path that was asked for."""
 
-    def __init__(self, names: NameNodes, patience: Patience, fast: float = FAST) -> None:
-        self._names, self._patience, self._fast = names, patience, fast
+    def __init__(self, names: NameNodes, fast: float = FAST) -> None:
+        self._names, self._fast = names, fast
         self._is_wide = threading.Lock()  # one at a time, so that memory has a bound
         self._avoid = NOBODY
 
@@ -62,20 +60,23 @@ class HttpBytes:
                 return
         yield from pieces
 
-    def write(self, real: str, path: str, pieces: Iterable[bytes], size: int | None) -> None:
+    def write(
+        self, real: str, path: str, pieces: Iterable[bytes], size: int | None, mode: int | None = None
+    ) -> None:
         body = _Once(pieces)
         content: Any = Body(body, size)
+        how = {"overwrite": "true"} if mode is None else {"overwrite": "true", "permission": f"{mode:o}"}
 
         def act(_: int) -> None:
             try:
-                self.elsewhere(lambda but: self._names.create(real, content, overwrite="true", **but))
+                self.elsewhere(lambda but: self._names.create(real, content, **how, **but))
             except FOREIGN as err:
                 if not body.began:
                     raise
                 self._clear(real)
                 raise told(err, path) from err  # it comes only once: whoever has it must begin again
 
-        patiently(act, path, self._patience)
+        self._names.patiently(act, path)
 
     def append(self, real: str, path: str, pieces: Iterable[bytes], size: int) -> None:
         body = _Once(pieces)
@@ -91,7 +92,7 @@ class HttpBytes:
                     raise told(err, path) from err
                 raise
 
-        patiently(act, path, self._patience)
+        self._names.patiently(act, path)
 
     def _open(self, real: str, path: str, offset: int, length: int | None) -> Reply | None:
         """The answer of a data node; None when there is nothing from the offset on."""
@@ -105,14 +106,14 @@ class HttpBytes:
                     return None
                 raise
 
-        reply: Reply | None = patiently(act, path, self._patience)
+        reply: Reply | None = self._names.patiently(act, path)
         return reply
 
     def _narrow(
         self, real: str, path: str, offset: int, length: int | None, reply: Reply | None = None
     ) -> Generator[bytes, None, None]:
         """The bytes by one connection after another: where one is cut, the next goes on."""
-        pauses, left, moves = self._patience.pauses(), length, True
+        failures, left, moves = 0, length, True
         while moves and (left is None or left > 0):
             reply = reply or self._open(real, path, offset, left)
             if reply is None:
@@ -120,14 +121,16 @@ class HttpBytes:
             moves = False
             try:
                 for piece in reply.pieces():
-                    moves, pauses = True, self._patience.pauses()  # patience begins anew
+                    moves, failures = True, 0  # patience begins anew
                     offset, left = offset + len(piece), None if left is None else left - len(piece)
                     yield piece
             except FOREIGN as err:
-                moves, pause = True, next(pauses)
-                if pause is None:
-                    raise told(err, path) from err
-                time.sleep(pause)
+                moves, pause = True, self._names.patience.pause(failures)
+                if pause is None or paused(pause):
+                    ours = told(err, path)
+                    ours.is_given_up = True
+                    raise ours from err
+                failures += 1
             else:
                 if left is None:
                     return

@@ -102,14 +102,16 @@ class Direct:
         pieces = self._blocks(nodes, path, blocks, offset, length)
         return ahead(pieces) if length >= WIDE else pieces
 
-    def write(self, real: str, path: str, pieces: Iterable[bytes], size: int | None, layout: Layout) -> bool:
+    def write(
+        self, real: str, path: str, pieces: Iterable[bytes], size: int | None, layout: Layout, mode: int
+    ) -> bool:
         """Write a new file, every byte checked there; False, with no piece asked for, when it cannot be."""
         names, nodes = self._names, self._nodes
         if names is None or nodes is None or time.monotonic() < self._barred:
             return False
         feed = Feed(_kept(pieces, names))
         try:
-            writing = _Writing(names, nodes, real, layout)
+            writing = _Writing(names, nodes, real, layout, mode)
             is_empty = size == 0 or (size is None and feed.is_empty)
             writing.run(feed, is_empty, is_large=size is None or size >= WIDE)
         except PaiError:  # where the pieces come from; some of ours are OSErrors too
@@ -147,9 +149,9 @@ class Direct:
 class _Writing:
     """One new file: its blocks one after another, and then closed."""
 
-    def __init__(self, names: NameNode, nodes: DataNodes, path: str, layout: Layout) -> None:
+    def __init__(self, names: NameNode, nodes: DataNodes, path: str, layout: Layout, mode: int) -> None:
         self._names, self._nodes, self._path, self._shape = names, nodes, path, layout.shape
-        self._file = names.create(path, layout.replication, layout.shape.block)
+        self._file = names.create(path, layout.replication, layout.shape.block, mode)
 
     def run(self, feed: Feed, is_empty: bool, is_large: bool) -> None:
         """The first block is set up before a piece is asked for, so that there is another way until then."""

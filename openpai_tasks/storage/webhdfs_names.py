@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
@@ -16,6 +16,7 @@ import pyhdfs
 from requests.exceptions import RequestException
 
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError, Unreachable
+from openpai_tasks.storage.retry import paused
 from openpai_tasks.storage.webhdfs_wire import V1, Wire
 
 Result = TypeVar("Result")
@@ -41,25 +42,31 @@ class BelowFile(PathError):
 
 @dataclass(frozen=True)
 class Patience:
-    """How often to try again, and how long to wait before: twice as long each time, a little at random."""
+    """How often to try, and how long to wait in between: twice as long each time, a little at random.
 
-    tries: int = 5
+    An HDFS that has answered before is waited for as long as its nodes may take to come back or to take over;
+    one that never did may be a wrong address.
+    """
+
+    tries: int = 9
     first: float = 0.2
     longest: float = 5.0
+    unknown_tries: int = 5
 
-    def pauses(self) -> Iterator[float | None]:
-        """The pause after each try; None after the last."""
-        pause = self.first
-        for _ in range(self.tries - 1):
-            yield pause * random.uniform(0.75, 1.25)
-            pause = min(2 * pause, self.longest)
-        yield None
+    def pause(self, number: int, is_known: bool = True) -> float | None:
+        """How long to wait after the try of that number, from 0; None after the last."""
+        tries = self.tries if is_known else min(self.tries, self.unknown_tries)
+        if number + 1 >= tries:
+            return None
+        return min(self.first * 2.0**number, self.longest) * random.uniform(0.75, 1.25)
 
 
 class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
     """All name nodes of one HDFS; whichever is active answers."""
 
-    def __init__(self, hosts: tuple[str, ...], user: str, scheme: str, wire: Wire, timeout: float) -> None:
+    def __init__(
+        self, hosts: tuple[str, ...], user: str, scheme: str, wire: Wire, timeout: float, patience: Patience
+    ) -> None:
         super().__init__(
             hosts=list(hosts),
             randomize_hosts=False,
@@ -69,7 +76,23 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
             scheme=scheme,
             requests_session=cast(Any, wire),
         )
-        self._wire = wire
+        self._wire, self.patience = wire, patience
+
+    def patiently(self, act: Callable[[int], Result], path: str) -> Result:
+        """What ``act(number of the try)`` brings; after what may pass, but never after a refusal, once more.
+
+        Whoever called makes no other try: there is one layer.
+        """
+        for number in itertools.count():
+            try:
+                return act(number)
+            except FOREIGN as err:
+                ours = told(err, path)
+                pause = self.patience.pause(number, self._wire.has_answered)
+                if pause is None or not isinstance(ours, Unreachable) or paused(pause):
+                    ours.is_given_up = True
+                    raise ours from err
+        raise AssertionError("counting never ends")
 
     def _request(self, *args: Any, **kwargs: Any) -> Any:
         """PyHDFS says that no name node could be used; why is what the person wants to know."""
@@ -108,19 +131,6 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
     def replace(self, path: str, target: str) -> None:
         """Rename a file in place of the one that may have the name: one step for whoever looks."""
         self._put(path, "RENAME", HTTPStatus.OK, destination=target, renameoptions="OVERWRITE")
-
-
-def patiently(act: Callable[[int], Result], path: str, patience: Patience) -> Result:
-    """What ``act(number of the try)`` brings; another try only after what may pass, never after a refusal."""
-    for number, pause in enumerate(patience.pauses()):
-        try:
-            return act(number)
-        except FOREIGN as err:
-            ours = told(err, path)
-            if pause is None or not isinstance(ours, Unreachable):
-                raise ours from err
-            time.sleep(pause)
-    raise AssertionError("the last pause is None")
 
 
 def told(err: Exception, path: str) -> PaiError:

@@ -110,12 +110,13 @@ class Status:
     size: int
     mode: int
     mtime_ms: int
+    id: int
 
     @classmethod
     def of(cls, data: bytes) -> Status:
         found = fields(data)
         kind, mode = number(found, 1), number(fields(inner(found, 4)), 1)
-        return cls(kind == FOLDER, kind == LINK, number(found, 3), mode, number(found, 7))
+        return cls(kind == FOLDER, kind == LINK, number(found, 3), mode, number(found, 7), number(found, 13))
 
 
 class NameNode:
@@ -139,10 +140,10 @@ class NameNode:
         is_plain = not (number(told, 3) or 6 in told or 7 in told)
         return blocks if is_plain and all(block.is_plain for block in blocks) else None
 
-    def create(self, path: str, replication: int, block_size: int) -> Created:
+    def create(self, path: str, replication: int, block_size: int, mode: int) -> Created:
         asked = message(
             (1, path),
-            (2, message((1, 0o644))),
+            (2, message((1, mode))),
             (3, self.client),
             (4, CREATE | OVERWRITE),
             (5, 0),

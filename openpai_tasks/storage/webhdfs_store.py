@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import getpass
 import os
 import time
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
 import pyhdfs
@@ -19,9 +21,12 @@ from openpai_tasks.storage.store import (
     Entry,
     Hasher,
     KeepsModes,
+    KnowsPlaces,
     base,
     check_name,
+    is_closed,
     join,
+    parent,
     refuse_no_text,
 )
 from openpai_tasks.storage.webhdfs_bytes import FAST, HttpBytes
@@ -33,7 +38,6 @@ from openpai_tasks.storage.webhdfs_names import (
     NameNodes,
     Patience,
     is_unknown_operation,
-    patiently,
 )
 from openpai_tasks.storage.webhdfs_rpc import Status
 from openpai_tasks.storage.webhdfs_wire import V1, Wire
@@ -42,7 +46,7 @@ RECOVERY = 20.0  # seconds that a data node may take to tell what it has of a fi
 CRCS = {1: "CRC32", 2: "CRC32C"}
 
 
-class WebHdfs(Appends, ChecksBytes, KeepsModes):
+class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
     """The files below ``root`` of an HDFS; threads share its connections."""
 
     kind = "hdfs"
@@ -64,12 +68,13 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes):
         user = user or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
         self.user, self._scheme = user, scheme
         self.hosts, self.root = tuple(hosts), root.rstrip("/")
-        self._prefix, self._patience = prefix, patience or Patience()
+        self._prefix = prefix
         self._wire = Wire(prefix, timeout, verify)
-        self._names = NameNodes(self.hosts, user, scheme, self._wire, timeout)
-        self._http = HttpBytes(self._names, self._patience, fast)
+        self._names = NameNodes(self.hosts, user, scheme, self._wire, timeout, patience or Patience())
+        self._http = HttpBytes(self._names, fast)
         self._layout: Layout | None = None
         self._direct = Direct(user, timeout)
+        self._is_closed = False  # to others: what is made here
 
     def close(self) -> None:
         self._direct.close()
@@ -77,6 +82,32 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes):
 
     def address(self, path: str) -> str:
         return f"hdfs://{','.join(sorted(self.hosts))}{self._prefix.removesuffix(V1)}{self._real(path)}"
+
+    @cached_property
+    def closed(self) -> WebHdfs:
+        store = copy.copy(self)
+        store._is_closed = True
+        return store
+
+    def marks(self, path: str, above: bool = False) -> set[str]:
+        """By the number of the folder, and its HDFS; where this has no name, by its time of change."""
+        found, real = set[str](), self._real(path)
+        while True:
+            if status := self._status(real, path):
+                number, mtime_ms = status["fileId"], status["modificationTime"]
+                found |= {f"{self._pool}:{number}"} if self._pool else set()
+                found |= {f"{number}@{mtime_ms}"} if mtime_ms else set()
+            if not above or real == "/":
+                return found
+            real = parent(real)
+
+    @cached_property
+    def _pool(self) -> str:
+        """The name of the HDFS itself; a gateway does not let us ask."""
+        if self._prefix != V1:
+            return ""
+        told = (self._wire.block_pool(self._scheme, host) for host in self._names.hosts)
+        return next(filter(None, told), "")
 
     def urls(self, path: str) -> tuple[str, ...]:
         """Where anybody who speaks WebHDFS finds the file: at each name node; nothing in it is escaped."""
@@ -86,11 +117,14 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes):
         real = self._real(path)
         if found := self._direct.ask(lambda names: names.status(real)):
             return _direct_entry(found, base(path), path)
+        status = self._status(real, path)
+        return _entry(status, base(path), path) if status else None
+
+    def _status(self, real: str, path: str) -> Any:
         try:
-            status = patiently(lambda _: self._names.get_file_status(real), path, self._patience)
+            return self._names.patiently(lambda _: self._names.get_file_status(real), path)
         except (NotFound, BelowFile):
             return None
-        return _entry(status, base(path), path)
 
     def list(self, path: str) -> Iterator[Entry]:
         for status in self._statuses(path):
@@ -101,7 +135,8 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes):
 
     def make_folder(self, path: str) -> None:
         real = self._new(path)
-        patiently(lambda _: self._names.mkdirs(real), path, self._patience)
+        how = {"permission": "700"} if self._is_closed else {}
+        self._names.patiently(lambda _: self._names.mkdirs(real, **how), path)
 
     def remove(self, path: str, recursive: bool = False) -> None:
         real, flag = self._real(path), "true" if recursive else "false"
@@ -109,7 +144,7 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes):
         def act(number: int) -> bool:
             return bool(self._names.delete(real, recursive=flag)) or number > 0  # its answer was lost
 
-        if not patiently(act, path, self._patience):
+        if not self._names.patiently(act, path):
             raise NotFound(f"{path}: no such file or folder on HDFS", 404)
 
     def rename(self, source: str, target: str) -> None:
@@ -126,7 +161,7 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes):
                 if is_first or not self._names.exists(new):  # else it went well, and its answer was lost
                     raise
 
-        patiently(act, source, self._patience)
+        self._names.patiently(act, source)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         return self._http.read(self._real(path), path, offset, length)
@@ -141,10 +176,10 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes):
         real, layout = self._new(path), self._layout_now()
         if not (layout and self._opened(real, is_new=True)):
             return False
-        return self._direct.write(real, path, pieces, size, layout)
+        return self._direct.write(real, path, pieces, size, layout, 0o600 if self._is_closed else 0o644)
 
     def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
-        self._http.write(self._new(path), path, pieces, size)
+        self._http.write(self._new(path), path, pieces, size, 0o600 if self._is_closed else None)
 
     def broken_off(self, path: str) -> int:
         """What its dead writer had open is closed first: the name node would wait a minute for more."""
@@ -157,7 +192,7 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes):
             return self._names.is_open(real)
 
         try:
-            while patiently(is_open, path, self._patience) and time.monotonic() < end:
+            while self._names.patiently(is_open, path) and time.monotonic() < end:
                 time.sleep(0.1)
         except NotFound:
             return 0
@@ -173,7 +208,7 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes):
         def act(_: int) -> Any:
             return self._http.elsewhere(lambda but: self._names.get_file_checksum(real, **but))
 
-        found = patiently(act, path, self._patience)
+        found = self._names.patiently(act, path)
         algorithm, value = str(found.algorithm), str(found.bytes)
         return Digest(algorithm, value[24:56] if Shape.of(algorithm) else value)
 
@@ -185,15 +220,15 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes):
         real = self._real(path)
         if self._direct.ask(lambda names: names.set_mtime(real, mtime_ms)):
             return
-        patiently(lambda _: self._names.set_times(real, modificationtime=mtime_ms), path, self._patience)
+        self._names.patiently(lambda _: self._names.set_times(real, modificationtime=mtime_ms), path)
 
     def make_executable(self, path: str) -> None:
         real = self._real(path)
         mode = int(
-            str(patiently(lambda _: self._names.get_file_status(real), path, self._patience).permission), 8
+            str(self._names.patiently(lambda _: self._names.get_file_status(real), path).permission), 8
         )
         text = f"{mode | (mode & 0o444) >> 2:o}"
-        patiently(lambda _: self._names.set_permission(real, permission=text), path, self._patience)
+        self._names.patiently(lambda _: self._names.set_permission(real, permission=text), path)
 
     def _real(self, path: str) -> str:
         names = path.split("/")
@@ -220,7 +255,7 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes):
                 return self._names.list_all(real), 0
 
         while left:
-            found, left = patiently(batch, path, self._patience)
+            found, left = self._names.patiently(batch, path)
             yield from found
             left = left if found else 0
             after = found[-1]["pathSuffix"] if found else ""
@@ -233,7 +268,7 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes):
     def _layout_now(self) -> Layout | None:
         if self._layout is None:
             with contextlib.suppress(PathError):
-                found = patiently(lambda _: self._names.server_defaults(), "/", self._patience)
+                found = self._names.patiently(lambda _: self._names.server_defaults(), "/")
                 if crc := CRCS.get(found["checksumType"]):
                     shape = Shape(found["blockSize"], found["bytesPerChecksum"], crc)
                     self._layout = Layout(shape, found["replication"], bool(found["encryptDataTransfer"]))
@@ -250,12 +285,21 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes):
 
 
 def _direct_entry(status: Status, name: str, path: str) -> Entry:
-    can_run = bool(status.mode & 0o100) and not status.is_folder
-    return Entry(name, path, status.is_folder, status.size, status.mtime_ms, status.is_link, can_run)
+    facts = status.is_folder, status.size, status.mtime_ms, status.is_link
+    return _told(name, path, *facts, status.mode, status.id)
 
 
 def _entry(status: Any, name: str, path: str) -> Entry:
-    is_folder = status["type"] == "DIRECTORY"
-    can_run = bool(int(status["permission"], 8) & 0o100) and not is_folder
-    size, is_link = 0 if is_folder else status["length"], status["type"] == "SYMLINK"
-    return Entry(name, path, is_folder, size, status["modificationTime"], is_link, can_run)
+    is_folder, is_link = status["type"] == "DIRECTORY", status["type"] == "SYMLINK"
+    facts = is_folder, status["length"], status["modificationTime"], is_link
+    return _told(name, path, *facts, int(status["permission"], 8), status.get("fileId", ""))
+
+
+def _told(
+    name: str, path: str, is_folder: bool, size: int, mtime_ms: int, is_link: bool, mode: int, number: object
+) -> Entry:
+    """Of the mode, only that nobody else may read it: the others are HDFS's usual ones, and nobody's wish."""
+    can_run = bool(mode & 0o100) and not is_folder
+    closed = mode & 0o777 if is_closed(mode) else None
+    size, number = (0, str(number)) if is_folder else (size, "")
+    return Entry(name, path, is_folder, size, mtime_ms, is_link, can_run, mode=closed, id=number)

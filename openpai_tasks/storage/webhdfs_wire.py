@@ -17,12 +17,13 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from requests.exceptions import ConnectionError as Broken
 
-from openpai_tasks.errors import PaiError
+from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.webhdfs_http import HEAD_LIMIT, Connection, Reply, explains, why
 
 IDLE = 16  # connections kept for each server
 V1 = "/webhdfs/v1"
+POOL = "/jmx?get=Hadoop:service=NameNode,name=NameNodeInfo::BlockPoolId"
 GATEWAY = re.compile(r"/a/([^/:]+)")  # OpenPAI's way to a data node
 SAFE = "/%?&=:;,+@!$'()*~[]"  # what a redirect has escaped itself, or need not
 
@@ -52,12 +53,15 @@ class Wire:
         self._lock = threading.Lock()
         self._tls: ssl.SSLContext | None = None
         self._trouble = threading.local()
+        self._sender = threading.local()  # the name node that may send this thread on
+        self.has_answered = False  # a name node has, once
 
     def request(self, method: str, url: str, params: Mapping[str, Any], **_: Any) -> Reply:
         """A question to a name node, by PyHDFS: below our prefix, and without following redirects."""
         scheme, rest = url.split("://", 1)
         host, _slash, path = rest.partition("/")
         target = self._prefix + f"/{path}".removeprefix(V1)
+        self._sender.scheme, self._sender.host = scheme, host
         self._trouble.text = f"{host} is starting or on standby"  # if PyHDFS then asks another one
         try:
             reply = self._ask(method.upper(), scheme, host, f"{target}?{urlencode(params, quote_via=quote)}")
@@ -66,11 +70,21 @@ class Wire:
         except Broken as err:
             self._trouble.text = str(err)
             raise
+        self.has_answered = True
         return reply
 
     def trouble(self) -> str:
         """What was wrong with the name node that this thread asked last."""
         return str(self._trouble.text)
+
+    def block_pool(self, scheme: str, host: str) -> str:
+        """What tells the HDFS of a name node from all others; nothing where it does not say."""
+        try:
+            reply = self._ask("GET", scheme, host, POOL)
+            told = reply.json()["beans"][0]["BlockPoolId"] if reply.status_code == 200 else ""
+        except (Broken, ValueError, LookupError, TypeError):
+            return ""
+        return str(told)
 
     def get(self, url: str, stream: bool = False, **_: Any) -> Reply:
         """What a name node sent us on to a data node for."""
@@ -98,7 +112,7 @@ class Wire:
             connection.close()
 
     def _follow(self, method: str, url: str, body: Body | None) -> Reply:
-        parts = urlsplit(url)
+        parts = urlsplit(self._kept_secret(url))
         target = quote(parts.path + (f"?{parts.query}" if parts.query else ""), safe=SAFE)
         behind = GATEWAY.match(parts.path)
         host = behind[1] if behind else parts.hostname or ""
@@ -109,6 +123,20 @@ class Wire:
         except Broken as err:
             raise DataNodeGone(str(err), host) from err
         return reply
+
+    def _kept_secret(self, url: str) -> str:
+        """The url, but never in plain from a server that was asked by TLS.
+
+        One that ends TLS for another server is often not known to it: its own address is meant then.
+        """
+        to = urlsplit(url)
+        if getattr(self._sender, "scheme", "http") != "https" or to.scheme == "https":
+            return url
+        here = urlsplit(f"https://{self._sender.host}")
+        if to.hostname != here.hostname or to.port not in (None, 80, here.port):
+            where = f"https://{self._sender.host} sends us on to {to.scheme}://{to.netloc}"
+            raise PathError(f"{where}, without encryption: refused; its data nodes need https")
+        return to._replace(scheme="https", netloc=here.netloc).geturl()
 
     def _ask(self, method: str, scheme: str, host: str, target: str, body: Body | None = None) -> Reply:
         key = _key(scheme, host)

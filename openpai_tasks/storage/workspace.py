@@ -99,7 +99,7 @@ class Workspace(Layout):
                 raise Conflict(f"{whose} {self.job(reference.job)}; choose another job name", 409)
         text = json.dumps(asdict(reference), indent=2).encode() + b"\n"
         self.store.make_folder(folder)
-        put(self.store, join(folder, f"{sha256}.json"), [text], len(text))
+        put(self.store, join(folder, f"{sha256}.json"), lambda: [text], len(text))
 
     def send(self, archive: Archive) -> bool:
         """Put the archive where it belongs, unless it is there; whether it was sent."""
@@ -107,7 +107,7 @@ class Workspace(Layout):
         if self._has(archive, self.store.stat(path)):
             return False
         self.store.make_folder(self.archives)
-        put(self.store, path, archive.pieces(), archive.size)
+        put(self.store, path, archive.pieces, archive.size)
         return True
 
     def withdraw(self, job: str, archive: Archive | None, was_sent: bool) -> None:

@@ -28,7 +28,7 @@ class Meter(Watch):
         self._pause = DRAW_SECONDS if self._stream.isatty() else LINE_SECONDS
         self._names = names
         self._lock = threading.Lock()
-        self._files = self._done = self._bytes = self._moved = 0
+        self._files = self._done = self._removed = self._bytes = self._moved = 0
         self._began = self._drawn = time.monotonic()
 
     def found(self, size):
@@ -42,7 +42,10 @@ class Meter(Watch):
 
     def ended(self, name, outcome, size):
         with self._lock:
-            self._done += 1
+            if outcome == "removed":
+                self._removed += 1
+            else:
+                self._done += 1
             if outcome == "skipped":
                 self._moved += size
             if self._names:
@@ -71,7 +74,8 @@ class Meter(Watch):
         moved = max(0, self._moved)
         rate = moved / seconds if seconds > 0 else 0.0
         parts = [f"{self._done}/{self._files} files", f"{render.size(moved)} of {render.size(self._bytes)}"]
-        if rate > 0:
+        parts += [f"{self._removed} removed"] if self._removed else []
+        if rate > 0 and not self._removed:  # which comes last, when all bytes are there
             left = max(0, self._bytes - moved) / rate
             parts += [f"{render.size(int(rate))}/s", f"{render.duration(left)} left"]
         return ", ".join(parts)

@@ -8,7 +8,6 @@ import sys
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks._base import say, settings, show, task
 
-copying = lazy("openpai_tasks.storage.copy")
 files = lazy("openpai_tasks.sdk.files")
 listings = lazy("openpai_tasks.tasks._listings")
 locations = lazy("openpai_tasks.storage.location")
@@ -67,7 +66,7 @@ def listdir(c, paths=None, all=False, output=None):
 def copy(c, paths, checksum=False, workers=8, preview=False, recursive=True, output=None):
     """Copy files and folders, by the rules of `cp -r`; run again, it continues."""
     *sources, target = files.at_least_two(paths)
-    book, rules = _book(c), copying.Rules(workers, checksum, preview=preview)
+    book, rules = _book(c), files.rules(workers, checksum, preview=preview)
     places = [locations.locate(source, book) for source in sources]
     with _metered(preview) as meter:
         copied = files.copy(places, locations.locate(target, book), rules, meter)
@@ -86,7 +85,7 @@ def copy(c, paths, checksum=False, workers=8, preview=False, recursive=True, out
 )
 def sync(c, source, target, delete=False, checksum=False, workers=8, preview=False, output=None):
     """Make a folder hold what another one holds; what is there already is skipped."""
-    book, rules = _book(c), copying.Rules(workers, checksum, delete, preview)
+    book, rules = _book(c), files.rules(workers, checksum, delete, preview)
     with _metered(preview) as meter:
         copied = files.sync(locations.locate(source, book), locations.locate(target, book), rules, meter)
     _report(c, copied, output)
@@ -151,17 +150,17 @@ def du(c, path=".", output=None):
 def tree(c, path=".", depth=0, output=None):
     """Show a folder and all below it as a tree."""
     place = locations.locate(path, _book(c))
-    listings.tree(place.url, files.tree(place, depth or None), settings(c, output=output).output, sys.stdout)
+    listings.tree(place.url, files.tree(place, depth), settings(c, output=output).output, sys.stdout)
 
 
 @task(
     positional=["path"],
-    kinds={"min_size": int},
+    kinds={"min_size": str},
     help={
         "path": f"{PATH}; this folder if none",
         "name": "a pattern that the name must fit, such as '*.csv'",
         "type": "file or folder",
-        "min-size": "only files with as many bytes or more",
+        "min-size": "only files as large or larger: bytes, or a size such as 64K or 1G",
     },
 )
 def find(c, path=".", name=None, type=None, min_size=0, output=None):

@@ -8,7 +8,6 @@ from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks._base import say, settings, show, task
 from openpai_tasks.tasks.storage import COPYING, PATH
 
-copying = lazy("openpai_tasks.storage.copy")
 files = lazy("openpai_tasks.sdk.files")
 listings = lazy("openpai_tasks.tasks._listings")
 locations = lazy("openpai_tasks.storage.location")
@@ -53,7 +52,7 @@ def pack(
 def unpack(c, source, target, checksum=False, workers=8, preview=False, output=None):
     """Restore the files that were packed; run again, it continues."""
     packed, place = _located(c, source, target)
-    rules = copying.Rules(workers, checksum, preview=preview)
+    rules = files.rules(workers, checksum, preview=preview)
     with transfers.metered(preview) as meter:
         copied = packing.unpack(packed, place, rules, meter)
     show(c, copied, listings.summary, output)

@@ -64,6 +64,7 @@ def add(
     words = [*([name] if name and "=" in name else []), *(options or ()), *(option or ())]
     called = name if name and "=" not in name else type
     own = own_storages.new(called or "", type or "", address, path, user, words, read_only)
+    own_storages.refuse_missing(own)
     secret = _secrets.for_storage(own, password_file)
     show(c, [selecting.add(settings(c), cluster_alias, own, secret, say)], ADDED, output)
 

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from openpai_tasks.errors import ConfigError, Denied, PaiError, PathError
-from openpai_tasks.sdk import files, removing
+from openpai_tasks.sdk import amounts, files, removing
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import Entry, Place
@@ -201,3 +201,22 @@ def test_what_only_fits_a_bracket_is_a_guess(rm, tmp_path):
     (tmp_path / "b[1]").write_bytes(b"")
     found = removing.removals(["b[1]", "b?"], Home(tmp_path), recursive=False)
     assert [(one.place.name, one.is_guess) for one in found] == [("b[1]", False), ("b1", False)]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("0", 0), ("7", 7), ("1K", 1024), ("1.5 MiB", 3 << 19), ("2gb", 2 << 30), (5, 5)],
+    ids=str,
+)
+def test_a_size_is_read_as_people_write_it(text, count):
+    assert amounts.size(text, "--min-size") == count
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1X", "K", "1e3", "٣"])
+def test_what_is_no_size_is_named_with_its_flag(text):
+    with pytest.raises(ConfigError, match=r"^--min-size needs bytes or a size such as 256M or 1G, got"):
+        amounts.size(text, "--min-size")
+
+
+def test_a_size_of_very_many_digits_is_one_too():
+    assert amounts.size("9" * 400, "--min-size") > 1 << 60

@@ -21,6 +21,7 @@ from tests.storage import hdfs_jars
 
 SERVER = "org.apache.hadoop.hdfs.server"
 SHELL = "org.apache.hadoop.fs.FsShell"
+ADMIN = "org.apache.hadoop.hdfs.tools.DFSHAAdmin"
 OPENED = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in ("lang", "util", "nio", "net")]
 JAVA = ["java", *OPENED, "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"]
 LOGGING = """log4j.rootLogger=WARN,console
@@ -78,9 +79,9 @@ class Hdfs:
         self._processes.clear()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def run(self, main: str, *args: str) -> str:
+    def run(self, main: str, *args: str, conf: str = "conf") -> str:
         """One of Hadoop's own programs, to its end."""
-        command = [*self._command(main), *args]
+        command = [*self._command(main, conf), *args]
         done = subprocess.run(
             command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=_environment()
         )
@@ -92,14 +93,15 @@ class Hdfs:
         """``hdfs dfs ...``"""
         return self.run(SHELL, *args)
 
-    def _command(self, main: str) -> list[str]:
+    def _command(self, main: str, conf: str = "conf") -> list[str]:
         home = hdfs_jars.home()
-        return [*self._java, "-cp", f"{self.folder / 'conf'}:{home}:{home / 'lib'}/*", main]
+        return [*self._java, "-cp", f"{self.folder / conf}:{home}:{home / 'lib'}/*", main]
 
-    def _launch(self, name: str) -> None:
-        with open(self.folder / f"{name}.log", "ab") as log:
-            self._processes[name] = subprocess.Popen(
-                self._command(f"{SERVER}.{name}"),
+    def _launch(self, name: str, conf: str = "conf") -> None:
+        label = f"{name}-{conf}" if conf != "conf" else name
+        with open(self.folder / f"{label}.log", "ab") as log:
+            self._processes[label] = subprocess.Popen(
+                self._command(f"{SERVER}.{name}", conf),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -119,38 +121,105 @@ class Hdfs:
 
     def is_ready(self) -> bool:
         """Whether a data node has told the name node what room it has."""
-        query = "qry=Hadoop:service=NameNode,name=FSNamesystemState"
-        try:
-            with urllib.request.urlopen(f"http://{self.name_node}/jmx?{query}", timeout=2) as answer:
-                beans = json.load(answer)["beans"]
-        except (OSError, ValueError):
-            return False
-        return bool(beans) and beans[0]["NumLiveDataNodes"] >= 1 and beans[0]["CapacityTotal"] > 0
+        return _has_data_node(self.name_node)
 
     def _configure(self, ports: list[int]) -> None:
         rpc, web, data, data_web, data_rpc = ports
-        conf = self.folder / "conf"
-        conf.mkdir()
-        (conf / "log4j.properties").write_text(LOGGING)
         core = {"fs.defaultFS": f"hdfs://127.0.0.1:{rpc}", "hadoop.tmp.dir": self.folder / "data"}
         hdfs = {
-            "dfs.replication": 1,
+            **_settings(data, data_web, data_rpc),
             "dfs.namenode.rpc-address": f"127.0.0.1:{rpc}",
             "dfs.namenode.http-address": f"127.0.0.1:{web}",
-            "dfs.datanode.address": f"127.0.0.1:{data}",
-            "dfs.datanode.http.address": f"127.0.0.1:{data_web}",
-            "dfs.datanode.ipc.address": f"127.0.0.1:{data_rpc}",
-            "dfs.datanode.hostname": "127.0.0.1",  # the name in redirects
-            "dfs.namenode.datanode.registration.ip-hostname-check": "false",
-            "dfs.namenode.fs-limits.min-block-size": 4096,
-            "dfs.namenode.safemode.extension": 0,
-            "dfs.ls.limit": 50,  # entries in a batch, so that a few files make several
-            # With one data node a writer is often early, and would sleep 400 ms before it asks again.
-            "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": 5,
-            "dfs.client.block.write.locateFollowingBlock.retries": 10,
         }
+        self._write("conf", core, hdfs)
+
+    def _write(self, name: str, core: Mapping[str, Any], hdfs: Mapping[str, Any]) -> None:
+        conf = self.folder / name
+        conf.mkdir()
+        (conf / "log4j.properties").write_text(LOGGING)
         (conf / "core-site.xml").write_text(_xml(core))
         (conf / "hdfs-site.xml").write_text(_xml(hdfs))
+
+
+class HdfsPair(Hdfs):
+    """Two name nodes of which one is active: whichever it is told of."""
+
+    def start(self) -> HdfsPair:
+        try:
+            self.run(f"{SERVER}.namenode.NameNode", "-format", "-force", "-nonInteractive", conf="one")
+            shutil.copytree(self.folder / "one-names", self.folder / "two-names")
+            self._launch("namenode.NameNode", "one")
+            self._launch("namenode.NameNode", "two")
+            self.start_data_node()
+            self._until_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def is_ready(self) -> bool:
+        return all(_has_data_node(host) for host in self.name_nodes)
+
+    def activate(self, name: str) -> None:
+        self.run(ADMIN, "-transitionToActive", "--forceactive", name, conf=name)
+
+    def kill_name_node(self, name: str) -> None:
+        process = self._processes.pop(f"namenode.NameNode-{name}")
+        process.kill()
+        process.wait()
+
+    def _configure(self, ports: list[int]) -> None:
+        rpc, web, data, data_web, data_rpc = ports
+        other_rpc, other_web = free_ports(2)
+        self.name_nodes = f"127.0.0.1:{web}", f"127.0.0.1:{other_web}"
+        proxy = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
+        core = {"fs.defaultFS": "hdfs://pair", "hadoop.tmp.dir": self.folder / "data"}
+        hdfs = {
+            **_settings(data, data_web, data_rpc),
+            "dfs.nameservices": "pair",
+            "dfs.ha.namenodes.pair": "one,two",
+            "dfs.namenode.rpc-address.pair.one": f"127.0.0.1:{rpc}",
+            "dfs.namenode.rpc-address.pair.two": f"127.0.0.1:{other_rpc}",
+            "dfs.namenode.http-address.pair.one": f"127.0.0.1:{web}",
+            "dfs.namenode.http-address.pair.two": f"127.0.0.1:{other_web}",
+            "dfs.namenode.name.dir.pair.one": (self.folder / "one-names").as_uri(),
+            "dfs.namenode.name.dir.pair.two": (self.folder / "two-names").as_uri(),
+            "dfs.namenode.shared.edits.dir": (self.folder / "shared").as_uri(),
+            "dfs.client.failover.proxy.provider.pair": proxy,
+            "dfs.ha.fencing.methods": "shell(/bin/true)",
+            "dfs.ha.tail-edits.period": 1,
+        }
+        self._write("conf", core, hdfs)
+        for name in ("one", "two"):
+            self._write(name, core, {**hdfs, "dfs.ha.namenode.id": name})
+
+
+def _has_data_node(name_node: str) -> bool:
+    query = "qry=Hadoop:service=NameNode,name=FSNamesystemState"
+    try:
+        with urllib.request.urlopen(f"http://{name_node}/jmx?{query}", timeout=2) as answer:
+            beans = json.load(answer)["beans"]
+    except (OSError, ValueError):
+        return False
+    return bool(beans) and beans[0]["NumLiveDataNodes"] >= 1 and beans[0]["CapacityTotal"] > 0
+
+
+def _settings(data: int, data_web: int, data_rpc: int) -> dict[str, Any]:
+    """Those that do not depend on how many name nodes there are."""
+    return {
+        "dfs.replication": 1,
+        "dfs.datanode.address": f"127.0.0.1:{data}",
+        "dfs.datanode.http.address": f"127.0.0.1:{data_web}",
+        "dfs.datanode.ipc.address": f"127.0.0.1:{data_rpc}",
+        "dfs.datanode.hostname": "127.0.0.1",  # the name in redirects
+        "dfs.namenode.datanode.registration.ip-hostname-check": "false",
+        "dfs.namenode.fs-limits.min-block-size": 4096,
+        "dfs.namenode.safemode.extension": 0,
+        "dfs.ls.limit": 50,  # entries in a batch, so that a few files make several
+        # With one data node a writer is often early, and would sleep 400 ms before it asks again.
+        "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": 5,
+        "dfs.client.block.write.locateFollowingBlock.retries": 10,
+    }
 
 
 _shared: list[Hdfs] = []

@@ -124,7 +124,7 @@ def test_what_is_always_damaged_never_gets_its_name(here, bad):
     assert "damaged on the way" in copy(copies([at(here, "f")], target)).failed[0].reason
     assert seen(target) == {"f": b"what was there before"} and parts(target) == []
     with pytest.raises(PathError, match="damaged on the way"):
-        put(target.store, "/g", [CONTENT])
+        put(target.store, "/g", lambda: [CONTENT])
     assert parts(target) == []
 
 

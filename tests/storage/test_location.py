@@ -7,10 +7,12 @@ import os
 import pytest
 
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError, PathError
-from openpai_tasks.storage import patterns
+from openpai_tasks.storage import clearing, local, patterns
+from openpai_tasks.storage.copy import copy
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Location, locate, open_place
 from openpai_tasks.storage.mounted import mount_map
+from openpai_tasks.storage.plan import copies
 from openpai_tasks.storage.store import Place
 from tests.storage.trees import at, plant
 
@@ -242,3 +244,59 @@ def test_the_errors_of_the_system_are_ours(tmp_path):
         with pytest.raises(PaiError):
             act()
     assert isinstance(Location(store, "/", "pai://lab/home/").name, str)
+
+
+def test_a_link_that_leads_out_is_shown_and_replaced_itself(tmp_path):
+    (tmp_path / "secret").write_bytes(b"12345")
+    os.utime(tmp_path / "secret", (1, 1))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "s" / "in").mkdir(parents=True)
+    (tmp_path / "new").write_bytes(b"new")
+    for name, leads in {"pw": "../secret", "out": "../folder", "in/up": "../../secret", "f": "in"}.items():
+        os.symlink(leads, tmp_path / "s" / name)
+    store, here = LocalStore(str(tmp_path / "s")), LocalStore()
+    found = {entry.name: entry for entry in store.list("/")}
+    assert found["f"].is_folder and found["f"].is_link
+    for name in ("pw", "out"):
+        shown = found[name]
+        assert (shown.size, shown.is_link, shown.is_folder) == (0, True, False) and shown.mtime_ms > 1000
+        assert store.stat(f"/{name}") == shown
+    home = Location(store, "/", "home")
+    source = Location(here, str(tmp_path / "new"), "new")
+    for path in ("pw", "out", "in/up"):
+        assert copy(copies([source], home.join(*path.split("/")))).files == 1
+        assert (tmp_path / "s" / path).read_bytes() == b"new" and not (tmp_path / "s" / path).is_symlink()
+    assert (tmp_path / "secret").read_bytes() == b"12345" and not os.listdir(tmp_path / "folder")
+
+
+@pytest.mark.parametrize("act", ["read", "write", "append", "rename", "set_mtime", "set_mode"])
+def test_a_folder_swapped_for_a_link_after_the_look_leads_nowhere(tmp_path, monkeypatch, act):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "s" / "d").mkdir(parents=True)
+    for folder in ("out", "s/d"):
+        (tmp_path / folder / "f").write_bytes(folder.encode())
+        os.chmod(tmp_path / folder / "f", 0o644)
+        os.utime(tmp_path / folder / "f", (5, 5))
+    store, look = LocalStore(str(tmp_path / "s")), clearing.open_folder
+
+    def swapped(path, root):
+        """As a job that is quick: between the look and the use."""
+        if not (tmp_path / "s" / "d").is_symlink():
+            os.rename(tmp_path / "s" / "d", tmp_path / "s" / "old")
+            os.symlink("../out", tmp_path / "s" / "d")
+        return look(path, root)
+
+    monkeypatch.setattr(local, "open_folder", swapped)
+    acts = {
+        "read": lambda: list(store.read("/d/f")),
+        "write": lambda: store.write("/d/f", [b"x"]),
+        "append": lambda: store.append("/d/f", [b"x"], 1),
+        "rename": lambda: store.rename("/d/f", "/d/g"),
+        "set_mtime": lambda: store.set_mtime("/d/f", 1),
+        "set_mode": lambda: store.set_mode("/d/f", 0o600),
+    }
+    with pytest.raises(PaiError):
+        acts[act]()
+    there = tmp_path / "out" / "f"
+    assert there.read_bytes() == b"out" and os.listdir(tmp_path / "out") == ["f"]
+    assert (there.stat().st_mode & 0o777, there.stat().st_mtime) == (0o644, 5)

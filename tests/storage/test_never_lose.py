@@ -181,8 +181,8 @@ def test_what_is_there_keeps_its_mode(here):
     os.chmod(f"{here.path}/t/d", 0o700)
     assert copy(copies([at(here, "d")], at(here, "t"))).files == 2
     assert (mode(here, "t/d/f"), mode(here, "t/d")) == (0o640, 0o700)
-    put(here.store, f"{here.path}/t/d/f", [b"newer"])
-    put(here.store, f"{here.path}/t/h", [b"h"])
+    put(here.store, f"{here.path}/t/d/f", lambda: [b"newer"])
+    put(here.store, f"{here.path}/t/h", lambda: [b"h"])
     assert (mode(here, "t/d/f"), mode(here, "t/h")) == (0o640, 0o644)
 
 
@@ -193,7 +193,7 @@ def test_nobody_else_can_read_a_part(here):
         (part,) = [name for name in os.listdir(here.path) if name.startswith(PART)]
         assert mode(here, part) == 0o600
 
-    put(here.store, f"{here.path}/f", pieces())
+    put(here.store, f"{here.path}/f", pieces)
     assert mode(here, "f") == 0o644
 
 
@@ -222,7 +222,7 @@ def test_a_pipe_at_the_target_is_not_replaced(here):
         copied = copy(copies([at(here, "s/pipe")], at(here, target)))
         assert "neither a file nor a folder" in reasons(copied)[0]
     with pytest.raises(PathError, match="neither a file nor a folder"):
-        put(here.store, f"{here.path}/t/pipe", [b"x"])
+        put(here.store, f"{here.path}/t/pipe", lambda: [b"x"])
     assert stat.S_ISFIFO(os.lstat(f"{here.path}/t/pipe").st_mode)
 
 

@@ -300,13 +300,16 @@ def test_a_file_that_a_format_cannot_hold_is_refused(here, format):
         packed(at(here, "tree"), at(here, "set"), format=format)
 
 
-def test_sizes_are_read_as_people_write_them():
-    assert [packing.size(text, "x") for text in ("256M", "1.5g", "64KiB", "64kb", "17")] == [
+def test_sizes_are_read_as_people_write_them(here):
+    def size(text):
+        return packing.rules(at(here, "tree"), "tar", text).shard_size
+
+    assert [size(text) for text in ("256M", "1.5g", "64KiB", "64kb", "17")] == [
         256 << 20, 3 << 29, 64 << 10, 64 << 10, 17,
     ]  # fmt: skip
     for text in ("0", "-1", "M", "many", "1X", "", "0.1"):
         with pytest.raises(ConfigError, match="--shard-size needs bytes or a size"):
-            packing.size(text, "--shard-size")
+            size(text)
 
 
 def test_unpacking_again_continues_with_what_is_missing(tree, here):

@@ -200,7 +200,7 @@ def large(here):
     return at(here, "large")
 
 
-@pytest.mark.parametrize("kind", ["local", "s3"])
+@pytest.mark.parametrize("kind", ["local", "s3", "azure_blob"])
 @pytest.mark.parametrize("is_same", [True, False], ids=["same tree", "another tree"])
 def test_of_two_packs_at_once_the_last_one_wins_whole(trees, large, kind, is_same, tmp_path):
     with two_of(kind, tmp_path) as (there, beside), local(tmp_path / "back") as back:
@@ -213,7 +213,7 @@ def test_of_two_packs_at_once_the_last_one_wins_whole(trees, large, kind, is_sam
         assert len(names_in(target)) == 2 and parts_in(target) == []
 
 
-@pytest.mark.parametrize("kind", ["local", "s3"])
+@pytest.mark.parametrize("kind", ["local", "s3", "azure_blob"])
 def test_a_pack_that_fails_takes_nothing_from_one_that_ended_meanwhile(trees, large, kind, tmp_path):
     def ends_and_stops():
         packed(large, at(beside, "set"), name="x", replace=True)

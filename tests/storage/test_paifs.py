@@ -308,6 +308,45 @@ def test_a_cache_on_this_machine_can_be_put_in_front(fs, tmp_path):
     assert fsspec.open_local(f"simplecache::{ROOT}f", simplecache={"cache_storage": str(tmp_path)})
 
 
+@pytest.mark.parametrize("mode", ["wb", "wt"])
+@pytest.mark.parametrize("cache", ["simplecache", "filecache", "blockcache"])
+def test_what_is_written_through_a_cache_is_there_whole_or_not_at_all(fs, tmp_path, cache, mode):
+    options = {cache: {"cache_storage": str(tmp_path / "cache")}}
+    content = "some\n" * 1000 if mode == "wt" else os.urandom(300_000)
+    with fsspec.open(f"{cache}::{ROOT}new/f", mode, **options) as file:
+        file.write(content)
+    assert fs.cat(f"{ROOT}new/f") == (content.encode() if mode == "wt" else content)
+
+    with pytest.raises(ZeroDivisionError), fsspec.open(f"{cache}::{ROOT}new/half", mode, **options) as file:
+        file.write(content)
+        raise ZeroDivisionError
+    assert fs.ls(f"{ROOT}new", detail=False) == ["local/home/new/f"]
+    with pytest.raises(FileNotFoundError), fsspec.open(f"{cache}::{ROOT}new/half", "rb", **options) as file:
+        file.read()
+
+
+def test_a_cache_that_is_told_to_check_sees_a_new_file(fs, tmp_path):
+    options = {"filecache": {"cache_storage": str(tmp_path), "check_files": True}}
+    for content in (b"first", b"second one"):
+        fs.pipe(f"{ROOT}f", content)
+        with fsspec.open(f"filecache::{ROOT}f", "rb", **options) as file:
+            assert file.read() == content
+
+
+def test_a_file_of_a_cache_can_be_written_while_another_block_fails(fs, tmp_path):
+    class Reports:
+        def __enter__(self): ...
+
+        def __exit__(self, *error):
+            cached = {"cache_storage": str(tmp_path)}
+            with fsspec.open(f"simplecache::{ROOT}report", "wb", simplecache=cached) as file:
+                file.write(b"what went wrong")
+
+    with pytest.raises(ZeroDivisionError), Reports():
+        raise ZeroDivisionError
+    assert fs.cat(f"{ROOT}report") == b"what went wrong"
+
+
 def test_a_compressed_text_is_read_by_lines(fs):
     with fsspec.open(f"{ROOT}t.gz", "wt", compression="gzip", encoding="utf-8") as file:
         file.write("é\nb\n")

@@ -279,8 +279,30 @@ except ConfigError as err:
     print(err)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ran.stdout.startswith("'samba' storage needs the package 'smbprotocol"), ran.stderr
-    assert ran.stdout.endswith("pip install 'openpai-tasks[smb]'\n")
+    line = "storage needs the package 'smbprotocol': pip install 'openpai-tasks[smb]'\n"
+    assert ran.stdout == f"'samba' {line}", ran.stderr
+
+
+def test_a_missing_package_is_told_before_a_password_is_asked_for():
+    code = """
+import sys
+sys.modules["smbprotocol"] = None
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.sdk import own_storages
+from openpai_tasks.storage.location import locate
+def own(*options):
+    return own_storages.new("d", "samba", "//nas/s", "", "ann", options, False)
+own_storages.refuse_missing(own("mount=/mnt"))
+for act in (lambda: own_storages.refuse_missing(own()), lambda: locate("smb://ann@nas/s/f", None)):
+    try:
+        act()
+    except ConfigError as err:
+        print(err)
+"""
+    environment = {**os.environ, "OPENPAI_SMB_PASSWORD": ""}
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    line = "storage needs the package 'smbprotocol': pip install 'openpai-tasks[smb]'\n"
+    assert ran.stdout == f"'samba' {line}'smb' {line}", ran.stderr
 
 
 # Names

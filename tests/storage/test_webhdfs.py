@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pyhdfs
@@ -262,6 +264,72 @@ def test_a_busy_gateway_is_asked_again(store, gateway):
     there.make_folder("/d")
     there.write("/d/f", [b"x"], 1)
     assert content(store, "/d/f") == b"x"
+
+
+OPS = {"make_folder": "MKDIRS", "stat": "GETFILESTATUS", "digest": "GETFILECHECKSUM", "remove": "DELETE"}
+
+
+@pytest.mark.parametrize("act, op", OPS.items(), ids=OPS)
+def test_what_fails_is_tried_by_one_layer_whoever_calls(store, gateway, act, op):
+    store.write("/f", [b"x"], 1)
+    there = behind(gateway, store, patience=Patience(first=0.001))
+    assert there.stat("/") is not None
+    fault = Fault(op, "refuse", times=1000)
+    gateway.faults.append(fault)
+    with pytest.raises(Unreachable):
+        retrying(lambda: getattr(there, act)("/f"))
+    assert 1000 - fault.times == Patience().tries
+
+
+def test_a_file_that_cannot_be_begun_or_read_is_tried_by_one_layer(store, gateway, tmp_path):
+    store.write("/f", [b"x"], 1)
+    (tmp_path / "f").write_bytes(b"x")
+    there = behind(gateway, store, patience=Patience(first=0.001))
+    told = there.stat("/f")
+    create, opening = (Fault(op, "refuse", times=1000) for op in ("CREATE", "OPEN"))
+    gateway.faults += [create, opening]
+    with pytest.raises(Unreachable):
+        transfer(LocalStore(), entry_of(tmp_path / "f"), there, "/g", Hasty())
+    assert 1000 - create.times == 5  # of the pieces, which come once: another try is the copy's
+    with pytest.raises(Unreachable):
+        transfer(there, told, LocalStore(), str(tmp_path / "g"), Watch())
+    assert 1000 - opening.times == Patience().tries
+
+
+def test_an_hdfs_that_never_answered_is_soon_given_up():
+    tried = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=hang_up, args=(server, tried), daemon=True).start()
+        host = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(Unreachable):
+            retrying(lambda: WebHdfs([host], "root", patience=Patience(first=0.001)).stat("/"))
+        assert len(tried) == 5
+
+
+class Hasty(Watch):
+    """Has no time for pauses."""
+
+    def wait(self, seconds: float) -> bool:
+        return False
+
+
+def hang_up(server: socket.socket, tried: list[int]) -> None:
+    with suppress(OSError):
+        while True:
+            server.accept()[0].close()
+            tried.append(1)
+
+
+def test_who_ends_a_copy_ends_the_pauses_of_its_storage_too(store, gateway, tmp_path):
+    (tmp_path / "f").write_bytes(b"x")
+    there, watch = behind(gateway, store, patience=Patience(first=60.0)), Watch()
+    there.make_folder("/")
+    gateway.faults.append(Fault("CREATE", "refuse", times=1000))
+    threading.Timer(0.3, watch.stop).start()
+    start = time.monotonic()
+    with pytest.raises(Unreachable):
+        transfer(LocalStore(), entry_of(tmp_path / "f"), there, "/f", watch)
+    assert time.monotonic() - start < 5
 
 
 def test_a_file_that_changes_while_it_is_sent_is_an_error(store):

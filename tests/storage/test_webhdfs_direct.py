@@ -96,14 +96,14 @@ def test_a_file_of_many_blocks_is_written_and_read_in_order(hdfs, store):
 
 def test_a_range_begins_and_ends_inside_chunks(store):
     content = os.urandom(200_000)
-    put(store, "/f", [content])
+    put(store, "/f", lambda: [content])
     for offset, length in ((0, 1), (511, 2), (1000, 70_000), (199_999, 1)):
         found = store._direct.read(f"{store.root}/f", "/f", offset, length)
         assert b"".join(found) == content[offset : offset + length]
 
 
 def test_one_byte_at_a_time_is_written_as_one_file(store):
-    assert put(store, "/f", (bytes([number % 256]) for number in range(5000))) == 5000
+    assert put(store, "/f", lambda: (bytes([number % 256]) for number in range(5000))) == 5000
     assert b"".join(store.read("/f")) == bytes(number % 256 for number in range(5000))
 
 
@@ -122,11 +122,11 @@ def test_where_only_http_leads_nothing_goes_past_it(hdfs, store, tmp_path, way):
 
 def test_a_refusal_is_told_as_webhdfs_tells_it(hdfs, store, tmp_path):
     (tmp_path / "f").write_bytes(b"x" * 1000)
-    put(store, "/secret", [b"s"])
+    put(store, "/secret", lambda: [b"s"])
     store._names.set_permission(f"{store.root}/secret", permission="600")
     eve = WebHdfs([hdfs.name_node], "eve", root=store.root, patience=QUICK)
     with pytest.raises(Denied, match="Permission denied: user=eve"):
-        put(eve, "/f", [b"x"])
+        put(eve, "/f", lambda: [b"x"])
     copied = copy(copies([Location(eve, "/secret", "")], Location(LocalStore(), str(tmp_path / "to"), "")))
     assert "Permission denied: user=eve" in copied.failed[0].reason and not (tmp_path / "to").exists()
     eve.close()

@@ -50,3 +50,13 @@ def test_empty_files_have_a_bar_too(monkeypatch):
     watch.found(0)
     watch.ended("f", "copied", 0)
     assert watch.bar() == "█" * 12 + "░" * 12 and watch.line(1.0) == "1/2 files, 0 B of 0 B"
+
+
+def test_what_is_removed_is_no_file_that_has_arrived(monkeypatch):
+    watch = meter(Terminal(), monkeypatch)
+    watch.found(8)
+    watch.moved(8)
+    watch.ended("f", "copied", 8)
+    for name in ("g", "h"):
+        watch.ended(name, "removed", 100)
+    assert watch.line(1.0) == "1/1 files, 8 B of 8 B, 2 removed"

@@ -23,7 +23,6 @@ from openpai_tasks.storage.packing.sources import contents
 from openpai_tasks.storage.packing.target import Held
 from openpai_tasks.storage.packing.walked import Walked
 from openpai_tasks.storage.progress import Watch
-from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import Store
 from openpai_tasks.storage.transfer import put
 
@@ -103,16 +102,26 @@ def _written(
 ) -> tuple[Index, int]:
     """The shard is there, with other tries where they help: where its members are, and its size."""
 
-    def once() -> tuple[Index, int]:
-        rows, moved = Index(rules.format), [0]
-        pieces = _shard(source, shard, number, rules, rows, watch, moved)
-        try:
-            return rows, put(store, path, gathered(pieces))
-        except BaseException:
-            watch.moved(-moved[0])
-            raise
+    rows, moved = Index(rules.format), [0]
 
-    return retrying(once, watch.wait)
+    def begin() -> Iterator[bytes]:
+        nonlocal rows
+        _take_back(moved, watch)
+        rows = Index(rules.format)
+        return gathered(_shard(source, shard, number, rules, rows, watch, moved))
+
+    try:
+        size = put(store, path, begin, wait=watch.wait)
+    except BaseException:
+        _take_back(moved, watch)
+        raise
+    return rows, size
+
+
+def _take_back(moved: list[int], watch: Watch) -> None:
+    """What came in a try that failed has not."""
+    watch.moved(-moved[0])
+    moved[0] = 0
 
 
 def _shard(

@@ -45,7 +45,10 @@ class NewSet:
     def publish(self, index: Index) -> None:
         """The shards get their names, then the index takes the place of the old one."""
         store, path = self._target.store, self._target.join(indexes.NAME).path
-        text = gathered(indexes.written(index))
+
+        def text() -> Iterator[bytes]:
+            return gathered(indexes.written(index))
+
         if not self._is_direct:
             shards, part = [*self._parts], self._part()
             put(store, part, text)  # the last that needs room

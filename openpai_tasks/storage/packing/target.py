@@ -41,7 +41,7 @@ class Note:
 
     def write(self, store: Store) -> None:
         told = {"what": WHAT, "begins": self.begins, "replaces": self.replaces}
-        put(store, self.path, [json.dumps(told).encode()])
+        put(store, self.path, lambda: [json.dumps(told).encode()])
 
 
 @dataclass(frozen=True)

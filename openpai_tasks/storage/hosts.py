@@ -1,0 +1,23 @@
+"""One place under all names of its server."""
+
+from __future__ import annotations
+
+import socket
+from urllib.parse import urlsplit
+
+
+def by_numbers(address: str, above: bool) -> set[str]:
+    """The address with each number that its host has instead of the name; ``above``: also all it is in."""
+    parts = urlsplit(address)
+    paths = [parts.path.rstrip("/")]
+    while above and paths[-1]:
+        paths.append(paths[-1].rpartition("/")[0])
+    return {f"{host}:{parts.port}{path}" for host in _numbers(parts.hostname or "") for path in paths}
+
+
+def _numbers(host: str) -> set[str]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
+    except (OSError, UnicodeError):  # nobody knows the name: who uses it will be told
+        return set()
+    return {str(row[4][0]) for row in found}

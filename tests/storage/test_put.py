@@ -1,0 +1,83 @@
+"""Files that are made here and not copied (sources, notes, shards): a bad line costs a try."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from openpai_tasks.errors import PathError, Unreachable
+from openpai_tasks.storage import retry
+from openpai_tasks.storage.archive import pack
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.sources import collect
+from openpai_tasks.storage.transfer import put
+from openpai_tasks.storage.webhdfs_store import WebHdfs
+from openpai_tasks.storage.workspace import Reference, Workspace
+from tests.storage.gateway import Fault, Gateway
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+def archive(tmp_path):
+    (tmp_path / "data").write_bytes(os.urandom(24 * MEGABYTE))
+    return pack(collect(["data"], tmp_path))
+
+
+def test_sources_arrive_by_a_line_that_is_cut(hdfs, archive, tmp_path):
+    cut = Fault("CREATE", "cut", 4096, is_upload=True), Fault("CREATE", "cut", 10, times=2, is_upload=True)
+    with Gateway(hdfs.name_node, faults=list(cut)) as gateway:
+        store = WebHdfs([gateway.host], "root", prefix="/webhdfs/api/v1", root=f"/{tmp_path.name}")
+        workspace = Workspace("/w", store)
+        assert workspace.send(archive)
+        workspace.refer(Reference("job", "ann", "lab", archive.sha256, archive.size, 1, 0), archive.sha256)
+        assert not any(fault.times for fault in cut)
+        assert not workspace.send(archive) and workspace.told_of("job")
+        assert [entry.name for entry in store.list("/w/sources")] == [f"{archive.sha256}.tar.gz"]
+        store.remove("/", recursive=True)
+        store.close()
+
+
+def test_sources_outlive_a_data_node_that_dies_in_the_middle(hdfs, archive, tmp_path, monkeypatch):
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 1.0)
+    store = WebHdfs([hdfs.name_node], "root", root=f"/{tmp_path.name}")
+    half, sent, pieces = threading.Event(), [], archive.pieces
+
+    def dying():
+        for number, piece in enumerate(pieces()):
+            if number == 12 and not half.is_set():
+                hdfs.kill_data_node()
+                half.set()
+            yield piece
+
+    object.__setattr__(archive, "pieces", dying)
+    thread = threading.Thread(target=lambda: sent.append(Workspace("/w", store).send(archive)))
+    thread.start()
+    assert half.wait(60)
+    time.sleep(0.1)
+    hdfs.start_data_node()  # by the main thread, with which it ends
+    thread.join()
+    assert sent == [True] and store.stat(f"/w/sources/{archive.sha256}.tar.gz").size == archive.size
+    store.remove("/", recursive=True)
+    store.close()
+
+
+def test_each_try_begins_anew_and_there_are_five(tmp_path, monkeypatch):
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.001)
+    begun = []
+
+    def cut():
+        begun.append("x")
+        yield b"x"
+        if len(begun) < 3:
+            raise Unreachable("cut")
+
+    assert put(LocalStore(), f"{tmp_path}/f", cut) == 1 and len(begun) == 3
+    with pytest.raises(Unreachable):
+        put(LocalStore(), f"{tmp_path}/g", lambda: cut() if begun.clear() is None else ())
+    with pytest.raises(PathError, match="neither a file"):
+        put(LocalStore(), os.devnull, lambda: [b"x"])
+    assert os.listdir(tmp_path) == ["f"]
