@@ -2,7 +2,8 @@
 
 ``sources/<sha256>.tar.gz`` is fetched, checked and unpacked into the working folder; what a job writes to
 ``$PAI_OUTPUT_DIR`` ends in ``jobs/<job>/output``. On a storage that the cluster mounts that takes `cp` alone;
-HDFS is spoken to with `curl`. All of it is POSIX sh; a step that fails ends the job with a line that says so.
+HDFS is spoken to with `curl`, several times where it does not answer. All of it is POSIX sh; a step that
+fails ends the job with a line that says so.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ ARCHIVES, JOBS = "sources", "jobs"
 DEADLINE = "deadline"
 """The file in a job's folder that keeps the job longer."""
 KEEP = "pai_keep_output"
-_BEGIN, _END = f"(\ntrap {KEEP} EXIT\n", "\n)"
+_BEGIN, _END = "{ pai_watch\n(\ntrap - INT QUIT\n", f'\n) & {KEEP} "$!"\n}}'
 _FILE = ".pai-sources"
 _JOB = "${PAI_JOB_NAME#*~}"  # of the job that runs, so that a copy of it has a folder of its own
 _PRINT_HASH = f'import hashlib; print(hashlib.sha256(open("{_FILE}", "rb").read()).hexdigest())'
+_PAUSES = "1 3 6 10"  # seconds between five tries
+_MAY_PASS = "*Standby* | *Retriable* | *SafeMode* | *atanode* | *could?only?be* | *last?block* | *get?block*"
+"""What HDFS says, with 403 as to a user who may not, when it only is not ready."""
 _DOWNLOAD_IT = f'import sys, urllib.request as web; web.urlretrieve(sys.argv[1], "{_FILE}")'
 
 
@@ -64,19 +68,25 @@ class WebHdfs:
     def output(self) -> str:
         """A folder of the task's own, and what sends it on when the command has ended."""
         bases = " ".join(shlex.quote(url.rstrip("/")) for url in self.urls)
-        return _KEEPING.format(
-            mark=OUTPUT, variable=scripts.OUTPUT, keep=KEEP, bases=bases, jobs=JOBS, job=_JOB, user=self.user
-        )
+        sending = _SENDING.format(user=self.user, pauses=_PAUSES, may_pass=_MAY_PASS)
+        place = f"{JOBS}/{_JOB}/output"
+        names = {"mark": OUTPUT, "variable": scripts.OUTPUT, "keep": KEEP, "signals": _SIGNALS}
+        return _KEEPING.format(**names, bases=bases, place=place, sending=sending)
 
     def fetch(self, sha256: str) -> str:
         """The archive by curl; by wget or python where there is none."""
         path = f"{ARCHIVES}/{archive_name(sha256)}?op=OPEN&user.name={self.user}"
         places = " ".join(shlex.quote(f"{url.rstrip('/')}/{path}") for url in self.urls)
-        got = _DOWNLOAD.format(places=places, file=_FILE, python=_DOWNLOAD_IT)
+        got = _DOWNLOAD.format(
+            places=places, file=_FILE, python=_DOWNLOAD_IT, pauses=_PAUSES, may_pass=_MAY_PASS
+        )
         return "\n".join([SOURCES, _STOP, got, _checked(sha256)])
 
     def around(self, commands: Sequence[str]) -> list[str]:
-        """The commands in a shell of their own, whose end, whatever it is, sends the output."""
+        """The commands in a shell of their own, so that the one around it is there when they have ended.
+
+        An ``exec`` and the traps among them are theirs alone; the signals of the outer shell are passed on.
+        """
         found = inner(commands)
         found[0] = _BEGIN + found[0]
         found[-1] += _END
@@ -123,31 +133,113 @@ cp "$pai_from" {file} || {{ sleep 3 && cp "$pai_from" {file}; }} ||
   pai_stop "cannot fetch the sources from $pai_from\""""
 
 _DOWNLOAD = """\
-rm -f {file}
-for pai_from in {places}; do
-  if command -v curl >/dev/null; then curl -fsSL --retry 3 -o {file} "$pai_from"
-  elif command -v wget >/dev/null; then wget -q -O {file} "$pai_from"
-  else python3 -c '{python}' "$pai_from"
-  fi && break
+for pai_pause in {pauses} ""; do
+  pai_again=
+  for pai_from in {places}; do
+    rm -f {file}
+    pai_told=
+    if command -v curl >/dev/null; then
+      pai_told=$(curl -sSL --connect-timeout 20 -o {file} -w "%{{http_code}}" "$pai_from") &&
+        [ "$pai_told" = 200 ]
+    elif command -v wget >/dev/null; then wget -q -O {file} "$pai_from"
+    else python3 -c '{python}' "$pai_from"
+    fi && break 2
+    case $pai_told in
+      403 | 404) case $(cat {file} 2>/dev/null) in {may_pass}) pai_again=1 ;; esac ;;
+      *) pai_again=1 ;;
+    esac
+    rm -f {file}
+  done
+  [ -n "$pai_again" ] && [ -n "$pai_pause" ] || break
+  sleep "$pai_pause"
 done
-[ -s {file} ] || pai_stop "cannot fetch the sources from $pai_from\""""
+[ -s {file} ] || pai_stop "cannot fetch the sources from $pai_from${{pai_told:+ (HTTP status $pai_told)}}\""""
 
+# Sending a file begins anew whatever has failed; its other name hides what has come so far. What HDFS will
+# not have is left out; when it does not answer at all, the rest need not be tried.
+_SENDING = """
+set -f
+bases=$0 as="user.name={user}" lost=
+command -v curl >/dev/null || {{ echo "error: there is no curl here" >&2; exit 1; }}
+ask() {{
+  want=$1; shift
+  told=$(curl -gsS --connect-timeout 20 -w "|%{{http_code}} %{{redirect_url}}" "$@") &&
+    case ${{told##*|}} in "$want"*) ;; *) false ;; esac
+}}
+send() {{
+  [ ! -d "$file" ] || {{ ask 2 -X PUT "$at?op=MKDIRS&$as"; return; }}
+  ask 307 -X PUT "$part?op=CREATE&overwrite=true&$as" && ask 2 -T "$file" "${{told##* }}" &&
+    ask 2 -X PUT "$part?op=RENAME&destination=${{at#*/webhdfs*/v1}}&renameoptions=OVERWRITE&$as"
+}}
+for file; do
+  [ ! -d "$file" ] || [ -z "$(ls -A "$file")" ] || continue
+  name=$(printf %s "${{file#./}}" | od -An -v -tx1 | tr -d " \\n" | sed "s/../%&/g; s/%2f/\\//g")
+  id=$(printf %08x "$(date +%s)")$(od -An -N4 -tx1 /dev/urandom | tr -d " \\n")
+  for pause in {pauses} ""; do
+    again=
+    for base in $bases; do
+      at=$base/$name
+      part=${{at%/*}}/.pai-part-$id
+      if send; then bases="$base ${{0%%"$base"*}}${{0#*"$base"}}"; continue 3; fi
+      case ${{told##*|}} in
+        4*) case $told in {may_pass}) again=1 ;; esac ;;
+        *) again=1 ;;
+      esac
+    done
+    [ -n "$again" ] && [ -n "$pause" ] || break
+    sleep "$pause"
+  done
+  lost=1
+  [ -d "$file" ] || curl -gfs --connect-timeout 20 -X DELETE -o /dev/null "$part?op=DELETE&$as"
+  why=${{told%|*}}
+  echo "error: cannot send ${{file#./}} to $base${{why:+: $why}}" >&2
+  [ -z "$again" ] || exit 1
+done
+[ -z "$lost" ]"""
+
+_SIGNALS = "HUP INT QUIT TERM USR1 USR2"
+
+# A signal for the whole process group has reached the command too, and must not reach it twice: that is when
+# pai_twin, which does nothing, has died of it. A shell other than bash has its child ignore INT and QUIT.
+# Once a signal has ended a `wait`, the next one may know nothing of a child that has ended meanwhile: it says
+# 127, or in bash -1. While files are sent, signals are left to whoever will kill us.
 _KEEPING = """\
 {mark}
 export {variable}="$PWD/.pai-output" && mkdir -p "${variable}" || exit 1
+pai_twin() {{ (trap - INT QUIT; exec sleep 2147483647) >/dev/null 2>&1 & pai_twin=$!; }}
+pai_end_twin() {{ kill -KILL "$pai_twin" 2>/dev/null; wait "$pai_twin" 2>/dev/null; }}
+pai_watch() {{
+  pai_told=
+  for pai_signal in {signals}; do trap "pai_told=$pai_signal" "$pai_signal"; done
+  pai_twin
+}}
+pai_pass() {{
+  case $1${{BASH_VERSION-}} in INT | QUIT) set -- TERM ;; esac
+  pai_end_twin && pai_end=0 || pai_end=$?
+  [ "$pai_end" -gt 128 ] && [ "$pai_end" -ne 137 ] || kill -s "$1" "$pai_child" 2>/dev/null || :
+  pai_twin
+}}
 {keep}() {{
-  pai_code=$?
-  [ -d "${variable}" ] || exit "$pai_code"
-  for pai_at in {bases}; do
-    cd "${variable}" && find . -type f -exec sh -c '
-      for file; do
-        name=$(printf %s "${{file#./}}" | od -An -v -tx1 | tr -d " \\n" | sed "s/../%&/g; s/%2f/\\//g")
-        to=$(curl -fsS -X PUT -o /dev/null -w "%{{redirect_url}}" \\
-          "$0/$name?op=CREATE&overwrite=true&user.name={user}") &&
-          curl -gfsS -o /dev/null -T "$file" "$to" || exit 1
-      done' "$pai_at/{jobs}/{job}/output" {{}} + && exit "$pai_code"
+  pai_child=$1 pai_code=
+  while :; do
+    pai_signal=$pai_told pai_told=
+    [ -z "$pai_signal" ] || pai_pass "$pai_signal"
+    wait "$pai_child" 2>/dev/null && pai_last=0 || pai_last=$?
+    case $pai_last in 127 | -*) [ -z "$pai_code" ] || break ;; esac
+    pai_code=$pai_last
+    [ -n "$pai_told" ] || break
   done
-  echo "error: cannot keep the output: sending it to $pai_at failed" >&2
-  [ "$pai_code" -ne 0 ] || pai_code=1
-  exit "$pai_code"
+  trap "" {signals}
+  pai_end_twin || :
+  if [ -d "${variable}" ]; then
+    pai_to=
+    for pai_at in {bases}; do pai_to="$pai_to $pai_at/{place}"; done
+    (cd "${variable}" &&
+      find . ! -name . "(" -type f -o -type d ")" -exec sh -c '{sending}' "$pai_to" {{}} +) || {{
+      echo "error: cannot keep the output: as long as this container lives, it is in ${variable}" >&2
+      [ "$pai_code" -ne 0 ] || pai_code=1
+    }}
+  fi
+  trap - {signals}
+  return "$pai_code"
 }}"""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -149,18 +151,90 @@ def test_a_job_without_output_ends_as_its_command_does(shell, join, work, comman
     assert (done.returncode, done.stderr) == (code, "")
 
 
-def test_a_limit_to_the_time_goes_together_with_output_that_is_sent(shell, join, work):
-    spec = JobSpec('echo x > "$PAI_OUTPUT_DIR/x"; sleep 9', "n", "i", home=NOWHERE, max_seconds=1)
-    done = run(shell, script(spec, join), work)
+@pytest.fixture
+def hasty(tmp_path):
+    """A PATH whose `sleep` only says how long it would."""
+    tool = tmp_path / "hasty" / "sleep"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\necho "slept $1" >&2\n')
+    tool.chmod(0o755)
+    return f"{tool.parent}:{os.environ['PATH']}"
+
+
+def test_a_limit_to_the_time_goes_together_with_output_that_is_sent(shell, join, work, hasty):
+    command = 'echo x > "$PAI_OUTPUT_DIR/x"; tail -f /dev/null'
+    spec = JobSpec(command, "n", "i", home=NOWHERE, max_seconds=1)
+    done = run(shell, script(spec, join), work, PATH=hasty)
     assert done.returncode == 124 and "cannot keep the output" in done.stderr
 
 
-@pytest.mark.parametrize("command, code", [("true", 1), ("exit 0", 1), ("exit 7", 7), ("(exit 7)", 7)])
-def test_output_that_cannot_be_sent_fails_the_job_unless_it_has_failed(shell, join, work, command, code):
-    spec = JobSpec(f'echo x > "$PAI_OUTPUT_DIR/x"\n{command}', "n", "i", home=NOWHERE)
-    done = run(shell, script(spec, join), work)
+@pytest.mark.parametrize(
+    "command, code",
+    [
+        *[("true", 1), ("exit 0", 1), ("exit 7", 7), ("(exit 7)", 7)],
+        *[("exec true", 1), ("exec sh -c 'exit 7'", 7), ("trap 'exit 7' EXIT", 7), ("kill -9 0", 137)],
+    ],
+)
+def test_output_that_cannot_be_sent_fails_the_job_unless_it_has_failed(
+    shell, join, work, hasty, command, code
+):
+    command = command.replace("kill -9 0", "kill -9 \"$(sh -c 'echo $PPID')\"")  # its own shell
+    spec = JobSpec(f'echo x > "$PAI_OUTPUT_DIR/the file"\n{command}', "n", "i", home=NOWHERE)
+    done = run(shell, script(spec, join), work, PATH=hasty)
     assert done.returncode == code
-    assert "error: cannot keep the output" in done.stderr
+    said = [line for line in done.stderr.splitlines() if not line.startswith("curl: ")]
+    assert said == [
+        *[f"slept {seconds}" for seconds in (1, 3, 6, 10)],
+        "error: cannot send the file to http://127.0.0.1:1/webhdfs/v1/ann/jobs/one/output",
+        f"error: cannot keep the output: as long as this container lives, it is in {work}/.pai-output",
+    ]
+
+
+def begun(shell, text, folder, **environment):
+    """The script running in a group of its own, and so far that its command has said so."""
+    variables = {"PATH": os.environ["PATH"], "PAI_JOB_NAME": "me~one", **environment}
+    outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([*shell, text], cwd=folder, env=variables, start_new_session=True, **outputs)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    time.sleep(0.2)  # a signal that meets bash just before it begins to wait is heeded only later
+    return process
+
+
+COUNTING = """\
+import signal, time
+times = []
+signal.signal(signal.SIG{name}, lambda *_: times.append(print("told", flush=True)))
+print("ready", flush=True)
+while not times:
+    time.sleep(0.01)
+time.sleep(0.5)
+raise SystemExit(7)
+"""
+
+
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["shell", "group"])
+@pytest.mark.parametrize("name", ["TERM", "USR1"])
+def test_a_command_gets_a_signal_once_whoever_else_gets_it(shell, work, send, name):
+    command = f"exec python3 -c '{COUNTING.format(name=name)}'"
+    process = begun(shell, script(JobSpec(command, "n", "i", home=NOWHERE), "\n"), work)
+    send(process.pid, signal.Signals[f"SIG{name}"])
+    assert process.communicate(timeout=10) == ("told\n", "") and process.returncode == 7
+
+
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["shell", "group"])
+def test_a_command_that_is_stopped_ends_at_once_and_its_output_is_sent(shell, join, work, hasty, send):
+    command = 'echo x > "$PAI_OUTPUT_DIR/x"; echo ready; exec tail -f /dev/null'
+    text = script(JobSpec(command, "n", "i", home=NOWHERE), join)
+    process = begun(shell, text, work, PATH=hasty)
+    send(process.pid, signal.SIGTERM)
+    _, said = process.communicate(timeout=10)
+    assert process.returncode == 143 and "error: cannot send x to" in said and "Terminated" not in said
+
+
+def test_a_shell_that_is_bash_leaves_its_command_the_signals_of_a_terminal(work):
+    command = "python3 -c 'import signal; print(signal.getsignal(signal.SIGINT))'"
+    done = run(SHELLS["bash"], script(JobSpec(command, "n", "i", home=NOWHERE), "\n"), work)
+    assert "default_int_handler" in done.stdout
 
 
 def test_what_is_around_the_commands_can_be_taken_off_again():

@@ -1,16 +1,20 @@
 """Jobs whose files are on a real HDFS: fetched and kept by a real shell with curl alone."""
 
+import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from openpai_tasks.config import Settings
 from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import NotFound
 from openpai_tasks.protocol import JobSpec, document, dump, validate
 from openpai_tasks.protocol.homes import WebHdfs as Seen
 from openpai_tasks.sdk import (
@@ -19,6 +23,8 @@ from openpai_tasks.sdk import (
     jobs,
     leftovers,
     logs,
+    notebook_results,
+    notebooks,
     outputs,
     own_storages,
     places,
@@ -27,14 +33,18 @@ from openpai_tasks.sdk import (
 )
 from openpai_tasks.sdk.clusters import NewCluster
 from openpai_tasks.sdk.logs import Which
+from openpai_tasks.sdk.notebooks import Options
 from openpai_tasks.sdk.submission import draft, submit
+from openpai_tasks.sdk.wishes import Wish
 from openpai_tasks.storage.archive import pack
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.sources import collect
 from openpai_tasks.storage.walk import walk
 from openpai_tasks.storage.webhdfs_store import WebHdfs
 from openpai_tasks.storage.workspace import Workspace
-from tests.storage.gateway import Gateway
+from tests.notebook_files import outputs as shown_by
+from tests.notebook_files import write
+from tests.storage.gateway import Fault, Gateway
 
 SETTINGS = Settings(http_timeout=10.0)
 SHELLS = {
@@ -125,12 +135,137 @@ def test_output_is_kept_of_a_job_that_failed_and_written_anew_by_its_next_try(st
         assert b"".join(store.read(f"{workspace.output('one')}/log")) == f"{text}\n".encode()
 
 
-def test_a_name_node_that_is_down_is_passed_over(store, workspace, archive, tmp_path):
+@pytest.fixture
+def hasty(tmp_path):
+    """A PATH whose `sleep` only says how long it would."""
+    tool = tmp_path / "hasty" / "sleep"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\necho "slept $1" >&2\n')
+    tool.chmod(0o755)
+    return f"{tool.parent}:{os.environ['PATH']}"
+
+
+@pytest.mark.parametrize("op, act", [("CREATE", "cut"), ("RENAME", "refuse")])
+def test_output_that_does_not_arrive_leaves_what_was_there(
+    store, workspace, gateway, tmp_path, hasty, op, act
+):
+    text = script(
+        JobSpec(
+            'mkdir "$PAI_OUTPUT_DIR/it"; cp "$FROM" "$PAI_OUTPUT_DIR/it/m &+"', "n", "i", home=seen(store)
+        )
+    )
+    place = f"{workspace.output('one')}/it/m &+"
+    (tmp_path / "old").write_bytes(b"old")
+    (tmp_path / "new").write_bytes(os.urandom(3 << 20))
+    assert run(SHELLS["dash"], text, tmp_path / "first", FROM=str(tmp_path / "old")).returncode == 0
+    gateway.faults.append(Fault(op, act, 1 << 20, times=5, is_upload=True))
+    done = run(SHELLS["dash"], text, tmp_path / "second", FROM=str(tmp_path / "new"), PATH=hasty)
+    assert done.returncode == 1 and "error: cannot keep the output" in done.stderr
+    assert "error: cannot send it/m &+ to http://" in done.stderr
+    assert b"".join(store.read(place)) == b"old"
+    found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
+    assert list(found.files) == ["it/m &+"]
+    assert run(SHELLS["dash"], text, tmp_path / "third", FROM=str(tmp_path / "new")).returncode == 0
+    assert b"".join(store.read(place)) == (tmp_path / "new").read_bytes()
+
+
+@pytest.mark.parametrize("op, act", [("CREATE", "cut"), ("RENAME", "refuse"), ("RENAME", "lose")])
+def test_output_that_meets_a_fault_is_sent_again(store, workspace, gateway, tmp_path, hasty, op, act):
+    text = script(JobSpec('cp "$FROM" "$PAI_OUTPUT_DIR/m"', "n", "i", home=seen(store)))
+    (tmp_path / "new").write_bytes(os.urandom(3 << 20))
+    gateway.faults.append(Fault(op, act, 1 << 20, times=4, is_upload=act == "cut"))
+    done = run(SHELLS["dash"], text, tmp_path / "work", FROM=str(tmp_path / "new"), PATH=hasty)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if "slept" in line] == [
+        f"slept {seconds}" for seconds in (1, 3, 6, 10)
+    ]
+    found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
+    assert list(found.files) == ["m"] and found.read("m") == (tmp_path / "new").read_bytes()
+
+
+def test_output_outlasts_a_data_node_that_is_gone_for_a_while(hdfs, store, workspace, tmp_path):
+    urls = tuple(url.replace("/api/", "/") for url in store.urls("/my%20team"))
+    home = Seen(tuple(re.sub("//[^/]*/", f"//{hdfs.name_node}/", url) for url in urls), "root")
+    command = 'echo hi > "$PAI_OUTPUT_DIR/a"; echo done; read line < "$GATE"'
+    os.mkfifo(tmp_path / "gate")
+    process = subprocess.Popen(
+        [*SHELLS["bash"], script(JobSpec(command, "n", "i", home=home))],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PAI_JOB_NAME": "me~one", "GATE": str(tmp_path / "gate")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "done\n"
+    hdfs.kill_data_node()
+    try:
+        (tmp_path / "gate").write_text("go on\n")
+        assert process.stderr is not None and "curl: (7)" in process.stderr.readline()
+    finally:
+        hdfs.start_data_node()
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert b"".join(store.read(f"{workspace.output('one')}/a")) == b"hi\n"
+
+
+def test_output_that_hdfs_will_not_have_is_named_and_the_rest_is_sent(store, workspace, tmp_path, hasty):
+    store.make_folder(f"{workspace.output('one')}/b")
+    command = 'cd "$PAI_OUTPUT_DIR"; mkdir a z; echo x > a/x; echo b > b; echo z > z/z'
+    text = script(JobSpec(command, "n", "i", home=seen(store)))
+    done = run(SHELLS["bash"], text, tmp_path / "work", PATH=hasty)
+    said = done.stderr.splitlines()
+    assert done.returncode == 1 and len(said) == 2, said
+    assert said[0].startswith("error: cannot send b to http://") and "must both be directories" in said[0]
+    assert said[1].startswith("error: cannot keep the output: as long as this container lives, it is in /")
+    found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
+    assert sorted(found.files) == ["a/x", "z/z"]
+
+
+def test_output_that_may_not_be_written_is_sent_once(store, gateway, tmp_path, hasty):
+    store.make_folder("/my team")
+    home = Seen(store.urls("/my%20team"), "somebody")
+    done = run(
+        SHELLS["bash"],
+        script(JobSpec('echo x > "$PAI_OUTPUT_DIR/x"', "n", "i", home=home)),
+        tmp_path / "work",
+        PATH=hasty,
+    )
+    assert done.returncode == 1 and "Permission denied: user=somebody" in done.stderr
+    assert "slept" not in done.stderr and gateway.asked.count("PUT CREATE") == 2
+
+
+@pytest.mark.parametrize(
+    "end", ["exec python3 -c 'print(1)'", "trap 'echo 1' EXIT", "trap 'echo 1; exit 3' 0"]
+)
+@pytest.mark.parametrize("shell", SHELLS.values(), ids=SHELLS)
+def test_output_is_kept_of_a_command_that_replaces_its_shell_or_has_traps(
+    shell, end, store, workspace, tmp_path
+):
+    command = f'echo hi > "$PAI_OUTPUT_DIR/a"; mkdir -p "$PAI_OUTPUT_DIR/empty/folder"; {end}'
+    done = run(shell, script(JobSpec(command, "n", "i", home=seen(store))), tmp_path / "work")
+    assert (done.returncode, done.stdout, done.stderr) == (3 if "exit 3" in end else 0, "1\n", "")
+    assert b"".join(store.read(f"{workspace.output('one')}/a")) == b"hi\n"
+    assert store.stat(f"{workspace.output('one')}/empty/folder").is_folder
+
+
+@pytest.mark.parametrize("act", ["cut", "lose", "refuse"])
+def test_sources_that_meet_a_fault_are_fetched_again(
+    act, store, workspace, gateway, archive, tmp_path, hasty
+):
+    workspace.send(archive)
+    gateway.faults.append(Fault("OPEN", act, 100, times=4))
+    spec = JobSpec("cat train.py", "n", "i", home=seen(store), archive=archive.sha256)
+    done = run(SHELLS["bash"], script(spec), tmp_path / "work", PATH=hasty)
+    assert (done.returncode, done.stdout) == (0, "print('trains')"), done.stderr
+    assert done.stderr.count("slept") == 4
+
+
+def test_a_name_node_that_is_down_is_passed_over(store, workspace, archive, tmp_path, hasty):
     workspace.send(archive)
     home = seen(store, "http://127.0.0.1:1/webhdfs/v1/my%20team")
     spec = JobSpec('cp train.py "$PAI_OUTPUT_DIR"', "n", "i", home=home, archive=archive.sha256)
-    done = run(SHELLS["bash"], script(spec, "\n"), tmp_path / "work")
-    assert done.returncode == 0, done.stderr
+    done = run(SHELLS["bash"], script(spec, "\n"), tmp_path / "work", PATH=hasty)
+    assert done.returncode == 0 and "slept" not in done.stderr, done.stderr
     assert store.stat(f"{workspace.output('one')}/train.py").size == 15
 
 
@@ -148,15 +283,15 @@ def test_without_curl_the_sources_come_by(tool, store, workspace, archive, tmp_p
 
 
 @pytest.mark.parametrize("what", ["damaged", "missing"])
-def test_sources_that_are_not_what_was_sent_end_the_job(what, store, workspace, archive, tmp_path):
+def test_sources_that_are_not_what_was_sent_end_the_job(what, store, workspace, archive, tmp_path, hasty):
     workspace.send(archive)
     if what == "damaged":
         store.write(workspace.archive(archive.sha256), [bytes(archive.size)], archive.size)
     else:
         store.remove(workspace.archive(archive.sha256))
     spec = JobSpec("echo ran", "n", "i", home=seen(store), archive=archive.sha256)
-    done = run(SHELLS["dash"], script(spec), tmp_path / "work")
-    assert done.returncode == 1 and "ran" not in done.stdout
+    done = run(SHELLS["dash"], script(spec), tmp_path / "work", PATH=hasty)
+    assert done.returncode == 1 and "ran" not in done.stdout and "slept" not in done.stderr
     words = {"damaged": "the sources are damaged", "missing": "cannot fetch the sources"}
     assert f"error: {words[what]}" in done.stderr
 
@@ -247,6 +382,38 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     assert (len(cleaned.jobs), len(cleaned.archives), cleaned.kept) == (3, 1, ())
     place = home.location("/")
     assert [one.name for one in walk(place) if not one.entry.is_folder] == []
+
+
+def test_a_job_that_is_stopped_keeps_what_it_has_written(client, tmp_path):
+    name = f"stopped-{os.urandom(3).hex()}"
+    start(client, tmp_path / "project", 'echo 0.9 > "$PAI_OUTPUT_DIR/m"; echo up; exec sleep 600', name)
+    limit = time.monotonic() + 30
+    while b"up" not in b"".join(logs.output(client, name, Which())):
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+    began = time.monotonic()
+    jobs.stop(client, [name])
+    assert jobs.wait(client, name, 30).state == "STOPPED" and time.monotonic() - began < 4
+    assert outputs.find(client, name).read("m") == b"0.9\n"
+
+
+def test_a_notebook_is_there_when_its_job_is_over_and_as_far_as_it_came(client, tmp_path):
+    here, gate = tmp_path / "project", tmp_path / "gate"
+    waits = f"import os, time\nwhile not os.path.exists({str(gate)!r}):\n    time.sleep(0.1)"
+    write(here / "book.ipynb", f"print('first')\n{waits}", "1 / 0", "print('never')")
+    name = f"book-{os.urandom(3).hex()}"
+    wish, given = Wish(name=name), dataclasses.replace(SETTINGS, python=sys.executable, memory_mb=64)
+    book = notebooks.read("book.ipynb", here)
+    submit(client, notebooks.plan(client, book, Options(formats=()), wish, given, here).submission())
+    with pytest.raises(NotFound, match="no notebook yet; to HDFS it is written when the job ends"):
+        notebook_results.bring(notebook_results.find(client, name), here)
+    gate.touch()
+    assert jobs.wait(client, name, 60).user_exit_code == 1
+    found = notebook_results.find(client, name)
+    brought = notebook_results.bring(found, here)
+    told = brought.told
+    assert not brought.copied.failed and (told.state, told.cell, told.of) == ("failed", 2, 3)
+    assert shown_by(Path(brought.files[0].path)) == ["first\n", "ZeroDivisionError: division by zero", ""]
 
 
 def test_a_refused_job_leaves_nothing(client, tmp_path):
