@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
-BASE = {"errors", "home", "lazy"}
+BASE = {"errors", "home", "key_pairs", "lazy"}
 VALUES = BASE | {"protocol", "config", "registry", "credentials"}
 MAY_IMPORT = {
     "__init__": {"client", "data", "errors", "magics", "protocol", "tasks"},
@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "render": {"errors"},
     "render_html": {"render"},
     "home": {"errors"},
+    "key_pairs": {"errors", "home"},
     "protocol": BASE,
     "config": BASE,
     "credentials": VALUES,
@@ -26,7 +27,8 @@ MAY_IMPORT = {
     "data": VALUES | {"client", "storage", "sdk"},
     "tasks": VALUES | {"client", "storage", "sdk", "render", "render_html", "completion"},
     "magics": VALUES | {"client", "storage", "sdk", "render", "render_html"},
-    "program": {"__init__", "lazy", "tasks"},
+    "program": {"__init__", "__main__", "lazy", "tasks"},
+    "__main__": {"program"},
     "server": BASE | {"protocol"},
 }
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))

@@ -83,6 +83,8 @@ def _ordered(document: dict[str, Any]) -> dict[str, Any]:
 def _steps(spec: JobSpec) -> list[str]:
     """What runs before the command of every role."""
     steps = [scripts.step(scripts.export(name, value)) for name, value in spec.environment.items()]
+    seen = scripts.for_logins(spec.environment) if spec.ssh_key else ""
+    steps += [seen] if seen else []
     if spec.home:
         steps.append(spec.home.output())
     if spec.home and spec.archive:

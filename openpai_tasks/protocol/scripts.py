@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from openpai_tasks.errors import ProtocolError
 
@@ -14,6 +14,7 @@ OUTPUT = "PAI_OUTPUT_DIR"
 """The variable that names the folder in which a job keeps what shall outlive it."""
 TIMED_OUT = 124
 GRACE = 10  # seconds between TERM and KILL when the time is up
+LOGIN_LINE = 1000  # characters; some sshd read a longer line of their file in pieces
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:@+, -]+")
@@ -46,6 +47,26 @@ def export_secret(name: str, value: str) -> str:
     if _PLAIN.fullmatch(value):
         return f"export {name}='{hole}'"
     return f"""{name}=$(printf '{hole}x') && export {name}="${{{name}%x}}\""""
+
+
+_FOR_LOGINS = """\
+pai_login=/root/.ssh/environment
+if [ -n "${{PAI_MOUNT_ROOT-}}" ]; then pai_login=$PAI_WORK_DIR/../ssh/environment; fi
+if [ -w "$pai_login" ]; then printf '%s\\n' {lines} >>"$pai_login" || :; fi"""
+
+
+def for_logins(variables: Mapping[str, str]) -> str:
+    """Have ssh sessions see exported variables too: the ssh plugin made a file of them, a line for each.
+
+    A value that is no line, or too long for one, is left out; so are all of them where there is no file.
+    """
+    names = [name for name, value in variables.items() if _is_line(f"{name}={value}")]
+    lines = " ".join(f'"{name}=${variable(name)}"' for name in names)
+    return _FOR_LOGINS.format(lines=lines) if names else ""
+
+
+def _is_line(text: str) -> bool:
+    return len(text.encode("utf-8", "surrogateescape")) < LOGIN_LINE and not re.search(r"[\n\r\0]", text)
 
 
 def install(python: str, packages: Iterable[str]) -> str:
@@ -107,3 +128,8 @@ def limited(command: str, seconds: int) -> str:
     """
     script = shlex.quote(command)
     return _LIMITED.format(script=script, seconds=seconds, grace=GRACE, timed_out=TIMED_OUT).rstrip("\n")
+
+
+def is_limited(command: str) -> bool:
+    """Whether it is what ``limited`` has made of a command."""
+    return "$pai_script" in command and f"exit code {TIMED_OUT}: the time limit of" in command

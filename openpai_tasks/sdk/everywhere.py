@@ -18,7 +18,7 @@ from openpai_tasks.storage.progress import Stopped
 
 ABREAST = 16
 LOOK_UP = 0.2
-LAST_WORDS = 2 * sessions.GRACE  # seconds for all commands to end after Ctrl-C
+LAST_WORDS = 3 * sessions.GRACE  # seconds for all commands to end after Ctrl-C
 
 Line = Callable[[str, bytes], object]
 """Takes the label of a container and a line of its output."""

@@ -5,13 +5,17 @@ Fabric reads our file then, compares host keys as our own tasks do, and offers n
 
 from __future__ import annotations
 
+import functools
+import socket
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.errors import PaiError
+from openpai_tasks.errors import PaiError, Unreachable
 from openpai_tasks.home import home
-from openpai_tasks.sdk import remote
-from openpai_tasks.sdk.ssh_config import GATEWAY, config_path
+from openpai_tasks.sdk.host_blocks import GATEWAY
+from openpai_tasks.sdk.host_keys import watch_gateway, watch_host_key
+from openpai_tasks.sdk.remote_login import Login, told
+from openpai_tasks.sdk.ssh_config import config_path
 
 
 def include() -> None:
@@ -57,16 +61,41 @@ def _watch(connection: Any) -> None:
         kept = _kept(self)
         if kept:
             self.connect_kwargs = {"look_for_keys": False, "allow_agent": False, **self.connect_kwargs}
-            remote.watch_host_key(self, kept[1], kept[0])
+            watch_host_key(self, kept[1], kept[0])
         elif _is_gateway(self):
-            remote.watch_gateway(self)
+            watch_gateway(self)
 
     def opened(self: Any) -> Any:
-        if self.is_connected or not (_kept(self) or _is_gateway(self)):
+        if self.is_connected:
             return log_in(self)
-        return _told(self, log_in)
+        if _kept(self) or _is_gateway(self):
+            return _told(self, log_in)
+        return _found(self, log_in)
 
     connection.__init__, connection.open = made, opened
+
+
+def _found(connection: Any, log_in: Any) -> Any:
+    """Log in to a host that is not ours; it may be meant to be, and then has no address."""
+    try:
+        return log_in(connection)
+    except socket.gaierror as err:
+        raise _no_such_host()(connection.original_host, err) from err
+
+
+@functools.cache
+def _no_such_host() -> Any:
+    from invoke.exceptions import Exit
+
+    class NoSuchHost(Exit, socket.gaierror):
+        """One line where nobody expects it, and still the error that others may expect."""
+
+        def __init__(self, host: str, err: socket.gaierror) -> None:
+            hint = "of a job that runs, `inv container.ssh-config JOB` writes the names"
+            Exit.__init__(self, f"error: no host is named {host!r}; {hint}", Unreachable.exit_code)
+            self.errno, self.strerror = err.errno, err.strerror
+
+    return NoSuchHost
 
 
 def _told(connection: Any, log_in: Any) -> Any:
@@ -74,13 +103,13 @@ def _told(connection: Any, log_in: Any) -> Any:
     from invoke.exceptions import Exit
 
     is_gateway = _is_gateway(connection)
-    name, file = _kept(connection) or remote.watch_gateway(connection)
+    name, file = _kept(connection) or watch_gateway(connection)
     key = next(iter(connection.ssh_config.get("identityfile", ())), None)
     place = f"{connection.host}:{connection.port}"
     timeout = float(connection.connect_timeout or 0)
-    login = remote.Login(connection.original_host, place, key and Path(key), timeout, name, file, is_gateway)
+    login = Login(connection.original_host, place, key and Path(key), timeout, name, file, is_gateway)
     try:
-        with remote.told(login):
+        with told(login):
             return log_in(connection)
     except PaiError as err:
         raise Exit(f"error: {err}", err.exit_code) from err

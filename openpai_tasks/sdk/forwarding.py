@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError, Denied, Lost, NotFound, PaiError
-from openpai_tasks.sdk.remote import NotListening, Remote
+from openpai_tasks.sdk.remote import Remote
+from openpai_tasks.sdk.remote_login import NotListening
 
 if TYPE_CHECKING:
     import paramiko
@@ -60,7 +61,6 @@ class Forward:
         self._connect, self._say, self._over = connect, say, over
         self._ended = threading.Event()
         self._remote: Remote | None = None
-        self._lock = threading.Lock()
         self._told: set[int] = set()
         self._listeners: list[tuple[socket.socket, int]] = []
         try:

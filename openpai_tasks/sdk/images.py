@@ -13,6 +13,7 @@ from openpai_tasks.errors import ConfigError, PathError
 AUTO, ENGINES = "auto", ("docker", "podman")
 BUILD_FILES = ("Dockerfile", "Containerfile")
 LONGEST = 2 * 60 * 60  # seconds for a build, a push, or a look that fetches the image first
+LISTING = 60  # seconds for a list of what is on this machine
 NO_SUCH_PROGRAM = 127  # what an engine ends with where the image lacks what it shall run
 
 _NAME = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
@@ -53,10 +54,14 @@ def build(
     file: str | None = None,
     arguments: Sequence[str] = (),
     fresh: bool = False,
+    only_shown: bool = False,
 ) -> list[str]:
-    """Build the folder's Dockerfile; ``fresh`` takes nothing from earlier builds."""
-    build_file = _build_file(folder, file)
-    argv = [engine, "build", "--tag", reference(tag, "--tag"), "--file", build_file]
+    """Build the folder's Dockerfile; ``fresh`` takes nothing from earlier builds.
+
+    Where the command is only shown, its file need not be there yet.
+    """
+    argv = [engine, "build", "--tag", reference(tag, "--tag")]
+    argv += ["--file", _build_file(folder, file, only_shown)]
     for argument in arguments:
         name, equals, _ = argument.partition("=")
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not equals:
@@ -65,12 +70,15 @@ def build(
     return [*argv, *(["--no-cache", "--pull"] if fresh else []), _no_option(folder)]
 
 
-def _build_file(folder: str, file: str | None) -> str:
+def _build_file(folder: str, file: str | None, only_shown: bool) -> str:
     if not os.path.isdir(folder):
         raise PathError(f"there is no folder {folder!r} to build an image from")
-    for name in [file] if file else [os.path.join(folder, name) for name in BUILD_FILES]:
+    names = [file] if file else [os.path.join(folder, name) for name in BUILD_FILES]
+    for name in names:
         if os.path.isfile(name):
             return _no_option(name)
+    if only_shown:
+        return _no_option(names[0])
     missing = f"there is no {file!r}" if file else f"there is no Dockerfile in {folder!r}"
     raise PathError(f"{missing}; `container.dockerfile` writes one")
 
@@ -183,8 +191,8 @@ look() {{
 
 def findings(engine: str, image: str, code: int, text: str, with_ssh: bool = True) -> list[Finding]:
     """What the look brought to light; an image without a shell has nothing that could be used."""
-    if code not in (0, NO_SUCH_PROGRAM):
-        raise ConfigError(f"{engine} cannot run the image {image} (exit code {code})")
+    if code != NO_SUCH_PROGRAM:
+        check_ended(engine, f"run the image {image}", code)
     words = (line.split(" ", 2) for line in text.splitlines())
     told = {row[1]: row[2] for row in words if len(row) == 3 and row[0] == _MARK}
     if code == NO_SUCH_PROGRAM:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
-from openpai_tasks.errors import ConfigError, JobFailed, PaiError, TimedOut, Unreachable
+from openpai_tasks.errors import ConfigError, JobFailed, NotFound, PaiError, TimedOut, Unreachable
 from openpai_tasks.protocol import JobSpec, states
 from openpai_tasks.protocol.homes import Mounted
 from openpai_tasks.protocol.models import JobInfo
@@ -20,10 +21,11 @@ from openpai_tasks.sdk.everywhere import Crowd
 from openpai_tasks.sdk.keepalive import MARK, NO_STATE, Stay
 from openpai_tasks.sdk.polling import Pauses
 from openpai_tasks.sdk.provenance import stamp_of
-from openpai_tasks.sdk.reaching import Container, NotServing, Reach
-from openpai_tasks.sdk.remote import Remote, Target
+from openpai_tasks.sdk.reaching import Container, NotServed, NotServing, Reach
+from openpai_tasks.sdk.remote import Remote
+from openpai_tasks.sdk.remote_target import Target
 from openpai_tasks.storage.mounted import mount_map
-from openpai_tasks.storage.store import join
+from openpai_tasks.storage.store import Store, join
 from openpai_tasks.storage.transfer import put
 
 NAME = "container"
@@ -76,9 +78,11 @@ def ready(client: Client, name: str, settings: Settings, limit: float, tell: Tel
         if job.state == states.RUNNING:
             try:
                 return _entered(client, name, settings)
+            except NotServed as err:
+                ways = f"the job goes on, `container.stop {job.name}` ends it"
+                raise Unreachable(f"{err}; {ways}") from err
             except Unreachable as err:
                 reasons.tell_refusal(err)
-                _check_served(client, job, err)
         else:
             reasons.ask()
         if pauses.over:
@@ -93,7 +97,11 @@ def _entered(client: Client, name: str, settings: Settings) -> Ready:
     found = reaching.reach(client, name, settings)
     container = reaching.one(found)
     with reaching.open_remote(client, found, container, settings) as remote:
-        return Ready(found, container, remote.target, stay(remote))
+        known = stay(remote)
+        if known is None and container.role in _kept_roles(client, found.job):
+            where = f"{container.label} of job {found.job.name!r}"
+            raise Unreachable(f"{where} is not done yet with what comes first: sources, packages")
+        return Ready(found, container, remote.target, known)
 
 
 class _Reasons:
@@ -136,15 +144,6 @@ def _over(client: Client, job: JobInfo) -> PaiError:
     return JobFailed(f"job {job.name!r} is {job.state}", job.exit_status)
 
 
-def _check_served(client: Client, job: JobInfo, err: Unreachable) -> None:
-    """Where the cluster itself says that there is no ssh service, no waiting will help."""
-    noted = False
-    with contextlib.suppress(PaiError):
-        noted = any(event.reason == reaching.NOT_SERVED for event in client.job_events(job.key))
-    if noted:
-        raise Unreachable(f"{err}; the job goes on, `container.stop {job.name}` ends it") from err
-
-
 # How long it stays
 
 
@@ -172,8 +171,8 @@ def extend(client: Client, name: str, settings: Settings, seconds: int) -> list[
         asked = _asked(crowd, keepalive.extend(seconds))
     trouble = [error for one, error in asked.values() if one is None]
     if trouble:
-        _extend_by_storage(client, found.job, settings, seconds, trouble[0])
-        return [Extended(label, seconds, "storage") for label in asked]
+        left = _extend_by_storage(client, found.job, settings, seconds, trouble[0])
+        return [Extended(label, left, "storage") for label in asked]
     return [Extended(label, one.left, "ssh") for label, (one, _) in asked.items() if one]
 
 
@@ -191,25 +190,85 @@ def _asked(crowd: Crowd, command: str) -> dict[str, tuple[Stay | None, str]]:
     }
 
 
-def _extend_by_storage(client: Client, job: JobInfo, settings: Settings, seconds: int, why: str) -> None:
-    """Put a later time where every container of the job looks, if they have a storage in common."""
-    mark = stamp_of(client.job_document(job.key))
+def _extend_by_storage(client: Client, job: JobInfo, settings: Settings, seconds: int, why: str) -> int:
+    """Put a later time where every container of the job looks, if they have a storage in common.
+
+    How many seconds they stay at least: an earlier word, or their first one, may keep them longer.
+    """
+    document = client.job_document(job.key)
+    mark = stamp_of(document)
     if mark.storage:
         mounts = mount_map(settings.storage_mounts)
         home = places.at(client, mark.storage, mark.workspace, job.user, mounts)
         if isinstance(home.seen, Mounted):
-            folder, text = home.layout.job(job.name), f"{int(time.time()) + seconds}\n".encode()
-            home.store.make_folder(folder)
-            put(home.store, join(folder, keepalive.DEADLINE), [text], len(text))
-            return
+            now, folder = int(time.time()), home.layout.job(job.name)
+            path, wanted = join(folder, keepalive.DEADLINE), now + seconds
+            told = _told_before(home.store, path)
+            if told < wanted:
+                text = f"{wanted}\n".encode()
+                home.store.make_folder(folder)
+                put(home.store, path, lambda: [text], len(text))
+            first = (job.launched or 0) // 1000 + min(_first_stays(document), default=0)
+            return max(told, wanted, first) - now
     raise Unreachable(f"job {job.name!r} cannot be told: {why}; it shares no storage with us either")
+
+
+def _told_before(store: Store, path: str) -> int:
+    """The time that was put there earlier, 0 if there is none that a container would believe."""
+    try:
+        return keepalive.time_of(b"".join(store.read(path, 0, keepalive.DIGITS + 2)))
+    except NotFound:
+        return 0
+
+
+def stop(client: Client, names: Iterable[str]) -> list[JobInfo]:
+    """Stop containers by name or pattern; nothing is stopped if one of the names is that of another job."""
+    return jobs.stop_all(client, [job for name in names for job in _meant(client, name)])
+
+
+def _meant(client: Client, name: str) -> list[JobInfo]:
+    """What the name or the pattern says, of the jobs that container.start has made."""
+    found = jobs.matching(client, name)
+    made = [job for job in found if _is_made_here(client, job)]
+    if made:
+        return made
+    if jobs.is_pattern(name):
+        raise NotFound(f"no container of container.start that goes on matches {name!r}", 404)
+    raise ConfigError(
+        f"job {found[0].name!r} was not started by container.start: `job.stop {found[0].name}` ends it"
+    )
+
+
+def _is_made_here(client: Client, job: JobInfo) -> bool:
+    try:
+        return is_interactive(client, job)
+    except NotFound:  # a cluster keeps no document of it
+        return False
 
 
 def is_interactive(client: Client, job: JobInfo) -> bool:
     """Whether one of its roles only stays."""
-    document = client.job_document(job.key)
-    roles = (document.get("taskRoles") or {}).values() if isinstance(document, dict) else ()
-    return any(keepalive.is_kept(str(line)) for role in roles for line in role.get("commands") or ())
+    return bool(_kept_roles(client, job))
+
+
+def _kept_roles(client: Client, job: JobInfo) -> set[str]:
+    """The roles that only stay, by the names of their containers."""
+    commands = _commands(client.job_document(job.key))
+    kept = [name for name, command in commands if keepalive.is_kept(command)]
+    return {spelled for name in kept for spelled in (name, states.role_key(name))}
+
+
+def _first_stays(document: Any) -> list[int]:
+    """How long the roles that only stay were to stay when they began."""
+    return [keepalive.first_stay(command) for _, command in _commands(document) if keepalive.is_kept(command)]
+
+
+def _commands(document: Any) -> list[tuple[str, str]]:
+    """The roles of a job's document, each with every command of it; in version 1 they have no such map."""
+    roles = document.get("taskRoles") if isinstance(document, dict) else None
+    if not isinstance(roles, dict):
+        return []
+    return [(name, str(line)) for name, role in roles.items() for line in role.get("commands") or ()]
 
 
 # Which one

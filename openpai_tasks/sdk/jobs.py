@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fnmatch
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError, JobFailed, NotFound, TimedOut
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.sdk import notebook_kept
 from openpai_tasks.sdk.names import lost_job, saw_jobs
 from openpai_tasks.sdk.polling import Pauses
 from openpai_tasks.sdk.submission import Submission, new_name, read, submit
@@ -22,10 +23,13 @@ __all__ = [
     "config",
     "describe",
     "find",
+    "is_pattern",
     "key_of",
+    "matching",
     "new_name",
     "read",
     "stop",
+    "stop_all",
     "submit",
     "succeed",
     "wait",
@@ -41,6 +45,7 @@ def find(client: Client, name: str) -> JobInfo:
     try:
         job = _by_name(client, name)
         saw_jobs(client, [job])
+        notebook_kept.saw(client, [job])
         return job
     except NotFound as err:
         lost_job(client, name)
@@ -80,6 +85,7 @@ def watch(client: Client, name: str, timeout: float | None = None) -> Iterator[J
         if job != shown:
             yield job
         if job.final:
+            notebook_kept.saw(client, [job])
             return
         if pauses.over:
             raise TimedOut(f"job {job.name!r} is still {job.state} after {timeout:g} s; it goes on")
@@ -115,15 +121,27 @@ def stop(client: Client, names: Sequence[str]) -> list[JobInfo]:
     """Ask jobs to stop, by name or pattern; nothing is stopped if one of them is unknown."""
     if not names:
         raise ConfigError("which job? give names or patterns such as 'train-*'")
-    jobs = {job.key: job for name in names for job in _matching(client, name)}
-    for key, job in jobs.items():
+    return stop_all(client, [job for name in names for job in matching(client, name)])
+
+
+def stop_all(client: Client, jobs: Iterable[JobInfo]) -> list[JobInfo]:
+    """Ask these jobs to stop, each once, if they go on; what the cluster says of them then."""
+    asked = {job.key: job for job in jobs}
+    for key, job in asked.items():
         if not job.final:
             client.set_execution(key, "STOP")
-    return [client.job(key) for key in jobs]
+    now = [client.job(key) for key in asked]
+    notebook_kept.saw(client, now)
+    return now
 
 
-def _matching(client: Client, name: str) -> list[JobInfo]:
-    if not set("*?[") & set(name):
+def is_pattern(name: str) -> bool:
+    return bool(set("*?[") & set(name))
+
+
+def matching(client: Client, name: str) -> list[JobInfo]:
+    """The job of that name, or the unfinished ones that the pattern fits."""
+    if not is_pattern(name):
         return [find(client, name)]
     user, _, pattern = name.rpartition("~")
     active = client.jobs(username=user or client.user, state=UNFINISHED, limit=ALL)

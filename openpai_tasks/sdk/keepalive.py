@@ -18,10 +18,14 @@ NAP = 5  # seconds between two looks at the deadline
 LOOK = 60  # seconds between two looks at the GPUs, at most
 BUSY = 5  # per cent of use from which on a GPU does something
 NO_STATE = 3
+DIGITS = 11  # of the latest time that is believed
 
 _STATE = """\
 if [ -n "${PAI_MOUNT_ROOT-}" ]; then pai_state=$PAI_WORK_DIR/.pai-container
 else pai_state=/tmp/.pai-container; fi
+pai_is_time() {
+  case $1 in '' | *[!0-9]* | ????????????*) return 1 ;; esac
+}
 """
 _STAY = """\
 (umask 077 && mkdir -p "$pai_state") || exit 1
@@ -32,8 +36,11 @@ pai_keep() {{
 }}
 pai_later() {{
   pai_told=$(cat "$1" 2>/dev/null) || return 0
-  case $pai_told in '' | *[!0-9]* | ????????????*) return 0 ;; esac
-  [ "$pai_told" -le "$pai_deadline" ] || pai_keep "$pai_told"
+  if pai_is_time "$pai_told" && [ "$pai_told" -ge "$pai_deadline" ]; then
+    [ "$pai_told" -eq "$pai_deadline" ] || pai_keep "$pai_told"
+  elif [ "$1" = "$pai_state/{deadline}" ]; then
+    pai_keep "$pai_deadline"  # what a login is told is what counts here
+  fi
 }}
 pai_keep $(($(date +%s) + {seconds})) || exit 1
 pai_watcher=
@@ -84,13 +91,14 @@ _TELL = """\
 [ -r "$pai_state/{deadline}" ] || exit {no_state}
 echo "now $(date +%s)"
 for pai_one in {deadline} idle; do
-  [ ! -r "$pai_state/$pai_one" ] || echo "$pai_one $(cat "$pai_state/$pai_one")"
+  pai_told=$(cat "$pai_state/$pai_one" 2>/dev/null) || continue
+  ! pai_is_time "$pai_told" || echo "$pai_one $pai_told"
 done
 """
 _EXTEND = """\
 [ -r "$pai_state/{deadline}" ] || exit {no_state}
-pai_new=$(($(date +%s) + {seconds}))
-[ "$pai_new" -le "$(cat "$pai_state/{deadline}")" ] || {{
+pai_new=$(($(date +%s) + {seconds})) pai_told=$(cat "$pai_state/{deadline}")
+pai_is_time "$pai_told" && [ "$pai_new" -le "$pai_told" ] || {{
   echo "$pai_new" >"$pai_state/{deadline}.told" &&
     mv -f "$pai_state/{deadline}.told" "$pai_state/{deadline}" || exit 1
 }}
@@ -108,6 +116,18 @@ def command(seconds: int, idle_seconds: int) -> str:
 def is_kept(command: str) -> bool:
     """Whether this is the command of a job that only stays."""
     return MARK in command.splitlines()
+
+
+def first_stay(command: str) -> int:
+    """How many seconds it stays if nobody says more; 0 if it does not say."""
+    found = re.search(r"^pai_keep \$\(\(\$\(date \+%s\) \+ (\d+)\)\)", command, re.M)
+    return int(found[1]) if found else 0
+
+
+def time_of(text: bytes) -> int:
+    """The deadline that the text is, as the container reads it; 0 if it would not be believed."""
+    found = re.fullmatch(rb"(\d{1,%d})\n?" % DIGITS, text)
+    return int(found[1]) if found else 0
 
 
 @dataclass(frozen=True)

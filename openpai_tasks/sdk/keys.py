@@ -12,7 +12,9 @@ from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PathError
 from openpai_tasks.home import home, locked, write_private
+from openpai_tasks.key_pairs import kept_pair
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk.forgetting import job_key_path
 
 COMMENT = "openpai-tasks"
 LARGEST = 1 << 16  # characters of a private key
@@ -41,14 +43,9 @@ def private_key(settings: Settings) -> Path:
     return path
 
 
-def job_key_path(client: Client, job: JobInfo) -> Path:
-    """Where the key that a cluster made for a job is kept."""
-    return home() / "keys" / client.cluster.alias / job.key.replace("/", "_")
-
-
 def fetched_key(client: Client, job: JobInfo, target: Path | None = None, anew: bool = False) -> Path:
     """The private key that the cluster made for the job, fetched when it is not here yet."""
-    path = target or job_key_path(client, job)
+    path = target or job_key_path(client.cluster.alias, job.key)
     if target is not None and target.exists():
         raise PathError(f"{target} is there already; nothing was written")
     if anew or target is not None or not path.exists():
@@ -76,19 +73,8 @@ def _own() -> Path:
     if not path.exists():
         with locked(path):
             if not path.exists():
-                _make(path)
+                kept_pair(path.parent, path.name, COMMENT)
     return path
-
-
-def _make(path: Path) -> None:
-    from cryptography.hazmat.primitives import serialization as form
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    key = Ed25519PrivateKey.generate()
-    private = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption())
-    public = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
-    write_private(path.with_name(f"{path.name}.pub"), f"{public.decode()} {COMMENT}\n")
-    write_private(path, private.decode())  # last: it is what says that there is a pair
 
 
 def _derived(path: Path) -> str:

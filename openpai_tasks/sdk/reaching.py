@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError, Unreachable
-from openpai_tasks.home import home
 from openpai_tasks.protocol import ssh_plugin, states
 from openpai_tasks.protocol.models import JobInfo, SshInfo, TaskInfo
-from openpai_tasks.sdk import jobs, keys
-from openpai_tasks.sdk.remote import KeyRefused, NotListening, Remote, Target, gateway, is_host, is_user
+from openpai_tasks.sdk import forgetting, jobs, keys
+from openpai_tasks.sdk.remote import Remote
+from openpai_tasks.sdk.remote_login import KeyRefused, NotListening
+from openpai_tasks.sdk.remote_target import Target, gateway, is_host, is_user
 
 RUNNING = states.RUNNING
-NOT_SERVED = ssh_plugin.NOT_SERVED
 AGAIN = "run it again"
 SETTLE = 3.0  # seconds within which a cluster knows that a container is gone
 START = 10.0  # seconds that an sshd has after the launch of its task
 LOOK_AGAIN = 0.5
-_ODD = re.compile(r"[^A-Za-z0-9._~-]")
 
 
 class NotServing(Unreachable):
     """A container runs, and nothing takes ssh there: not yet, or never."""
+
+
+class NotServed(Unreachable):
+    """The cluster itself says that the container has no ssh service: no waiting will help."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ def reach(client: Client, name: str, settings: Settings) -> Reach:
     """The job and all its containers; a job that has none now is an error that says what to do."""
     job = jobs.find(client, name)
     if job.final:
+        forgetting.forget(client.cluster.alias, job.key, _host_names(job))
         logs = f"`job.logs {job.name}` shows its output"
         raise Unreachable(f"job {job.name!r} is {job.state}: its containers are gone ({logs})")
     if job.state != RUNNING:
@@ -101,7 +105,7 @@ def target(client: Client, found: Reach, container: Container, settings: Setting
         user=container.user,
         key=key,
         name=host_name(found.job, container),
-        known_hosts=home() / "known_hosts" / client.cluster.alias,
+        known_hosts=forgetting.known_hosts(client.cluster.alias),
         label=f"{container.label} of job {found.job.name!r}",
         timeout=settings.ssh_timeout,
         gateway=gateway(settings),
@@ -110,14 +114,15 @@ def target(client: Client, found: Reach, container: Container, settings: Setting
 
 def host_name(job: JobInfo, container: Container) -> str:
     """What its host key is kept under: an address is given to later jobs again, this name to none."""
-    return _ODD.sub("_", f"{job.key}-{container.label}-{container.attempt}")
+    return forgetting.kept_name(job.key, container.label, container.attempt)
 
 
 def open_remote(client: Client, found: Reach, container: Container, settings: Settings) -> Remote:
     """A connection to the container; a refusal is explained by what the cluster knows of the job."""
     goal = target(client, found, container, settings)
+    before = _length(goal.known_hosts)
     try:
-        return Remote(goal).open()
+        remote = Remote(goal).open()
     except NotListening as err:
         raise _explained(client, found, container, err) from err
     except KeyRefused as err:
@@ -125,9 +130,12 @@ def open_remote(client: Client, found: Reach, container: Container, settings: Se
             raise
         keys.fetched_key(client, found.job, anew=True)  # a job of the same name may have had another
         try:
-            return Remote(goal).open()
+            remote = Remote(goal).open()
         except KeyRefused:
             raise err from None
+    if _length(goal.known_hosts) > before:
+        forgetting.forget_over(client)
+    return remote
 
 
 def open_soon(
@@ -149,15 +157,6 @@ def open_soon(
         if not container.host:  # it had told no address yet
             found = reach(client, found.job.key, settings)
             container = next((new for new in found.containers if new.label == container.label), container)
-
-
-def open_one(
-    client: Client, name: str, settings: Settings, role: str | None = None, index: int | None = None
-) -> tuple[Reach, Container, Remote]:
-    """The container that is meant, and a connection to it."""
-    found = reach(client, name, settings)
-    container = one(found, role, index)
-    return found, container, open_remote(client, found, container, settings)
 
 
 def has_moved(client: Client, found: Reach, container: Container) -> str:
@@ -191,6 +190,14 @@ def _fate(client: Client, found: Reach, container: Container) -> tuple[str, str]
     if after.state != RUNNING:
         return f"{container.label} of job {now.name!r} is {after.state} now", f"{AGAIN} when it runs"
     return "", AGAIN
+
+
+def _host_names(job: JobInfo) -> set[str]:
+    return {forgetting.kept_name(job.key, task.label, _attempt(job, task)) for task in job.tasks}
+
+
+def _length(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
 
 
 def _told(client: Client, job: JobInfo) -> dict[str, SshInfo] | None:
@@ -245,9 +252,18 @@ def _not_there(client: Client, found: Reach, container: Container) -> Unreachabl
         return NotServing(
             f"{container.label} of job {job.name!r} has told the cluster no ssh address: {hint}"
         )
-    return NotServing(
+    return _not_served(client, job, container) or NotServing(
         f"cluster {client.cluster.alias!r} tells no ssh port of {container.label}; try again soon"
     )
+
+
+def _not_served(client: Client, job: JobInfo, container: Container) -> NotServed | None:
+    """What the cluster has noted about this container, or about the whole job."""
+    with contextlib.suppress(PaiError):
+        for event in client.job_events(job.key):
+            if event.reason == ssh_plugin.NOT_SERVED and event.container in ("", container.attempt):
+                return NotServed(f"{container.label} of job {job.name!r}: {event.message}")
+    return None
 
 
 def _explained(client: Client, found: Reach, container: Container, err: NotListening) -> PaiError:
@@ -260,9 +276,7 @@ def _explained(client: Client, found: Reach, container: Container, err: NotListe
             return ConfigError(
                 f"job {job.name!r} was submitted without ssh: submit it with --ssh to log in to it"
             )
-    with contextlib.suppress(PaiError):
-        for event in client.job_events(job.key):
-            if event.reason == NOT_SERVED and event.container in ("", container.attempt):
-                return Unreachable(f"{where}: {event.message}")
+    if told := _not_served(client, job, container):
+        return told
     hint = "its image may have no sshd (openssh-server), or it is just starting"
     return NotServing(f"{where} runs, but nothing takes ssh at {err.place}: {hint}")

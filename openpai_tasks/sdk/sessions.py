@@ -28,9 +28,11 @@ GRACE = 2.0  # seconds that a command has for its end after Ctrl-C
 SIGNALLED = 255
 """The exit code of a command that a signal has ended, as ssh says it."""
 
+GOES_ON = "the command may go on"
+
 # All that was started by the same connection, but for this very session. A grep that reads beyond zero bytes
 # finds them at once; to look at each process takes seconds on a busy machine.
-_INTERRUPT = r"""
+_SIGNAL = r"""
 set -- /proc/[0-9]*/environ
 if printf 'a\000b\n' | grep -qaF b 2>/dev/null; then
   set -- $(grep -laF "SSH_CONNECTION=$SSH_CONNECTION" "$@" 2>/dev/null)
@@ -39,9 +41,10 @@ for place; do
   pid=${place#/proc/} pid=${pid%/environ}
   [ "$pid" != $$ ] && [ "$pid" != $PPID ] || continue
   tr '\0' '\n' <"$place" 2>/dev/null | grep -qxF "SSH_CONNECTION=$SSH_CONNECTION" || continue
-  kill -INT "$pid" 2>/dev/null
+  for name in $names; do kill -s "$name" "$pid" 2>/dev/null; done
 done
 """
+_ASKS, _TELLS = "INT", "TERM HUP"  # first one may end as one likes, then one is told to
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ def run(
         try:
             return _Talk(remote, channel, out, err, limits).until_end(stdin)
         except (KeyboardInterrupt, TimedOut, Stopped):
-            _interrupt(remote, channel, out, err)
+            if not _interrupted(remote, channel, out, err):
+                err(f"{GOES_ON} in {remote.target.label}: INT, TERM and HUP did not end it\n".encode())
             raise
 
 
@@ -150,16 +154,23 @@ def _exit_code(remote: Remote, channel: paramiko.Channel) -> int:
     return SIGNALLED
 
 
-def _interrupt(remote: Remote, channel: paramiko.Channel, out: Write, err: Write) -> None:
-    """Tell the command that it is to end, and wait a little for what it has to say."""
+def _interrupted(remote: Remote, channel: paramiko.Channel, out: Write, err: Write) -> bool:
+    """Tell the command that it is to end, and wait a little for what it has to say; whether it ended."""
     send_signal(channel, "INT")
     if _has_ended(channel, out, err, GRACE / 8):
-        return
-    with contextlib.suppress(Unreachable):  # an sshd passes no signals on to root's commands
+        return True
+    # An sshd passes no signals on to root's commands.
+    return any(_signalled(remote, names, channel, out, err) for names in (_ASKS, _TELLS))
+
+
+def _signalled(remote: Remote, names: str, channel: paramiko.Channel, out: Write, err: Write) -> bool:
+    """Send the signals to all that the connection has started, by a session beside; whether it ended."""
+    with contextlib.suppress(Unreachable):
         beside = remote.session()
         with _ending(beside):
-            beside.exec_command(_INTERRUPT)
-            _has_ended(channel, out, err, GRACE)
+            beside.exec_command(f"names='{names}'\n{_SIGNAL}")
+            return _has_ended(channel, out, err, GRACE)
+    return False
 
 
 def _has_ended(channel: paramiko.Channel, out: Write, err: Write, seconds: float) -> bool:

@@ -5,11 +5,9 @@ A job has a block in ``~/.openpai/ssh/config``; blocks of jobs that are over go 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
-import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,20 +16,24 @@ from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.home import home, locked, make_private
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk.remote import Gateway, Target, gateways_file, users_file
+from openpai_tasks.sdk import host_blocks
+from openpai_tasks.sdk.forgetting import forget
+from openpai_tasks.sdk.host_blocks import GATEWAY
+from openpai_tasks.sdk.host_keys import gateways_file, users_file
+from openpai_tasks.sdk.remote_target import Gateway, Target
+from openpai_tasks.sdk.user_files import read, replace
 
 HEAD = "# Hosts of jobs, written by `container.ssh-config`; changes made here are lost.\n"
-GATEWAY = "openpai-gateway-"
-"""What the names of hosts that others are reached through begin with."""
-_BLOCK = re.compile(r"^# job (\S+) (\S+)\n", re.M)
 _NO_WORD = re.compile(r"[\s\x00-\x1f\x7f\"'\\]|^-|^$")
 _NO_PATH = re.compile(r"[\x00-\x1f\x7f\"]|^$")
 _PATTERN = re.compile(r"[*?!,]")
 # What a `Host *` of the user's says for hosts of theirs must not hold for a container that others share.
 _OWN = (
-    *("IdentitiesOnly yes", "ForwardAgent no", "ForwardX11 no", "ForwardX11Trusted no"),
-    *("ControlMaster no", "ControlPath none", "StrictHostKeyChecking accept-new", "HashKnownHosts no"),
+    *(("IdentitiesOnly", "yes"), ("ForwardAgent", "no"), ("ForwardX11", "no"), ("ForwardX11Trusted", "no")),
+    *(("ControlMaster", "no"), ("ControlPath", "none")),
+    *(("StrictHostKeyChecking", "accept-new"), ("HashKnownHosts", "no")),
 )
+Options = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,23 @@ class Host:
 
     names: tuple[str, ...]
     target: Target
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Names in the file that another job has had."""
+
+    cluster: str
+    job_key: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Written:
+    """The file, and what it cost other jobs."""
+
+    path: Path
+    moved: tuple[Moved, ...]
 
 
 def config_path() -> Path:
@@ -64,10 +83,10 @@ def hosts(
 
 def block(alias: str, job: JobInfo, found: Sequence[Host]) -> str:
     """The part of the file that is the job's."""
-    ways = {host.target.gateway: None for host in found if host.target.gateway}
+    ways = {host.target.gateway: host.target.timeout for host in found if host.target.gateway}
     parts = [
         f"# job {_word(alias)} {_word(job.key)}\n",
-        *(_way(alias, way) for way in ways),
+        *(_way(alias, way, timeout) for way, timeout in ways.items()),
         *(_host(alias, host) for host in found),
     ]
     return "".join(parts)
@@ -76,28 +95,28 @@ def block(alias: str, job: JobInfo, found: Sequence[Host]) -> str:
 def argv(goal: Target) -> list[str]:
     """The command that does the same without any file."""
     _make_folders(goal)
-    words = ["ssh", *_identity(goal.key), "-p", str(goal.port), "-o", "IdentitiesOnly=yes"]
-    words += ["-o", f"HostKeyAlias={goal.name}", "-o", f"UserKnownHostsFile={escaped(goal.known_hosts)}"]
-    words += ["-o", "StrictHostKeyChecking=accept-new"]
+    words = ["ssh", *_identity(goal.key), "-p", str(goal.port), *_flags(_options(goal))]
     if goal.gateway:
         words += ["-o", f"ProxyCommand={_proxy_command(goal.gateway, goal.timeout)}"]
     return [*words, f"{_word(goal.user)}@{_word(goal.host)}"]
 
 
-def write(client: Client, job: JobInfo, found: Sequence[Host]) -> Path:
-    """Put the job's block in, in place of an older one, and take those of jobs that are over out."""
+def write(client: Client, job: JobInfo, found: Sequence[Host]) -> Written:
+    """Put the job's block in, in place of an older one, and take those of jobs that are over out.
+
+    A name that another job has too is this one's from now on; the other keeps its other names.
+    """
     alias = client.cluster.alias
     new = block(alias, job, found)
     for host in found:
         _make_folders(host.target)
     with locked(config_path()):
-        kept = [
-            text
-            for key, text in _without_over(client, but=job.key)
-            if key != (alias, job.key) and not _names(text) & _names(new)
-        ]
+        others = [one for one in _without_over(client, but=job.key) if one[0] != (alias, job.key)]
+        ours = host_blocks.names(new)
+        kept = [host_blocks.without_names(text, ours) for _, text in others]
         replace(config_path(), "\n".join([HEAD, *kept, new]))
-    return config_path()
+    lost = [Moved(*key, tuple(sorted(host_blocks.names(text) & ours))) for key, text in others]
+    return Written(config_path(), tuple(one for one in lost if one.names))
 
 
 def prune(client: Client) -> None:
@@ -107,37 +126,6 @@ def prune(client: Client) -> None:
     with locked(config_path()):
         kept = [text for _, text in _without_over(client)]
         replace(config_path(), "\n".join([HEAD, *kept]))
-
-
-def read(path: Path) -> str:
-    """The text with every byte that is in the file, whatever its encoding and its ends of lines."""
-    try:
-        return path.read_bytes().decode("utf-8", "surrogateescape")
-    except FileNotFoundError:
-        return ""
-    except OSError as err:
-        raise ConfigError(f"cannot read {path}: {err.strerror}") from err
-
-
-def replace(path: Path, text: str) -> None:
-    """Write what ``read`` read, as a whole; the file keeps its rights, a new one is the user's alone."""
-    make_private(path.parent)
-    try:
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(text.encode("utf-8", "surrogateescape"))
-                file.flush()
-                os.fchmod(handle, mode)
-                os.fsync(handle)
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
-    except OSError as err:
-        raise ConfigError(f"cannot write {path}: {err.strerror}") from err
 
 
 def escaped(path: os.PathLike[str] | str) -> str:
@@ -156,29 +144,46 @@ def _host(alias: str, host: Host) -> str:
         f"Port {goal.port}",
         f"User {_word(goal.user)}",
         f"IdentityFile {escaped(goal.key)}",
-        f"HostKeyAlias {_word(goal.name)}",
-        f"UserKnownHostsFile {escaped(goal.known_hosts)}",
-        *_OWN,
-        f"ConnectTimeout {max(1, round(goal.timeout))}",
-        "ServerAliveInterval 15",
+        *_lines(_options(goal)),
     ]
     lines += [f"ProxyJump {_way_name(alias)}"] if goal.gateway else []
     return "\n  ".join(lines) + "\n"
 
 
-def _way(alias: str, way: Gateway) -> str:
+def _options(goal: Target) -> Options:
+    """What holds for every login to a container, in a file and on a command line."""
+    keys = [("HostKeyAlias", _word(goal.name)), ("UserKnownHostsFile", escaped(goal.known_hosts))]
+    return [*keys, *_OWN, _limit(goal.timeout), ("ServerAliveInterval", "15")]
+
+
+def _way_options(timeout: float) -> Options:
+    """The same of a login to a gateway."""
+    return [("UserKnownHostsFile", _gateways()), *_OWN, _limit(timeout)]
+
+
+def _limit(timeout: float) -> tuple[str, str]:
+    return "ConnectTimeout", str(max(1, round(timeout)))
+
+
+def _lines(options: Options) -> list[str]:
+    return [f"{name} {value}" for name, value in options]
+
+
+def _flags(options: Options) -> list[str]:
+    return [word for name, value in options for word in ("-o", f"{name}={value}")]
+
+
+def _way(alias: str, way: Gateway, timeout: float) -> str:
     lines = [f"Host {_way_name(alias)}", f"HostName {_word(way.host)}", f"Port {way.port}"]
     lines += [f"User {_word(way.user)}"] if way.user else []
     lines += [f"IdentityFile {escaped(way.key)}"] if way.key else []
-    lines += [f"UserKnownHostsFile {_gateways()}", *_OWN, "ConnectTimeout 15"]
+    lines += _lines(_way_options(timeout))
     return "\n  ".join(lines) + "\n"
 
 
 def _proxy_command(way: Gateway, timeout: float) -> str:
     """The inner ssh, whose own signs the outer one must leave as they are."""
-    words = ["-p", str(way.port), *(_identity(way.key) if way.key else ()), "-o", "IdentitiesOnly=yes"]
-    words += ["-o", f"UserKnownHostsFile={_gateways()}", "-o", "StrictHostKeyChecking=accept-new"]
-    words += ["-o", f"ConnectTimeout={max(1, round(timeout))}"]
+    words = ["-p", str(way.port), *(_identity(way.key) if way.key else ()), *_flags(_way_options(timeout))]
     words += [f"{_word(way.user)}@{_word(way.host)}" if way.user else _word(way.host)]
     return f"ssh -W '[%h]:%p' {shlex.join(words).replace('%', '%%')}"
 
@@ -216,38 +221,15 @@ def _name(text: str) -> str:
     return text
 
 
-def _without_over(client: Client, but: str = "") -> list[tuple[tuple[str, str], str]]:
+def _without_over(client: Client, but: str = "") -> list[host_blocks.Block]:
     """The blocks of jobs that may go on; what was kept for the others is removed."""
     kept = []
-    for (alias, key), text in _blocks(read(config_path())):
+    for (alias, key), text in host_blocks.blocks(read(config_path())):
         if key != but and _is_over(client, alias, key):
-            _forget(alias, key, text)
+            forget(alias, key, host_blocks.kept_under(text))
         else:
             kept.append(((alias, key), text))
     return kept
-
-
-def _forget(alias: str, key: str, text: str) -> None:
-    """The host keys of its containers, and the key that a cluster had made for it."""
-    gone = set(re.findall(r"^ *HostKeyAlias (\S+)$", text, re.M))
-    known = home() / "known_hosts" / alias
-    if known.exists():
-        with locked(known):
-            lines = read(known).splitlines(keepends=True)
-            replace(known, "".join(line for line in lines if line.partition(" ")[0] not in gone))
-    (home() / "keys" / alias / key.replace("/", "_")).unlink(missing_ok=True)
-
-
-def _blocks(text: str) -> list[tuple[tuple[str, str], str]]:
-    """The blocks of the file: whose each is, and its text."""
-    pieces = _BLOCK.split(text)[1:]
-    whole = zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True)
-    return [((alias, key), f"# job {alias} {key}\n{rest.rstrip()}\n") for alias, key, rest in whole]
-
-
-def _names(text: str) -> set[str]:
-    lines = [line.split()[1:] for line in text.splitlines() if line.startswith("Host ")]
-    return {name for names in lines for name in names if not name.startswith(GATEWAY)}
 
 
 def _is_over(client: Client, alias: str, key: str) -> bool:

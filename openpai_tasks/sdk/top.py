@@ -10,26 +10,66 @@ from openpai_tasks.sdk import sessions
 from openpai_tasks.sdk.remote import Remote
 
 SECONDS = 30.0
+CONTAINER, MACHINE = "container", "machine"
 
-# Writes lines "name value ..."; of the control group where the container has its own, else of the machine.
+# Writes lines "name value ...". A task that is only some processes of a machine (PAI_MOUNT_ROOT tells it) is
+# the sum of those that have its variables, without this session; a container is its control group. The group
+# at the root of a machine has no type: where there is no other, the machine is told, and said to be it.
 SCRIPT = r"""
-cpu() {
-  cat /proc/uptime | while read up rest; do echo "at $up"; done
-  if [ -r /sys/fs/cgroup/cpu.stat ]; then
-    while read name value; do [ "$name" != usage_usec ] || echo "usec $value"; done </sys/fs/cgroup/cpu.stat
-  elif [ -r /sys/fs/cgroup/cpuacct/cpuacct.usage ]; then
-    echo "nsec $(cat /sys/fs/cgroup/cpuacct/cpuacct.usage)"
-  else
-    while read name user nice system idle wait irq soft rest; do
-      [ "$name" != cpu ] || echo "ticks $((user + nice + system + irq + soft))"
-    done </proc/stat
-  fi
+group=/sys/fs/cgroup
+if [ -n "${PAI_MOUNT_ROOT-}" ]; then kind=processes
+elif [ -r $group/cgroup.type ] && [ -r $group/cpu.stat ]; then kind=group
+elif [ -r $group/cpuacct/cpuacct.usage ]; then kind=old_group
+else kind=machine; fi
+stat_of() {
+  { IFS= read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
+  line=${line##*) }
 }
+stat_of $$ && set -- $line
+session=$4
+tasks() {
+  grep -laF "PAI_WORK_DIR=$PAI_WORK_DIR" /proc/[0-9]*/environ 2>/dev/null | while read -r place; do
+    pid=${place#/proc/} pid=${pid%/environ}
+    stat_of "$pid" || continue
+    set -- $line
+    [ "$4" = "$session" ] || "$use" "$@"
+  done
+}
+number() { echo 1; }
+ticks() { echo $((${12} + ${13} + ${14} + ${15})); }
+memory() {
+  [ -r "/proc/$pid/smaps_rollup" ] && found=$(grep '^Pss:' "/proc/$pid/smaps_rollup" 2>/dev/null) ||
+    found=$(grep '^VmRSS:' "/proc/$pid/status" 2>/dev/null) || return 0
+  set -- $found
+  echo "$2"
+}
+sum() {
+  use=$1 all=0
+  for one in $(tasks); do all=$((all + one)); done
+  echo $all
+}
+cpu() {
+  while read -r up rest; do echo "at $up"; done </proc/uptime
+  case $kind in
+  processes) echo "ticks $(sum ticks)" ;;
+  group)
+    while read -r name value; do [ "$name" != usage_usec ] || echo "usec $value"; done <$group/cpu.stat ;;
+  old_group) echo "nsec $(cat $group/cpuacct/cpuacct.usage)" ;;
+  *)
+    while read -r name user nice system idle wait irq soft rest; do
+      [ "$name" != cpu ] || echo "ticks $((user + nice + system + irq + soft))"
+    done </proc/stat ;;
+  esac
+}
+if [ $kind = processes ] && [ "$(sum number)" = 0 ]; then kind=machine; fi  # it may read none of them
+echo "kind $kind"
 cpu
 sleep 0.5 2>/dev/null || sleep 1
 cpu
-group=/sys/fs/cgroup
-if [ -r $group/memory.current ]; then
+if [ $kind = processes ]; then
+  echo "memory $(($(sum memory) * 1024)) max"
+elif [ $kind = machine ]; then :
+elif [ -r $group/memory.current ]; then
   echo "memory $(cat $group/memory.current) $(cat $group/memory.max)"
   while read name value; do [ "$name" != inactive_file ] || echo "cache $value"; done <$group/memory.stat
 elif [ -r $group/memory/memory.usage_in_bytes ]; then
@@ -47,7 +87,9 @@ while read name value unit; do
   case $name in MemTotal:) echo "total $value";; MemAvailable:) echo "available $value";; esac
 done </proc/meminfo
 facts=index,utilization.gpu,memory.used,memory.total
-nvidia-smi --query-gpu=$facts --format=csv,noheader,nounits 2>/dev/null |
+set --
+if [ $kind = processes ] && [ -n "${CUDA_VISIBLE_DEVICES-}" ]; then set -- -i "$CUDA_VISIBLE_DEVICES"; fi
+nvidia-smi "$@" --query-gpu=$facts --format=csv,noheader,nounits 2>/dev/null |
   while IFS=, read index busy used total; do echo "gpu $index $busy $used $total"; done
 exit 0
 """
@@ -70,6 +112,7 @@ class Usage:
     cpu_limit: float | None = None
     memory: int | None = None  # bytes
     memory_limit: int | None = None
+    scope: str = CONTAINER  # whose CPU and memory these are: MACHINE where the container's cannot be told
     gpus: tuple[Gpu, ...] = ()
     error: str = ""
 
@@ -96,12 +139,14 @@ def read(text: str, label: str) -> Usage:
     cores = _number(first, "cores")
     total = _number(first, "total")
     memory, limit = _memory(first, total)
+    is_machine = first.get("kind") == [MACHINE] or "memory" not in first
     return Usage(
         label,
         cpu=_cpu(first, last),
         cpu_limit=_quota(first) or cores,
         memory=memory,
         memory_limit=limit,
+        scope=MACHINE if is_machine else CONTAINER,
         gpus=tuple(_gpus(lines)),
     )
 
@@ -113,7 +158,8 @@ def _cpu(first: dict[str, list[str]], last: dict[str, list[str]]) -> float | Non
     for name, seconds in units.items():
         before, after = _number(first, name), _number(last, name)
         if None not in (before, after, began, ended) and ended > began:  # type: ignore[operator]
-            return round((after - before) * seconds / (ended - began), 2)  # type: ignore[operator]
+            used = max(0.0, after - before)  # type: ignore[operator] # a process that ended takes its part along
+            return round(used * seconds / (ended - began), 2)  # type: ignore[operator]
     return None
 
 

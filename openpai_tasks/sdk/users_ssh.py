@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from openpai_tasks.home import locked
-from openpai_tasks.sdk.ssh_config import config_path, escaped, read, replace
+from openpai_tasks.sdk.ssh_config import config_path, escaped
+from openpai_tasks.sdk.user_files import read, replace
 
 _MADE = "# Made by `container.ssh-config`"
+FABRIC_LINE = "from openpai_tasks.sdk.fabric_hosts import include; include()"
 _FABRIC = f"""\
 {_MADE}: Fabric's parser of ~/.ssh/config knows no Include, so this has it read the
 # hosts of jobs as well, and the tasks of a project that has a tasks.py alone. Remove this file to undo it.
@@ -65,15 +67,25 @@ def config() -> Path:
     return Path.home() / ".ssh" / "config"
 
 
-def has_fabric_settings() -> bool:
-    """Whether the person has settings for Fabric that are not ours."""
-    path = _fabric()
-    others = [path.with_suffix(end) for end in (".yaml", ".yml", ".json")]
-    return any(other.exists() for other in others) or (path.exists() and not read(path).startswith(_MADE))
+def fabric_settings() -> Path | None:
+    """The file of the person's own settings for Fabric, if there is one: of several, the one it reads."""
+    files = [_fabric().with_suffix(end) for end in (".yaml", ".yml", ".json", ".py")]
+    first = next((path for path in files if path.exists()), None)
+    return None if first is None or read(first).startswith(_MADE) else first
 
 
 def is_fabric_told() -> bool:
-    return read(_fabric()) == _FABRIC
+    """Whether Fabric reads our hosts: by the file that we made, or by a line in that of the person."""
+    own = fabric_settings()
+    return read(_fabric()) == _FABRIC if own is None else own == _fabric() and "fabric_hosts" in read(own)
+
+
+def fabric_manual(own: Path) -> str:
+    """What a person with such settings can do."""
+    if own == _fabric():
+        return f"so that Fabric finds them, put this line into your {own}: {FABRIC_LINE}"
+    way = f"`fab -S {config_path()} -H HOST` finds them, but takes any host key"
+    return f"Fabric reads your {own} and so no {_fabric()}: {way}"
 
 
 def tell_fabric() -> Path:

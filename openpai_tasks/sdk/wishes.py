@@ -15,6 +15,8 @@ from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.scripts import variable as variable_name
 
 ROLE = "main"
+LONGEST_DAYS = 3650
+"""The longest time that can be asked for: a clock of ten digits still tells its end."""
 
 _ROLE_NAME = re.compile(r"[a-z][a-z0-9]*")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -163,6 +165,8 @@ def seconds(text: str, where: str) -> int:
     total = ((days * 24 + hours) * 60 + minutes) * 60 + rest
     if not total:
         raise ConfigError(f"{where} needs a time such as 90s, 30m or 1h30m, got {text!r}")
+    if total > LONGEST_DAYS * 24 * 60 * 60:
+        raise ConfigError(f"{where} is {LONGEST_DAYS}d at most, got {text!r}")
     return total
 
 

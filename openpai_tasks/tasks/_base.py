@@ -1,4 +1,4 @@
-"""What every task is made with: task, settings, connect, show, say, remainder."""
+"""What every task is made with: task, settings, connect, show, say, remainder, the_command."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import inspect
 import logging
 import os
 import select
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from invoke.parser.argument import Argument
 from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
-from openpai_tasks.errors import PaiError, PathError
+from openpai_tasks.errors import ConfigError, PaiError, PathError
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import _display, _parser
 
@@ -177,6 +178,18 @@ def say(text: str) -> None:
 def remainder() -> list[str]:
     """The words after ``--``, each as it was typed."""
     return list(_parser.remainder)
+
+
+def the_command(command: str | None) -> str:
+    """The command, in quotes or behind ``--``, as one text for a shell; both would be one too many."""
+    behind = remainder()
+    if command is None:
+        return shlex.join(behind)
+    is_behind = any(command == _parser.joined(behind[first:]) for first in range(len(behind)))
+    if behind and not is_behind:
+        said = f"two commands: {command!r} and, behind --, {shlex.join(behind)!r}"
+        raise ConfigError(f"{said}; give one of them")
+    return command
 
 
 def _further(err: PaiError) -> list[str]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import threading
 
 from invoke.exceptions import Exit
 
-from openpai_tasks.errors import ConfigError, Lost, PaiError
+from openpai_tasks.errors import Lost, PaiError
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks._base import say
-from openpai_tasks.tasks._listings import confirm
+from openpai_tasks.tasks._staying import ask
 
 forwarding = lazy("openpai_tasks.sdk.forwarding")
 reaching = lazy("openpai_tasks.sdk.reaching")
 render = lazy("openpai_tasks.render")
 ssh_config = lazy("openpai_tasks.sdk.ssh_config")
+top = lazy("openpai_tasks.sdk.top")
 users_ssh = lazy("openpai_tasks.sdk.users_ssh")
 
 _LOCK = threading.Lock()
@@ -52,14 +52,6 @@ def stdin():
         return sys.stdin.fileno()
     except (AttributeError, OSError, ValueError):
         return None
-
-
-def command_of(command, rest):
-    """The command as one text for the shell over there."""
-    given = command if command is not None else shlex.join(rest)
-    if not given.strip():
-        raise ConfigError("which command? `container.run JOB -- nvidia-smi`")
-    return given
 
 
 def surely(client, found, container, act, *args):
@@ -110,13 +102,15 @@ def usages(items):
             if item.cpu is not None and item.cpu_limit
             else None,
             "memory": _of(item.memory, item.memory_limit),
+            "scope": item.scope if item.scope == top.MACHINE else "",
             "gpus": ", ".join(map(_gpu, item.gpus)),
             "note": item.error,
         }
         for item in items
     ]
-    columns = ["container", "cpu", "memory", "gpus", *(["note"] if any(row["note"] for row in rows) else [])]
-    return render.table(rows, columns)
+    seldom = [name for name in ("scope", "note") if any(row[name] for row in rows)]
+    columns = ["container", "cpu", "memory", "scope", "gpus", "note"]
+    return render.table(rows, [name for name in columns if name in seldom or name not in ("scope", "note")])
 
 
 def _of(used, limit):
@@ -156,23 +150,28 @@ def hosts(client, found, given):
     return ssh_config.hosts(client, found.job, targets, taken)
 
 
+def tell_moved(job, moved):
+    """Which names mean this job from now on, and had meant another one that goes on."""
+    for one in moved:
+        say(f"{', '.join(one.names)}: means job {job.key} now, and no longer {one.job_key} on {one.cluster}")
+
+
 def include(yes):
     """Have OpenSSH's own file, and Fabric, read ours; asked for once."""
-    has_own = users_ssh.has_fabric_settings()
-    files = [users_ssh.config()] * (not users_ssh.is_included())
-    fabric = not has_own and not users_ssh.is_fabric_told()
-    wanted = " and ".join(map(str, files + ["~/.fabric.py"] * fabric))
-    if not wanted:
+    own = users_ssh.fabric_settings()
+    ssh, fabric = not users_ssh.is_included(), own is None and not users_ssh.is_fabric_told()
+    if own and not users_ssh.is_fabric_told():
+        say(users_ssh.fabric_manual(own))
+    if not ssh and not fabric:
         return
-    if not yes:
-        if not sys.stdin.isatty():
-            way = f"so that ssh finds them, {users_ssh.manual()}" if files else "so that Fabric finds them"
-            say(f"{way}; or say --yes" if files else f"{way}, say --yes")
-            return
-        confirm(f"have {wanted} read it?", "nothing else was changed")
-    if files:
-        say(f"{users_ssh.include()} includes it now")
-    if fabric:
-        say(f"{users_ssh.tell_fabric()} has Fabric read it too")
-    elif has_own:
-        say(f"you have settings for Fabric: there, `fab -S {ssh_config.config_path()} -H HOST` finds them")
+    by_hand = f"so that ssh finds them, {users_ssh.manual()}" if ssh else "so that Fabric finds them"
+    files = " and ".join([str(users_ssh.config())] * ssh + ["~/.fabric.py"] * fabric)
+    if not yes and not sys.stdin.isatty():
+        say(f"{by_hand}{'; or' if ssh else ','} say --yes")
+    elif not yes and not ask(f"have {files} read it?"):
+        say(f"nothing else was changed; {by_hand}{'' if ssh else ', say --yes'}")
+    else:
+        if ssh:
+            say(f"{users_ssh.include()} includes it now")
+        if fabric:
+            say(f"{users_ssh.tell_fabric()} has Fabric read it too")

@@ -13,6 +13,7 @@ from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 
 EXIT_CODE = 120
+COMMAND = "command"
 PLACEHOLDERS = {str: "STRING", int: "INT", float: "NUMBER", list: "STRING"}
 
 
@@ -40,12 +41,18 @@ class TaskContext(ParserContext):
     def __init__(self, name: str, aliases: Iterable[str], task: Any, arguments: list[Argument]) -> None:
         super().__init__(name, aliases, arguments)
         self.greedy = False
+        self.is_ours = task.body.__module__.startswith(f"{__package__}.")
         parameters = task.argspec(task.body).parameters.values()
         self.required = {item.name for item in parameters if item.default is inspect.Parameter.empty}
 
     def open_positionals(self) -> list[Argument]:
         """Those a word may still go to; one that is a list takes any number."""
         return [item for item in self.positional_args if item.kind is list or not item.got_value]
+
+    def takes_all(self, argument: Argument) -> bool:
+        """Whether it takes all words behind ``--``: the command of our tasks, the last word of others'."""
+        is_last = argument is self.positional_args[-1]
+        return is_last and (argument.name == COMMAND or not self.is_ours)
 
     def missing(self) -> list[Argument]:
         return [item for item in self.positional_args if item.name in self.required and not item.got_value]

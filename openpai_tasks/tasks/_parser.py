@@ -1,9 +1,9 @@
 """How a command line is read: Invoke's grammar, without its traps.
 
 Beyond Invoke's own parser: a positional may be optional or take many words; a flag's value may look like
-a flag (``--name=--x``); words after ``--`` keep their quoting and go to the positionals still open; of a
-flag given twice the last value counts; a wrong number, an unknown flag or an unknown task is one line with
-a suggestion; the name of a collection lists its tasks.
+a flag (``--name=--x``); words after ``--`` are no flags, keep their quoting and go to the positionals still
+open; of a flag given twice the last value counts; a wrong number, an unknown flag or an unknown task is one
+line with a suggestion; the name of a collection lists its tasks.
 """
 
 from __future__ import annotations
@@ -208,18 +208,21 @@ class _Line:
         raise UsageError(f"{self.context.name} has no flag {name}{hint}", self.context)
 
     def take_rest(self) -> None:
-        """Give the words after ``--`` to the positionals still open; the last of them takes what is left."""
+        """Give the words after ``--`` to the positionals still open; a command takes all that are left."""
         if self.context is None or not self.rest:
             return
         words = deque(self.rest)
         self.took_rest = bool(self.context.open_positionals())
         for argument in self.context.open_positionals():
-            is_last = argument is self.context.positional_args[-1]
-            while words and is_last and argument.kind is list:
+            while words and argument.kind is list and argument is self.context.positional_args[-1]:
                 self.store(argument, argument.names[0], words.popleft())
             if words:
-                self.store(argument, argument.names[0].upper(), joined(words) if is_last else words.popleft())
-                words = deque() if is_last else words
+                is_command = self.context.takes_all(argument)
+                value = joined(words) if is_command else words.popleft()
+                self.store(argument, argument.names[0].upper(), value)
+                words = deque() if is_command else words
+        if words and self.took_rest:
+            raise UsageError(f"{self.context.name} does not expect {words[0]!r} behind --", self.context)
 
     def close(self) -> None:
         """The task is complete, unless it still lacks a word."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
+from openpai_tasks.errors import Unreachable
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks._base import say, show
 
@@ -75,11 +76,16 @@ def write(chunks):
 
 
 @contextlib.contextmanager
-def goes_on(name, follows=True):
-    """Ctrl-C ends the watching, never the job."""
+def goes_on(name, follows=True, again="`job.logs {name} --follow` shows it again"):
+    """Ctrl-C or a lost cluster ends the watching, never the job; ``again`` is how to see more later."""
+    told = f"job {name} goes on; {again.format(name=name)}, `job.stop {name}` ends it"
     try:
         yield
     except KeyboardInterrupt:
         if follows:
-            say(f"\njob {name} goes on; `job.logs {name} --follow` shows it again, `job.stop {name}` ends it")
+            say(f"\n{told}")
+        raise
+    except Unreachable as err:
+        if follows and type(err) is Unreachable:  # others of its kind say what to do themselves
+            say(told)
         raise

@@ -10,6 +10,7 @@ from openpai_tasks.tasks._base import say
 
 jobs = lazy("openpai_tasks.sdk.jobs")
 render = lazy("openpai_tasks.render")
+states = lazy("openpai_tasks.protocol.states")
 
 
 def tell_time(name, stay):
@@ -32,13 +33,20 @@ def _tell_idle(name, stay, whose):
         say(f"warning: {whose} did nothing for {idle}; `container.stop {name}` frees them")
 
 
+def tell_asked(jobs_):
+    """Some clusters tell for a while of a job that it runs after it was asked to stop."""
+    late = [job.name for job in jobs_ if job.state in (states.WAITING, states.RUNNING)]
+    if late:
+        say(f"{', '.join(late)}: asked to stop; the cluster takes a moment")
+
+
 @contextlib.contextmanager
 def goes_on(client, name):
     """Ctrl-C ends the waiting; the job only if one says so."""
     try:
         yield
     except KeyboardInterrupt:
-        if sys.stdin.isatty() and agrees(f"\nstop job {name} too? [y/N] "):
+        if sys.stdin.isatty() and agrees(f"\nstop job {name} too?"):
             jobs.stop(client, [name])
             say(f"job {name} is stopped")
         else:
@@ -50,8 +58,13 @@ def goes_on(client, name):
 def agrees(question):
     """A second Ctrl-C is a no."""
     try:
-        sys.stderr.write(question)
-        sys.stderr.flush()
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+        return ask(question)
     except KeyboardInterrupt:
         return False
+
+
+def ask(question):
+    """Whether the person at the terminal says yes; no answer is a no."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -7,12 +7,12 @@ import sys
 import time
 from pathlib import Path
 
+from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks._base import connect, remainder, say, settings, show, task
+from openpai_tasks.tasks._base import connect, say, settings, show, task, the_command
 from openpai_tasks.tasks._screen import Screen
 
 container_files = lazy("openpai_tasks.sdk.container_files")
-copying = lazy("openpai_tasks.storage.copy")
 everywhere = lazy("openpai_tasks.sdk.everywhere")
 files = lazy("openpai_tasks.sdk.files")
 forwarding = lazy("openpai_tasks.sdk.forwarding")
@@ -82,7 +82,9 @@ def ssh(c, name, role=None, index=None, print_command=False, cluster_alias=None)
 )
 def run(c, name, command=None, role=None, index=None, all=False, cluster_alias=None):
     """Run a command in a container, or in all of them; the exit code is the command's."""
-    wanted = shown.command_of(command, remainder())
+    wanted = the_command(command)
+    if not wanted.strip():
+        raise ConfigError("which command? `container.run JOB -- nvidia-smi`")
     client, given = connect(c, cluster_alias), settings(c)
     found = reaching.reach(client, name, given)
     if all:
@@ -225,8 +227,9 @@ def ssh_config(c, name, print_only=False, yes=False, cluster_alias=None):
     if print_only:
         print(ssh_config_.block(client.cluster.alias, found.job, hosts), end="")
         return
-    path = ssh_config_.write(client, found.job, hosts)
-    say(f"{path} knows {', '.join(name for host in hosts for name in host.names)}")
+    written = ssh_config_.write(client, found.job, hosts)
+    say(f"{written.path} knows {', '.join(name for host in hosts for name in host.names)}")
+    shown.tell_moved(found.job, written.moved)
     shown.include(yes)
 
 
@@ -236,7 +239,7 @@ def _copy(c, act, name, paths, role, index, how, cluster_alias, output):
     client, given = connect(c, cluster_alias), settings(c)
     found = reaching.reach(client, name, given)
     container = reaching.one(found, role, index)
-    rules = copying.Rules(workers, checksum, preview=preview)
+    rules = files.rules(workers, checksum, preview=preview)
     with (
         container_files.opened(client, found, container, given) as store,
         transfers.metered(preview) as meter,

@@ -35,7 +35,7 @@ STDOUT = "-"
 def build(c, folder=".", tag="", file=None, build_arg=None, fresh=False):
     """Build an image from a folder with a Dockerfile."""
     engine = _engine(c)
-    argv = images_.build(engine, folder, tag, file, build_arg or (), fresh)
+    argv = images_.build(engine, folder, tag, file, build_arg or (), fresh, only_shown=c.config.run.dry)
     done = _run(c, argv, pty=_is_terminal())
     images_.check_ended(engine, f"build {tag}", done.exited)
 
@@ -52,7 +52,7 @@ def push(c, image):
 def images(c, name=None, output=None):
     """Show the images on this machine."""
     engine = _engine(c)
-    done = c.run(shlex.join(images_.listing(engine, name)), hide="out", warn=True)
+    done = _run(c, images_.listing(engine, name), images_.LISTING, hide="out")
     images_.check_ended(engine, "list images", done.exited)
     if not c.config.run.dry:
         show(c, images_.listed(done.stdout), LISTED, output)
@@ -95,9 +95,9 @@ def dockerfile(c, base=None, pip=None, apt=None, ssh=False, file="Dockerfile", y
     say(f"wrote {file}; `container.build --tag NAME` builds it")
 
 
-def _run(c, argv, **how):
-    """Run what may wait for a network, and for how long at most is told."""
-    limit = c.config.timeouts.command or images_.LONGEST
+def _run(c, argv, longest=None, **how):
+    """Run what may wait for an engine or a network, and for how long at most is told."""
+    limit = c.config.timeouts.command or longest or images_.LONGEST
     what = " ".join(argv[:2])
     if not c.config.run.dry:
         say(f"`{what}` has {render.duration(limit)} to end (`inv -T SECONDS` sets another limit)")

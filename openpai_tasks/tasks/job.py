@@ -12,6 +12,7 @@ from openpai_tasks.tasks._sending import SUBMITTED, goes_on, write
 jobs = lazy("openpai_tasks.sdk.jobs")
 logs_ = lazy("openpai_tasks.sdk.logs")
 names = lazy("openpai_tasks.sdk.names")
+notebook_kept = lazy("openpai_tasks.sdk.notebook_kept")
 render = lazy("openpai_tasks.render")
 
 COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
@@ -42,6 +43,7 @@ def list_(
     wanted = state.upper() if state else None
     found = client.jobs(username=whose, state=wanted, vc=virtual_cluster, keyword=keyword, limit=limit)
     names.saw_jobs(client, found)
+    notebook_kept.saw(client, found)
     show(c, found, COLUMNS if user is None else ("user", *COLUMNS), output)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks._base import connect, remainder, say
+from openpai_tasks.tasks._base import connect, say, the_command
 from openpai_tasks.tasks._job_flags import FLAGS, job_task
 from openpai_tasks.tasks._sending import only_looks, send
 from openpai_tasks.tasks._sweeping import run_sweep
@@ -59,7 +58,7 @@ def submit_command(
     """Submit a command as a job, or as many."""
     given = job.settings(c)
     wish = job.wish(
-        command=command if command is not None else shlex.join(remainder()),
+        command=the_command(command),
         template=template or "",
         ssh_key=keys.public_key(given) if ssh else "",
     )

@@ -237,3 +237,30 @@ def test_a_document_nested_too_deep_is_one_line(cluster, kind):
 def test_a_home_that_is_no_folder_is_one_line(cluster):
     ran = cluster.inv("job.list", OPENPAI_HOME="/dev/null")
     assert ran.code in OURS and "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "value"),
+    [
+        (["storage.cp", "a", "b"], "--workers", "0"),
+        (["storage.sync", "a", "b"], "--workers", "-3"),
+        (["storage.unpack", "a", "b"], "--workers", "0"),
+        (["storage.pack", ".", "b"], "--workers", "-1"),
+        (["storage.pack", ".", "b"], "--shard-size", "0"),
+        (["storage.tree"], "--depth", "-1"),
+        (["storage.head", "a"], "--lines", "-1"),
+        (["storage.find"], "--min-size", "1X"),
+        (["storage.find"], "--min-size", "-1"),
+    ],
+    ids=lambda given: given[0] if isinstance(given, list) else given,
+)
+def test_a_number_that_makes_no_sense_is_refused(cluster, command, flag, value):
+    ran = cluster.inv(*command, f"{flag}={value}")
+    assert_one_clear_line(ran, flag, value)
+    assert ran.code == 120
+
+
+def test_two_commands_for_one_job_are_refused(cluster):
+    ran = cluster.inv("job.sub", "echo one", "--", "echo", "two")
+    assert_one_clear_line(ran, "'echo one'", "'echo two'")
+    assert ran.code == 120

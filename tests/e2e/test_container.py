@@ -22,6 +22,7 @@ from tests.conftest import BIN, make_shell
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
 SECONDS = 30
+SEEN = ("--env", "SEEN=it's  $HOME", "--env", "LINES=a\nb")
 
 
 @pytest.fixture(scope="module", params=["sshd", "asyncssh"])
@@ -36,7 +37,7 @@ def inside(request, tmp_path_factory):
         shell.environment["INVOKE_OPENPAI_SSH_USER"] = os.environ["USER"]
     (shell.project / "fabfile.py").write_text("from tasks import ns\n")
     shell.ok("cluster.start")
-    shell.ok("job.sub", "echo up; sleep 600", "-j", "train", "--ssh", "--instances", "2", "--cpu", "1")
+    shell.ok("job.sub", "echo up; sleep 600", "-j", "train", "--ssh", "--instances", "2", "--cpu", "1", *SEEN)
     wait_for(lambda: shell.inv("container.run", "train", "--all", "--", "true").code == 0)
     yield shell
     shell.ok("cluster.stop")
@@ -77,6 +78,14 @@ def test_all_containers_run_it_at_once_each_line_with_its_name(inside):
     assert (ran.code, ran.err) == (1, "main-1: exit code 1\n")
 
 
+def test_variables_of_the_job_are_those_of_a_login(inside):
+    ran = wait_for(lambda: (ran := inside.inv("container.run", "train", "printenv SEEN")).code == 0 and ran)
+    assert ran.out == "it's  $HOME\n"
+    line = inside.ok("container.ssh", "train", "--print-command").out.strip()
+    assert inside.run("sh", "-c", f"{line} 'echo \"$SEEN\"'").out == "it's  $HOME\n"
+    assert inside.inv("container.ssh", "train", input='echo "$SEEN"\n').out == "it's  $HOME\n"
+
+
 def test_one_of_them_is_chosen_by_role_and_index(inside):
     ran = inside.ok(
         "container.run", "train", "--role", "main", "--index", "1", "--", "printenv", "PAI_TASK_INDEX"
@@ -104,6 +113,29 @@ def test_ctrl_c_ends_the_command_in_all_containers(inside, which):
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert (running.returncode, left) == (130, [])
+
+
+@pytest.mark.parametrize(("ignored", "left"), [("INT", False), ("INT TERM HUP", True)], ids=["int", "all"])
+def test_ctrl_c_insists_and_tells_of_a_command_that_goes_on(inside, ignored, left):
+    script = f"trap '' {ignored}; echo $$; while :; do sleep 0.1; done"
+    running = inside.start("inv", "container.run", "train", script)
+    pid = int(running.stdout.readline())
+    try:
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=SECONDS)
+        assert running.returncode == 130
+        told = "the command may go on in main-0 of job 'train': INT, TERM and HUP did not end it\n"
+        assert (err, runs(pid)) == (told if left else "", left)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_two_commands_at_once_are_refused(inside):
+    ran = inside.inv("container.run", "train", "echo one", "--", "echo", "two")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1)
+    assert "'echo one' and, behind --, 'echo two'" in ran.err
+    assert inside.ok("container.run", "--", "train", "echo", "a  b").out == "a  b\n"
 
 
 def test_a_script_on_its_input_runs_in_the_shell(inside):
@@ -214,6 +246,21 @@ def test_top_tells_what_each_container_uses(inside):
     assert "CONTAINER" in inside.ok("container.top", "train", "--once").out
 
 
+def test_top_tells_the_use_of_each_container_and_not_of_the_machine(inside):
+    script = "x = ' ' * (200 << 20)\nprint('up', flush=True)\nwhile True: pass"
+    busy = inside.start("inv", "container.run", "train", "--index", "1", "--", "python3", "-c", script)
+    try:
+        assert busy.stdout.readline() == "up\n"
+        quiet, loud = inside.ok("container.top", "train", "-o", "json").json()
+        assert [row["scope"] for row in (quiet, loud)] == ["container", "container"]
+        assert quiet["cpu"] < 0.2 < loud["cpu"]
+        assert quiet["memory"] < 100 << 20 and 200 << 20 < loud["memory"] < 300 << 20
+        assert "SCOPE" not in inside.ok("container.top", "train", "--once").out
+    finally:
+        busy.send_signal(signal.SIGINT)
+        busy.communicate(timeout=SECONDS)
+
+
 def test_ssh_scp_and_fab_know_the_job_by_its_name(inside, tmp_path):
     config = Path(inside.environment["HOME"]) / ".ssh" / "config"
     config.parent.mkdir()
@@ -232,6 +279,26 @@ def test_ssh_scp_and_fab_know_the_job_by_its_name(inside, tmp_path):
     assert inside.ok("container.run", "train", "cat arrived").out == "by scp"
     ran = inside.run("fab", "-H", "train,train-main-1", "--", "printenv PAI_TASK_INDEX")
     assert (ran.code, ran.out) == (0, "0\n1\n"), ran.err
+
+
+def test_scp_and_rsync_carry_folders_both_ways_by_the_names(inside, tmp_path):
+    if shutil.which("rsync") is None:
+        pytest.skip("rsync is not installed")
+    inside.ok("container.ssh-config", "train", "--yes")
+    config = str(Path(inside.environment["HOME"]) / ".ssh" / "config")
+    tree = tmp_path / "tree"
+    (tree / "deep").mkdir(parents=True)
+    (tree / "deep" / "data").write_bytes(os.urandom(2 << 20))
+    (tree / "a b").write_text("spaces")
+    ways = {"scp": ("", "-F", config, "-r"), "rsync": ("/", "-a", "-e", f"ssh -F '{config}'")}
+    for name, (end, *options) in ways.items():
+        here, there, back = (f"{one}{end}" for one in (tree, f"train-main-1:{name}", tmp_path / name))
+        for words in ((here, there), (there, back)):
+            ran = inside.run(name, *options, *words)
+            assert (ran.code, ran.err) == (0, ""), ran
+        assert (tmp_path / name / "deep/data").read_bytes() == (tree / "deep/data").read_bytes()
+        assert (tmp_path / name / "a b").read_text() == "spaces"
+    assert "deep" in inside.ok("container.run", "train", "--index", "1", "ls scp").out
 
 
 def test_fab_has_our_tasks(inside):
@@ -290,6 +357,13 @@ class Terminal:
         self.type(keys)
         with contextlib.suppress(AssertionError):
             return self.until(words, 1.0)
+
+    def rest(self):
+        """What is shown until nobody is left to show anything."""
+        with contextlib.suppress(OSError):
+            while select.select([self._fd], [], [], 1.0)[0] and (piece := os.read(self._fd, 1 << 16)):
+                self._text += piece
+        return self._text
 
     def code(self):
         return self.process.wait(SECONDS)

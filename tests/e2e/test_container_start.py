@@ -86,6 +86,31 @@ def test_a_container_is_kept_longer_and_never_shorter(cluster, kept):
     )
 
 
+def test_a_time_that_is_too_long_changes_nothing(cluster, kept):
+    ran = cluster.inv("container.extend", "kept", "--timeout", "9999999d")
+    assert (ran.code, ran.out, ran.err) == (
+        120,
+        "",
+        "error: --timeout is 3650d at most, got '9999999d'\n",
+    )
+    [told] = cluster.ok("container.extend", "kept", "--timeout", "4h", "-o", "json").json()
+    assert told["duration"] == 4 * 3600
+
+
+def test_only_containers_of_container_start_are_stopped_by_it(shell):
+    shell.ok("container.start", "--no-shell", "-j", "tr-box")
+    shell.ok("job.sub", "sleep 60", "-j", "tr-job", "--ssh")
+    ran = shell.inv("container.stop", "tr-box", "tr-job")
+    assert (ran.code, ran.out) == (120, "")
+    assert ran.err == "error: job 'tr-job' was not started by container.start: `job.stop tr-job` ends it\n"
+    assert state(shell, "tr-box") == "RUNNING"
+    assert [job["name"] for job in shell.ok("container.stop", "tr*", "-o", "json").json()] == ["tr-box"]
+    until(lambda: state(shell, "tr-box") == "STOPPED")
+    assert "no container of container.start" in shell.inv("container.stop", "*").err
+    assert state(shell, "tr-job") == "RUNNING"
+    shell.ok("job.stop", "tr-job")
+
+
 def test_a_container_ends_by_itself(cluster):
     cluster.ok("container.start", "--no-shell", "-j", "short", "--timeout", "3s")
     assert cluster.ok("job.wait", "short", "-o", "json").json()[0]["state"] == "SUCCEEDED"
@@ -162,6 +187,17 @@ def test_a_job_that_fails_at_its_start_is_told_with_its_reason(cluster):
     assert "job 'fails' is FAILED: the command of main-0 ended with exit code 1 (`job.why fails`)" in ran.err
 
 
+def test_it_lets_us_in_when_its_packages_are_there(cluster, tmp_path):
+    program = tmp_path / "slow-python"
+    program.write_text("#!/bin/sh\nsleep 3\ntouch installed\n")
+    program.chmod(0o755)
+    flags = ("--pip-installs", "some-package", "--python", str(program))
+    ran = cluster.inv("container.start", "-j", "brings", *flags, input="ls\n")
+    assert (ran.code, ran.out) == (0, "installed\n"), ran
+    assert "waiting: main-0 of job 'brings' is not done yet with what comes first" in ran.err
+    cluster.ok("container.stop", "brings")
+
+
 def test_a_preview_sends_nothing_and_asks_for_no_shell(cluster):
     ran = cluster.ok("container.start", "-j", "look", "--preview", "--gpu", "2", "--timeout", "1h30m")
     assert "nothing was sent" in ran.err
@@ -175,6 +211,7 @@ def test_a_preview_sends_nothing_and_asks_for_no_shell(cluster):
     ("flags", "said"),
     [
         (["--timeout", "soon"], "--timeout needs a time"),
+        (["--timeout", "9999999d"], "--timeout is 3650d at most"),
         (["--wait-limit", "0"], "--wait-limit needs a time"),
         (["--idle-after", "x"], "--idle-after needs a time"),
         (["--instances", "0"], "--instances must be at least 1"),
@@ -210,6 +247,17 @@ def test_a_container_without_ssh_is_told_so_and_kept_longer_by_its_storage(shell
     assert told == [{"container": "main-0", "duration": 9 * 3600, "told_by": "storage"}]
     (file,) = shell.home.glob("local/jobs/*/0/main-0-0/work/.pai-container/deadline")
     until(lambda: int(file.read_text()) > time.time() + 8 * 3600)
+    for shorter in ("1h", "2h"):
+        [told] = shell.ok("container.extend", "closed", "--timeout", shorter, "-o", "json").json()
+        assert 9 * 3600 - 60 < told["duration"] <= 9 * 3600
+    shell.ok("container.stop", "closed")
+
+
+def test_by_storage_a_container_stays_no_shorter_than_it_was_to(shell):
+    shell.environment["INVOKE_OPENPAI_LOCAL_SSH"] = "off"
+    shell.inv("container.start", "-j", "closed")
+    [told] = shell.ok("container.extend", "closed", "--timeout", "1h", "-o", "json").json()
+    assert 86400 - 60 < told["duration"] <= 86400
     shell.ok("container.stop", "closed")
 
 
@@ -221,4 +269,5 @@ def test_on_openpai_0_14_the_key_of_the_job_opens_it(shell):
     ran = shell.run("sh", "-c", f"{login['command']} -o BatchMode=yes 'echo in $PAI_JOB_NAME'")
     assert ran.out.endswith("~old\n"), ran
     assert shell.ok("container.extend", "old", "-o", "json").json()[0]["told_by"] == "ssh"
-    shell.ok("container.stop", "old")
+    ran = shell.ok("container.stop", "old")
+    assert ("RUNNING" in ran.out) == ("old: asked to stop; " in ran.err), ran

@@ -111,6 +111,23 @@ def test_variables_arrive_whatever_is_in_them(tmp_path, shell, join):
 
 @pytest.mark.parametrize("shell", SHELLS, ids=["sh", "bash"])
 @pytest.mark.parametrize("join", JOINS, ids=["newline", "and"])
+def test_variables_that_are_one_line_are_left_for_logins(tmp_path, shell, join):
+    kept = {"PLAIN": 'it\'s "$HOME" \\n', "EMPTY": ""}
+    spec = JobSpec("echo ran", "n", "i", environment={**kept, "TWO": "a\nb", "LONG": "x" * 2000}, ssh_key="k")
+    (tmp_path / "ssh").mkdir()
+    (tmp_path / "work").mkdir()
+    place = f"export PAI_MOUNT_ROOT=x PAI_WORK_DIR={tmp_path}/work"
+    script = join.join([place, *steps(spec)])
+    assert run(shell, script, tmp_path).stdout == "ran\n"  # where nobody made the file there is none
+    assert not list((tmp_path / "ssh").iterdir())
+    (tmp_path / "ssh/environment").write_text("BEFORE=1\n")
+    assert run(shell, script, tmp_path).stdout == "ran\n"
+    lines = (tmp_path / "ssh/environment").read_text().splitlines()
+    assert lines == ["BEFORE=1", *(f"{name}={value}" for name, value in kept.items())]
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=["sh", "bash"])
+@pytest.mark.parametrize("join", JOINS, ids=["newline", "and"])
 def test_a_step_that_fails_ends_the_job(tmp_path, shell, join):
     spec = JobSpec("echo ran", "n", "i", python="no-such-python", pip_installs=("x",))
     done = run(shell, join.join(steps(spec)), tmp_path)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.sdk.remote import Target
+from openpai_tasks.sdk.remote_target import Target
 
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
 CONFIG = """\

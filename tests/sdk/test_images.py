@@ -108,7 +108,9 @@ def test_an_image_without_a_shell_has_nothing() -> None:
     assert not any(one.there for one in found)
     with pytest.raises(ConfigError, match="a lacks sh, bash, curl, sshd, sha256sum, tar"):
         images.check_findings("a", found)
-    with pytest.raises(ConfigError, match=r"docker cannot run the image a \(exit code 125\)"):
+    with pytest.raises(
+        ConfigError, match=r"docker cannot run the image a \(it ended with 125\); `docker info`"
+    ):
         images.findings("docker", "a", 125, "")
 
 

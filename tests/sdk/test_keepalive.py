@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.sdk import keepalive
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.sdk import keepalive, wishes
 
 SHELLS = (("bash", "-eu", "-o", "pipefail"), ("dash", "-eu"), ("busybox", "sh", "-eu"))
 SMI = """\
@@ -140,6 +141,40 @@ def test_a_broken_time_is_not_believed(task: Task) -> None:
     (task.state / "deadline").write_text("soon\n")
     process.communicate(timeout=10)
     assert process.returncode == 0
+
+
+def test_a_time_that_is_not_believed_is_not_told_and_blocks_nobody(task: Task) -> None:
+    task.start(60)
+    deadline = task.state / "deadline"
+    deadline.write_text("865753228800\n")
+    assert keepalive.told(task.ask(keepalive.tell()).stdout) is None
+    task.ask(keepalive.extend(600))
+    assert 590 < task.stay().left <= 600
+
+
+def test_what_is_told_is_what_counts(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keepalive, "NAP", 1)
+    task.start(60)
+    deadline = task.state / "deadline"
+    before = deadline.read_text()
+    deadline.write_text(f"{int(time.time()) + 9}\n")  # earlier than it stays anyway
+    until(lambda: deadline.read_text() == before)
+
+
+def test_the_longest_time_that_can_be_asked_for_is_believed(task: Task) -> None:
+    longest = wishes.seconds(f"{wishes.LONGEST_DAYS}d", "--timeout")
+    with pytest.raises(ConfigError, match="--timeout is 3650d at most"):
+        wishes.seconds(f"{longest + 1}", "--timeout")
+    process = task.start(1)
+    task.ask(keepalive.extend(longest))
+    time.sleep(2.2)
+    assert process.poll() is None and longest - 10 < task.stay().left <= longest
+
+
+def test_how_long_it_stays_at_first_is_read_from_its_command() -> None:
+    assert keepalive.first_stay(f"export A=1\n{keepalive.command(5400, 9)}") == 5400
+    assert keepalive.first_stay("sleep 60") == 0
+    assert [keepalive.time_of(text) for text in (b"123\n", b"9" * 12, b"12 \n", b"")] == [123, 0, 0, 0]
 
 
 def test_gpus_that_do_nothing_are_told_until_they_work(task: Task) -> None:

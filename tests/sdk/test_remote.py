@@ -14,14 +14,9 @@ import pytest
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, Lost, TimedOut, Unreachable
 from openpai_tasks.sdk import forwarding, sessions, ssh_config
-from openpai_tasks.sdk.remote import (
-    Gateway,
-    HostKeyChanged,
-    KeyRefused,
-    NotListening,
-    Remote,
-    gateway,
-)
+from openpai_tasks.sdk.remote import Remote
+from openpai_tasks.sdk.remote_login import HostKeyChanged, KeyRefused, NotListening
+from openpai_tasks.sdk.remote_target import Gateway, gateway
 from tests.sdk import sshd_server
 from tests.sdk.sshd_server import free_port, full, saying
 

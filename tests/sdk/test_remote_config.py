@@ -11,12 +11,15 @@ import pytest
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.credentials import Credentials
-from openpai_tasks.errors import ApiError, ConfigError, Unreachable
+from openpai_tasks.errors import ApiError, ConfigError, TimedOut, Unreachable
 from openpai_tasks.protocol.models import event_from_body, job_from_detail
 from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk import reaching, ssh_config, users_ssh
+from openpai_tasks.sdk import interactive, reaching, ssh_config, users_ssh
 from openpai_tasks.sdk.fabric_hosts import tasks_of
-from openpai_tasks.sdk.remote import Gateway, HostKeyChanged, Remote, gateway, gateways_file
+from openpai_tasks.sdk.host_keys import gateways_file
+from openpai_tasks.sdk.remote import Remote
+from openpai_tasks.sdk.remote_login import HostKeyChanged
+from openpai_tasks.sdk.remote_target import Gateway, gateway
 from tests.conftest import BIN
 from tests.scripted import Said, Scripted
 from tests.sdk import sshd_server
@@ -24,6 +27,7 @@ from tests.sdk.sshd_server import free_port
 
 EVIL = "127.0.0.1\n  ProxyCommand touch owned"
 PATH = "GET /rest-server/api/v2/jobs/ann~train"
+LIST = "GET /rest-server/api/v2/jobs"
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +69,12 @@ def job():
 
 
 def written(client, target, *names):
-    return ssh_config.write(client, job(), [ssh_config.Host(names or ("train", "train-main-0"), target)])
+    return ssh_config.write(client, job(), [ssh_config.Host(names or ("train", "train-main-0"), target)]).path
+
+
+def opened(client, settings):
+    found = reaching.reach(client, "train", settings)
+    return reaching.open_remote(client, found, reaching.one(found), settings)
 
 
 def seen_by_ssh(path, host="train"):
@@ -174,6 +183,61 @@ def test_a_changed_key_of_a_gateway_names_the_file_it_is_in(home, sshd, tmp_path
     Remote(sshd.target(tmp_path, gateway=way)).open().close()
 
 
+@pytest.mark.parametrize("way", ["file", "command"])
+def test_a_login_has_the_same_protections_by_the_file_and_by_the_command(server, home, sshd, tmp_path, way):
+    target = sshd.target(tmp_path, timeout=7.0)
+    own = home / ".ssh" / "config"
+    path = written(client_of(server), target)
+    own.write_text(f"Include {path}\nHost *\n  ForwardAgent yes\n  ForwardX11 yes\n  ControlMaster auto\n")
+    words = ["train"] if way == "file" else ssh_config.argv(target)[1:]
+    done = ssh("-F", own, "-G", *words, check=True)
+    seen = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    names = ("forwardagent", "forwardx11", "controlmaster", "connecttimeout", "serveraliveinterval")
+    assert [seen[name] for name in names] == ["no", "no", "false", "7", "15"]
+    assert (seen["hostname"], seen["hostkeyalias"], seen["identitiesonly"]) == (
+        "127.0.0.1",
+        target.name,
+        "yes",
+    )
+
+
+# Names that two jobs have
+
+
+def other_job(server, name):
+    body = detail()
+    server.answers[f"GET /rest-server/api/v2/jobs/ann~{name}"] = {**body, "name": name}
+    return job_from_detail(body, f"ann~{name}")
+
+
+def test_a_job_that_has_the_name_of_a_container_keeps_its_others(server, home, sshd, tmp_path):
+    client, target = client_of(server), sshd.target(tmp_path)
+    other = other_job(server, "train-main-0")
+    theirs = dataclasses.replace(target, port=1, name="theirs")
+    ssh_config.write(client, other, [ssh_config.Host(("train-main-0", "train-main-0-main-0"), theirs)])
+    done = ssh_config.write(client, job(), [ssh_config.Host(("train", "train-main-0"), target)])
+    assert done.moved == (ssh_config.Moved("lab", "ann~train-main-0", ("train-main-0",)),)
+    assert seen_by_ssh(done.path, "train-main-0-main-0")["port"] == "1"
+    for name in ("train", "train-main-0"):
+        assert seen_by_ssh(done.path, name)["port"] == str(target.port)
+    assert ssh_config.write(client, job(), [ssh_config.Host(("train",), target)]).moved == ()
+
+
+def test_a_job_that_lost_all_its_names_is_still_forgotten_when_it_is_over(server, home, sshd, tmp_path):
+    known = home / ".openpai/known_hosts/far"
+    known.parent.mkdir(parents=True)
+    known.write_text(line_of("ann~train-main-0-far") + line_of("other"))
+    far = Client(Cluster("far", server.uri, "ann"), Credentials("far", token="t"), Settings(http_timeout=5))
+    theirs = sshd.target(tmp_path, name="ann~train-main-0-far", known_hosts=known)
+    written(far, theirs)
+    path = written(client_of(server), sshd.target(tmp_path))
+    assert path.read_text().count("Host train ") == 1 and known.read_text().count("\n") == 2
+    assert seen_by_ssh(path)["userknownhostsfile"] != str(known)
+    server.answers[PATH] = detail(state="SUCCEEDED")
+    ssh_config.prune(far)
+    assert known.read_text() == line_of("other")
+
+
 # The user's own files
 
 
@@ -218,16 +282,19 @@ def test_our_file_is_found_among_those_included(home, line, is_ours):
 
 
 def test_a_file_for_fabric_is_ours_or_theirs(home):
-    assert not users_ssh.is_fabric_told() and not users_ssh.has_fabric_settings()
+    assert not users_ssh.is_fabric_told() and users_ssh.fabric_settings() is None
     path = users_ssh.tell_fabric()
-    assert users_ssh.is_fabric_told() and not users_ssh.has_fabric_settings()
+    assert users_ssh.is_fabric_told() and users_ssh.fabric_settings() is None
     path.write_text(path.read_text().splitlines()[0] + "\n# as an older version made it\n")
-    assert not users_ssh.is_fabric_told() and not users_ssh.has_fabric_settings()
+    assert not users_ssh.is_fabric_told() and users_ssh.fabric_settings() is None
     path.write_text("user = 'me'\n")
-    assert users_ssh.has_fabric_settings()
-    path.unlink()
-    (home / ".fabric.yaml").write_text("{}")
-    assert users_ssh.has_fabric_settings()
+    assert users_ssh.fabric_settings() == path and not users_ssh.is_fabric_told()
+    path.write_text(f"user = 'me'\n{users_ssh.FABRIC_LINE}\n")
+    assert users_ssh.fabric_settings() == path and users_ssh.is_fabric_told()
+    other = home / ".fabric.yaml"
+    other.write_text("{}")  # which Fabric reads instead
+    assert users_ssh.fabric_settings() == other and not users_ssh.is_fabric_told()
+    assert "fab -S" in users_ssh.fabric_manual(other)
 
 
 # Fabric
@@ -263,6 +330,39 @@ def test_fabric_refuses_a_changed_host_key_with_one_line(server, home, tmp_path,
         sshd.stop()
 
 
+def test_the_line_for_ones_own_settings_of_fabric_has_it_find_the_hosts(server, home, sshd, tmp_path):
+    own, known = home / ".fabric.py", home / ".openpai/known_hosts/lab"
+    written(client_of(server), sshd.target(tmp_path, known_hosts=known))
+    own.write_text("run = {'echo': True}\n")
+    assert fab(home, "-H", "train", "--", "echo in").returncode != 0
+    line = users_ssh.fabric_manual(own).partition(f"{own}: ")[2]
+    own.write_text(f"{own.read_text()}{line}\n")
+    done = fab(home, "-H", "train", "--", "echo in")
+    assert (done.returncode, done.stdout.splitlines()[1:]) == (0, ["in"]), done  # after the echo of their own
+    assert known.read_text().startswith("ann~train-main-0-1 ")
+
+
+def test_a_host_that_fab_does_not_know_is_one_line(home):
+    users_ssh.tell_fabric()
+    done = fab(home, "-H", "gone.invalid", "--", "echo in")
+    assert (done.returncode, done.stdout) == (121, "")
+    assert done.stderr == (
+        "error: no host is named 'gone.invalid'; "
+        "of a job that runs, `inv container.ssh-config JOB` writes the names\n"
+    )
+
+
+def test_who_expects_a_host_without_an_address_still_meets_the_error_for_it(home, tmp_path):
+    users_ssh.tell_fabric()
+    (tmp_path / "fabfile.py").write_text(
+        "import socket\nfrom fabric import Connection, task\n@task\ndef look(c):\n"
+        "    try: Connection('gone.invalid').open()\n"
+        "    except socket.gaierror as err: print('caught', err.errno == socket.EAI_NONAME or err.errno)\n"
+    )
+    done = fab(home, "look", cwd=tmp_path)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "caught"), done.stderr
+
+
 def test_fab_knows_the_tasks_of_a_project_without_a_fabfile(home, tmp_path):
     project = tmp_path / "project"
     (project / "below").mkdir(parents=True)
@@ -293,15 +393,54 @@ def test_what_was_kept_for_a_job_goes_with_it(server, home, sshd, tmp_path):
     assert known.read_text() == "ann~train-main-0-10 ssh-ed25519 BBBB\n"
 
 
+def line_of(name):
+    return f"{name} ssh-ed25519 AAAA\n"
+
+
+def test_who_asks_for_a_job_that_is_over_forgets_its_containers(server, home):
+    client, known = client_of(server), home / ".openpai/known_hosts/lab"
+    known.parent.mkdir(parents=True)
+    known.write_text(line_of("ann~train-main-0-pod-2") + line_of("ann~train-main-0-pod-20"))
+    server.answers[PATH] = detail(state="STOPPED")
+    with pytest.raises(Unreachable, match="its containers are gone"):
+        reaching.reach(client, "train", Settings())
+    assert known.read_text() == line_of("ann~train-main-0-pod-20")
+
+
+def test_a_container_that_is_met_first_has_those_of_jobs_that_are_over_forgotten(server, home, sshd):
+    known, keys = home / ".openpai/known_hosts/lab", home / ".openpai/keys/lab"
+    for folder in (known.parent, keys):
+        folder.mkdir(parents=True)
+    stay = line_of("bob~other-main-0-1") + line_of("ann~next-main-0-1")
+    known.write_text(line_of("ann~gone-main-0-1") + stay)
+    for name in ("ann~gone", "ann~next", "bob~other"):
+        (keys / name).write_text("k")
+    body = detail()
+    body["taskRoles"]["main"]["taskStatuses"][0]["containerPorts"]["ssh"] = str(sshd.port)
+    rows = [{"name": name, "username": "ann", "state": "RUNNING"} for name in ("train", "next")]
+    server.answers |= {PATH: body, LIST: {"totalCount": 2, "data": rows}}
+    given = Settings(ssh_timeout=5, ssh_key=str(sshd.folder / "id"), ssh_user=sshd.target(home).user)
+    for _ in range(2):
+        opened(client_of(server), given).close()
+    assert known.read_text().startswith(f"{stay}ann~train-main-0-pod-2 ssh-ed25519 ")
+    assert sorted(path.name for path in keys.iterdir()) == ["ann~next", "bob~other"]
+    assert [asked.query["username"] for asked in server.seen if asked.path == LIST[4:]] == ["ann"]
+
+
 @pytest.mark.parametrize(("pod", "is_its"), [("pod-2", True), (None, True), ("pod-1", False)])
-def test_a_reason_of_another_container_is_not_this_ones(server, home, pod, is_its):
+@pytest.mark.parametrize("port", ["silent", "none"])
+def test_a_reason_of_another_container_is_not_this_ones(server, home, pod, is_its, port):
     note = {"reason": "SshNotServed", "message": "no sshd there", "podUid": pod}
     assert event_from_body(note).container == (pod or "")
     server.answers[f"{PATH}/events"] = {"totalCount": 1, "data": [note]}
     server.answers[f"{PATH}/config"] = Said("extras: {com.microsoft.pai.runtimeplugin: [{plugin: ssh}]}")
     body = detail()
-    body["taskRoles"]["main"]["taskStatuses"][0]["containerPorts"]["ssh"] = str(free_port())
+    ports = {"ssh": str(free_port())} if port == "silent" else {}
+    body["taskRoles"]["main"]["taskStatuses"][0]["containerPorts"] = ports
     server.answers[PATH] = body
+    client, settings = client_of(server), Settings(ssh_timeout=5)
     with pytest.raises(Unreachable) as caught:
-        reaching.open_one(client_of(server), "train", Settings(ssh_timeout=5))
+        opened(client, settings)
     assert ("no sshd there" in str(caught.value)) is is_its
+    with pytest.raises(Unreachable if is_its else TimedOut, match="goes on"):  # only for this one one waits
+        interactive.ready(client, "train", settings, 0.2, lambda line: None)

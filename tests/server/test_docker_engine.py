@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from openpai_tasks.protocol import StorageMount
+from openpai_tasks.protocol.scripts import for_logins
 from openpai_tasks.server.engines import Container, Exit, Launch, RegistryLogin, registries, traces
 from openpai_tasks.server.engines.containers import ContainerEngine
 from openpai_tasks.server.engines.creation import FOLDER, HOME
@@ -381,13 +382,17 @@ def test_a_task_can_be_logged_in_to_where_its_image_has_an_sshd(
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", pair], check=True)
     user = {"type": "custom", "value": text(tmp_path / "key.pub")}
     extras = {"com.microsoft.pai.runtimeplugin": [{"plugin": "ssh", "parameters": {"userssh": user}}]}
-    key = submit(cluster, "job", "until [ -e gate ]; do sleep 0.05; done", "pai/sshd:1", extras=extras)
+    added = for_logins({"MINE": "it's mine"})
+    command = f'export MINE="it\'s mine"; {added}; touch begun; until [ -e gate ]; do sleep 0.05; done'
+    key = submit(cluster, "job", command, "pai/sshd:1", extras=extras)
     until(lambda: "SshReady" in cluster.reasons(key))
     one = cluster.tasks(key)[0]
     quiet = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
     argv = ["ssh", "-F", "none", "-i", str(pair), *quiet, "-p", str(one.ports["ssh"][0]), "root@127.0.0.1"]
-    ran = subprocess.run([*argv, "echo $PAI_JOB_NAME; pwd; touch gate"], capture_output=True, text=True)
-    assert (ran.stdout, ran.returncode) == ("alice~job\n/usr/local/pai/work\n", 0), ran.stderr
+    until(lambda: (one.folder / "work/begun").exists())
+    words = "echo $PAI_JOB_NAME $MINE; pwd; touch gate"
+    ran = subprocess.run([*argv, words], capture_output=True, text=True)
+    assert (ran.stdout, ran.returncode) == ("alice~job it's mine\n/usr/local/pai/work\n", 0), ran.stderr
     assert cluster.wait(key).state == "SUCCEEDED"
     assert (one.folder / "ssh/ready").exists()
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from openpai_tasks.key_pairs import new_pair
 from openpai_tasks.protocol import validate
 from openpai_tasks.server import plugins
 from openpai_tasks.server.engines import Launch
 from openpai_tasks.server.engines.process import ProcessEngine
-from openpai_tasks.server.ssh import Login, keys, services
+from openpai_tasks.server.ssh import Login, services
 from tests.server.conftest import Api, ServerProcess, wait_for
 from tests.server.ssh_clients import (
     SERVICES,
@@ -177,7 +178,7 @@ def test_a_port_that_is_taken_is_a_note_and_no_failure_unless_asked_for(
     with closing(socket.create_server(("127.0.0.1", 0))) as thief:
         service = services.choose(place.service)  # type: ignore[attr-defined]
         door = Login(
-            service, thief.getsockname()[1], keys.new_pair("host"), (key.with_suffix(".pub").read_text(),)
+            service, thief.getsockname()[1], new_pair("host"), (key.with_suffix(".pub").read_text(),)
         )
         launch = Launch(
             "uid", "alice", tmp_path / "uid", scripts, {"FC_POD_UID": "uid"}, "image", None, ssh=door

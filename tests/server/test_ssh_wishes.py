@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server.ssh import KeyPair, Login, Peer, keys, layout, services, wishes
+from openpai_tasks.key_pairs import new_pair
+from openpai_tasks.server.ssh import Login, Peer, keys, layout, services, wishes
 from openpai_tasks.server.ssh.wishes import Wish
 from tests.server.ssh_clients import HAS_SSHD, needs_clients
 
-PUBLIC = keys.new_pair("someone").public
+PUBLIC = new_pair("someone").public
 BARE = " ".join(PUBLIC.split()[:2])
 
 
@@ -72,19 +73,12 @@ def test_without_gang_allocation_there_is_no_key_of_the_job() -> None:
     assert wishes.read({"jobssh": True, "sshbarrier": True}, gang=False, policy="") == Wish()
 
 
-def test_a_pair_is_made_once_and_is_private(tmp_path: Path) -> None:
-    first = keys.kept_pair(tmp_path / "ssh", "job", "comment")
-    assert keys.kept_pair(tmp_path / "ssh", "job", "other") == first
-    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "ssh").iterdir()} == {0o600}
-    assert first.private not in repr(first) and "PRIVATE" not in repr(first)
-
-
 @needs_clients
 def test_openssh_reads_what_is_written(tmp_path: Path) -> None:
     """Also below a folder with spaces, quotes and percent signs."""
     folder = tmp_path / 'a "b" %h c'
     service = services.Service(services.SSHD, "root", ("serve",), "/bin/true")
-    host, own = keys.new_pair("host"), keys.new_pair("job")
+    host, own = new_pair("host"), new_pair("job")
     login = Login(service, 2222, host, (own.public,), own, (Peer("main-0", 2222), Peer("main-1", 2223)))
     layout.lay_out(folder, login, "/bin/sh")
     config = folder / "ssh" / "config"
@@ -130,11 +124,3 @@ def test_a_user_other_than_root_is_served_by_asyncssh(monkeypatch: pytest.Monkey
         monkeypatch.setattr(services, "_own_account", lambda: ("someone", "/usr/sbin/nologin"))
         with pytest.raises(ConfigError, match="the shell of someone is /usr/sbin/nologin"):
             services.choose("sshd")
-
-
-def test_a_pair_needs_both_halves(tmp_path: Path) -> None:
-    assert keys.read_pair(tmp_path, "job") is None
-    (tmp_path / "job.pub").write_text("ssh-ed25519 A")
-    assert keys.read_pair(tmp_path, "job") is None
-    (tmp_path / "job").write_text("private")
-    assert keys.read_pair(tmp_path, "job") == KeyPair("ssh-ed25519 A", "private")

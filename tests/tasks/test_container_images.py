@@ -136,19 +136,34 @@ def test_an_engine_that_does_not_answer_is_one_line(project: Project, engines: A
     engines("docker")  # it ends with 99
     told = project.inv(f"container.{words[0]}", *words[1:])
     assert (told.code, told.out) == (120, "")
-    [error] = [line for line in told.err.splitlines() if "has 2h 00m to end" not in line]
+    limit, error = told.err.splitlines()
+    assert f" has {'1m 00s' if words[0] == 'images' else '2h 00m'} to end" in limit
     assert error.startswith("error: ") and "99" in error
+    assert words[0] == "push" or "`docker info` tells whether it runs" in error
 
 
 @pytest.mark.usefixtures("no_input")
-def test_a_push_that_hangs_is_ended_when_its_time_is_over(
-    project: Project, engines: Any, tmp_path: Path
+@pytest.mark.parametrize("words", [["push", "lab/a"], ["images"]], ids=["push", "images"])
+def test_an_engine_that_hangs_is_ended_when_its_time_is_over(
+    project: Project, engines: Any, tmp_path: Path, words: list[str]
 ) -> None:
     engines("docker")
     (tmp_path / "bin" / "docker").write_text("#!/bin/sh\nexec /bin/sleep 60\n")
-    told = project.inv("-T", "1", "container.push", "lab/a")
+    told = project.inv("-T", "1", f"container.{words[0]}", *words[1:])
     assert told.code == 124, told
     assert told.err.splitlines() == [
-        "`docker push` has 1.0s to end (`inv -T SECONDS` sets another limit)",
-        "error: `docker push` did not end within 1.0s; it was ended",
+        f"`docker {words[0]}` has 1.0s to end (`inv -T SECONDS` sets another limit)",
+        f"error: `docker {words[0]}` did not end within 1.0s; it was ended",
     ]
+
+
+def test_what_is_wrong_with_the_words_is_told_before_what_is_missing(project: Project, engines: Any) -> None:
+    engines("docker")
+    (project.folder / "Dockerfile").unlink()
+    assert dry(project, "container.build", "--tag", "a/b") == (
+        "docker build --tag a/b --file ./Dockerfile .\n"
+    )
+    told = project.inv("container.build", "--tag", "A B")
+    assert (told.code, told.out) == (120, "")
+    assert told.err.startswith("error: --tag needs a name such as ")
+    assert "`container.dockerfile` writes one" in project.inv("container.build", "--tag", "a/b").err

@@ -6,9 +6,10 @@ task's own; whatever serves it makes ``ready`` there once it answers, or ``faile
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from openpai_tasks.key_pairs import KeyPair
 from openpai_tasks.protocol import ssh_plugin
 
 FOLDER, READY, FAILED = "ssh", "ready", "failed"
@@ -17,12 +18,6 @@ NOT_SERVED, SERVED = ssh_plugin.NOT_SERVED, "SshServed"
 """The reasons of the events that a job finds about it."""
 ROOT = "root"
 """The user one logs in as on every OpenPAI."""
-
-
-@dataclass(frozen=True)
-class KeyPair:
-    public: str  # one line, as in authorized_keys
-    private: str = field(repr=False)
 
 
 @dataclass(frozen=True)

@@ -39,13 +39,20 @@ def take_terminal() -> None:
 
 
 def task_variables(folder: str) -> dict[bytes, bytes]:
-    """What the task shares with all others of its attempt, and what is its own."""
+    """What the task shares with all others of its attempt, what is its own, and what its commands added."""
     found: dict[bytes, bytes] = {}
     for path in (os.path.join(os.path.dirname(folder), "environment"), os.path.join(folder, "environment")):
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-            pairs = (entry.partition(b"=") for entry in file.read().split(b"\0") if entry)
-            found.update((name, value) for name, _, value in pairs)
+            found.update(_pairs(file.read().split(b"\0")))
+    added = os.path.join(folder, "ssh", "environment")
+    with contextlib.suppress(FileNotFoundError), open(added, "rb") as file:
+        found.update(_pairs(file.read().split(b"\n")))
     return found
+
+
+def _pairs(entries: list[bytes]) -> list[tuple[bytes, bytes]]:
+    parts = (entry.partition(b"=") for entry in entries)
+    return [(name, value) for name, sign, value in parts if name and sign]
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from openpai_tasks.server.ssh.layout import (
 
 BASE = "/usr/local/pai"
 KEYS, SSH, SESSION = f"{BASE}/keys", f"{BASE}/ssh", f"{BASE}/runtime/session"
+ENVIRONMENT = f"/{ROOT}/.ssh/environment"  # where OpenPAI has it: the commands add what sessions shall see
 SERVED = "SshReady"
 """The reason of the note by which a container says that its sshd answers."""
 
@@ -55,6 +56,7 @@ export -p >{SSH}/exports
 sshd=$(PATH=$PATH:/usr/sbin:/usr/local/sbin:/sbin command -v sshd) ||
   fail "the image has no sshd, add openssh-server to it"
 mkdir -p /run/sshd && chmod 755 /run/sshd
+mkdir -p /{ROOT}/.ssh && chmod 700 /{ROOT}/.ssh && : >>{ENVIRONMENT} && chmod 600 {ENVIRONMENT}
 # An account without a password counts as locked, unless there is another sign in its place.
 sed -i 's/^{ROOT}:!/{ROOT}:*/' /etc/shadow 2>/dev/null
 for sftp in /usr/lib/openssh /usr/libexec/openssh /usr/libexec /usr/lib/ssh; do
@@ -70,6 +72,9 @@ echo "Normal {SERVED} ssh is served by the image's sshd: log in as {ROOT} at por
 """
 _SESSION = f"""\
 . {SSH}/exports
+[ ! -r {ENVIRONMENT} ] || while IFS= read -r line; do
+  case ${{{{line%%=*}}}} in '' | [!A-Za-z_]* | *[!A-Za-z0-9_]*) ;; *) export "$line" ;; esac
+done <{ENVIRONMENT}
 cd {{work}}
 shell=$(command -v bash || echo /bin/sh)
 [ -z "${{{{SSH_ORIGINAL_COMMAND+x}}}}" ] || exec "$shell" -c "$SSH_ORIGINAL_COMMAND"

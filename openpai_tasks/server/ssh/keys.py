@@ -1,4 +1,4 @@
-"""Keys: pairs that are made once and kept, and public ones that people hand in."""
+"""What the keys of a job are called, and the public ones that people hand in."""
 
 from __future__ import annotations
 
@@ -6,45 +6,12 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-from openpai_tasks import home
-from openpai_tasks.server.ssh import KeyPair
 
 HOST_KEY, JOB_KEY = "host", "job"
 _LINE = re.compile(
     r"(?P<type>[a-z][a-z0-9@.-]{2,60})[ \t]+(?P<key>[A-Za-z0-9+/]{20,16000}={0,2})([ \t].*)?", re.ASCII
 )
-
-
-def kept_pair(folder: Path, name: str, comment: str) -> KeyPair:
-    """The pair of that name in the folder, which is made when it is asked for first."""
-    found = read_pair(folder, name)
-    if found is None:
-        found = new_pair(comment)
-        home.write_private(folder / f"{name}.pub", f"{found.public}\n")
-        home.write_private(folder / name, found.private)  # last: it is what says that there is a pair
-    return found
-
-
-def read_pair(folder: Path, name: str) -> KeyPair | None:
-    try:
-        private = (folder / name).read_text(encoding="ascii")
-        return KeyPair((folder / f"{name}.pub").read_text(encoding="utf-8").strip(), private)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def new_pair(comment: str) -> KeyPair:
-    """A new ed25519 pair, in OpenSSH's own format."""
-    from cryptography.hazmat.primitives import serialization as form
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    key = Ed25519PrivateKey.generate()
-    private = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption())
-    public = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
-    return KeyPair(f"{public.decode()} {comment}", private.decode())
 
 
 def public_keys(text: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from openpai_tasks.server.ssh.services import SSHD
 HOST_KEY, AUTHORIZED, JOB_KEY = "host_key", "authorized_keys", "job_key"
 CLIENT_CONFIG, KNOWN_HOSTS, SSHD_CONFIG = "config", "known_hosts", "sshd_config"
 PROGRAMS = "bin"
+ENVIRONMENT = "environment"  # to which the commands may add what sessions shall see
 CLIENTS = ("ssh", "scp", "sftp")
 _ENTER = Path(__file__).with_name("enter.py")
 
@@ -22,6 +23,7 @@ _ENTER = Path(__file__).with_name("enter.py")
 def lay_out(task_folder: Path, login: Login, shell: str) -> tuple[str, ...]:
     """Write everything that a service on this machine needs; the command that serves."""
     folder, command = write_keys(task_folder, login), (*login.service.command, str(login.port))
+    (folder / ENVIRONMENT).touch(mode=0o600)
     if login.job_key:
         _write_clients(folder)
     if login.service.name != SSHD:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.key_pairs import KeyPair, kept_pair
 from openpai_tasks.protocol import states
 from openpai_tasks.server.engines import Note
 from openpai_tasks.server.folders import folder_name
 from openpai_tasks.server.records import Job, Task
-from openpai_tasks.server.ssh import FOLDER, NOT_SERVED, SERVED, KeyPair, Login, Peer, Service, keys, services
+from openpai_tasks.server.ssh import FOLDER, NOT_SERVED, SERVED, Login, Peer, Service, keys, services
 from openpai_tasks.server.ssh.services import AUTO
 from openpai_tasks.server.ssh.wishes import Wish
 
@@ -44,9 +45,9 @@ class Logins:
         if self.service is None or not served:
             return {}
         folder, own = key_folder(self._jobs, job.key), tuple(self._keys_of(job.user))
-        host_key = keys.kept_pair(folder, keys.HOST_KEY, job.key)
+        host_key = kept_pair(folder, keys.HOST_KEY, job.key)
         shared = any(wish.job_key for wish in served.values())
-        job_key = keys.kept_pair(folder, keys.JOB_KEY, job.key) if shared else None
+        job_key = kept_pair(folder, keys.JOB_KEY, job.key) if shared else None
         open_tasks = [task for task in tasks() if task.role in served and task.ports.get("ssh")]
         peers = tuple(_peer(task) for task in open_tasks if served[task.role].job_key)
         logins = {}

@@ -6,11 +6,12 @@ from typing import Any
 from urllib.parse import quote
 
 from openpai_tasks.errors import Denied
+from openpai_tasks.key_pairs import KeyPair, read_pair
 from openpai_tasks.protocol import routes, states
 from openpai_tasks.server import ssh
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.records import Job
-from openpai_tasks.server.ssh import KeyPair, keys
+from openpai_tasks.server.ssh import keys
 from openpai_tasks.server.ssh.logins import key_folder
 from openpai_tasks.server.web import refusals
 from openpai_tasks.server.web.context import Context
@@ -83,4 +84,4 @@ def _caller(context: Context, request: Request) -> Identity | None:
 
 
 def _pair(context: Context, job: Job) -> KeyPair | None:
-    return keys.read_pair(key_folder(context.state.folder, job.key), keys.JOB_KEY)
+    return read_pair(key_folder(context.state.folder, job.key), keys.JOB_KEY)

@@ -1,0 +1,94 @@
+"""What a person meets at a real terminal: questions answered by y, n and Ctrl-C, a view that refreshes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+from tests.conftest import make_shell
+from tests.e2e.test_container import typing
+
+pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+CTRL_C = b"\x03"
+SMALL = {"INVOKE_OPENPAI_CPU": "1", "INVOKE_OPENPAI_MEMORYMB": "64", "INVOKE_OPENPAI_LOCAL_ENFORCE": "true"}
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    """A cluster of exact size, with a container in it that others look at."""
+    shell = make_shell(tmp_path_factory.mktemp("terminal"))
+    shell.environment.update(SMALL)
+    shell.ok("cluster.start")
+    shell.ok("container.start", "--no-shell", "-j", "seen", "--timeout", "10m")
+    yield shell
+    shell.ok("cluster.stop")
+
+
+@pytest.fixture
+def user(shell, tmp_path):
+    """The home of somebody who has no files for ssh yet."""
+    shell.environment["HOME"] = str(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "said"),
+    [
+        (b"y\r", 0, b"includes it now"),
+        (b"n\r", 0, b"nothing else was changed; so that ssh finds them, put this line at the top of"),
+        (b"\r", 0, b"nothing else was changed; "),
+        (CTRL_C, 130, b"^C"),
+    ],
+    ids=["yes", "no", "return", "ctrl-c"],
+)
+def test_ssh_config_asks_once_before_it_changes_a_file_of_the_users(shell, user, keys, code, said):
+    config = user / ".ssh" / "config"
+    with typing(shell, "inv", "container.ssh-config", "seen") as terminal:
+        assert b"knows seen, seen-main-0" in terminal.until(b"read it? [y/N] ")
+        terminal.type(keys)
+        terminal.until(said)
+        assert terminal.code() == code
+        assert b"Traceback" not in terminal.rest()
+    assert config.exists() is (keys == b"y\r") and (user / ".fabric.py").exists() is config.exists()
+    if config.exists():
+        again = shell.ok("container.ssh-config", "seen")
+        assert again.err.count("\n") == 1, again.err
+
+
+@pytest.mark.parametrize(
+    ("keys", "said", "state"),
+    [
+        (b"y\r", b"is stopped", "STOPPED"),
+        (b"n\r", b"goes on; ", "WAITING"),
+        (CTRL_C, b"goes on; ", "WAITING"),
+    ],
+    ids=["yes", "no", "ctrl-c"],
+)
+def test_ctrl_c_while_waiting_asks_whether_the_job_shall_stop(shell, request, keys, said, state):
+    name = f"large-{request.node.callspec.id}"
+    with typing(shell, "inv", "container.start", "-j", name, "--gpu", "99") as terminal:
+        terminal.until(b"waiting: ")
+        terminal.type(CTRL_C)
+        terminal.until(b"stop job " + name.encode() + b" too? [y/N] ")
+        terminal.type(keys)
+        terminal.until(b"job " + name.encode() + b" " + said)
+        assert terminal.code() == 130
+        assert b"Traceback" not in terminal.rest()
+    assert shell.ok("job.status", name, "-o", "json").json()["state"] == state
+    shell.ok("job.stop", name)
+
+
+def test_top_draws_over_itself_until_ctrl_c(shell):
+    with typing(shell, "inv", "container.top", "seen", "--every", "0.1") as terminal:
+        pictures = [terminal.until(b"\x1b[J") for _ in range(3)]
+        terminal.type(CTRL_C)
+        assert terminal.code() == 130
+        last = terminal.rest()
+    assert pictures[0].count(b"CONTAINER") == 1 and b"main-0" in pictures[0]
+    for picture in pictures[1:]:
+        lines = picture.count(b"\n")
+        assert picture.endswith(b"\x1b[%dF\x1b[J" % lines), picture  # up again to where it began
+        assert re.search(rb"main-0 +\d+\.\d\d of ", picture), picture
+    assert b"Traceback" not in last and last.count(b"CONTAINER") <= 1
