@@ -13,14 +13,14 @@ ROWS = 500
 """As many rows are drawn: the picture is kept in the notebook's file."""
 
 COLOURS = {
-    "WAITING": "#8a6d00",
-    "RUNNING": "#1f6feb",
-    "STOPPING": "#8a6d00",
-    "SUCCEEDED": "#1a7f37",
-    "FAILED": "#d1242f",
-    "STOPPED": "#6e7781",
+    "WAITING": "#987800",
+    "RUNNING": "#2e78ec",
+    "STOPPING": "#987800",
+    "SUCCEEDED": "#1d8e3e",
+    "FAILED": "#de424c",
+    "STOPPED": "#737d87",
 }
-"""Of each state; they can be read on a white page and on a black one."""
+"""Of each state, as far from white as from black: the page does not tell its theme."""
 
 _LEFT = "text-align:left"
 

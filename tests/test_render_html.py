@@ -1,6 +1,10 @@
 """Tables and jobs as HTML: complete, and escaped."""
 
+import pytest
+
 from openpai_tasks import render, render_html
+
+PAGES = ("#ffffff", "#f5f5f5", "#111111", "#212121")  # of Jupyter's themes, and every second row of a table
 
 
 def test_a_row_has_a_cell_for_each_column():
@@ -18,6 +22,22 @@ def test_everything_is_escaped():
 def test_a_state_has_its_colour():
     html = render_html.table([{"state": "FAILED"}, {"state": "new"}], ("state",))
     assert html.count("<strong") == 1 and render_html.COLOURS["FAILED"] in html
+
+
+def brightness(colour):
+    """As the web's guidelines for contrast have it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("state", render_html.COLOURS)
+def test_a_state_can_be_read_in_light_and_dark_themes(state, page):
+    dark, light = sorted((brightness(render_html.COLOURS[state]), brightness(page)))
+    assert (light + 0.05) / (dark + 0.05) > 3.8  # no colour has 4 on all of them
 
 
 def test_what_steers_terminals_is_left_out():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import json
 import os
 import sys
 import time
@@ -24,7 +23,6 @@ from openpai_tasks.storage.mounted import mount_map
 
 VS_CODE = "__vsc_ipynb_file__"  # a variable that VS Code sets in the notebook
 JUPYTER = "JPY_SESSION_NAME"  # one of the environment, which Jupyter's server sets
-SUFFIX = ".ipynb"
 
 
 def submit_this_notebook(
@@ -76,7 +74,7 @@ def submit_this_notebook(
         _refuse(unknown)
         notebook = this_notebook(path, unsaved)
         options = notebooks.options(
-            texts(parameters or {}), _several(to), kernel, timeout_per_cell, allow_errors
+            notebooks.typed(parameters or {}), _several(to), kernel, timeout_per_cell, allow_errors
         )
         size = memory if memoryMB is None else memoryMB
         flags["memory_mb"] = None if size is None else wishes.megabytes(size, "memoryMB")
@@ -137,7 +135,7 @@ def find(namespace: Mapping[str, Any], environment: Mapping[str, str], here: Pat
     """The file of the notebook, as VS Code or Jupyter's server tell it."""
     told = str(namespace.get(VS_CODE) or environment.get(JUPYTER) or "")
     ask = "name it: submit_this_notebook('its-file.ipynb')"
-    if not told.endswith(SUFFIX):
+    if not told.endswith(notebooks.SUFFIX):
         raise ConfigError(f"which file this notebook is in cannot be found out here; {ask}")
     places = [Path(told), here / Path(told).name]
     found = next((place for place in places if place.is_file()), None)
@@ -152,20 +150,6 @@ def check_saved(notebook: Notebook, running: str) -> None:
     if running and running.strip() not in known:
         hint = "save the notebook and run this cell again (unsaved=True sends the file as it is)"
         raise ConfigError(f"{notebook.name} does not have this cell as it is now; {hint}")
-
-
-def texts(parameters: Mapping[str, Any]) -> list[str]:
-    """Values as `-p` takes them."""
-    found = []
-    for name, value in parameters.items():
-        try:
-            text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError):
-            raise ConfigError(
-                f"the parameter {name!r} cannot be sent: {type(value).__name__} is no JSON"
-            ) from None
-        found.append(f"{name}={text}")
-    return found
 
 
 def _tell(notebook: Notebook, options: Options) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PathError
@@ -24,10 +24,15 @@ log = logging.getLogger("openpai_tasks")
 def place(path: Path) -> Path:
     """Where a file may be written that should be ``path``: there, or beside what is not ours."""
     known = _known()
-    for number in range(NAMES):
+    return free(path, lambda there: _is_ours(there, known))
+
+
+def free(path: Path, is_ours: Callable[[Path], bool], first: int = 0) -> Path:
+    """The first of the names for the file, itself or those beside it, that nobody else's has."""
+    for number in range(first, NAMES):
         mark = "" if number == 0 else ".remote" if number == 1 else f".remote-{number}"
         beside = path.with_name(f"{path.stem}{mark}{path.suffix}")
-        if not os.path.lexists(beside) or _is_ours(beside, known):
+        if not os.path.lexists(beside) or is_ours(beside):
             return beside
     raise PathError(f"there are too many files named {path.stem}.remote-*{path.suffix}; remove some")
 

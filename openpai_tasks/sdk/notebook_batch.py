@@ -61,16 +61,17 @@ def last_kept(source: Client, original: Original, mounts: Mounts) -> Batch:
     return Batch(instead(batch, file), notebook)
 
 
-def instead(original: Original, file: str) -> Original:
+def instead(original: Original, file: str, given: Options | None = None) -> Original:
     """The job with the notebook run in place of served; what only the server needs is left out."""
+    given = given or Options()
     known = tuple(name for name in original.secrets if name != TOKEN)
-    document, call = original.document, notebooks.call(file, Options())
+    document, call = original.document, notebooks.call(file, given)
     roles = {name: _role(role, call) for name, role in document["taskRoles"].items()}
     if all(role["commands"] == document["taskRoles"][name]["commands"] for name, role in roles.items()):
         raise ConfigError(
             f"the command of job {original.name!r} was changed (-u), so it cannot be run instead"
         )
-    document = {**document, "taskRoles": roles, "extras": _extras(document["extras"], file)}
+    document = {**document, "taskRoles": roles, "extras": _extras(document["extras"], file, given)}
     document["deployments"] = _without_token(document.get("deployments") or [])
     if not unmasking.names(document, known):
         document.pop("secrets", None)
@@ -84,14 +85,14 @@ def _role(role: dict[str, Any], call: str) -> dict[str, Any]:
     return {**role, "resourcePerInstance": needs | ({"ports": ports} if ports else {}), "commands": commands}
 
 
-def _extras(extras: dict[str, Any], file: str) -> dict[str, Any]:
+def _extras(extras: dict[str, Any], file: str, given: Options) -> dict[str, Any]:
     """Its mark is another one, and nobody needs to get in."""
     rest = {name: value for name, value in extras.items() if name not in (notebook_serve.MARK, PLUGINS)}
     plugins = [one for one in extras.get(PLUGINS) or () if one.get("plugin") != SSH]
     return {
         **rest,
         **({PLUGINS: plugins} if plugins else {}),
-        notebooks.MARK: notebooks.mark(file, Options()),
+        notebooks.MARK: notebooks.mark(file, given),
     }
 
 

@@ -14,11 +14,13 @@ from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, Denied, JobFailed, PaiError, TimedOut, Unreachable
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
-from openpai_tasks.sdk import explain, jobs, logs, reaching
+from openpai_tasks.sdk import jobs, logs, reaching
 from openpai_tasks.sdk.forwarding import HERE, Forward, Port
 from openpai_tasks.sdk.notebook_runner import visible
 from openpai_tasks.sdk.notebook_serve import page
 from openpai_tasks.sdk.notebook_server import PORT
+from openpai_tasks.sdk.notebook_waiting import STARTS
+from openpai_tasks.sdk.notebook_waiting import reason as reason_of
 from openpai_tasks.sdk.polling import Pauses
 from openpai_tasks.sdk.remote import Remote
 
@@ -26,8 +28,7 @@ Say = Callable[[str], object]
 
 ANSWER = 10.0  # seconds for one answer
 SOON = 20.0  # seconds within which a container's ssh service may be late
-STARTS = "it starts"
-SAID = "notebook: "
+SAID, COMPLAINT = "notebook: ", "error: "
 LINES = 20
 END = 120.0  # seconds within which a job that ends has ended
 
@@ -130,6 +131,9 @@ def opened(
                     tell.is_quiet = False
                     return link
                 reason = _reason(client, job)
+            except reaching.NotServed as err:
+                ways = f"`job.stop {job.name}` ends it, and `notebook.serve --direct` needs no ssh"
+                raise reaching.NotServed(f"{err}; {ways}") from err
             except Unreachable as err:
                 reason = str(err) if (job.duration or 0) > SOON else STARTS
             tell(job, reason)
@@ -207,9 +211,7 @@ def _reason(client: Client, job: JobInfo) -> str:
     """What there is to wait for."""
     if job.state == reaching.RUNNING:
         return _said(client, job) or STARTS
-    with contextlib.suppress(PaiError):
-        return explain.why(client, job.key).why
-    return STARTS
+    return reason_of(client, job)
 
 
 def _said(client: Client, job: JobInfo) -> str:
@@ -222,7 +224,7 @@ def _said(client: Client, job: JobInfo) -> str:
 
 
 def _over(client: Client, job: JobInfo) -> PaiError:
-    said = _said(client, job)
+    said = _said(client, job).removeprefix(COMPLAINT)
     told = f": {said}" if said else ""
     words = f"job {job.name!r} is {job.state}{told}; `job.logs {job.name}` shows all of its output"
     return JobFailed(words, job.exit_status) if job.exit_status else ConfigError(words)

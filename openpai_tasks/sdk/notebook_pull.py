@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import stat
 import time
 from collections.abc import Mapping
@@ -20,17 +19,18 @@ from typing import Any
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ApiError, NotFound, PathError
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk import documents, outputs
-from openpai_tasks.sdk.notebook_runner import visible
-from openpai_tasks.sdk.notebook_serve import check_mark, forget, kept
+from openpai_tasks.sdk import brought, documents, outputs
+from openpai_tasks.sdk.notebook_kept import kept
+from openpai_tasks.sdk.notebook_results import when_it_ends
+from openpai_tasks.sdk.notebook_runner import replacing, visible
+from openpai_tasks.sdk.notebook_serve import check_mark
 from openpai_tasks.sdk.notebook_server import MANIFEST, SAVED, digest
 from openpai_tasks.sdk.outputs import Outputs
-from openpai_tasks.sdk.places import Mounts, OnTheWeb
+from openpai_tasks.sdk.places import Mounts
 
 LONGEST_WAIT = 10.0  # seconds for what was saved a moment ago
 LOOKS = (0.0, 0.3, 1.0)  # pauses before reading again what is just being written
 NEW, UPDATED, SAME, CONFLICT = "new", "updated", "unchanged", "conflict"
-NAMES = 1000  # that are tried for a file beside another one
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,13 @@ def find(client: Client, name: str, mounts: Mounts = ()) -> Saved:
     """The changes that the job has on the storage; of one that runs, those of a moment ago too."""
     job, document = documents.of_job(client, name)
     check_mark(job, document)
-    if job.final:
-        forget(client, job)
     found = outputs.find(client, job.key, mounts)
     if not job.final and MANIFEST in found.files:
         time.sleep(min(1.5 * _period(_manifest(found)), LONGEST_WAIT))
         found = outputs.find(client, job.key, mounts)
     if MANIFEST not in found.files:
-        raise NotFound(f"job {job.name!r} is {job.state} and has kept nothing yet{_hint(found, job)}", 404)
+        late = when_it_ends(found, job)
+        raise NotFound(f"job {job.name!r} is {job.state} and has kept nothing yet{late}", 404)
     here = kept(client, job)
     own = {here.file: Path(here.path)} if here and here.file else {}
     return Saved(job, found, _changes(_manifest(found)), own)
@@ -117,11 +116,6 @@ def _manifest(found: Outputs) -> dict[str, Any]:
 def _period(manifest: dict[str, Any]) -> float:
     told = manifest.get("period")
     return float(told) if isinstance(told, (int, float)) and 0 <= told < 3600 else 1.0
-
-
-def _hint(found: Outputs, job: JobInfo) -> str:
-    is_late = not job.final and isinstance(found.folder.store, OnTheWeb)
-    return "; to HDFS it is written when the job ends" if is_late else ""
 
 
 def _changes(manifest: dict[str, Any]) -> tuple[Change, ...]:
@@ -192,12 +186,7 @@ def _content(saved: Saved, change: Change) -> bytes:
 
 def _beside(path: Path, change: Change) -> Path:
     """The first name of its kind that is free, or taken by what an earlier call has put there."""
-    for number in range(1, NAMES):
-        mark = "remote" if number == 1 else f"remote-{number}"
-        beside = path.with_name(f"{path.stem}.{mark}{path.suffix}")
-        if not os.path.lexists(beside) or (not beside.is_symlink() and _digest_of(beside) in change.before):
-            return beside
-    raise PathError(f"there are too many files named {path.stem}.remote-*{path.suffix}; remove some")
+    return brought.free(path, lambda there: not there.is_symlink() and _digest_of(there) in change.before, 1)
 
 
 def _digest_of(path: Path) -> str | None:
@@ -214,17 +203,11 @@ def _digest_of(path: Path) -> str | None:
 
 def _write(path: Path, content: bytes) -> None:
     """Put the file in its place as a whole, with the mode of the one that was there."""
-    part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(part, "xb") as file:
-                file.write(content)
+        with replacing(path) as file:
+            file.write(content)
             with contextlib.suppress(FileNotFoundError):
-                part.chmod(stat.S_IMODE(path.stat().st_mode))
-            os.replace(part, path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                part.unlink()
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
     except OSError as err:
         raise PathError(f"cannot write {path}: {err.strerror}") from err

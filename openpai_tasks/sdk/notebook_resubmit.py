@@ -7,7 +7,7 @@ import dataclasses
 import os
 import shlex
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from openpai_tasks.sdk import (
     resubmit,
 )
 from openpai_tasks.sdk.git import revision
-from openpai_tasks.sdk.notebooks import MARK, Mark, Notebook
+from openpai_tasks.sdk.notebooks import MARK, Mark, Notebook, Options
 from openpai_tasks.sdk.places import Mounts
 from openpai_tasks.sdk.provenance import Origin
 from openpai_tasks.sdk.records import Record
@@ -60,6 +60,8 @@ class Chosen:
     record: Record | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Of a job that had the notebook with it, but did not run it."""
+    last_run: Record | None = None
+    """Where the record is of a server: the last job that ran it, as a server is given no parameters."""
 
     @property
     def is_new(self) -> bool:
@@ -96,13 +98,12 @@ def chosen(word: str, here: Path, source: str, target: str) -> Chosen:
         return Chosen(source or _cluster_of(word, here, target), word)
     notebook = notebooks.read(word, here)
     had = [record for record in records.every(here) if _has(record, notebook, here)]
-    ran = [record for record in had if _runs_or_serves(record)]
-    last = max(ran or had, key=lambda record: record.submitted, default=None)
-    if last is None:
-        return Chosen(target, "", notebook)
-    if not ran:
-        return Chosen(target, "", notebook, settings=_settings(last, notebook, here))
-    return Chosen(last.cluster, last.name, notebook, last)
+    last = _last(record for record in had if _mark(record) or _serves(record))
+    if last:
+        ran = _last(record for record in had if _mark(record))
+        return Chosen(last.cluster, last.name, notebook, last, last_run=ran)
+    other = _last(had)
+    return Chosen(target, "", notebook, settings=_settings(other, notebook, here) if other else {})
 
 
 def _is_file(word: str, here: Path) -> bool:
@@ -143,14 +144,25 @@ def _again(chosen: Chosen, source: Client, here: Path, mounts: Mounts) -> _Again
         told = f"{name}, as it is now, with what {chosen.told} was given"
         remarks: tuple[str, ...] = ()
         if notebook_serve.mark_of(original.document):
-            original = notebook_batch.instead(original, name)
-            remarks = _newer(source, chosen.record, chosen.notebook, mounts)
+            before = _mark(chosen.last_run) if chosen.last_run else None
+            original = notebook_batch.instead(original, name, before.options if before else None)
+            remarks = (
+                *_kept(chosen.last_run, before),
+                *_newer(source, chosen.record, chosen.notebook, mounts),
+            )
         return _Again(original, told, chosen.notebook, remarks)
     original = resubmit.clone(source, chosen.job, here, mounts)
     if not notebook_serve.mark_of(original.document):
         return _Again(original, f"{chosen.told}, as it was sent")
     batch = notebook_batch.last_kept(source, original, mounts)
     return _Again(batch.original, f"{batch.notebook.name}, as {chosen.told} has last kept it", batch.notebook)
+
+
+def _kept(run: Record | None, before: Mark | None) -> tuple[str, ...]:
+    """Where that comes from which no server is given."""
+    if run is None or before is None or before.options == Options():
+        return ()
+    return (f"parameters and other flags of notebook.run are those of job {run.name}, its last run",)
 
 
 def _newer(source: Client, last: Record, notebook: Notebook, mounts: Mounts) -> tuple[str, ...]:
@@ -180,12 +192,25 @@ def _has(record: Record, notebook: Notebook, here: Path) -> bool:
     return any(_is_same(here / source, notebook.path) for source in record.sources)
 
 
-def _runs_or_serves(record: Record) -> bool:
+def _last(found: Iterable[Record]) -> Record | None:
+    return max(found, key=lambda record: record.submitted, default=None)
+
+
+def _mark(record: Record) -> Mark | None:
+    """What a job that ran a notebook was given; nothing for any other one."""
+    return notebooks.mark_of(_document(record))
+
+
+def _serves(record: Record) -> bool:
+    return notebook_serve.mark_of(_document(record)) is not None
+
+
+def _document(record: Record) -> dict[str, Any]:
     try:
-        document = protocol.read(record.document).value
+        found = protocol.read(record.document).value
     except PaiError:
-        return False
-    return bool(notebooks.mark_of(document) or notebook_serve.mark_of(document))
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _settings(record: Record, notebook: Notebook, here: Path) -> dict[str, Any]:

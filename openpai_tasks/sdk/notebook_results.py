@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from openpai_tasks.client import Client
-from openpai_tasks.errors import ConfigError, NotFound, PathError
+from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
+from openpai_tasks.protocol import scripts
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import brought as ours_here
 from openpai_tasks.sdk import documents, outputs, records
-from openpai_tasks.sdk.notebook_runner import EXECUTED, STATE, source_of, visible
-from openpai_tasks.sdk.notebooks import FORMATS, Mark, mark_of
+from openpai_tasks.sdk.notebook_runner import EXECUTED
+from openpai_tasks.sdk.notebook_told import Told, told
+from openpai_tasks.sdk.notebooks import Mark, mark_of
 from openpai_tasks.sdk.outputs import Outputs
-from openpai_tasks.sdk.places import Mounts
+from openpai_tasks.sdk.places import Mounts, OnTheWeb
 from openpai_tasks.storage import copy as copying
-from openpai_tasks.storage.copy import Copied
+from openpai_tasks.storage.copy import Copied, Failure
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.plan import Errand
 from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.store import shown
 
 NOTEBOOK, PAGE, PAPER = ".ipynb", ".html", ".pdf"
-
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b(?!\[)")
 
 
 @dataclass(frozen=True)
@@ -44,30 +41,26 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Told:
-    """How far the notebook came; the failing cell and its traceback, with colours, if one failed."""
-
-    state: str
-    cell: int
-    of: int
-    reason: str = ""
-    source: str = ""
-    traceback: str = ""
-
-
-@dataclass(frozen=True)
 class Results:
     """What there is of a notebook job until now."""
 
     job: JobInfo
     mark: Mark
     outputs: Outputs
-    others: int
-    """Files in the output folder that the notebook itself wrote there."""
+    notebook: str
+    """The name of the executed notebook; empty as long as there is none."""
+    is_limited: bool
+    """Whether the job has a time limit of its own."""
 
-    @property
-    def names(self) -> list[str]:
-        return list(self.outputs.files)
+
+@dataclass(frozen=True)
+class Brought:
+    """What became of them: the files that are here now, what the notebook tells, and how many others are."""
+
+    copied: Copied
+    files: list[Result]
+    told: Told | None
+    others: int
 
 
 def find(client: Client, name: str, mounts: Mounts = ()) -> Results:
@@ -77,37 +70,26 @@ def find(client: Client, name: str, mounts: Mounts = ()) -> Results:
     if mark is None:
         raise ConfigError(f"job {job.name!r} runs no notebook; `job.outputs {job.name}` shows its files")
     found = outputs.find(client, job.key, mounts)
-    names = set(_ours(found.files, mark, job.final))
-    ours = {file: entry for file, entry in found.files.items() if file in names}
-    return Results(job, mark, dataclasses.replace(found, files=ours), len(found.files) - len(ours))
+    commands = [text for role in document["taskRoles"].values() for text in role["commands"]]
+    return Results(job, mark, found, _executed(found.files, mark), any(map(scripts.is_limited, commands)))
 
 
-def _ours(files: Iterable[str], mark: Mark, is_over: bool = True) -> list[str]:
-    """The notebook, and what was made of it, which is at the end; all else was written by the notebook.
+def _executed(files: Iterable[str], mark: Mark) -> str:
+    """The notebook that the runner has written.
 
     Of two that could be it, the one with the mark in its name is: the runner found the plain name taken.
     """
-    found: dict[str, tuple[int, str]] = {}
-    for file in files:
-        extension = Path(file).suffix
-        number = _number(file.removesuffix(extension), mark.stem)
-        if number is not None and (extension == NOTEBOOK or (is_over and _is_made(extension, mark))):
-            found[extension] = max(found.get(extension, (number, file)), (number, file))
-    return [file for _, file in found.values()]
+    found = {_number(file, mark): file for file in files if file.endswith(NOTEBOOK)}
+    return max(((number, file) for number, file in found.items() if number is not None), default=(0, ""))[1]
 
 
-def _number(name: str, stem: str) -> int | None:
-    if name == stem:
+def _number(file: str, mark: Mark) -> int | None:
+    """Which name of a result it is, 0 for the plain one; nothing for no such name."""
+    name = file.removesuffix(Path(file).suffix)
+    if name == mark.stem:
         return 0
-    match = re.fullmatch(rf"{re.escape(stem)}\.{EXECUTED}(?:-(\d+))?", name)
+    match = re.fullmatch(rf"{re.escape(mark.stem)}\.{EXECUTED}(?:-(\d+))?", name)
     return int(match[1] or 1) if match else None
-
-
-def _is_made(extension: str, mark: Mark) -> bool:
-    formats = mark.options.formats
-    if extension.removeprefix(".") in FORMATS:
-        return extension.removeprefix(".") in formats
-    return "script" in formats
 
 
 def folder_of(here: Path, cluster: str, results: Results) -> Path:
@@ -121,26 +103,71 @@ def folder_of(here: Path, cluster: str, results: Results) -> Path:
     return here
 
 
-def bring(results: Results, folder: Path, watch: Watch | None = None) -> tuple[Copied, list[Result]]:
-    """Copy them into the folder as ``<notebook>.<job>.<format>``; beside a file there that is not ours."""
-    if not results.outputs.files:
-        raise NotFound(
-            f"job {results.job.name!r} is {results.job.state} and has written no notebook yet", 404
-        )
+def bring(results: Results, folder: Path, watch: Watch | None = None) -> Brought:
+    """Copy them into the folder as ``<notebook>.<job>.<format>``; beside a file there that is not ours.
+
+    The notebook comes first, as it says what was made of it: all else was written by the notebook itself.
+    """
+    if not results.notebook:
+        job = results.job
+        late = when_it_ends(results.outputs, job)
+        raise NotFound(f"job {job.name!r} is {job.state} and has written no notebook yet{late}", 404)
     if not folder.is_dir():
         raise PathError(f"no such folder: {folder}")
-    here, store = LocalStore(), results.outputs.folder.store
-    errands, brought = [], []
-    for name, entry in results.outputs.files.items():
-        wanted = folder / _name_here(name, results)
+    arrived = [_one(results, results.notebook, folder, watch)]
+    said = told(_content(results, arrived[0][1]))
+    made = [name for name in said.files if _is_made(name, results)] if said else []
+    arrived += [_one(results, name, folder, watch) for name in made]
+    others = len(results.outputs.files) - len(arrived)
+    here = [result for _, result in arrived if result]
+    ours_here.note(Path(result.path) for result in here)
+    return Brought(_sum(copied for copied, _ in arrived), here, said, others)
+
+
+def _is_made(name: str, results: Results) -> bool:
+    is_there = name in results.outputs.files and name != results.notebook
+    return is_there and _number(name, results.mark) is not None
+
+
+def _content(results: Results, own: Result | None) -> bytes:
+    """The notebook, read where it is if it could not be brought; nothing if that cannot be either."""
+    try:
+        return Path(own.path).read_bytes() if own else results.outputs.read(results.notebook)
+    except (OSError, PaiError):
+        return b""
+
+
+def _one(results: Results, name: str, folder: Path, watch: Watch | None) -> tuple[Copied, Result | None]:
+    """Bring a file: how that went, and the file, if it is here now."""
+    entry, wanted = results.outputs.files[name], folder / _name_here(name, results)
+    source = Location(results.outputs.folder.store, entry.path, name)
+    try:
         path = ours_here.place(wanted)
-        target = Location(here, str(path), str(path))
-        errands.append(Errand(Location(store, entry.path, name), entry, target))
-        brought.append(Result(str(path), entry.size, str(wanted) if path != wanted else ""))
-    copied = copying.copy(errands, watch=watch)
-    brought = [_once(result) for result in brought]
-    ours_here.note(Path(result.path) for result in brought)
-    return copied, brought
+        copied = copying.copy(
+            [Errand(source, entry, Location(LocalStore(), str(path), str(path)))], watch=watch
+        )
+    except PaiError as err:
+        return Copied(failed=(Failure(shown(name), shown(str(err))),)), None
+    if copied.failed:
+        return copied, None
+    return copied, _once(Result(str(path), entry.size, str(wanted) if path != wanted else ""))
+
+
+def _sum(parts: Iterable[Copied]) -> Copied:
+    all_of = list(parts)
+    return Copied(
+        sum(one.files for one in all_of),
+        sum(one.bytes for one in all_of),
+        sum(one.skipped for one in all_of),
+        failed=tuple(failure for one in all_of for failure in one.failed),
+        seconds=sum(one.seconds for one in all_of),
+    )
+
+
+def when_it_ends(found: Outputs, job: JobInfo) -> str:
+    """Why there is nothing yet, where the storage is the reason."""
+    is_late = not job.final and isinstance(found.folder.store, OnTheWeb)
+    return "; to HDFS it is written when the job ends" if is_late else ""
 
 
 def _once(result: Result) -> Result:
@@ -172,43 +199,3 @@ def page(brought: list[Result]) -> str:
 def is_for_browsers(page: str) -> bool:
     """Whether a browser shows what is there."""
     return page.endswith((PAGE, PAPER))
-
-
-def told(brought: list[Result]) -> Told | None:
-    """What the executed notebook says of its run."""
-    path = next((result.path for result in brought if result.path.endswith(NOTEBOOK)), None)
-    if path is None:
-        return None
-    try:
-        content = json.loads(Path(path).read_bytes())
-        note, cells = content["metadata"][STATE], content["cells"]
-        cell: dict[str, Any] = cells[note["index"]] if "index" in note else {}
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
-        return None
-    failed = cell if note.get("state") == "failed" else {}
-    return Told(
-        str(note.get("state")),
-        int(note.get("cell", 0)),
-        int(note.get("of", 0)),
-        visible(str(note.get("reason", ""))),
-        "\n".join(map(visible, source_of(failed).splitlines())),
-        _traceback(failed),
-    )
-
-
-def _traceback(cell: dict[str, Any]) -> str:
-    found = [output for output in cell.get("outputs", ()) if output.get("output_type") == "error"]
-    return "\n".join(str(line) for output in found for line in output.get("traceback", ()))
-
-
-def plain(text: str, has_colours: bool) -> str:
-    """A traceback as a terminal may show it: with its colours or without, and nothing else that steers."""
-    return "\n".join(_plain(line, has_colours) for line in text.splitlines())
-
-
-def _plain(line: str, has_colours: bool) -> str:
-    if not has_colours:
-        return visible(_SEQUENCE.sub("", line))
-    parts = _COLOUR.split(line)
-    marks = [*_COLOUR.findall(line), ""]
-    return "".join(visible(_SEQUENCE.sub("", part)) + mark for part, mark in zip(parts, marks, strict=True))

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-CELL_FAILED, CANNOT, NOT_CONVERTED, TIMED_OUT, STOPPED = 1, 2, 3, 124, 143
+CELL_FAILED, CANNOT, NOT_CONVERTED, NOT_SAVED, TIMED_OUT, STOPPED = 1, 2, 3, 4, 124, 143
 """What it ends with, if not with 0."""
 STATE = "openpai_run"
 """The key of the notebook's metadata that says how far it came."""
@@ -42,7 +42,7 @@ PATIENCE = 10  # a notebook that takes long to save is saved again after so many
 LINES, LETTERS, WIDTH = 200, 20_000, 100  # of what a failing cell shows in the log, and of one line of a cell
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
-_STYLE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.")
+STEERING = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[^\x1b\[\n]?")
 _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -67,7 +67,7 @@ def say(text: str) -> None:
 
 def detail(text: str) -> None:
     """More about the last thing said, as far as a log can take it."""
-    lines = _STYLE.sub("", text)[-LETTERS:].splitlines()
+    lines = STEERING.sub("", text)[-LETTERS:].splitlines()
     left_out = ["..."] if len(lines) > LINES else []
     _write("".join("notebook| " + visible(line) + "\n" for line in left_out + lines[-LINES:]))
 
@@ -213,6 +213,16 @@ def ensure(modules: dict[str, str]) -> None:
         _extend("PYTHONPATH", str(target))
 
 
+def load(*modules: str) -> None:
+    """Import them now: packages that do not fit together are told before the first cell runs."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except Exception as err:  # by whatever of all that it needs
+            reason = _error_line(type(err).__name__, str(err))
+            stop(f"{module} is in this image, but cannot be loaded: {reason}; take another image")
+
+
 def _install(names: list[str], target: Path) -> subprocess.CompletedProcess[str]:
     """By pip into a folder: that changes no environment, and one that is managed elsewhere allows it."""
     words = ["install", "--quiet", "--disable-pip-version-check", "--prefer-binary"]
@@ -342,6 +352,7 @@ class Run:
         self.total = sum(map(runs, notebook.cells))
         self.number = self.failed = 0
         self.name = f"{self.stem}.ipynb"
+        self.trouble = ""  # why what there is now is not kept
         self._save_took = self._saved = 0.0
 
     def execute(self, kernel: str) -> None:
@@ -446,16 +457,29 @@ class Run:
         self._note("stopped", index, "the job was stopped")
 
     def save(self, is_last: bool = True) -> None:
-        """Keep what there is; a notebook with very large outputs not after every single cell."""
+        """Keep what there is; a notebook with very large outputs not after every single cell.
+
+        A storage that takes nothing now may do so later, so it ends no computation.
+        """
         began = time.monotonic()
         if not is_last and self._save_took > 1 and began - self._saved < PATIENCE * self._save_took:
             return
         import nbformat
 
         text = nbformat.writes(_node(merged(self.notebook)))
-        self.name = self.kept.write(".ipynb", text.encode("utf-8", "surrogatepass"))
+        try:
+            self.name = self.kept.write(".ipynb", text.encode("utf-8", "surrogatepass"))
+        except OSError as err:
+            self._not_saved(_reason(err))
+        else:
+            self.trouble = ""
         self._saved = time.monotonic()
         self._save_took = self._saved - began
+
+    def _not_saved(self, reason: str) -> None:
+        if reason != self.trouble:
+            say(f"the notebook cannot be saved: {reason}; the run goes on, and it is tried again")
+        self.trouble = reason
 
     def convert(self) -> int:
         """The notebook in the formats that were asked for; how many could not be made."""
@@ -511,8 +535,12 @@ def _error(cell: Any) -> dict[str, str] | None:
 
 
 def _error_line(ename: str, evalue: str) -> str:
-    lines = _STYLE.sub("", evalue).strip().splitlines()
+    lines = STEERING.sub("", evalue).strip().splitlines()
     return f"{ename}: {lines[0][:300]}" if lines else ename
+
+
+def _reason(err: OSError) -> str:
+    return err.strerror or str(err)
 
 
 @contextlib.contextmanager
@@ -660,14 +688,14 @@ def minor_of(notebook: dict[str, Any]) -> int:
 
 def main(words: list[str]) -> int:
     options = arguments(words)
-    folder = Path(os.environ.get("PAI_OUTPUT_DIR") or os.curdir).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _output_folder()
     signal.signal(signal.SIGTERM, _on_term)
     keep_apart()
     with open(options.file, encoding="utf-8", errors="surrogatepass") as file:
         needs_ipykernel = is_python(json.load(file)) if not options.kernel else options.kernel == "python3"
     modules = {"nbformat": "nbformat", "nbclient": "nbclient", "nbconvert": "nbconvert"}
     ensure({**modules, **({"ipykernel": "ipykernel"} if needs_ipykernel else {})})
+    load("nbformat", "nbclient", *(["nbconvert.exporters"] if options.to else []))
     if "pdf" in options.to and not (_browser() or shutil.which("xelatex")):
         stop("a PDF needs chromium or xelatex, and this image has neither; leave out `--to pdf`")
     notebook = prepared(options)
@@ -675,6 +703,15 @@ def main(words: list[str]) -> int:
     kernel = kernel_for(notebook, options.kernel)
     say(f"{run.total} cell{'s' * (run.total != 1)}, kernel {kernel}")
     return _ended(run, kernel)
+
+
+def _output_folder() -> Path:
+    folder = Path(os.environ.get("PAI_OUTPUT_DIR") or os.curdir).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        stop(f"the output folder cannot be made: {_reason(err)}")
+    return folder
 
 
 def _ended(run: Run, kernel: str) -> int:
@@ -689,9 +726,12 @@ def _ended(run: Run, kernel: str) -> int:
         code = STOPPED
         say(f"stopped in cell {run.number} of {run.total}")
     run.save()
-    failures = run.convert()
+    failures = 0 if run.trouble else run.convert()
     if run.failed:
         say(f"{run.failed} of {run.total} cells failed, as is allowed")
+    if run.trouble:
+        say(f"error: the result could not be saved: {run.trouble}")
+        return code or NOT_SAVED
     return code or (NOT_CONVERTED if failures else 0)
 
 

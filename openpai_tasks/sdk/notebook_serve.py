@@ -1,8 +1,7 @@
-"""A Jupyter server as a job: the draft of it, what is kept of it here, and what it is served with."""
+"""A Jupyter server as a job: the draft of it, and what it is served with."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -18,8 +17,7 @@ from urllib.parse import quote
 
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
-from openpai_tasks.errors import ConfigError, NotFound, PaiError
-from openpai_tasks.home import home, write_private
+from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import keys, notebook_runner, notebook_server, wishes
 from openpai_tasks.sdk.notebook_server import PORT, SENT, TOKEN
@@ -62,15 +60,6 @@ class Mark:
 
     file: str = ""
     direct: bool = False
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What is known here, and only here, of a server: its token, and where the notebook was."""
-
-    token: str = field(repr=False)
-    file: str = ""  # the notebook's name in the job
-    path: str = ""  # and its path on this machine
 
 
 def options(token: str, idle: str, limit: str, direct: bool) -> Options:
@@ -148,95 +137,6 @@ def check_mark(job: JobInfo, document: Mapping[str, Any]) -> Mark:
         hint = "`notebook.fetch` brings what notebook.run has written"
         raise ConfigError(f"job {job.name!r} is none of notebook.serve ({hint})")
     return mark
-
-
-# What is kept here
-
-
-def keep(client: Client, job: JobInfo, given: Options, notebook: Notebook | None) -> Kept:
-    """Write down what a later call needs, for this user's eyes only."""
-    kept = Kept(given.token, notebook.name, str(notebook.path)) if notebook else Kept(given.token)
-    _write(_path(client, job), kept)
-    return kept
-
-
-def _write(path: Path, kept: Kept) -> None:
-    write_private(path, json.dumps(dataclasses.asdict(kept)) + "\n")
-
-
-def kept(client: Client, job: JobInfo) -> Kept | None:
-    """What was written down on this machine, if it was."""
-    return _read(_path(client, job))
-
-
-def _read(path: Path) -> Kept | None:
-    names = {item.name for item in dataclasses.fields(Kept)}
-    try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        found = {name: value for name, value in told.items() if name in names and isinstance(value, str)}
-        return Kept(**found)
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None
-
-
-def token_of(client: Client, job: JobInfo) -> str:
-    """The token of a server that was started from this machine."""
-    found = kept(client, job)
-    if job.final:
-        return ""  # there is no server any more
-    if found is None or not found.token:
-        raise ConfigError(
-            f"the token of job {job.name!r} is not known on this machine: give it with --token-file"
-        )
-    return found.token
-
-
-def forget(client: Client, job: JobInfo) -> None:
-    """Forget the token of a server that is over; where its notebook belongs is still needed."""
-    path, found = _path(client, job), kept(client, job)
-    if found and found.token:
-        _write(path, dataclasses.replace(found, token=""))
-
-
-def forget_all(client: Client) -> None:
-    """The same for every server that was started from here, and has ended while nobody looked."""
-    for path in _folder(client).glob("*.json"):
-        found = _read(path)
-        if found and found.token:
-            with contextlib.suppress(PaiError):
-                _forget_ended(client, path)
-
-
-def _forget_ended(client: Client, path: Path) -> None:
-    try:
-        job = client.job(path.stem)
-    except NotFound:
-        path.unlink(missing_ok=True)
-        return
-    if job.final:
-        forget(client, job)
-
-
-def door(client: Client, job: JobInfo) -> Path:
-    """The file that leads a browser to the server, so that no token is among the words of a process."""
-    return _path(client, job).with_suffix(".html")
-
-
-def write_door(path: Path, url: str) -> str:
-    """Write it; the address to open."""
-    address = json.dumps(url).replace("<", "\\u003c")
-    lines = ["<!DOCTYPE html>", '<meta charset="utf-8">', "<title>Jupyter</title>"]
-    lines += ['<meta name="referrer" content="no-referrer">', f"<script>location.replace({address})</script>"]
-    write_private(path, "\n".join(lines) + "\n")
-    return path.as_uri()
-
-
-def _folder(client: Client) -> Path:
-    return home() / "notebooks" / client.cluster.alias
-
-
-def _path(client: Client, job: JobInfo) -> Path:
-    return _folder(client) / f"{job.key.replace('/', '_')}.json"
 
 
 # Its pages

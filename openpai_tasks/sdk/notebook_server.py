@@ -14,6 +14,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -45,6 +46,11 @@ QUESTIONS = 10.0  # seconds between two questions to Jupyter, or less where that
 SHARE = 20  # a look takes at most one part in so many of the time
 START, GRACE = 600.0, 8.0  # seconds that Jupyter has for its start, and for its end
 SKIPPED = ("node_modules", "__pycache__")
+START_MODULE = (
+    "import sys; sys.path[:] = filter(None, sys.path); del sys.argv[0]; import runpy; "
+    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+)
+"""As ``python -m`` does, but no file of the working folder is imported in place of a module."""
 
 
 @dataclass(frozen=True)
@@ -111,23 +117,26 @@ class Server:
     """Jupyter, as a process of its own."""
 
     def __init__(self, kind: Flavour, ip: str, port: int, token: str, root: Path) -> None:
-        self._url, self._token = f"http://{LOOPBACK}:{port}", token
+        self._url, self._token, self._root = f"http://{LOOPBACK}:{port}", token, root
         self._kind, self._words = kind, self._argv(kind, ip, port, root)
         self._process: subprocess.Popen[bytes] | None = None
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def start(self) -> None:
         runner.say(f"starting {self._kind.module}")
-        folder = Path(os.environ["JUPYTER_CONFIG_DIR"])
-        write_private(folder / self._kind.file, json.dumps({self._kind.holder: {"token": self._token}}))
+        write_private(self._settings, json.dumps({self._kind.holder: {"token": self._token}}))
         self._process = subprocess.Popen(
             self._words,
-            cwd=folder,  # else a file of the user's own would be imported in place of a module
+            cwd=self._root,  # where kernels and terminals begin that are started without a path
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
         threading.Thread(target=self._pass_on, args=(self._process.stdout,), daemon=True).start()
+
+    @property
+    def _settings(self) -> Path:
+        return Path(os.environ["JUPYTER_CONFIG_DIR"], self._kind.file)
 
     @staticmethod
     def _argv(kind: Flavour, ip: str, port: int, root: Path) -> list[str]:
@@ -135,7 +144,7 @@ class Server:
         if os.geteuid() == 0:
             given["allow_root"] = True
         words = [f"--{kind.settings}.{name}={value}" for name, value in given.items()]
-        return [sys.executable, "-m", kind.module, *words]
+        return [sys.executable, "-c", START_MODULE, kind.module, *words]
 
     def _pass_on(self, stream: IO[bytes]) -> None:
         """Its log, without the token wherever it may stand."""
@@ -176,7 +185,7 @@ class Server:
         return True
 
     def end(self) -> None:
-        """Ask it to end, and then see that it does."""
+        """Ask it to end, and then see that it does; the token goes with it."""
         if self._process and self._process.poll() is None:
             self._process.terminate()
             try:
@@ -184,6 +193,9 @@ class Server:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        with contextlib.suppress(OSError):
+            self._settings.unlink()
+        shutil.rmtree(os.environ["JUPYTER_RUNTIME_DIR"], ignore_errors=True)
 
 
 def write_private(path: Path, text: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import numbers
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -37,22 +38,48 @@ def read_value(text: str, where: str) -> Any:
         return text
     try:
         value = yaml.load(word, Loader=_Loader)
-        _check_keys(value)
-        json.dumps(value)
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as err:
+    except (yaml.YAMLError, ValueError, RecursionError) as err:
         raise ConfigError(
             f"{where}: {text!r} is not a value in YAML; put text that begins so in quotes"
         ) from err
-    return value
+    return plain_value(value, where)
 
 
-def _check_keys(value: Any) -> None:
+def plain_value(value: Any, where: str) -> Any:
+    """The value as a job can carry it: numbers, truths, null, text, and lists and mappings of these."""
+    try:
+        return _plain(value, where)
+    except RecursionError:
+        raise ConfigError(f"{where}: the value is in itself, or too deep") from None
+
+
+def _plain(value: Any, where: str) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _text(str(value), where)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, where) for item in value]
+    if isinstance(value, Mapping):
+        return {_name(name, where): _plain(item, where) for name, item in value.items()}
+    kinds = "numbers, True, False, None, text, and lists and mappings of these"
+    raise ConfigError(f"{where}: a value of type {type(value).__name__} cannot be sent: {kinds} can")
+
+
+def _name(name: Any, where: str) -> str:
     """A job carries the values as JSON, where names are text."""
-    if isinstance(value, dict):
-        if not all(isinstance(name, str) for name in value):
-            raise ValueError("names of a mapping are text")
-        for item in value.values():
-            _check_keys(item)
-    elif isinstance(value, list):
-        for item in value:
-            _check_keys(item)
+    if isinstance(name, str):
+        return _text(str(name), where)
+    raise ConfigError(f"{where}: the names in a mapping must be text, got {name!r}: put it in quotes")
+
+
+def _text(text: str, where: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{where}: the text has letters that are none in Unicode: {text!r}") from None
+    return text

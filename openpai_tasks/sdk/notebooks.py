@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import dataclasses
 import json
 import keyword
@@ -21,7 +22,7 @@ from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.sdk import notebook_runner as runner
 from openpai_tasks.sdk import wishes
 from openpai_tasks.sdk.notebook_travelling import staying, travelling
-from openpai_tasks.sdk.notebook_values import read_value
+from openpai_tasks.sdk.notebook_values import plain_value, read_value
 from openpai_tasks.sdk.places import Mounts
 from openpai_tasks.sdk.submission import Draft, draft, told_by
 from openpai_tasks.sdk.wishes import Wish
@@ -168,7 +169,7 @@ def _check_cell(cell: dict[str, Any], where: str) -> None:
 
 
 def options(
-    texts: Iterable[str],
+    given: Mapping[str, Any],
     formats: Iterable[str] = (),
     kernel: str = "",
     cell_time: str = "",
@@ -176,7 +177,7 @@ def options(
 ) -> Options:
     """What the flags say."""
     return Options(
-        parameters(texts),
+        given,
         chosen_formats(formats),
         kernel,
         wishes.seconds(cell_time, "--timeout-per-cell") if cell_time else None,
@@ -192,12 +193,25 @@ def parameters(texts: Iterable[str]) -> dict[str, Any]:
         name = name.strip()
         if not equals:
             raise ConfigError(f"-p needs name=value, got {text!r}")
-        if not name.isidentifier() or keyword.iskeyword(name):
-            raise ConfigError(f"-p: {name!r} cannot be the name of a Python variable")
+        _check_name(name, "-p")
         if name in found:
             raise ConfigError(f"-p: {name!r} is given twice")
         found[name] = read_value(value, f"-p {name}")
     return found
+
+
+def typed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters that are values already, as far as a job can carry them."""
+    for name in values:
+        _check_name(name, "parameters")
+    return {name: plain_value(value, f"the parameter {name!r}") for name, value in values.items()}
+
+
+def _check_name(name: Any, where: str) -> None:
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+        raise ConfigError(f"{where}: {name!r} cannot be the name of a Python variable")
+    if name.startswith("__") and name.endswith("__"):
+        raise ConfigError(f"{where}: {name!r} is a name of Python itself, and cannot be a parameter")
 
 
 def chosen_formats(names: Iterable[str]) -> tuple[str, ...]:
@@ -219,6 +233,8 @@ def remarks(notebook: Notebook, given: Options) -> list[str]:
         said.append(f"{notebook.name} is a notebook of format 3; the job converts it to format 4")
     if not notebook.kernel and not given.kernel:
         said.append(f"{notebook.name} names no kernel; python3 is taken (--kernel NAME for another one)")
+    hidden = [name for name in given.parameters if hasattr(builtins, name)]
+    said += [f"the parameter {name!r} hides what Python has by that name" for name in hidden]
     return said + (_of_parameters(notebook, given) if given.parameters and notebook.version == 4 else [])
 
 
@@ -283,7 +299,7 @@ def plan(
 def files(notebook: Notebook, folder: Path) -> list[Source]:
     """The notebook as it is sent (a copy in ``folder``), and the runner."""
     copy, own = folder / "notebook", Path(runner.__file__)
-    copy.write_bytes(travelling(notebook)[0].as_sent())
+    copy.write_bytes(travelling(notebook).as_sent())
     return [Source(copy, notebook.name, copy.stat().st_size), Source(own, RUNNER, own.stat().st_size)]
 
 

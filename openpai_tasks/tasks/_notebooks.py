@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
 from openpai_tasks.errors import JobFailed
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks._base import say, show
 from openpai_tasks.tasks._screen import Screen
-from openpai_tasks.tasks._sending import SUBMITTED, submitted
+from openpai_tasks.tasks._sending import SUBMITTED, goes_on, submitted
 
 files = lazy("openpai_tasks.sdk.files")
 jobs = lazy("openpai_tasks.sdk.jobs")
@@ -17,8 +16,11 @@ listings = lazy("openpai_tasks.tasks._listings")
 portal = lazy("openpai_tasks.sdk.portal")
 progress = lazy("openpai_tasks.sdk.notebook_progress")
 results = lazy("openpai_tasks.sdk.notebook_results")
+runner = lazy("openpai_tasks.sdk.notebook_runner")
 shutil = lazy("shutil")
+telling = lazy("openpai_tasks.sdk.notebook_told")
 transfers = lazy("openpai_tasks.tasks._transfers")
+waiting = lazy("openpai_tasks.sdk.notebook_waiting")
 
 COMPLAINT = "error: "
 BROUGHT = ("path", "size")
@@ -47,40 +49,51 @@ def finish(c, client, name, folder, no_browser, output, mounted, follow=True):
     """Stay until the job is over, bring what it wrote, show it, and end as the job did."""
     complaint = ""
     if follow:
-        with _goes_on(name):
+        with goes_on(name, again="`notebook.fetch {name}` brings its results"):
             complaint = _watch(client, name)
     found = results.find(client, name, mounted)
-    if not found.names:
+    if not found.notebook:
         _nothing(found.job, complaint)
     brought = _bring(found, folder)
-    show(c, brought, BROUGHT, output)
-    page = results.page(brought)
+    show(c, brought.files, BROUGHT, output)
+    page = results.page(brought.files)
     can_show = results.is_for_browsers(page) and not no_browser and portal.can_show()
     if can_show and not portal.browse(page):
         say("no browser could be opened")
-    _conclude(found, results.told(brought), page)
+    _conclude(found, brought.told, page, complaint)
+    files.check(brought.copied)
 
 
 def _watch(client, name):
-    """Show how far it is, on a terminal in a line that changes; the last complaint that it has."""
+    """Show how far it is, on a terminal in a line that changes; its last complaint, which is still unsaid."""
+    for line in waiting.lines(client, name):
+        say(line)
     screen, step, complaint = Screen(sys.stderr), None, ""
     for event in progress.follow(client, name):
         if isinstance(event, progress.Step):
             step = event
         elif isinstance(event, progress.Said) and event.text:
             screen.clear()
-            say(event.text)
-            complaint = event.text if event.text.startswith(COMPLAINT) else complaint
+            text, is_complaint = event.text, event.text.startswith(COMPLAINT)
+            _say_if(complaint if is_complaint else text)
+            complaint = text if is_complaint else complaint
         if step:
             screen.show(_fitting(str(step)), str(step))
     screen.clear()
-    return complaint.removeprefix(COMPLAINT)
+    return complaint
+
+
+def _say_if(text):
+    if text:
+        say(text)
 
 
 def _nothing(job, complaint):
     """A job that is over and never came to its first cell has failed, and says why."""
     if job.final and job.exit_status and complaint:
-        raise JobFailed(f"job {job.name!r} is {job.state}: {complaint}", job.exit_status)
+        told = complaint.removeprefix(COMPLAINT)
+        raise JobFailed(f"job {job.name!r} is {job.state}: {told}", job.exit_status)
+    _say_if(complaint)
     if job.final:
         jobs.check(job)
 
@@ -92,44 +105,58 @@ def _fitting(line):
 
 def _bring(found, folder):
     with transfers.metered() as meter:
-        copied, brought = results.bring(found, folder, meter)
-    if copied.failed:
-        say(listings.summary(copied))
-    files.check(copied)
-    for result in brought:
+        brought = results.bring(found, folder, meter)
+    if brought.copied.failed:
+        say(listings.summary(brought.copied))
+    for result in brought.files:
         if result.instead_of:
             say(f"note: {result.instead_of} has changes of its own and stays; the result is {result.path}")
-    if found.others:
-        is_one = found.others == 1
-        what = "1 more file is" if is_one else f"{found.others} more files are"
+    if brought.others:
+        is_one = brought.others == 1
+        what = "1 more file is" if is_one else f"{brought.others} more files are"
         say(f"{what} in its output: `job.outputs {found.job.name}` shows {'it' if is_one else 'them'}")
     return brought
 
 
-def _conclude(found, told, page):
+def _conclude(found, told, page, complaint):
     """Say how it ended; raise if it did not end well."""
     job, link = found.job, f"; see {page}" if page else ""
-    if told and told.state == "failed":
+    is_of_results = job.exit_status in (runner.NOT_CONVERTED, runner.NOT_SAVED)
+    reason = complaint.removeprefix(COMPLAINT) if is_of_results else ""
+    if not reason:
+        _say_if(complaint)
+    if told and told.state == telling.FAILED:
         _tell_cell(told)
     where = f"cell {told.cell} of {told.of}" if told else ""
     if not job.final:
-        far = f", and {where} {'is running' if told.state == 'running' else 'was the last'}" if told else ""
+        far = (
+            f", and {where} {'is running' if told.state == telling.RUNNING else 'was the last'}"
+            if told
+            else ""
+        )
         say(f"job {job.name} is {job.state}{far}; `notebook.fetch {job.name} --follow` brings the rest")
-    elif job.exit_status and told and told.state != "done":
-        raise JobFailed(f"{where} of {found.mark.file} {_why(job, told)}{link}", job.exit_status)
+    elif job.exit_status and told and told.state != telling.DONE:
+        why = _why(found, told, reason)
+        raise JobFailed(f"{where} of {found.mark.file} {why}{link}", job.exit_status)
+    elif reason:
+        raise JobFailed(f"job {job.name!r} is {job.state}: {reason}{link}", job.exit_status)
     elif link:
         say(f"done{link}")
     if job.final:
         jobs.check(job)
 
 
-def _why(job, told):
+def _why(found, told, reason):
     """What became of the cell that was the last one."""
-    if told.state == "failed":
+    job, code = found.job, found.job.exit_status
+    if told.state == telling.FAILED:
         return f"failed: {told.reason}"
-    if job.exit_status == TIMED_OUT:
+    if code == runner.NOT_SAVED:
+        why = reason or f"the result could not be saved (`job.logs {job.name}` shows why)"
+        return f"is the last that is saved: {why}"
+    if code == TIMED_OUT and found.is_limited:
         return "was running: the time limit of the job was reached (--max-time)"
-    return f"was running: {told.reason or job.message or f'the job ended with {job.exit_status}'}"
+    return f"was running: {told.reason or job.message or f'the job ended with {code}'}"
 
 
 def _tell_cell(told):
@@ -137,14 +164,4 @@ def _tell_cell(told):
     say(f"cell {told.cell} of {told.of}:")
     for line in told.source.splitlines():
         say(f"    {line}")
-    say(results.plain(told.traceback, sys.stderr.isatty()))
-
-
-@contextlib.contextmanager
-def _goes_on(name):
-    """Ctrl-C ends the watching, never the job."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        say(f"\njob {name} goes on; `notebook.fetch {name}` brings its results, `job.stop {name}` ends it")
-        raise
+    say(telling.plain(told.traceback, sys.stderr.isatty()))

@@ -11,14 +11,15 @@ from typing import Any
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks._base import say, show
+from openpai_tasks.tasks._sending import goes_on
 from openpai_tasks.tasks._staying import agrees
 
 credentials = lazy("openpai_tasks.credentials")
 jobs = lazy("openpai_tasks.sdk.jobs")
+kept = lazy("openpai_tasks.sdk.notebook_kept")
 links = lazy("openpai_tasks.sdk.notebook_link")
 portal = lazy("openpai_tasks.sdk.portal")
 pulls = lazy("openpai_tasks.sdk.notebook_pull")
-serving = lazy("openpai_tasks.sdk.notebook_serve")
 
 PULLED = ("name", "change", "path", "size")
 END = 60.0  # seconds within which a job that is stopped has ended
@@ -57,15 +58,20 @@ class Door:
 
 def stay(c, client, job, door, how):
     """Wait until the server answers, open it, and stay until it is over or Ctrl-C; then bring the changes."""
+    with goes_on(job.name, again="`notebook.serve --reconnect {name}` opens it again"):
+        _serve(c, client, job, door, how)
+        _leave(client, job.key, how)
+
+
+def _serve(c, client, job, door, how):
     way, token = door.way, door.token
-    with _goes_on(job.name), links.opened(client, job.key, way, token, how.given, how.wait, say) as link:
+    with links.opened(client, job.key, way, token, how.given, how.wait, say) as link:
         if way.direct:
             say(f"warning: {link.url} is plain HTTP: who can reach it can read along and learn the token")
         served = links.Served(job.name, link.address(token, door.file), token, way.direct)
         with contextlib.suppress(KeyboardInterrupt), _open(c, client, job, served, how):
             say(f"job {job.name} serves Jupyter; Ctrl-C brings back what was changed")
             link.until_over()
-    _leave(client, job.key, how)
 
 
 @contextlib.contextmanager
@@ -76,9 +82,9 @@ def _open(c, client, job, served, how):
         sys.stdout.flush()
         yield
         return
-    door = serving.door(client, job)
+    door = kept.door(client, job)
     try:
-        if not portal.can_show() or not portal.browse(serving.write_door(door, served.url)):
+        if not portal.can_show() or not portal.browse(kept.write_door(door, served.url)):
             way = f"`notebook.serve --reconnect {job.name} --no-browser` prints the address"
             say(f"no browser could be opened; {way}")
         yield
@@ -92,11 +98,9 @@ def _leave(client, key, how):
     name = job.name
     is_brought = _brought(client, key, name, how)
     if job.final:
-        serving.forget(client, job)
         jobs.check(job)
-    elif how.stop or (sys.stdin.isatty() and agrees(f"stop job {name}? [y/N] ")):
+    elif how.stop or (sys.stdin.isatty() and agrees(f"stop job {name}?")):
         jobs.stop(client, [key])
-        serving.forget(client, job)
         say(f"job {name} is stopped")
         if not is_brought:  # some storages get the output when the job ends
             jobs.wait(client, key, END)
@@ -108,12 +112,13 @@ def _leave(client, key, how):
 
 def bring(client, name, here, mounted, target=None):
     """What became of each file; of those that were changed on both sides it is told."""
-    found = pulls.pull(pulls.find(client, name, mounted), here, target)
+    saved = pulls.find(client, name, mounted)
+    found = pulls.pull(saved, here, target)
     for one in found:
         if one.change == pulls.CONFLICT:
             say(f"warning: {one.name} was changed here too; what the job has is in {one.path}")
     if not found:
-        say(f"nothing was changed in job {name}")
+        say(f"nothing was changed in job {saved.job.name}")
     return found
 
 
@@ -128,14 +133,3 @@ def _brought(client, key, name, how):
         if one.change in (pulls.NEW, pulls.UPDATED):
             say(f"{one.change}: {one.path}")
     return True
-
-
-@contextlib.contextmanager
-def _goes_on(name):
-    """Ctrl-C while there is nothing to see yet ends the waiting, never the job."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        ways = f"`notebook.serve --reconnect {name}` waits again, `job.stop {name}` ends it"
-        say(f"\njob {name} goes on; {ways}")
-        raise

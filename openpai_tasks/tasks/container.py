@@ -215,16 +215,16 @@ def key(c, name, target=None, cluster_alias=None, output=None):
     positional=["name"],
     help={
         "name": WHICH["name"],
-        "print-only": "print the entries, and write nothing",
+        "print": "print the entries, and write nothing",
         "yes": "do not ask: include them in ~/.ssh/config",
     },
 )
-def ssh_config(c, name, print_only=False, yes=False, cluster_alias=None):
+def ssh_config(c, name, print_=False, yes=False, cluster_alias=None):
     """Let `ssh JOB`, scp, rsync, VS Code and `fab -H JOB` know a job's containers."""
     client, given = connect(c, cluster_alias), settings(c)
-    found = shown.reached(client, name, given, writes=not print_only)
+    found = shown.reached(client, name, given, writes=not print_)
     hosts = shown.hosts(client, found, given)
-    if print_only:
+    if print_:
         print(ssh_config_.block(client.cluster.alias, found.job, hosts), end="")
         return
     written = ssh_config_.write(client, found.job, hosts)

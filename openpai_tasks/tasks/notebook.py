@@ -58,7 +58,8 @@ def run(
     """Run a notebook as a job, cell by cell, and bring the executed notebook and a web page of it."""
     given, here = job.settings(c), Path.cwd()
     notebook = notebooks.read(file, here)
-    options = notebooks.options(parameter or (), to or (), kernel or "", timeout_per_cell or "", allow_errors)
+    values = notebooks.parameters(parameter or ())
+    options = notebooks.options(values, to or (), kernel or "", timeout_per_cell or "", allow_errors)
     running.tell(notebooks.remarks(notebook, options))
     wish = job.wish()
     client, mounted = connect(c, cluster_alias), mounts.mount_map(given.storage_mounts)

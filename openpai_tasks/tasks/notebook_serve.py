@@ -13,6 +13,7 @@ from openpai_tasks.tasks._sending import only_looks, submitted
 
 session = lazy("openpai_tasks.tasks._serving")
 documents = lazy("openpai_tasks.sdk.documents")
+kept = lazy("openpai_tasks.sdk.notebook_kept")
 links = lazy("openpai_tasks.sdk.notebook_link")
 mounts = lazy("openpai_tasks.storage.mounted")
 notebooks = lazy("openpai_tasks.sdk.notebooks")
@@ -61,7 +62,7 @@ def serve(
     """Serve Jupyter in a job and open it in the browser, by a tunnel; Ctrl-C brings the changes back."""
     given = job.settings(c)
     here, mounted = Path.cwd(), mounts.mount_map(given.storage_mounts)
-    limit = wishes.seconds(wait, "--wait")
+    limit, way = wishes.seconds(wait, "--wait"), links.Way(direct, port)
     options = serving.options(session.token_from(token, token_file), idle, timeout or "", direct)
     how = session.Stay(given, limit, no_browser, stop, output, here, mounted)
     if reconnect:
@@ -70,7 +71,7 @@ def serve(
         client = connect(c, cluster_alias)
         served, document = documents.of_job(client, reconnect)
         mark = serving.check_mark(served, document)
-        chosen = options.token if token or token_file else serving.token_of(client, served)
+        chosen = options.token if token or token_file else kept.token_of(client, served)
         door = session.Door(links.Way(mark.direct, port), chosen, mark.file)
         return session.stay(c, client, served, door, how)
     notebook = notebooks.read(file, here) if file else None
@@ -79,10 +80,11 @@ def serve(
     draft = serving.plan(client, notebook, options, wish, given, here, mounted)
     sent = submitted(client, draft.submission(job.update), only_looks(c, job.preview), job.after, job.tag)
     if sent:
-        serving.keep(client, sent, options, notebook)
+        own = (notebook.name, str(notebook.path)) if notebook else ()
+        kept.keep(client, sent, kept.Kept(options.token, *own))
         say(f"job {sent.name} is submitted to {client.cluster.alias}")
-        serving.forget_all(client)
-        door = session.Door(links.Way(direct, port), options.token, notebook.name if notebook else "")
+        kept.forget_all(client)
+        door = session.Door(way, options.token, notebook.name if notebook else "")
         session.stay(c, client, sent, door, how)
 
 

@@ -265,7 +265,7 @@ def test_ssh_scp_and_fab_know_the_job_by_its_name(inside, tmp_path):
     config = Path(inside.environment["HOME"]) / ".ssh" / "config"
     config.parent.mkdir()
     config.write_text("Host other\n  HostName 192.0.2.1\n")
-    printed = inside.ok("container.ssh-config", "train", "--print-only").out
+    printed = inside.ok("container.ssh-config", "train", "--print").out
     assert "Host train train-main-0\n" in printed and not (inside.home / "ssh" / "config").exists()
     unasked = inside.ok("container.ssh-config", "train")
     assert "--yes" in unasked.err and config.read_text().startswith("Host other")

@@ -43,7 +43,7 @@ def test_a_job_that_is_over_loses_its_own_entry(inside):
     wait_for(lambda: inside.inv("container.ssh-config", "brief").code == 0)
     inside.ok("job.stop", "brief")
     assert inside.inv("job.wait", "brief", "--timeout", "20").code == 143
-    printed = inside.inv("container.ssh-config", "brief", "--print-only")
+    printed = inside.inv("container.ssh-config", "brief", "--print")
     assert printed.code == 121 and "Host brief " in config.read_text()
     again = inside.inv("container.ssh-config", "brief")
     assert again.code == 121 and "Host brief " not in config.read_text(), again

@@ -179,12 +179,13 @@ def saved(folder, *sources, name="mine.ipynb", tagged=""):
     return path
 
 
-SUBMIT = "job = submit_this_notebook(parameters={'n': 20}, job_name='whole')"
+SUBMIT = "job = submit_this_notebook(parameters={'n': 20, 'm': float('inf'), 't': '\\x07'}, job_name='whole')"
 
 
 def test_a_notebook_submits_itself_without_the_cells_that_speak_to_the_cluster(cluster, tmp_path):
     path = saved(
-        tmp_path, "%load_ext openpai_tasks", "n = 1", "print('twice', 2 * n)", SUBMIT, tagged="n = 1"
+        *(tmp_path, "%load_ext openpai_tasks", "n = 1", "print('twice', 2 * n, m, repr(t))", SUBMIT),
+        tagged="n = 1",
     )
     with kernel_in(cluster, tmp_path, JPY_SESSION_NAME=str(path)) as kernel:
         kernel.ok("%load_ext openpai_tasks")
@@ -195,7 +196,7 @@ def test_a_notebook_submits_itself_without_the_cells_that_speak_to_the_cluster(c
     (made,) = tmp_path.glob("mine.whole.ipynb")
     cells = nbformat.read(made, as_version=4).cells
     assert [cell.cell_type for cell in cells].count("raw") == 2
-    assert "twice 40\n" in [out.text for cell in cells for out in cell.get("outputs", ())]
+    assert "twice 40 inf '\\x07'\n" in [out.text for cell in cells for out in cell.get("outputs", ())]
 
 
 @contextlib.contextmanager
@@ -246,8 +247,8 @@ def test_a_notebook_that_a_job_runs_does_not_submit_itself_again(cluster, kernel
 def test_parameters_that_cannot_travel_are_refused(cluster, kernel):
     path = saved(cluster.project, "n = 1", name="sent.ipynb")
     for given, said in (
-        ("{'n': object()}", "the parameter 'n' cannot be sent: object is no JSON"),
-        ("{'n': float('nan')}", "the parameter 'n' cannot be sent"),
+        ("{'n': object()}", "the parameter 'n': a value of type object cannot be sent"),
+        ("{'n': {1: 2}}", "the parameter 'n': the names in a mapping must be text, got 1"),
         ("{'not a name': 1}", "'not a name' cannot be the name of a Python variable"),
     ):
         shown = kernel.run(f"submit_this_notebook({str(path)!r}, parameters={given}, unsaved=True)")

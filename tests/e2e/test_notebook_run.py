@@ -63,7 +63,8 @@ def ran(cluster):
         *(folder, NAME, text("# A *title*"), cell("lr = 0.1\nnames = []", "parameters")),
         "import sys\nsys.path.append('..')\nfrom helper import FACTOR\nprint(lr * FACTOR, names)",
         "from IPython.display import HTML, display\ndisplay(HTML('<b id=\"mark\">bold</b>'))",
-        "import os\nopen(os.environ['PAI_OUTPUT_DIR'] + '/model.txt', 'w').write('m')",
+        "import os\nfor own in ('größe 1.csv', 'größe 1.pt', 'model.txt'):\n"
+        "    open(os.environ['PAI_OUTPUT_DIR'] + '/' + own, 'w').write('m')",
     )
     before = path.read_bytes()
     words = ("-p", "lr=5e-1", "-p", "names=[a, ü]", "--sources", "helper.py", "--to", FORMATS)
@@ -82,7 +83,7 @@ def test_the_results_are_next_to_the_notebook(cluster, ran, sent):
     expected = {str(result(cluster, suffix, "good")) for suffix in SUFFIXES}
     assert {row["path"] for row in ran.json()} == expected
     executed = outputs(result(cluster, ".ipynb", "good"))
-    assert executed == ["", "", "1.5 ['a', 'ü']\n", "<IPython.core.display.HTML object>", "1"]
+    assert executed == ["", "", "1.5 ['a', 'ü']\n", "<IPython.core.display.HTML object>", ""]
     page = result(cluster, ".html", "good").read_text()
     assert '<b id="mark">bold</b>' in page and "1.5 ['a', 'ü']" in page
     assert "<title>größe 1</title>" in page
@@ -104,13 +105,14 @@ def test_progress_is_told_cell_by_cell(ran):
     assert told == [f"cell {number} of 5: {line}" for number, line in enumerate(firsts, 1)]
     assert "5 cells, kernel python3" in lines and "job good is submitted to local" in lines
     assert lines[-1].startswith("done; see file:///") and "%20" in lines[-1]
-    assert "1 more file is in its output: `job.outputs good` shows it" in lines
+    assert "3 more files are in its output: `job.outputs good` shows them" in lines
     assert "\x1b" not in ran.err and "Traceback" not in ran.err
 
 
 def test_the_results_are_in_the_output_of_the_job(cluster, ran):
     listed = {row["name"] for row in cluster.ok("job.outputs", "good", "-o", "json").json()}
-    assert listed == {*(f"größe 1{suffix}" for suffix in SUFFIXES), "model.txt"}
+    own = {"größe 1.csv", "größe 1.pt", "model.txt"}
+    assert listed == {*(f"größe 1{suffix}" for suffix in SUFFIXES), *own}
 
 
 def test_the_job_needs_nothing_of_ours_but_the_runner(cluster, ran):
@@ -171,6 +173,7 @@ def test_a_kernel_that_is_not_there_is_one_line_with_those_that_are(sent):
     ran = sent.inv("notebook.fetch", "foreign", "--follow")
     assert ran.code == 2 and ran.out == ""
     assert re.search(r"error: .*no kernel named 'julia-1.9': this image has: .*python3.*--kernel", ran.err)
+    assert ran.err.count("no kernel named") == 1
 
 
 def test_errors_can_be_allowed(sent):
@@ -224,6 +227,44 @@ def test_files_of_the_user_are_never_replaced_by_results(cluster):
     assert outputs(mine.with_name("own.v2.remote-2.ipynb")) == ["", "1\n"]
 
 
+def test_the_verdict_is_told_even_if_a_result_cannot_be_brought(cluster):
+    name = f"{'n' * 245}.ipynb"  # which is too long with the name of the job in it
+    book(cluster.project, name, "1 / 0")
+    ran = cluster.inv("notebook.run", name, "-j", "too-long", "--to", "ipynb", *SMALL)
+    assert ran.code == 1 and "file name too long" in ran.err and "Traceback (most recent" in ran.err
+    assert ran.err.splitlines()[-1].endswith("failed: ZeroDivisionError: division by zero")
+
+
+def test_what_a_job_waits_for_is_told(cluster):
+    book(cluster.project, "queued.ipynb", "1")
+    much = ("--cpu", str(4 * (os.cpu_count() or 1)), "--memoryMB", "64")
+    cluster.ok("job.sub", "sleep 100", "-j", "greedy", *much)
+    cluster.ok("notebook.run", "queued.ipynb", "-j", "queued", *much, "--detach")
+    process = cluster.start("inv", "notebook.fetch", "queued", "--follow")
+    line = process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=30)[1]
+    cluster.ok("job.stop", "queued", "greedy")
+    assert line.startswith("job queued is WAITING: it asks for more than there is")
+    assert process.returncode == 130 and "WAITING" not in rest and "job queued goes on" in rest
+
+
+def test_a_cluster_that_is_lost_while_one_watches_ends_the_watching_only(shell):
+    book(shell.project, "sleeps.ipynb", SLEEPS)
+    shell.ok("cluster.start")
+    process = shell.start("inv", "notebook.run", "sleeps.ipynb", "-j", "alone", "--to", "ipynb", *SMALL)
+    for line in process.stderr:
+        if line.startswith("cell 1 of 1"):
+            break
+    os.kill(shell.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
+    said = process.communicate(timeout=60)[1].splitlines()
+    way = "`notebook.fetch alone` brings its results, `job.stop alone` ends it"
+    assert process.returncode == 121 and f"job alone goes on; {way}" in said
+    assert said[-1].startswith("error: ")
+    ran = shell.ok("notebook.fetch", "alone")
+    assert "job alone is RUNNING, and cell 1 of 1 is running" in ran.err
+
+
 def test_the_limit_of_the_job_is_told_as_such(sent):
     ran = sent.inv("notebook.fetch", "limited", "--follow")
     said = "cell 2 of 3 of sleeps.ipynb was running: the time limit of the job was reached (--max-time)"
@@ -271,6 +312,12 @@ BAD = {
     ("notebook.run", "tasks.py"): (123, "is no notebook"),
     ("notebook.run", "plain.ipynb", "-p", "a-b=1"): (120, "cannot be the name of a Python variable"),
     ("notebook.run", "plain.ipynb", "--timeout-per-cell", "soon"): (120, "--timeout-per-cell needs a time"),
+    ("notebook.run", "plain.ipynb", "-p", "x={1: 2}"): (
+        120,
+        "-p x: the names in a mapping must be text, got 1",
+    ),
+    ("notebook.run", "plain.ipynb", "-p", "__name__=3"): (120, "'__name__' is a name of Python itself"),
+    ("notebook.run", "--", "-plain.ipynb", "--no-browser"): (120, "does not expect '--no-browser' behind --"),
     ("notebook.run", "other.ipynb", "-p", "x=1"): (120, "Python notebooks only"),
     ("notebook.run", "plain.ipynb", "--sources", "no.py"): (123, "no such source"),
     ("notebook.fetch", "no-such-job"): (122, "no job named 'no-such-job'"),

@@ -16,9 +16,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
+from tests.e2e.test_container import typing
+
 pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
 websocket = pytest.importorskip("websocket", reason="websocket-client is not installed")
 
+CTRL_C = b"\x03"
 SMALL = ("--cpu", "1", "--mem", "512m")
 LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
 EVERYWHERE = "00000000"
@@ -269,6 +272,24 @@ def test_a_notebook_that_was_served_is_run_with_all_that_its_server_was_given(cl
     assert "note: job idle has a newer idle.ipynb: `notebook.pull idle` brings it" in ran.err
 
 
+def test_a_notebook_that_was_run_before_it_was_served_keeps_what_the_run_was_given(cluster, calls):
+    """The record of a server is the latest one, and a server has no parameters."""
+    (cluster.project / "both.ipynb").write_text(json.dumps(book("lr = 1")))
+    flags = ("-p", "lr=0.5", "--to", "script", "--allow-errors", "--timeout-per-cell", "9s")
+    cluster.ok("notebook.run", "both.ipynb", "-j", "both-ran", *flags, *SMALL, "--detach")
+    words = ("both.ipynb", "-j", "both-served", "--direct", "--env", "TRIED=yes", "--wait", "1s", *SMALL)
+    assert cluster.inv("notebook.serve", *words).code == 124
+    cluster.ok("job.stop", "both-*")
+    ran = cluster.ok("notebook.resubmit", "both.ipynb", "--preview")
+    job = yaml.safe_load(ran.out)
+    called = """.pai-notebook.py both.ipynb --parameters '{"lr": 0.5}' --to script --timeout-per-cell 9"""
+    assert job["taskRoles"]["main"]["commands"] == [f"python3 {called} --allow-errors"]
+    assert job["extras"]["openpaiNotebook"]["parameters"] == {"lr": 0.5}
+    assert "export TRIED=yes || exit 1" in ran.out and "those of job both-ran, its last run" in ran.err
+    changed = cluster.ok("notebook.resubmit", "both.ipynb", "--preview", "-p", "lr=7").out
+    assert '{"lr": 7}' in yaml.safe_load(changed)["taskRoles"]["main"]["commands"][0]
+
+
 def test_a_served_job_becomes_a_batch_job_with_what_it_has_kept(cluster, calls):
     before = (cluster.project / "idle.ipynb").read_text()
     (cluster.project / "idle.ipynb").write_text(json.dumps(book("'not this one'")))
@@ -301,6 +322,25 @@ def test_settings_and_traces_of_jupyter_stay_in_the_folder_of_the_job(lab, kerne
     assert len(folders) == 4 and all(folder.startswith(f"{root}/.pai-jupyter/") for folder in folders)
     config = Path(root, ".pai-jupyter", "jupyter_config_dir", "jupyter_server_config.json")
     assert config.stat().st_mode & 0o777 == 0o600 and Path(root, ".pai-jupyter").stat().st_mode & 0o077 == 0
+
+
+def test_kernels_and_terminals_without_a_path_begin_in_the_folder_of_the_job(lab, kernel):
+    root = lab.run(kernel, "import os; print(os.path.dirname(os.getcwd()))").strip()
+    (own,) = [lab.ask("/api/kernels", {"name": "python3"}, "POST")["id"]]
+    assert lab.run(own, "import os; print(os.getcwd())").strip() == root
+    name = lab.ask("/api/terminals", {}, "POST")["name"]
+    [shell] = [entry for entry in of_job("lab") if is_terminal(entry)]
+    assert os.readlink(shell / "cwd") == root
+    for path in (f"/api/terminals/{name}", f"/api/kernels/{own}"):
+        with contextlib.suppress(ValueError):  # there is nothing to tell
+            lab.ask(path, method="DELETE")
+
+
+def is_terminal(process):
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[4]) != 0
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize("token", ["wrong", "-"])
@@ -375,6 +415,33 @@ def test_pull_brings_what_changed_and_writes_over_nothing_that_changed_here(clus
     assert sources_of(mine.with_name("my book.remote-2.ipynb")) == ["1 + 5"]
 
 
+def asked(shell, name, keys, said):
+    """Somebody at a terminal who leaves a server with Ctrl-C, and answers the question by these keys."""
+    with typing(shell, "inv", "notebook.serve", "--reconnect", name, "--no-browser") as terminal:
+        terminal.until(b"Ctrl-C brings back what was changed")
+        terminal.type(CTRL_C)
+        shown = terminal.until(f"stop job {name}? [y/N] ".encode())
+        terminal.type(keys)
+        shown += terminal.until(f"job {name} {said}".encode())
+        assert terminal.code() == 0
+        shown += terminal.rest()
+    assert b"Traceback" not in shown and shown.count(b"[y/N]") == 1
+    return shell.ok("job.status", name, "-o", "json").json()["state"]
+
+
+@pytest.mark.parametrize("keys", [b"n\r", b"\r", CTRL_C], ids=["no", "return", "ctrl-c"])
+def test_who_does_not_say_yes_at_a_terminal_leaves_the_job_running(cluster, lab, keys):
+    assert asked(cluster, "lab", keys, "goes on; `notebook.serve --reconnect lab`") == "RUNNING"
+
+
+def holding(folder, token):
+    """The files below the folder that have the token in them."""
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            if path.is_file() and token.encode() in path.read_bytes():
+                yield path
+
+
 def test_ctrl_c_brings_the_changes_and_leaves_the_job_until_it_is_told_to_stop(cluster, calls, lab):
     lab.save("neu.ipynb", book("newer"))
     code, err = calls["lab"].interrupt()
@@ -387,11 +454,15 @@ def test_ctrl_c_brings_the_changes_and_leaves_the_job_until_it_is_told_to_stop(c
     jupyter = Jupyter(again.json()["url"])
     assert jupyter.token == lab.token and "my%20book.ipynb" in jupyter.address
     jupyter.save("neu.ipynb", book("newest"))
+    [own] = {Path(os.readlink(entry / "cwd")) for entry in of_job("lab") if (entry / "cwd").is_dir()} & {
+        *(path.parent for path in cluster.home.rglob(".pai-jupyter") if "lab" in str(path))
+    }
+    assert list(holding(own / ".pai-jupyter", lab.token))
     code, err = again.interrupt()
     assert code == 0 and "job lab is stopped" in err
     assert sources_of(cluster.project / "neu.ipynb") == ["newest"]
     assert cluster.inv("job.wait", "lab").code == 143
-    assert not list(of_job("lab"))
+    assert not list(of_job("lab")) and own.is_dir() and not list(holding(own, lab.token))
 
 
 def check_that_no_browser_is_in_the_way(cluster):
@@ -424,7 +495,38 @@ def test_waiting_has_an_end_and_a_job_that_fails_tells_why(cluster):
     code, err = late.end()
     assert code == 124 and "waiting at most 1 s in all" in err
     assert "error: no Jupyter answers in job 'late' after 1 s: " in err
-    cluster.ok("job.stop", "late")
+
+
+def test_a_token_is_forgotten_by_whoever_sees_that_the_job_is_over(cluster):
+    assert cluster.inv("notebook.serve", "-j", "seen", "--wait", "1s", *SMALL).code == 124
+    [kept] = (cluster.home / "notebooks" / "local").glob("*~seen.json")
+    cluster.ok("job.status", "seen")
+    cluster.ok("job.list")
+    held = kept.read_text()
+    assert json.loads(held)["token"]
+    for words in (("job.stop", "seen"), ("job.list",), ("job.status", "seen")):
+        kept.write_text(held)
+        cluster.ok(*words)
+        assert json.loads(kept.read_text())["token"] == "", words
+
+
+def test_a_cluster_that_is_lost_leaves_the_job_and_tells_how_to_come_back(shell):
+    shell.ok("cluster.start")
+    call = Call(shell, "alone", "-j", "alone", "--direct", "--no-browser", "-o", "json", *SMALL)
+    call.json()
+    os.kill(shell.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
+    code, err = call.end(60)
+    way = "`notebook.serve --reconnect alone` opens it again, `job.stop alone` ends it"
+    assert code == 121 and f"job alone goes on; {way}" in err.splitlines(), err
+    assert err.splitlines()[-1].startswith("error: ") and "Traceback" not in err
+    shell.ok("job.stop", "alone")
+
+
+def test_who_says_yes_at_a_terminal_stops_the_job(cluster):
+    assert asked(cluster, "late", b"y\r", "is stopped") in ("STOPPING", "STOPPED")
+    cluster.inv("job.wait", "late")
+    [kept] = (cluster.home / "notebooks" / "local").glob("*~late.json")
+    assert json.loads(kept.read_text())["token"] == ""
 
 
 @pytest.mark.parametrize(

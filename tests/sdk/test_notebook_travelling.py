@@ -6,25 +6,55 @@ import pytest
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk import notebooks
-from openpai_tasks.sdk.notebook_travelling import speaks_to_the_cluster
+from openpai_tasks.sdk.notebook_code import speaks_to_the_cluster
 from tests.notebook_files import text, write
 
+OURS = {
+    "load": "%load_ext openpai_tasks",
+    "line": "x = 1\n%pai job.list",
+    "assigned": "jobs = %pai job.list",
+    "several": "a, b = %pai job.list",
+    "attribute": "x.y = %pai job.list",
+    "item": "found['all'] = %pai job.list",
+    "indented": "if True:\n    %pai job.list",
+    "continued": "%pai job.sub 'true' \\\n  --gpu 1",
+    "automatic": "pai job.list",
+    "behind others": "!ls 'a\n%matplotlib inline\n?print\njobs = %pai job.list {x[0]}",
+    "cell": "%%pai_sub --gpu 1\nprint(1)",
+    "timed": "%%time\nsubmit_this_notebook()",
+    "call": "job = submit_this_notebook(gpu=1)",
+    "call in a function": "def go():\n    return openpai_tasks.submit_this_notebook()",
+    "import": "from openpai_tasks import submit_this_notebook",
+    "as IPython says it": "get_ipython().run_line_magic('pai', 'job.list')",
+    "cell as IPython says it": "get_ipython().run_cell_magic('pai_sub', '--gpu 1', 'print(1)')",
+    "load as IPython says it": "get_ipython().run_line_magic('load_ext', 'openpai_tasks')",
+    "manager": "get_ipython().extension_manager.load_extension('openpai_tasks')",
+    "broken": "submit_this_notebook()\nx = = 1",
+}
+OTHERS = {
+    "other extension": "%load_ext autoreload",
+    "other magic": "%paint",
+    "printed": "print('%pai')",
+    "remainder": "x = 5 %pais",
+    "comment": "train()  # then submit_this_notebook(gpu=4)",
+    "string": "print('call submit_this_notebook(gpu=4)')",
+    "long string": "help = '''\n%pai job.list\nsubmit_this_notebook()\n'''\ntrain()",
+    "remainder in brackets": "x = (a\n%pai\n)",
+    "name": "pai = 3\npai",
+    "command": "!echo submit_this_notebook()",
+    "file": "%%writefile x.py\nsubmit_this_notebook()",
+    "shell": "%%bash\n%pai job.list",
+    "other magic by name": "get_ipython().run_line_magic('time', 'pai()')",
+    "nothing": "",
+}
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "%load_ext openpai_tasks",
-        "x = 1\n%pai job.list",
-        "jobs = %pai job.list",
-        "%%pai_sub --gpu 1\nprint(1)",
-    ],
-)
-def test_our_magics_speak_to_the_cluster(source):
+
+@pytest.mark.parametrize("source", OURS.values(), ids=OURS)
+def test_our_magics_and_calls_speak_to_the_cluster(source):
     assert speaks_to_the_cluster(source)
-    assert speaks_to_the_cluster("job = submit_this_notebook(gpu=1)")
 
 
-@pytest.mark.parametrize("source", ["%load_ext autoreload", "%paint", "print('%pai')", "x = 5 %pais"])
+@pytest.mark.parametrize("source", OTHERS.values(), ids=OTHERS)
 def test_other_cells_do_not(source):
     assert not speaks_to_the_cluster(source)
 
@@ -42,7 +72,8 @@ def test_they_go_along_as_text_only_and_it_is_told(tmp_path):
     assert [cell["cell_type"] for cell in sent(path, tmp_path)] == ["raw", "markdown", "code", "raw"]
     assert "outputs" not in sent(path, tmp_path)[0]
     said = notebooks.remarks(notebooks.read("a.ipynb", tmp_path), notebooks.Options())
-    assert said == ["2 cells that speak to the cluster stay here"]
+    which = "cell 1 (%load_ext openpai_tasks), cell 4 (%pai job.list)"
+    assert said == [f"2 cells that speak to the cluster stay here: {which}"]
 
 
 def test_a_notebook_that_only_speaks_to_the_cluster_is_refused(tmp_path):

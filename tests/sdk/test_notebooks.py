@@ -4,6 +4,7 @@ import ast
 import json
 import math
 import os
+import resource
 import shlex
 import signal
 import subprocess
@@ -16,14 +17,20 @@ import pytest
 
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol import scripts
-from openpai_tasks.sdk import brought, notebook_resubmit, notebook_results, notebooks
+from openpai_tasks.protocol.models import job_from_detail
+from openpai_tasks.sdk import brought, notebook_resubmit, notebook_results, notebook_server, notebooks
 from openpai_tasks.sdk import notebook_progress as progress
 from openpai_tasks.sdk import notebook_runner as runner
+from openpai_tasks.sdk import notebook_told as telling
+from openpai_tasks.sdk import outputs as outputs_of
 from openpai_tasks.sdk.notebook_values import read_value
 from openpai_tasks.sdk.notebooks import Mark, Options
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.location import Location
 from tests.notebook_files import PYTHON, cell, notebook, outputs, text, write
 
 JULIA = {"kernelspec": {"name": "julia-1.9", "language": "julia", "display_name": "Julia"}}
+JOB = job_from_detail({"jobStatus": {"state": "SUCCEEDED"}}, "me~lab")
 
 # Reading
 
@@ -145,12 +152,51 @@ def test_values_are_typed_as_yaml_has_them(typed):
     assert value == VALUES[typed] and type(value) is type(VALUES[typed])
 
 
-@pytest.mark.parametrize(
-    "typed", ["[1,", "{a", "'tis", "{1: a}", "[!!binary aGk=]", "[&a [*a]]", "[!!set {a}]"]
-)
+REFUSED = {
+    "[1,": "is not a value in YAML",
+    "{a": "is not a value in YAML",
+    "'tis": "is not a value in YAML",
+    "{1: a}": "the names in a mapping must be text, got 1: put it in quotes",
+    "[!!binary aGk=]": "a value of type bytes cannot be sent",
+    "[&a [*a]]": "the value is in itself",
+    "[!!set {a}]": "a value of type set cannot be sent",
+}
+
+
+@pytest.mark.parametrize("typed", REFUSED)
 def test_a_value_that_cannot_travel_is_refused(typed):
-    with pytest.raises(ConfigError, match=r"-p x: .* is not a value in YAML"):
+    with pytest.raises(ConfigError, match=f"^-p x: .*{REFUSED[typed]}"):
         read_value(typed, "-p x")
+
+
+class Real(float):
+    """As numpy's numbers are."""
+
+
+def test_values_of_python_travel_as_they_are():
+    given = {"a": math.inf, "b": "bell \x07, null \x00, next \x85", "c": (1, Real(0.5)), "d": {"k": None}}
+    found = notebooks.typed(given)
+    assert found == {**given, "c": [1, 0.5]} and type(found["c"][1]) is float
+    assert runner.arguments(["n.ipynb", *Options(found).words()]).parameters == found
+
+
+@pytest.mark.parametrize(
+    "value", [object(), {1: 2}, [b"x"], "\ud800"], ids=["object", "name", "bytes", "half"]
+)
+def test_values_of_python_that_cannot_travel_are_refused(value):
+    with pytest.raises(ConfigError, match=r"^the parameter 'x': "):
+        notebooks.typed({"x": value})
+
+
+def test_names_of_python_itself_are_refused_and_those_that_hide_something_are_told(tmp_path):
+    for wrong in ("__name__", "__builtins__"):
+        with pytest.raises(ConfigError, match=f"{wrong}' is a name of Python itself"):
+            notebooks.parameters([f"{wrong}=3"])
+        with pytest.raises(ConfigError, match=f"{wrong}' is a name of Python itself"):
+            notebooks.typed({wrong: 3})
+    write(tmp_path / "n.ipynb", cell("print = 1\nlr = 1", "parameters"))
+    said = notebooks.remarks(notebooks.read("n.ipynb", tmp_path), Options({"print": 3, "lr": 1}))
+    assert said == ["the parameter 'print' hides what Python has by that name"]
 
 
 @pytest.mark.parametrize("name", ["1x", "a-b", "a.b", "", "class", "None", "a b", "x;import os"])
@@ -215,6 +261,11 @@ def test_older_formats_get_a_cell_without_an_id():
 
 
 # The job
+
+
+def test_a_time_limit_of_the_job_is_told_from_one_that_a_command_has_itself():
+    assert scripts.is_limited(scripts.limited("python3 .pai-notebook.py n.ipynb", 5))
+    assert not scripts.is_limited("timeout 5 python3 .pai-notebook.py n.ipynb")
 
 
 def test_formats_are_chosen_by_name():
@@ -296,22 +347,24 @@ def test_a_huge_traceback_leaves_its_end_in_the_log(capfdbinary):
 
 def test_colours_are_kept_for_terminals_and_nothing_else_is():
     coloured = "\x1b[0;31mError\x1b[0m: \x1b]0;title\x07a\x1b[2Jb\x07"
-    assert notebook_results.plain(coloured, has_colours=False) == "Error: ab\\x07"
-    assert notebook_results.plain(coloured, has_colours=True) == "\x1b[0;31mError\x1b[0m: ab\\x07"
+    assert telling.plain(coloured, has_colours=False) == "Error: ab\\x07"
+    assert telling.plain(coloured, has_colours=True) == "\x1b[0;31mError\x1b[0m: ab\\x07"
+    assert telling.plain("\x1bca\x1b\x1b[1mb\x1b[", has_colours=False) == "ab["
 
 
-def test_a_notebook_that_is_damaged_tells_nothing(tmp_path):
-    for content in ("{", "{}", '{"metadata": {"openpai_run": {"index": 7}}, "cells": []}'):
-        (tmp_path / "n.ipynb").write_text(content)
-        assert notebook_results.told([notebook_results.Result(str(tmp_path / "n.ipynb"), 1)]) is None
-    assert notebook_results.told([]) is None
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"{}", b"[]", b'{"metadata": {"openpai_run": {"index": 7}}, "cells": []}']
+)
+def test_a_notebook_that_is_damaged_tells_nothing(content):
+    assert telling.told(content) is None
 
 
 # The runner on its own
 
 
-def test_the_runner_is_one_file_that_old_pythons_read():
-    source = Path(runner.__file__).read_text()
+@pytest.mark.parametrize("program", [runner, notebook_server], ids=["runner", "server"])
+def test_what_travels_is_one_file_that_old_pythons_read(program):
+    source = Path(program.__file__).read_text()
     tree = ast.parse(source, feature_version=(3, 8))
     top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {alias.name for node in top if isinstance(node, ast.Import) for alias in node.names}
@@ -401,6 +454,22 @@ def test_a_pdf_that_cannot_be_made_is_refused_before_the_first_cell(tmp_path):
     assert done.stdout.splitlines()[-1].startswith("notebook: error: a PDF needs chromium or xelatex")
 
 
+def test_packages_that_do_not_fit_together_are_one_line_before_the_first_cell(tmp_path):
+    write(tmp_path / "n.ipynb", "1")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "nbclient.py").write_text("from json import no_such_name\n")
+    done = subprocess.run(
+        [sys.executable, runner.__file__, "n.ipynb"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "broken"), "PAI_OUTPUT_DIR": str(tmp_path / "out")},
+        capture_output=True,
+        text=True,
+    )
+    said = "notebook: error: nbclient is in this image, but cannot be loaded: ImportError: cannot import name"
+    assert done.returncode == runner.CANNOT and done.stdout.startswith(said), done
+    assert done.stdout.count("\n") == 1 and done.stderr == "" and os.listdir(tmp_path / "out") == []
+
+
 # The runner with a kernel
 
 WRITES = (
@@ -411,7 +480,7 @@ BAR = "for i in range(300): print(f'\\r{i} done', end='', flush=True)"
 SUFFIXES = ("html", "py", "ipynb")
 
 
-def started(folder, name, *words):
+def started(folder, name, *words, **options):
     return subprocess.Popen(
         [sys.executable, runner.__file__, name, *words],
         cwd=folder,
@@ -419,11 +488,12 @@ def started(folder, name, *words):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        **options,
     )
 
 
-def executed(folder, name, *words):
-    process = started(folder, name, *words)
+def executed(folder, name, *words, **options):
+    process = started(folder, name, *words, **options)
     out, err = process.communicate(timeout=60)
     return process.returncode, out.splitlines(), err
 
@@ -470,7 +540,7 @@ def test_what_a_running_cell_shows_is_saved_meanwhile(tmp_path, number):
         until(saved.exists)
         until(lambda: outputs(saved)[0].startswith("began"))
         kernel = int(outputs(saved)[0].split()[1])
-        assert notebook_results.told([notebook_results.Result(str(saved), 1)]).state == "running"
+        assert telling.told(saved.read_bytes()).state == "running"
     finally:
         process.send_signal(number)
         if number == signal.SIGKILL and kernel:
@@ -479,6 +549,43 @@ def test_what_a_running_cell_shows_is_saved_meanwhile(tmp_path, number):
     if number == signal.SIGTERM:
         assert (process.returncode, err) == (runner.STOPPED, "")
     assert outputs(saved) == [f"began {kernel}\n"]
+
+
+AWAY = "import os, shutil, time\nout = os.environ['PAI_OUTPUT_DIR']\nshutil.rmtree(out)"
+BACK = (
+    "time.sleep(2.5)\nos.makedirs(out)\nend = time.time() + 30\n"
+    "while not os.path.exists(out + '/n.ipynb') and time.time() < end: time.sleep(0.1)\n"
+    "print(os.listdir(out))"
+)
+
+
+def test_a_save_that_fails_ends_no_computation_and_is_tried_again(tmp_path):
+    write(tmp_path / "n.ipynb", AWAY, BACK)
+    code, said, err = executed(tmp_path, "n.ipynb", "--to", "ipynb")
+    assert (code, err) == (0, "") and outputs(tmp_path / "out" / "n.ipynb") == ["", "['n.ipynb']\n"]
+    told = "notebook: the notebook cannot be saved: No such file or directory; the run goes on"
+    assert [line.startswith(told) for line in said].count(True) == 1 and "error:" not in "".join(said)
+
+
+def test_a_result_that_cannot_be_saved_is_one_line_and_a_code_of_its_own(tmp_path):
+    write(tmp_path / "n.ipynb", "print('x' * 1_000_000)", "open('ran', 'w').close()", "print('on')")
+
+    def small_files_only():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+
+    code, said, err = executed(tmp_path, "n.ipynb", preexec_fn=small_files_only)
+    assert (code, err) == (runner.NOT_SAVED, "") and (tmp_path / "ran").exists()
+    assert said[-1] == "notebook: error: the result could not be saved: File too large"
+    assert sum("error" in line for line in said) == 1 and sum("goes on" in line for line in said) == 1
+    assert os.listdir(tmp_path / "out") == ["n.ipynb"] and not any("failed" in line for line in said)
+
+
+def test_an_output_folder_that_cannot_be_made_is_one_line(tmp_path):
+    write(tmp_path / "n.ipynb", "1")
+    (tmp_path / "out").write_text("a file")
+    code, said, err = executed(tmp_path, "n.ipynb")
+    assert (code, err) == (runner.CANNOT, "")
+    assert said == ["notebook: error: the output folder cannot be made: File exists"]
 
 
 def test_a_notebook_that_says_no_minor_version_is_run_and_shown(tmp_path):
@@ -507,21 +614,63 @@ def test_progress_bars_are_shown_as_they_end():
 # What is brought
 
 
-def test_of_two_files_the_one_with_the_mark_is_the_result():
-    ours = notebook_results._ours
-    files = [
-        "n.ipynb",
-        "n.pai-run.ipynb",
-        "n.html",
-        "n.pai-run-2.html",
-        "n.pai-run.html",
-        "n.pdf",
-        "s/n.html",
-    ]
-    assert ours(files, Mark("n.ipynb")) == ["n.pai-run.ipynb", "n.pai-run-2.html"]
-    script = Mark("a/n.ipynb", Options(formats=("script",)))
-    assert ours(["n.ipynb", "n.html", "n.py"], script) == ["n.ipynb", "n.py"]
-    assert ours(["n.ipynb", "n.html"], Mark("n.ipynb"), is_over=False) == ["n.ipynb"]
+def of_job(folder, name="n.ipynb"):
+    """The results of a job that has written these files."""
+    mark, place = Mark(name), Location(LocalStore(), str(folder), str(folder))
+    found = outputs_of.listing("job", place)
+    return notebook_results.Results(JOB, mark, found, notebook_results._executed(found.files, mark), False)
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """The output folder of a job: an executed notebook, which says what was made of it, and other files."""
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    out = tmp_path / "out"
+    made = {**PYTHON, "openpai_run": {"state": "done", "cell": 1, "of": 1}}
+    made["openpai_run"]["files"] = ["n.pai-run.ipynb", "n.pai-run-2.html", "n.py", "gone.pdf", "../x.txt"]
+    write(out / "n.pai-run.ipynb", "1", metadata=made)
+    for own in ("n.ipynb", "n.html", "n.pai-run.html", "n.csv", "n.pt", "s/n.html"):
+        (out / own).parent.mkdir(exist_ok=True)
+        (out / own).write_text("mine")
+    for name in ("n.pai-run-2.html", "n.py"):
+        (out / name).write_text("made")
+    (tmp_path / "here").mkdir()
+    return out
+
+
+def test_what_is_brought_is_what_the_executed_notebook_says_was_made_of_it(written, tmp_path):
+    brought = notebook_results.bring(of_job(written), tmp_path / "here")
+    names = ["n.lab.pai-run.ipynb", "n.lab.pai-run-2.html", "n.lab.py"]
+    assert [Path(file.path).name for file in brought.files] == names
+    assert sorted(os.listdir(tmp_path / "here")) == sorted(names) and brought.others == 6
+    assert brought.told.state == "done" and not brought.copied.failed
+
+
+def test_a_notebook_that_does_not_say_what_was_made_of_it_is_brought_alone(written, tmp_path):
+    state = {**PYTHON, "openpai_run": {"state": "running", "cell": 1, "of": 1}}
+    write(written / "n.pai-run.ipynb", "1", metadata=state)
+    brought = notebook_results.bring(of_job(written), tmp_path / "here")
+    assert os.listdir(tmp_path / "here") == ["n.lab.pai-run.ipynb"] and brought.others == 8
+
+
+def test_a_file_that_cannot_be_brought_holds_up_neither_the_others_nor_the_verdict(written, tmp_path):
+    found = of_job(written)
+    (written / "n.pai-run-2.html").unlink()
+    brought = notebook_results.bring(found, tmp_path / "here")
+    assert [Path(file.path).name for file in brought.files] == ["n.lab.pai-run.ipynb", "n.lab.py"]
+    [lost] = brought.copied.failed
+    assert lost.path.endswith("n.pai-run-2.html") and brought.copied.files == 2
+    assert brought.told.state == "done"
+
+
+def test_what_the_notebook_tells_is_read_where_it_is_if_it_cannot_be_brought(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    name = f"{'n' * 249}.ipynb"  # which is too long with the name of the job in it
+    state = {**PYTHON, "openpai_run": {"state": "failed", "cell": 1, "of": 1, "index": 0}}
+    write(tmp_path / "out" / name, "1/0", metadata=state)
+    (tmp_path / "here").mkdir()
+    brought = notebook_results.bring(of_job(tmp_path / "out", name), tmp_path / "here")
+    assert brought.files == [] and len(brought.copied.failed) == 1 and brought.told.source == "1/0"
 
 
 def test_only_files_that_are_as_they_were_brought_are_replaced(tmp_path, monkeypatch):

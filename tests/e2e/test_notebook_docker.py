@@ -1,0 +1,106 @@
+"""Notebooks in real containers: an image that has Python and nothing else, and one with Jupyter beside it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import sysconfig
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import make_shell
+from tests.notebook_files import outputs, write
+from tests.server.container_engines import engine_kit
+
+IMAGE, JUPYTER = "pai/python:1", "/opt/jupyter"
+WITH_JUPYTER = f'#!/bin/sh\nPYTHONPATH={JUPYTER} exec python3 "$@"\n'.encode()
+SYSTEM = ("libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1")
+LEFT_OUT = {"test", "site-packages", "dist-packages", "__pycache__", "idlelib", "tkinter", "ensurepip"}
+SMALL = ("--cpu", "1", "--memoryMB", "256", "--image", IMAGE, "--no-browser")
+
+
+def python():
+    """The interpreter and its standard library, as a new image has them."""
+    library, name = Path(sysconfig.get_path("stdlib")), f"python3.{sys.version_info.minor}"
+    found = {"/usr/local/bin/python3": Path(os.path.realpath(sys.executable))}
+    for path in library.rglob("*"):
+        inner = path.relative_to(library)
+        if path.is_file() and path.suffix != ".a" and not LEFT_OUT & set(inner.parts):
+            is_program = "lib-dynload" in inner.parts
+            found[f"/usr/local/lib/{name}/{inner}"] = path if is_program else path.read_bytes()
+    return found
+
+
+def packages(*names):
+    """These distributions and all that they need, as they are installed here."""
+    found, left, seen = {}, list(names), set()
+    while left:
+        name = re.split(r"[^A-Za-z0-9._-]", left.pop())[0]
+        try:
+            one = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        if one.name not in seen:
+            seen.add(one.name)
+            left += [need for need in one.requires or () if "extra ==" not in need]
+            inner = [file for file in one.files or () if not {"..", "__pycache__", "tests"} & set(file.parts)]
+            found |= {f"{JUPYTER}/{file}": Path(file.locate()).read_bytes() for file in inner}
+    return found
+
+
+def system():
+    """Libraries that programs within the packages need."""
+    there = (path for name in SYSTEM for path in Path("/usr/lib").glob(f"*-linux-gnu/{name}"))
+    return {str(path): path.read_bytes() for path in there}
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    with engine_kit("docker") as kit:
+        jupyter = packages("nbclient", "nbconvert", "ipykernel", "jupyter_server")
+        program = {"/usr/local/bin/jupyter-python": WITH_JUPYTER}
+        kit.make_image(IMAGE, {**system(), **python(), **jupyter, **program})
+        made = make_shell(tmp_path_factory.mktemp("shell"))
+        made.environment |= {**kit.environment, "INVOKE_OPENPAI_LOCAL_ENGINE": kit.name}
+        made.ok("cluster.start")
+        write(made.project / "book.ipynb", "import os\nprint(os.getcwd())", "1 / 0", "3")
+        yield made
+        made.ok("cluster.stop")
+
+
+def test_a_notebook_runs_in_the_image_as_far_as_it_comes(shell):
+    ran = shell.inv(
+        "notebook.run", "book.ipynb", "-j", "ran", *SMALL, "--python", "jupyter-python", "--to", "ipynb"
+    )
+    assert ran.code == 1 and "cell 2 of 3 of book.ipynb failed: ZeroDivisionError" in ran.err, ran
+    shown = ["/usr/local/pai/work\n", "ZeroDivisionError: division by zero", ""]
+    assert outputs(shell.project / "book.ran.ipynb") == shown
+
+
+def test_jupyter_serves_from_the_image_until_nobody_uses_it(shell):
+    words = ("--python", "jupyter-python", "--direct", "--idle", "3s", "--wait", "60s")
+    ran = shell.ok("notebook.serve", "book.ipynb", "-j", "served", *SMALL, *words)
+    assert "job served serves Jupyter" in ran.err and "/?token=" in ran.out
+    assert shell.ok("job.status", "served", "-o", "json").json()["state"] == "SUCCEEDED"
+
+
+def test_an_image_without_an_sshd_is_told_at_once_and_not_waited_for(shell):
+    words = ("--python", "jupyter-python", "--wait", "50s")
+    ran = shell.inv("notebook.serve", "book.ipynb", "-j", "closed", *SMALL, *words)
+    shell.ok("job.stop", "closed")
+    last = ran.err.splitlines()[-1]
+    assert ran.code == 121 and "the image has no sshd" in last, ran
+    assert last.endswith("`job.stop closed` ends it, and `notebook.serve --direct` needs no ssh")
+    assert shell.inv("job.wait", "closed").code == 143
+
+
+@pytest.mark.parametrize("words", [("run",), ("serve", "--direct")], ids=["run", "serve"])
+def test_an_image_with_nothing_but_python_is_one_clear_line(shell, words):
+    task, *flags = words
+    ran = shell.inv(f"notebook.{task}", "book.ipynb", "-j", f"bare-{task}", *flags, *SMALL)
+    said = f"error: job 'bare-{task}' is FAILED: jupyter is not in this image, and /usr/local/bin/python3 has"
+    assert ran.code == 2 and ran.err.splitlines()[-1].startswith(f"{said} neither pip nor venv"), ran
+    assert ran.out == "" and "Traceback" not in ran.err
