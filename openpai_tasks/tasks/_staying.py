@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import sys
 
 from openpai_tasks.lazy import lazy
@@ -11,6 +12,8 @@ from openpai_tasks.tasks._base import say
 jobs = lazy("openpai_tasks.sdk.jobs")
 render = lazy("openpai_tasks.render")
 states = lazy("openpai_tasks.protocol.states")
+
+LOOK = 0.2  # seconds
 
 
 def tell_time(name, stay):
@@ -67,4 +70,6 @@ def ask(question):
     """Whether the person at the terminal says yes; no answer is a no."""
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
+    while sys.stdin.isatty() and not select.select([sys.stdin], [], [], LOOK)[0]:
+        pass  # a Ctrl-C that comes just before a read would be noticed only after it
     return sys.stdin.readline().strip().lower() in ("y", "yes")
