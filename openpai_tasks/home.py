@@ -32,16 +32,17 @@ def make_private(folder: Path) -> Path:
     return folder
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str, mode: int = 0o600) -> None:
     """Replace the file as a whole: readers see the old text or the new one, never a part."""
     make_private(path.parent)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:  # mkstemp makes it 0600
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode("utf-8", "surrogateescape"))
                 file.flush()
-                os.fsync(file.fileno())
+                os.fchmod(handle, mode)
+                os.fsync(handle)
             os.replace(name, path)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):

@@ -22,5 +22,5 @@ def size(text: str | int, where: str, least: int = 0) -> int:
 
 def at_least(number: int, least: int, where: str) -> int:
     if number < least:
-        raise ConfigError(f"{where} needs {least} or more, got {number}")
+        raise ConfigError(f"{where} must be at least {least}, got {number}")
     return number

@@ -13,6 +13,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobSpec, RoleSpec
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.scripts import variable as variable_name
+from openpai_tasks.sdk.amounts import at_least
 
 ROLE = "main"
 LONGEST_DAYS = 3650
@@ -48,7 +49,7 @@ def spec(wish: Wish, settings: Settings) -> JobSpec:
     every = RoleSpec(
         name=ROLE,
         command=wish.command,
-        instances=at_least(1, wish.instances, "--instances"),
+        instances=at_least(wish.instances, 1, "--instances"),
         image=settings.image,
         cpu=settings.cpu,
         gpu=settings.gpu,
@@ -62,7 +63,7 @@ def spec(wish: Wish, settings: Settings) -> JobSpec:
         name=wish.name,
         image=settings.image,
         virtual_cluster=settings.virtual_cluster or None,
-        retries=at_least(0, wish.retries, "--retries"),
+        retries=at_least(wish.retries, 0, "--retries"),
         pip_installs=settings.pip_installs,
         python=settings.python,
         environment=dict(map(variable, wish.variables)),
@@ -143,12 +144,6 @@ def whole(text: str, where: str) -> int:
         raise ConfigError(f"{where} needs a whole number, got {text!r}") from None
 
 
-def at_least(least: int, number: int, where: str) -> int:
-    if number < least:
-        raise ConfigError(f"{where} must be at least {least}, got {number}")
-    return number
-
-
 def megabytes(text: str | int, where: str) -> int:
     """``16g``, ``512m`` or a plain number of megabytes."""
     match = _MEMORY.fullmatch(str(text).strip())
@@ -175,7 +170,7 @@ def port(text: str, equals: str, where: str) -> tuple[str, int]:
     label, has_count, count = text.partition(equals)
     if not _LABEL.fullmatch(label):
         raise ConfigError(f"{where} needs a label such as web{equals}1, got {text!r}")
-    return label, at_least(1, whole(count, f"{where} {label}"), f"{where} {label}") if has_count else 1
+    return label, at_least(whole(count, f"{where} {label}"), 1, f"{where} {label}") if has_count else 1
 
 
 def variable(text: str) -> tuple[str, str]:
@@ -186,7 +181,7 @@ def variable(text: str) -> tuple[str, str]:
 
 
 def _count(least: int) -> Callable[[str, str], int]:
-    return lambda text, where: at_least(least, whole(text, where), where)
+    return lambda text, where: at_least(whole(text, where), least, where)
 
 
 def _text(text: str, where: str) -> str:
