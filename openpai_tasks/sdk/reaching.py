@@ -127,6 +127,9 @@ def open_remote(client: Client, found: Reach, container: Container, settings: Se
         raise _explained(client, found, container, err) from err
     except KeyRefused as err:
         if not client.dialect.ssh or settings.ssh_key:
+            why, advice = _settled(client, found, container)  # one that just ends lets nobody in any more
+            if why:
+                raise Unreachable(f"{why}; {advice}") from err
             raise
         keys.fetched_key(client, found.job, anew=True)  # a job of the same name may have had another
         try:
@@ -166,12 +169,18 @@ def has_moved(client: Client, found: Reach, container: Container) -> str:
 
 def lost(client: Client, found: Reach, container: Container, err: Unreachable) -> Unreachable:
     """What to say of a connection that broke: what became of the container, and what to do."""
+    why, advice = _settled(client, found, container)
+    return Unreachable(f"{err}: {why}; {advice}" if why else f"{err}; {advice}")
+
+
+def _settled(client: Client, found: Reach, container: Container) -> tuple[str, str]:
+    """As ``_fate``, with time for the cluster to notice."""
     limit = time.monotonic() + SETTLE
     why, advice = _fate(client, found, container)
-    while not why and time.monotonic() < limit:  # the cluster may not have noticed yet
+    while not why and time.monotonic() < limit:
         time.sleep(SETTLE / 10)
         why, advice = _fate(client, found, container)
-    return Unreachable(f"{err}: {why}; {advice}" if why else f"{err}; {advice}")
+    return why, advice
 
 
 def _fate(client: Client, found: Reach, container: Container) -> tuple[str, str]:
