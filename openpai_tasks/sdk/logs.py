@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from openpai_tasks.client import Client
@@ -29,6 +29,9 @@ class Which:
 class Chunk:
     task: str  # "" when only one task is read
     data: bytes
+
+
+Look = Callable[[JobInfo], object]
 
 
 class Reader:
@@ -82,13 +85,18 @@ def stream(stdout: bool, stderr: bool) -> str:
 
 
 def output(
-    client: Client, name: str, which: Which, follow: bool = False, lines: int | None = None
+    client: Client,
+    name: str,
+    which: Which,
+    follow: bool = False,
+    lines: int | None = None,
+    look: Look | None = None,
 ) -> Iterator[bytes]:
     """What to show of a job's output: all of it or the last lines, until now or until it is over."""
     if lines is not None and lines < 0:
         raise ConfigError(f"the number of lines cannot be negative: {lines}")
     if follow:
-        return labelled(Follower(client, which, lines).until_over(name))
+        return labelled(Follower(client, which, lines, look).until_over(name))
     chunks = read(client, name, which)
     return labelled(chunks if lines is None else last_lines(chunks, lines))
 
@@ -103,10 +111,15 @@ def read(client: Client, name: str, which: Which) -> Iterator[Chunk]:
 
 
 class Follower:
-    """Reads what a job's tasks write, piece by piece; a retry's output follows that of the try before."""
+    """Reads what a job's tasks write, piece by piece; a retry's output follows that of the try before.
 
-    def __init__(self, client: Client, which: Which, lines: int | None) -> None:
-        self._client, self._which, self._lines = client, which, lines
+    ``look`` is given the job each time it was asked for, before what the latest try has written since.
+    """
+
+    def __init__(
+        self, client: Client, which: Which, lines: int | None = None, look: Look | None = None
+    ) -> None:
+        self._client, self._which, self._lines, self._look = client, which, lines, look
         self._readers: dict[tuple[int, str, int, str], Reader] = {}
 
     def until_over(self, name: str) -> Iterator[Chunk]:
@@ -117,6 +130,8 @@ class Follower:
             job = jobs.find(self._client, name)  # asked first: what is final now has written everything
             moved = False
             for tried in (*self._between(seen, job), job):
+                if self._look and tried is job:
+                    self._look(job)
                 for chunk in self._new(tried):
                     moved = True
                     yield chunk

@@ -19,10 +19,10 @@ from openpai_tasks.sdk.forwarding import HERE, Forward, Port
 from openpai_tasks.sdk.notebook_runner import visible
 from openpai_tasks.sdk.notebook_serve import page
 from openpai_tasks.sdk.notebook_server import PORT
-from openpai_tasks.sdk.notebook_waiting import STARTS
-from openpai_tasks.sdk.notebook_waiting import reason as reason_of
 from openpai_tasks.sdk.polling import Pauses
 from openpai_tasks.sdk.remote import Remote
+from openpai_tasks.sdk.waiting import STARTS
+from openpai_tasks.sdk.waiting import reason as reason_of
 
 Say = Callable[[str], object]
 

@@ -53,10 +53,10 @@ class Detail:
 Event = Step | Failure | Said | Detail
 
 
-def follow(client: Client, name: str) -> Iterator[Event]:
-    """What happens in the job, until it is over."""
+def follow(client: Client, name: str, look: logs.Look | None = None) -> Iterator[Event]:
+    """What happens in the job, until it is over; ``look`` is given the job as often as it is asked for."""
     lines = logs.Lines()
-    for chunk in logs.Follower(client, logs.Which(), None).until_over(name):
+    for chunk in logs.Follower(client, logs.Which(), look=look).until_over(name):
         yield from (read(line.data) for line in lines.feed(chunk))
     yield from (read(line.data) for line in lines.end())
 

@@ -117,7 +117,11 @@ class Made:
             or not (isinstance(source, KnowsPlaces) and isinstance(target, KnowsPlaces))
         ):
             return False
-        return not source.marks(folder.path).isdisjoint(target.marks(path))
+        seen = None
+        while seen != (seen := source.marks(folder.path)):  # a mark may change while the copy writes there
+            if not seen.isdisjoint(target.marks(path)):
+                return True
+        return False
 
 
 class Steps:

@@ -20,7 +20,7 @@ runner = lazy("openpai_tasks.sdk.notebook_runner")
 shutil = lazy("shutil")
 telling = lazy("openpai_tasks.sdk.notebook_told")
 transfers = lazy("openpai_tasks.tasks._transfers")
-waiting = lazy("openpai_tasks.sdk.notebook_waiting")
+waiting = lazy("openpai_tasks.sdk.waiting")
 
 COMPLAINT = "error: "
 BROUGHT = ("path", "size")
@@ -66,10 +66,13 @@ def finish(c, client, name, folder, no_browser, output, mounted, follow=True):
 
 def _watch(client, name):
     """Show how far it is, on a terminal in a line that changes; its last complaint, which is still unsaid."""
-    for line in waiting.lines(client, name):
-        say(line)
     screen, step, complaint = Screen(sys.stderr), None, ""
-    for event in progress.follow(client, name):
+
+    def told(news):
+        screen.clear()
+        say(news)
+
+    for event in progress.follow(client, name, waiting.News(client, told)):
         if isinstance(event, progress.Step):
             step = event
         elif isinstance(event, progress.Said) and event.text:

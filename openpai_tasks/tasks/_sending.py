@@ -13,6 +13,7 @@ jobs = lazy("openpai_tasks.sdk.jobs")
 logs = lazy("openpai_tasks.sdk.logs")
 render = lazy("openpai_tasks.render")
 submission_ = lazy("openpai_tasks.sdk.submission")
+waiting = lazy("openpai_tasks.sdk.waiting")
 
 SUBMITTED = ("name", "state", "virtual_cluster")
 
@@ -27,7 +28,7 @@ def send(c, client, submission, follow, preview, output, after=(), tags=()):
         return
     say(f"job {job.name} is submitted to {client.cluster.alias}")
     with goes_on(job.name):
-        write(logs.output(client, job.name, logs.Which(), follow=True))
+        write(logs.output(client, job.name, logs.Which(), follow=True, look=waiting.News(client, say)))
     jobs.check(jobs.find(client, job.name))
 
 

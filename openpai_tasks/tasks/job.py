@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks._base import connect, show, task
+from openpai_tasks.tasks._base import connect, say, show, task
 from openpai_tasks.tasks._screen import Screen
 from openpai_tasks.tasks._sending import SUBMITTED, goes_on, write
 
@@ -14,6 +14,7 @@ logs_ = lazy("openpai_tasks.sdk.logs")
 names = lazy("openpai_tasks.sdk.names")
 notebook_kept = lazy("openpai_tasks.sdk.notebook_kept")
 render = lazy("openpai_tasks.render")
+waiting = lazy("openpai_tasks.sdk.waiting")
 
 COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
 
@@ -88,7 +89,7 @@ def logs(
     client = connect(c, cluster_alias)
     which = logs_.Which(role, index, logs_.stream(stdout, stderr))
     with goes_on(name, follow):
-        write(logs_.output(client, name, which, follow=follow, lines=lines))
+        write(logs_.output(client, name, which, follow, lines, waiting.News(client, say)))
     if follow:
         jobs.check(jobs.find(client, name))
 

@@ -1,6 +1,7 @@
 """Jobs from the command line, on a real embedded cluster."""
 
 import json
+import os
 import signal
 import time
 
@@ -210,6 +211,29 @@ def test_a_generated_job_carries_no_credentials(cluster):
 def test_the_output_of_every_quick_try_is_shown(cluster):
     ran = cluster.inv("job.sub", "echo one try; exit 9", "--retries", "3", "--follow")
     assert (ran.code, ran.out) == (9, "one try\n" * 4)
+
+
+def test_a_job_that_is_tried_again_says_so_to_who_follows(cluster):
+    gate = cluster.project / "gate"
+    waits = f"echo began; [ ! -e {gate} ] || exit 0; while [ ! -e {gate} ]; do sleep 0.1; done; exit 9"
+    process = cluster.start("inv", "job.sub", waits, "-j", "again", "--retries", "1", "--follow")
+    assert process.stdout.readline() == "began\n"
+    gate.touch()
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "began\n")
+    assert "job again has failed and is tried again (attempt 2)" in err.splitlines()
+
+
+def test_what_a_job_waits_for_is_told_to_who_follows(cluster):
+    much = ("--cpu", str(4 * (os.cpu_count() or 1)), "--memoryMB", "64")
+    cluster.ok("job.sub", "sleep 100", "-j", "greedy-one", *much)
+    process = cluster.start("inv", "job.sub", "echo begun", "-j", "queued-one", *much, "--follow")
+    lines = iter(process.stderr.readline, "")
+    told = next(line for line in lines if "WAITING" in line)
+    cluster.ok("job.stop", "greedy-one")
+    out, rest = process.communicate(timeout=60)
+    assert told.startswith("job queued-one is WAITING: it asks for more than there is")
+    assert (process.returncode, out) == (0, "begun\n") and "WAITING" not in rest
 
 
 def test_what_the_first_user_of_the_server_had_in_the_environment_reaches_no_job(shell):

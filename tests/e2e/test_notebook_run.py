@@ -249,6 +249,33 @@ def test_what_a_job_waits_for_is_told(cluster):
     assert process.returncode == 130 and "WAITING" not in rest and "job queued goes on" in rest
 
 
+@pytest.fixture
+def small_storage(shell):
+    """A cluster whose storage has two megabytes."""
+    shell.ok("cluster.start")
+    storage = shell.home / "local" / "storage" / "home"
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(storage)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a small disk takes the right to mount one (root)")
+    yield shell
+    shell.ok("cluster.stop")
+    subprocess.run(["umount", str(storage)], check=True)
+
+
+def test_a_storage_that_is_full_fails_the_job_in_the_end_and_keeps_what_could_be_saved(small_storage):
+    fills = (
+        "import contextlib, os\nwith contextlib.suppress(OSError):\n"
+        "    open(os.environ['PAI_OUTPUT_DIR'] + '/big', 'wb').write(b'x' * (8 << 20))"
+    )
+    book(small_storage.project, "full.ipynb", "print('saved')", fills, "print('on')")
+    ran = small_storage.inv("notebook.run", "full.ipynb", "-j", "full", *SMALL)
+    assert ran.code == 4 and "cell 3 of 3: print('on')" in ran.err
+    assert "cannot be saved: No space left on device; the run goes on" in ran.err
+    last = ran.err.splitlines()[-1]
+    assert "of full.ipynb is the last that is saved: the result could not be saved: No space left" in last
+    assert outputs(small_storage.project / "full.full.ipynb")[0] == "saved\n"
+
+
 def test_a_cluster_that_is_lost_while_one_watches_ends_the_watching_only(shell):
     book(shell.project, "sleeps.ipynb", SLEEPS)
     shell.ok("cluster.start")

@@ -87,11 +87,11 @@ class TestATimeLimit:
 
     def test_ends_a_command_that_takes_too_long(self, tmp_path, shell, path):
         began = time.monotonic()
-        script = scripts.limited("echo begun; exec >&- 2>&-; sleep 6; echo ended", 1)
+        script = scripts.limited("echo begun; exec >&- 2>&-; sleep 60; echo ended", 1)
         done = run(shell, script, tmp_path, PATH=path)
         assert done.returncode == 124 and done.stdout == "begun\n"
         assert "time limit of 1 s" in done.stderr
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 40
 
     @pytest.mark.parametrize("code", [0, 3, 143])
     def test_leaves_another_command_its_exit_code(self, tmp_path, shell, path, code):

@@ -218,7 +218,7 @@ def test_a_dead_port_is_unreachable_and_quickly_so(dead):
     begin = time.monotonic()
     with pytest.raises(Unreachable, match="refused"):
         add(None, address=dead)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
 
 
 def test_a_name_that_does_not_resolve_is_unreachable():

@@ -55,7 +55,7 @@ class Task:
         """End it and all that it started; what it said on stderr."""
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)
-        return self.process.communicate(timeout=10)[1]
+        return self.process.communicate(timeout=30)[1]
 
     def ask(self, command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -103,9 +103,9 @@ def test_it_stays_for_the_time_given_and_then_ends_well(task: Task) -> None:
     begun = time.monotonic()
     process = task.start(2)
     assert 0 < task.stay().left <= 2
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
-    assert 0.9 < time.monotonic() - begun < 5
+    assert 0.9 < time.monotonic() - begun < 25
     assert out.splitlines() == [
         "this container stays for 2 s; container.extend stay keeps it longer",
         "the time is over, this container ends",
@@ -120,7 +120,7 @@ def test_it_can_be_kept_longer_but_not_shorter(task: Task) -> None:
     assert task.stay().left > 1
     time.sleep(2.2)
     assert process.poll() is None
-    process.communicate(timeout=10)
+    process.communicate(timeout=30)
     assert process.returncode == 0
 
 
@@ -139,7 +139,7 @@ def test_a_file_of_the_workspace_keeps_it_too_and_nonsense_does_not_harm(task: T
 def test_a_broken_time_is_not_believed(task: Task) -> None:
     process = task.start(1)
     (task.state / "deadline").write_text("soon\n")
-    process.communicate(timeout=10)
+    process.communicate(timeout=30)
     assert process.returncode == 0
 
 
@@ -192,7 +192,7 @@ def test_gpus_that_do_nothing_are_told_until_they_work(task: Task) -> None:
 def test_gpus_that_tell_nothing_are_not_called_idle(task: Task) -> None:
     task.use("[N/A]\n")
     process = task.start(3, idle=1)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
     assert (task.folder / "asked").exists()
 

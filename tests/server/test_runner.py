@@ -134,7 +134,7 @@ def test_what_the_task_leaves_running_is_ended_with_it(tmp_path: Path) -> None:
     prepare(tmp_path, "sleep 600 & echo $! > ../pid; exit 4")
     began = time.monotonic()
     assert run(tmp_path)["code"] == "4"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     assert not is_running(int((tmp_path / "pid").read_text()))
 
 

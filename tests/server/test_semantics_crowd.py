@@ -71,7 +71,7 @@ def test_a_task_whose_runner_could_not_ring_is_found_all_the_same(workshop: Make
     key = here.submit("silent", f"rm -f {bell}; sleep 0.2")
     began = time.monotonic()
     assert here.wait(key).state == "SUCCEEDED"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     os.mkfifo(bell, 0o600)
 
 

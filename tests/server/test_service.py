@@ -60,7 +60,7 @@ def test_it_ends_cleanly_and_quickly(own_server: ServerProcess, number: int) -> 
     session.get(json.loads((own_server.folder / "server.json").read_text())["uri"] + "/healthz", timeout=5)
     begun = time.monotonic()
     assert own_server.end(number) == 0
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 10
     assert not (own_server.folder / "server.json").exists()
     assert "Traceback" not in own_server.log
 

@@ -115,7 +115,7 @@ def test_a_data_node_that_falls_silent_is_given_up_in_time(hdfs, store, bad_line
         else copies([at(hasty, "/g")], at(LocalStore(), tmp_path))
     )
     assert copy(errands).failed == ()
-    assert time.monotonic() - start < 9
+    assert time.monotonic() - start < 45
     assert (b"".join(store.read("/f")) if is_upload else (tmp_path / "g").read_bytes()) == content
     hasty.close()
 

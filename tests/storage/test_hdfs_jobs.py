@@ -36,6 +36,7 @@ from openpai_tasks.sdk.logs import Which
 from openpai_tasks.sdk.notebooks import Options
 from openpai_tasks.sdk.submission import draft, submit
 from openpai_tasks.sdk.wishes import Wish
+from openpai_tasks.server.engines.process import GRACE
 from openpai_tasks.storage.archive import pack
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.sources import collect
@@ -393,7 +394,7 @@ def test_a_job_that_is_stopped_keeps_what_it_has_written(client, tmp_path):
         time.sleep(0.1)
     began = time.monotonic()
     jobs.stop(client, [name])
-    assert jobs.wait(client, name, 30).state == "STOPPED" and time.monotonic() - began < 4
+    assert jobs.wait(client, name, 60).state == "STOPPED" and time.monotonic() - began < GRACE
     assert outputs.find(client, name).read("m") == b"0.9\n"
 
 

@@ -21,7 +21,7 @@ from openpai_tasks.server import ssh
 from openpai_tasks.server.engines import Exit, Launch, Note, creation, leftovers, traces
 from openpai_tasks.server.engines.creation import DOCKER, PODMAN, Dialect
 from openpai_tasks.server.engines.preparing import SECRET, Workshop, prepare
-from openpai_tasks.server.engines.process import RUNTIME_FAILED, ProcessEngine
+from openpai_tasks.server.engines.process import GRACE, RUNTIME_FAILED, ProcessEngine
 from openpai_tasks.server.engines.program import Program
 from openpai_tasks.server.machine import Machine
 from openpai_tasks.server.records import Task
@@ -43,7 +43,7 @@ class ContainerEngine:
         folder: Path,
         machine: Machine,
         storages: Mapping[str, Path] | None = None,
-        grace: float = 5.0,
+        grace: float = GRACE,
     ) -> None:
         self.name = dialect.name
         self._program = Program(dialect)

@@ -44,6 +44,9 @@ class Asked:
 
 
 NEVER = Asked(0, 0, 0)
+GRACE = (
+    30.0  # seconds of a task that is asked to end, as of a pod on the cluster: its results are put away then
+)
 
 
 class ProcessEngine:
@@ -51,7 +54,7 @@ class ProcessEngine:
     uses_images = False
 
     def __init__(
-        self, folder: Path, machine: Machine, storages: Mapping[str, Path] | None = None, grace: float = 5.0
+        self, folder: Path, machine: Machine, storages: Mapping[str, Path] | None = None, grace: float = GRACE
     ) -> None:
         """``folder`` holds the jobs' folders; below each storage's path every user has a folder."""
         shell = shutil.which("bash") or "/bin/sh"
