@@ -31,7 +31,7 @@ def serve():
 
 def client_of(server, generation, token="t0ken"):
     return Client(
-        Cluster("lab", server.uri, "alice", generation=generation), Credentials(token=token), timeout=5
+        Cluster("lab", server.uri, "alice", generation=generation), Credentials(token=token), timeout=30
     )
 
 

@@ -36,7 +36,7 @@ class LogServer(Scripted):
 
     def client(self):
         cluster = Cluster("lab", self.uri, "alice", generation=self.generation)
-        return Client(cluster, Credentials(token="t0ken"), timeout=5)
+        return Client(cluster, Credentials(token="t0ken"), timeout=30)
 
     def reader(self, stream="all"):
         client = self.client()

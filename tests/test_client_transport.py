@@ -35,7 +35,7 @@ def serve():
 
 def client_of(server, generation="1.8", **known):
     cluster = Cluster("lab", server.uri, user="alice", generation=generation)
-    return Client(cluster, Credentials(**(known or {"token": "t0ken"})), timeout=5)
+    return Client(cluster, Credentials(**(known or {"token": "t0ken"})), timeout=30)
 
 
 def busy(seconds):
@@ -174,7 +174,7 @@ def test_certificates_are_verified_whatever_a_record_says(certificate):  # noqa:
     try:
         for verify, trusted in ((False, False), (True, False), (certificate, True)):
             cluster = Cluster("lab", server.uri, user="alice", generation="1.8", verify=verify)
-            client = Client(cluster, Credentials(token="t0ken"), timeout=5)
+            client = Client(cluster, Credentials(token="t0ken"), timeout=30)
             if trusted:
                 assert client.user_info("alice") == RECORD
             else:

@@ -90,7 +90,7 @@ class Terminal:
     def type(self, keys: str) -> str:
         """What the terminal shows up to the end of what the line says."""
         os.write(self.file, keys.encode())
-        shown, deadline = b"", time.monotonic() + 20
+        shown, deadline = b"", time.monotonic() + 60
         while self.END.encode() not in shown:
             assert time.monotonic() < deadline, shown
             if select.select([self.file], [], [], 0.2)[0]:

@@ -16,7 +16,7 @@ from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.magics.commands import Failed, settings
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk import clusters, jobs, notebooks, submission, wishes
+from openpai_tasks.sdk import amounts, clusters, jobs, notebooks, submission, wishes
 from openpai_tasks.sdk.notebook_runner import source_of
 from openpai_tasks.sdk.notebooks import Notebook, Options
 from openpai_tasks.storage.mounted import mount_map
@@ -77,7 +77,7 @@ def submit_this_notebook(
             notebooks.typed(parameters or {}), _several(to), kernel, timeout_per_cell, allow_errors
         )
         size = memory if memoryMB is None else memoryMB
-        flags["memory_mb"] = None if size is None else wishes.megabytes(size, "memoryMB")
+        flags["memory_mb"] = None if size is None else amounts.megabytes(size, "memoryMB")
         wish = wishes.Wish(
             name=job_name,
             shm=str(shm or ""),

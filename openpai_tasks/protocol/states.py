@@ -45,11 +45,6 @@ def state(sub_state: str, exit_code: int | None = None) -> str:
     return UNKNOWN
 
 
-def attempt_state(sub_state: str, exit_code: int | None = None) -> str:
-    """The same for one attempt, which is over as soon as it is completed."""
-    return final_state(exit_code) if sub_state == ATTEMPT_COMPLETED else state(sub_state, exit_code)
-
-
 def final_state(exit_code: int | None) -> str:
     """What a finished job or task is called."""
     if exit_code == 0:

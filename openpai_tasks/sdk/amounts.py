@@ -1,4 +1,4 @@
-"""Numbers and sizes that people type, as values; what cannot be one ends in a line that names the flag."""
+"""Numbers, sizes and times as people type them; what is none ends in a line that names the flag."""
 
 from __future__ import annotations
 
@@ -7,20 +7,59 @@ from decimal import Decimal
 
 from openpai_tasks.errors import ConfigError
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
+LONGEST_DAYS = 3650
+"""The longest time that can be asked for: a clock of ten digits still tells its end."""
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
+_TIME = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", re.IGNORECASE | re.ASCII)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-def size(text: str | int, where: str, least: int = 0) -> int:
-    """``256M``, ``1.5g``, ``64KiB`` or a plain number of bytes."""
-    match = _SIZE.fullmatch(str(text).strip())
-    amount = int(Decimal(match[1]) * _UNITS[match[2].lower()]) if match else -1
-    if amount < least:
-        raise ConfigError(f"{where} needs bytes or a size such as 256M or 1G, got {str(text)!r}")
-    return amount
+def whole(text: str, where: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"{where} needs a whole number, got {text!r}") from None
 
 
 def at_least(number: int, least: int, where: str) -> int:
     if number < least:
         raise ConfigError(f"{where} must be at least {least}, got {number}")
     return number
+
+
+def size(text: str | int, where: str, least: int = 0) -> int:
+    """``256M``, ``1.5g``, ``64KiB`` or a plain number of bytes."""
+    amount = _bytes(text, "")
+    if amount is None or int(amount) < least:
+        raise ConfigError(f"{where} needs bytes or a size such as 256M or 1G, got {str(text)!r}")
+    return int(amount)
+
+
+def megabytes(text: str | int, where: str) -> int:
+    """``16g``, ``512m`` or a plain number of megabytes."""
+    amount = _bytes(text, "m")
+    if not amount or amount % _UNITS["m"]:
+        raise ConfigError(f"{where} needs megabytes or a size such as 512m or 16g, got {str(text)!r}")
+    return int(amount) // _UNITS["m"]
+
+
+def seconds(text: str, where: str) -> int:
+    """``90``, ``90s``, ``30m``, ``2h``, ``1h30m`` or ``1d``."""
+    match = _TIME.fullmatch(text.strip())
+    days, hours, minutes, rest = (int(part or 0) for part in match.groups()) if match else (0, 0, 0, 0)
+    total = ((days * 24 + hours) * 60 + minutes) * 60 + rest
+    if not total:
+        raise ConfigError(f"{where} needs a time such as 90s, 30m or 1h30m, got {text!r}")
+    if total > LONGEST_DAYS * 24 * 60 * 60:
+        raise ConfigError(f"{where} is {LONGEST_DAYS}d at most, got {text!r}")
+    return total
+
+
+def _bytes(text: str | int, plain: str) -> Decimal | None:
+    """``plain`` is the unit of a number that has none."""
+    match = _SIZE.fullmatch(str(text).strip())
+    if match is None:
+        return None
+    number, unit, has_unit = match[1], match[2].lower(), match[2] or match[3]
+    return Decimal(number) * _UNITS[unit if has_unit else plain]

@@ -9,8 +9,9 @@ from typing import Any
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk import templates
+from openpai_tasks.sdk.amounts import megabytes
 from openpai_tasks.sdk.templates import Template
-from openpai_tasks.sdk.wishes import Wish, megabytes
+from openpai_tasks.sdk.wishes import Wish
 
 FLAGS = {
     "command": ("command",),

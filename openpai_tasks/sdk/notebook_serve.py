@@ -19,7 +19,7 @@ from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk import keys, notebook_runner, notebook_server, wishes
+from openpai_tasks.sdk import amounts, keys, notebook_runner, notebook_server, wishes
 from openpai_tasks.sdk.notebook_server import PORT, SENT, TOKEN
 from openpai_tasks.sdk.notebooks import SUFFIX, Notebook, job_word
 from openpai_tasks.sdk.places import Mounts
@@ -68,8 +68,8 @@ def options(token: str, idle: str, limit: str, direct: bool) -> Options:
         raise ConfigError(f"a token has at least {SHORTEST} letters, digits or any of . _ ~ -")
     return Options(
         token or secrets.token_urlsafe(32),
-        0 if idle == NEVER else wishes.seconds(idle, "--idle"),
-        wishes.seconds(limit, "--timeout") if limit else 0,
+        0 if idle == NEVER else amounts.seconds(idle, "--idle"),
+        amounts.seconds(limit, "--timeout") if limit else 0,
         direct,
     )
 

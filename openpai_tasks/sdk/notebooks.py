@@ -19,8 +19,8 @@ from typing import Any
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.sdk import amounts, wishes
 from openpai_tasks.sdk import notebook_runner as runner
-from openpai_tasks.sdk import wishes
 from openpai_tasks.sdk.notebook_travelling import staying, travelling
 from openpai_tasks.sdk.notebook_values import plain_value, read_value
 from openpai_tasks.sdk.places import Mounts
@@ -180,7 +180,7 @@ def options(
         given,
         chosen_formats(formats),
         kernel,
-        wishes.seconds(cell_time, "--timeout-per-cell") if cell_time else None,
+        amounts.seconds(cell_time, "--timeout-per-cell") if cell_time else None,
         allow_errors,
     )
 

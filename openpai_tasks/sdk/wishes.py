@@ -13,17 +13,12 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobSpec, RoleSpec
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.scripts import variable as variable_name
-from openpai_tasks.sdk.amounts import at_least
+from openpai_tasks.sdk.amounts import at_least, megabytes, seconds, whole
 
 ROLE = "main"
-LONGEST_DAYS = 3650
-"""The longest time that can be asked for: a clock of ten digits still tells its end."""
 
 _ROLE_NAME = re.compile(r"[a-z][a-z0-9]*")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?", re.I)
-_TIME = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", re.I)
-_MEGABYTES = {"k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024**2}
 
 
 @dataclass(frozen=True)
@@ -135,34 +130,6 @@ def _cut_command(text: str) -> tuple[str, bool, str]:
         return "", True, text.removeprefix("command=")
     head, mark, command = text.partition(",command=")
     return head, bool(mark), command
-
-
-def whole(text: str, where: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"{where} needs a whole number, got {text!r}") from None
-
-
-def megabytes(text: str | int, where: str) -> int:
-    """``16g``, ``512m`` or a plain number of megabytes."""
-    match = _MEMORY.fullmatch(str(text).strip())
-    amount = float(match[1]) * _MEGABYTES[match[2].lower()] if match else 0
-    if not match or (match[3] and not match[2]) or amount != int(amount) or amount < 1:
-        raise ConfigError(f"{where} needs megabytes or a size such as 512m or 16g, got {str(text)!r}")
-    return int(amount)
-
-
-def seconds(text: str, where: str) -> int:
-    """``90``, ``90s``, ``30m``, ``2h``, ``1h30m`` or ``1d``."""
-    match = _TIME.fullmatch(text.strip())
-    days, hours, minutes, rest = (int(part or 0) for part in match.groups()) if match else (0, 0, 0, 0)
-    total = ((days * 24 + hours) * 60 + minutes) * 60 + rest
-    if not total:
-        raise ConfigError(f"{where} needs a time such as 90s, 30m or 1h30m, got {text!r}")
-    if total > LONGEST_DAYS * 24 * 60 * 60:
-        raise ConfigError(f"{where} is {LONGEST_DAYS}d at most, got {text!r}")
-    return total
 
 
 def port(text: str, equals: str, where: str) -> tuple[str, int]:

@@ -9,8 +9,8 @@ from invoke.exceptions import Exit
 
 from openpai_tasks.errors import Lost, PaiError
 from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks._asking import ask
 from openpai_tasks.tasks._base import say
-from openpai_tasks.tasks._staying import ask
 
 forwarding = lazy("openpai_tasks.sdk.forwarding")
 reaching = lazy("openpai_tasks.sdk.reaching")

@@ -10,6 +10,7 @@ from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import _secrets
 from openpai_tasks.tasks._base import settings, task
 
+amounts = lazy("openpai_tasks.sdk.amounts")
 wishes = lazy("openpai_tasks.sdk.wishes")
 
 FLAGS = {
@@ -63,7 +64,7 @@ class JobFlags(SimpleNamespace):
 
     @property
     def memory_mb(self):
-        return None if self.memoryMB is None else wishes.megabytes(self.memoryMB, "--memoryMB")
+        return None if self.memoryMB is None else amounts.megabytes(self.memoryMB, "--memoryMB")
 
     def settings(self, c):
         """The settings of the job; what was given here is stronger than every other place."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 
-from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks._asking import confirm
 
 render = lazy("openpai_tasks.render")
 
@@ -100,13 +100,3 @@ def confirm_removals(removals):
     words = [render.cell("url", one.place.url) + " and all in it" * one.is_full for one in asked]
     if words:
         confirm(f"remove {', '.join(words)}?")
-
-
-def confirm(question, otherwise="nothing was removed"):
-    """Ask before something is done; no answer is a no."""
-    try:
-        answer = input(f"{question} [y/N] ")
-    except EOFError:
-        answer = ""
-    if answer.strip().lower() not in ("y", "yes"):
-        raise ConfigError(otherwise)

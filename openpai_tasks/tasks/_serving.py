@@ -10,9 +10,9 @@ from typing import Any
 
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks._asking import agrees
 from openpai_tasks.tasks._base import say, show
 from openpai_tasks.tasks._sending import goes_on
-from openpai_tasks.tasks._staying import agrees
 
 credentials = lazy("openpai_tasks.credentials")
 jobs = lazy("openpai_tasks.sdk.jobs")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import sys
 
 from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks._asking import agrees
 from openpai_tasks.tasks._base import say
 
 jobs = lazy("openpai_tasks.sdk.jobs")
 render = lazy("openpai_tasks.render")
 states = lazy("openpai_tasks.protocol.states")
-
-LOOK = 0.2  # seconds
 
 
 def tell_time(name, stay):
@@ -56,20 +54,3 @@ def goes_on(client, name):
             ways = f"`container.ssh {name}` opens a shell when it runs, `container.stop {name}` ends it"
             say(f"\njob {name} goes on; {ways}")
         raise
-
-
-def agrees(question):
-    """A second Ctrl-C is a no."""
-    try:
-        return ask(question)
-    except KeyboardInterrupt:
-        return False
-
-
-def ask(question):
-    """Whether the person at the terminal says yes; no answer is a no."""
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    while sys.stdin.isatty() and not select.select([sys.stdin], [], [], LOOK)[0]:
-        pass  # a Ctrl-C that comes just before a read would be noticed only after it
-    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -12,6 +12,7 @@ from openpai_tasks.tasks._sending import SUBMITTED, only_looks, show_preview, te
 from openpai_tasks.tasks._staying import goes_on, tell_asked, tell_time
 from openpai_tasks.tasks.container import ssh
 
+amounts = lazy("openpai_tasks.sdk.amounts")
 interactive = lazy("openpai_tasks.sdk.interactive")
 jobs = lazy("openpai_tasks.sdk.jobs")
 keys = lazy("openpai_tasks.sdk.keys")
@@ -45,8 +46,8 @@ def start(
 ):
     """Start a container to work in: an empty job that stays for a time, and a shell in it."""
     given = job.settings(c)
-    stay, limit = wishes.seconds(timeout, "--timeout"), wishes.seconds(wait_limit, "--wait-limit")
-    idle = 0 if idle_after == "0" else wishes.seconds(idle_after, "--idle-after")
+    stay, limit = amounts.seconds(timeout, "--timeout"), amounts.seconds(wait_limit, "--wait-limit")
+    idle = 0 if idle_after == "0" else amounts.seconds(idle_after, "--idle-after")
     wish = job.wish(
         command=interactive.MARK,
         name=job.job_name or submission_.new_name("", interactive.NAME),
@@ -70,7 +71,7 @@ def start(
 )
 def extend(c, name, timeout="2h", cluster_alias=None, output=None):
     """Keep a container longer; a time before its end changes nothing."""
-    seconds = wishes.seconds(timeout, "--timeout")
+    seconds = amounts.seconds(timeout, "--timeout")
     client = connect(c, cluster_alias)
     show(c, interactive.extend(client, name, settings(c), seconds), EXTENDED, output)
 

@@ -11,6 +11,7 @@ from openpai_tasks.tasks._base import connect, say, settings, show, task
 from openpai_tasks.tasks._job_flags import RUN, job_task
 from openpai_tasks.tasks._sending import only_looks, submitted
 
+amounts = lazy("openpai_tasks.sdk.amounts")
 session = lazy("openpai_tasks.tasks._serving")
 documents = lazy("openpai_tasks.sdk.documents")
 kept = lazy("openpai_tasks.sdk.notebook_kept")
@@ -18,7 +19,6 @@ links = lazy("openpai_tasks.sdk.notebook_link")
 mounts = lazy("openpai_tasks.storage.mounted")
 notebooks = lazy("openpai_tasks.sdk.notebooks")
 serving = lazy("openpai_tasks.sdk.notebook_serve")
-wishes = lazy("openpai_tasks.sdk.wishes")
 
 
 @job_task(
@@ -62,7 +62,7 @@ def serve(
     """Serve Jupyter in a job and open it in the browser, by a tunnel; Ctrl-C brings the changes back."""
     given = job.settings(c)
     here, mounted = Path.cwd(), mounts.mount_map(given.storage_mounts)
-    limit, way = wishes.seconds(wait, "--wait"), links.Way(direct, port)
+    limit, way = amounts.seconds(wait, "--wait"), links.Way(direct, port)
     options = serving.options(session.token_from(token, token_file), idle, timeout or "", direct)
     how = session.Stay(given, limit, no_browser, stop, output, here, mounted)
     if reconnect:

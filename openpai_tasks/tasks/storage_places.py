@@ -6,6 +6,7 @@ import sys
 
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import _secrets
+from openpai_tasks.tasks._asking import answer
 from openpai_tasks.tasks._base import say, settings, show, task
 
 own_storages = lazy("openpai_tasks.sdk.own_storages")
@@ -82,10 +83,7 @@ def _asked(given, alias):
     if not sys.stdin.isatty():
         raise selecting.missing(given, alias, say)
     say(render.text(storages.listed(given, alias, say), CHOICES, "table"))
-    try:
-        answer = input("storage: ").strip()
-    except EOFError:
-        answer = ""
-    if not answer:
+    chosen = answer("storage: ")
+    if not chosen:
         raise selecting.missing(given, alias, say)
-    return answer
+    return chosen

@@ -6,16 +6,16 @@ import sys
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks._asking import confirm
 from openpai_tasks.tasks._base import connect, say, settings, show, task
 
+amounts = lazy("openpai_tasks.sdk.amounts")
 cleaning_ = lazy("openpai_tasks.sdk.cleaning")
 leftovers = lazy("openpai_tasks.sdk.leftovers")
-listings = lazy("openpai_tasks.tasks._listings")
 mounts = lazy("openpai_tasks.storage.mounted")
 pictures = lazy("openpai_tasks.tasks._leftovers")
 places = lazy("openpai_tasks.sdk.places")
 render = lazy("openpai_tasks.render")
-wishes = lazy("openpai_tasks.sdk.wishes")
 
 WORKSPACE = "the folder on the storage; the selected one, or yours on the default storage, if not given"
 STATES = "only of jobs in this state (SUCCEEDED, FAILED, STOPPED, GONE); repeat for more"
@@ -45,7 +45,7 @@ def clean(
     """Remove what jobs left behind that are over: their output, and sources that no other job uses."""
     if older_than is None:
         raise ConfigError("say how old the files must be that are removed: --older-than 30d")
-    seconds = wishes.seconds(older_than, "--older-than")
+    seconds = amounts.seconds(older_than, "--older-than")
     client, home = _home(c, cluster_alias, workspace)
     cleaning = cleaning_.plan(leftovers.usage(client, home), seconds, state or ())
     if not preview and not yes and (cleaning.jobs or cleaning.archives):
@@ -70,4 +70,4 @@ def _ask(cleaning, url):
     if not sys.stdin.isatty():
         raise ConfigError(f"{count} would be removed from {url}; --yes removes them, --preview shows them")
     say(pictures.table(cleaning.jobs))
-    listings.confirm(f"remove the files of {count} ({render.size(cleaning.size)}) from {url}?")
+    confirm(f"remove the files of {count} ({render.size(cleaning.size)}) from {url}?")

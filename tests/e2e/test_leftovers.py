@@ -254,7 +254,7 @@ def test_clean_asks_on_a_terminal(cluster, answer, is_there):
     os.write(master, f"{answer}\n".encode())
     out, err = process.communicate(timeout=30)
     os.close(master)
-    assert name in err and "remove the files of 1 jobs" in out
+    assert name in err and "remove the files of 1 jobs" in err
     assert (storage(cluster) / name / "jobs" / name).exists() is is_there
     assert process.returncode == (120 if is_there else 0)
 

@@ -196,8 +196,17 @@ def begun(shell, text, folder, **environment):
     outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([*shell, text], cwd=folder, env=variables, start_new_session=True, **outputs)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    time.sleep(0.2)  # a signal that meets bash just before it begins to wait is heeded only later
+    until_it_waits(process.pid)
     return process
+
+
+def until_it_waits(pid: int) -> None:
+    """A signal that meets bash just before it begins to wait for its command is heeded only later."""
+    asleep = 0
+    while asleep < 10:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
+        time.sleep(0.02)
 
 
 COUNTING = """\
@@ -218,7 +227,7 @@ def test_a_command_gets_a_signal_once_whoever_else_gets_it(shell, work, send, na
     command = f"exec python3 -c '{COUNTING.format(name=name)}'"
     process = begun(shell, script(JobSpec(command, "n", "i", home=NOWHERE), "\n"), work)
     send(process.pid, signal.Signals[f"SIG{name}"])
-    assert process.communicate(timeout=10) == ("told\n", "") and process.returncode == 7
+    assert process.communicate(timeout=60) == ("told\n", "") and process.returncode == 7
 
 
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["shell", "group"])
@@ -227,7 +236,7 @@ def test_a_command_that_is_stopped_ends_at_once_and_its_output_is_sent(shell, jo
     text = script(JobSpec(command, "n", "i", home=NOWHERE), join)
     process = begun(shell, text, work, PATH=hasty)
     send(process.pid, signal.SIGTERM)
-    _, said = process.communicate(timeout=10)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 143 and "error: cannot send x to" in said and "Terminated" not in said
 
 

@@ -6,24 +6,23 @@ from openpai_tasks.protocol import states
 
 
 @pytest.mark.parametrize(
-    ("sub_state", "code", "state", "attempt"),
+    ("sub_state", "code", "state"),
     [
-        ("AttemptCreationPending", None, "WAITING", "WAITING"),
-        ("AttemptPreparing", None, "WAITING", "WAITING"),
-        ("AttemptRunning", None, "RUNNING", "RUNNING"),
-        ("AttemptDeleting", -210, "STOPPING", "STOPPING"),
-        ("AttemptDeleting", 1, "RUNNING", "RUNNING"),
-        ("AttemptCompleted", -220, "STOPPING", "STOPPED"),
-        ("AttemptCompleted", 255, "RUNNING", "FAILED"),
-        ("Completed", 0, "SUCCEEDED", "SUCCEEDED"),
-        ("Completed", -210, "STOPPED", "STOPPED"),
-        ("Completed", 255, "FAILED", "FAILED"),
-        ("Whatever", 0, "UNKNOWN", "UNKNOWN"),
+        ("AttemptCreationPending", None, "WAITING"),
+        ("AttemptPreparing", None, "WAITING"),
+        ("AttemptRunning", None, "RUNNING"),
+        ("AttemptDeleting", -210, "STOPPING"),
+        ("AttemptDeleting", 1, "RUNNING"),
+        ("AttemptCompleted", -220, "STOPPING"),
+        ("AttemptCompleted", 255, "RUNNING"),
+        ("Completed", 0, "SUCCEEDED"),
+        ("Completed", -210, "STOPPED"),
+        ("Completed", 255, "FAILED"),
+        ("Whatever", 0, "UNKNOWN"),
     ],
 )
-def test_a_sub_state_has_one_state(sub_state, code, state, attempt):
+def test_a_sub_state_has_one_state(sub_state, code, state):
     assert states.state(sub_state, code) == state
-    assert states.attempt_state(sub_state, code) == attempt
 
 
 def test_names_are_rewritten_as_on_the_real_server():

@@ -58,7 +58,7 @@ class Sshd:
             "name": "ann~train-main-0-1",
             "known_hosts": tmp_path / "known_hosts",
             "label": "main-0 of job 'train'",
-            "timeout": 5.0,
+            "timeout": 30.0,
         }
         return Target(**{**given, **more})  # type: ignore[arg-type]
 
@@ -67,12 +67,12 @@ class Sshd:
         config.write_text(CONFIG.format(port=self.port, folder=self.folder, host_key=host_key) + more)
         assert SSHD is not None
         self.process = subprocess.Popen([SSHD, "-D", "-f", str(config), "-E", str(self.folder / "log")])
-        until_answers(self.port)
+        until_answers(self.port, self.process)
 
     def stop(self) -> None:
         if self.process:
             self.process.terminate()
-            self.process.wait(10)
+            self.process.wait(60)
             self.process = None
 
     def drop(self) -> None:
@@ -122,9 +122,21 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def until_answers(port: int) -> None:
-    limit = time.monotonic() + 10
+_refusing: list[socket.socket] = []
+
+
+def refusing_port() -> int:
+    """A port where nothing listens, nor will as long as the tests run: it is taken, by nobody who listens."""
+    holder = socket.socket()
+    holder.bind(("127.0.0.1", 0))
+    _refusing.append(holder)
+    return int(holder.getsockname()[1])
+
+
+def until_answers(port: int, process: subprocess.Popen[bytes]) -> None:
+    limit = time.monotonic() + 60
     while time.monotonic() < limit:
+        assert process.poll() is None, "sshd has ended"
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.02)

@@ -12,7 +12,7 @@ from openpai_tasks.errors import ApiError, ConfigError, Denied, PaiError, Unreac
 from openpai_tasks.sdk import forwarding
 from openpai_tasks.sdk.remote import Remote
 from tests.sdk import sshd_server
-from tests.sdk.sshd_server import free_port
+from tests.sdk.sshd_server import refusing_port
 
 
 def failing(*errors):
@@ -40,13 +40,13 @@ def test_a_cluster_in_trouble_does_not_end_a_forward(tmp_path, trouble, monkeypa
             first.append(True)
             return Remote(target).open()
 
-        ports = [forwarding.Port(free_port(), 0)]
+        ports = [forwarding.Port(refusing_port(), 0)]
         with forwarding.Forward(connect, ports, talk.append, lambda: asked(str)) as forward:
             forward.start()
             serving = threading.Thread(target=forward.serve, daemon=True)
             serving.start()
             server.drop()
-            limit = time.monotonic() + 15
+            limit = time.monotonic() + 60
             while "connected again" not in talk and serving.is_alive() and time.monotonic() < limit:
                 time.sleep(0.05)
             assert "connected again" in talk, talk
@@ -62,7 +62,7 @@ def test_what_another_try_would_not_change_ends_a_forward(tmp_path, trouble):
         def connect():
             return remotes.pop() if remotes else made(str)
 
-        with forwarding.Forward(connect, [forwarding.Port(free_port(), 0)], print) as forward:
+        with forwarding.Forward(connect, [forwarding.Port(refusing_port(), 0)], print) as forward:
             forward.start()
             threading.Timer(0.3, server.drop).start()
             with pytest.raises(PaiError, match=str(trouble)):

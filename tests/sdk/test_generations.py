@@ -22,7 +22,7 @@ from tests.scripted import Said, Scripted
 from tests.sdk.pai_server import PaiServer
 
 PROFILES = ("0.14", "0.18", "1.8", "union")
-SETTINGS = Settings(http_timeout=10.0)
+SETTINGS = Settings(http_timeout=30.0)
 
 
 @pytest.fixture(scope="module", params=PROFILES)
@@ -33,7 +33,7 @@ def server(request, tmp_path_factory):
     argv += ["--rate-limit", "submit=off"]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 60
         while not (folder / "server.json").exists():
             assert time.monotonic() < limit and process.poll() is None
             time.sleep(0.02)
@@ -99,7 +99,7 @@ def test_a_job_from_its_start_to_its_end(client, tmp_path):
     assert (job.name, job.key) == ("fails", job_key(client.user, "fails"))
     shown = b"".join(logs.output(client, "fails", Which(), follow=True))
     assert sorted(shown.split()) == [b"err", b"out"]
-    done = jobs.wait(client, "fails", 20)
+    done = jobs.wait(client, "fails", 60)
     assert (done.state, done.exit_status, done.final) == ("FAILED", 3, True)
     assert [text(client, "fails", stream=name) for name in ("stdout", "stderr")] == [b"out\n", b"err\n"]
     assert [one.state for one in client.jobs(username=client.user, keyword="fails")] == ["FAILED"]
@@ -119,7 +119,7 @@ def test_a_job_that_is_followed_and_stopped(client, tmp_path):
     assert task.ports["ssh"].isdecimal()
     jobs.stop(client, ["end*"])
     assert b"".join(chunks) in (b"", b"Terminated\n")  # what a shell may say of the command it waited for
-    done = jobs.wait(client, job.key, 20)
+    done = jobs.wait(client, job.key, 60)
     assert (done.state, done.exit_status) == ("STOPPED", 143)
 
 
@@ -136,7 +136,7 @@ def test_a_job_of_version_1_stays_one_where_it_is_taken(client, server, tmp_path
     file.write_text(json.dumps({"jobName": "old", "image": "x", "taskRoles": [role]}))
     submission = read(file, takes_v1=client.takes_v1)
     submit(client, submission)
-    assert jobs.wait(client, "old", 20).state == "SUCCEEDED"
+    assert jobs.wait(client, "old", 60).state == "SUCCEEDED"
     lines = text(client, "old", role="worker").splitlines()
     assert sorted(lines) == [b"[worker-0] 0", b"[worker-1] 1"]
     is_v1 = "jobName" in jobs.config(client, "old")
@@ -146,7 +146,7 @@ def test_a_job_of_version_1_stays_one_where_it_is_taken(client, server, tmp_path
 def test_a_role_goes_by_its_own_name(client, tmp_path):
     spec = JobSpec("echo hi", name="roles", image="x", role="ps_server")
     submit(client, draft(client, spec, (), "", tmp_path).submission())
-    jobs.wait(client, "roles", 20)
+    jobs.wait(client, "roles", 60)
     assert text(client, "roles", role="ps_server") == b"hi\n"
 
 
@@ -185,7 +185,7 @@ JOB = {"name": "old", "jobStatus": {"username": "alice", "state": "SUCCEEDED"}, 
 
 def scripted_client(server):
     cluster = Cluster("lab", server.uri, "alice", generation="0.14")
-    return Client(cluster, Credentials(token="t0ken"), timeout=5)
+    return Client(cluster, Credentials(token="t0ken"), timeout=30)
 
 
 def test_a_job_from_before_jobs_had_owners_is_found_by_its_bare_name():

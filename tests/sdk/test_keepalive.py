@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk import keepalive, wishes
+from openpai_tasks.sdk import amounts, keepalive
 
 SHELLS = (("bash", "-eu", "-o", "pipefail"), ("dash", "-eu"), ("busybox", "sh", "-eu"))
 SMI = """\
@@ -55,11 +55,11 @@ class Task:
         """End it and all that it started; what it said on stderr."""
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)
-        return self.process.communicate(timeout=30)[1]
+        return self.process.communicate(timeout=60)[1]
 
     def ask(self, command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*self.shell, "-c", command], env=self.environment, capture_output=True, text=True, timeout=10
+            [*self.shell, "-c", command], env=self.environment, capture_output=True, text=True, timeout=60
         )
 
     def stay(self) -> keepalive.Stay:
@@ -76,7 +76,7 @@ class Task:
         program.chmod(0o755)
 
 
-def until(condition: object, seconds: float = 10) -> None:
+def until(condition: object, seconds: float = 60) -> None:
     limit = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < limit
@@ -101,27 +101,26 @@ def task(tmp_path: Path, shell: tuple[str, ...]) -> Iterator[Task]:
 
 def test_it_stays_for_the_time_given_and_then_ends_well(task: Task) -> None:
     begun = time.monotonic()
-    process = task.start(2)
-    assert 0 < task.stay().left <= 2
-    out, err = process.communicate(timeout=30)
+    process = task.start(4)
+    assert 0 < task.stay().left <= 4
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
-    assert 0.9 < time.monotonic() - begun < 25
+    assert 2.9 < time.monotonic() - begun < 50
     assert out.splitlines() == [
-        "this container stays for 2 s; container.extend stay keeps it longer",
+        "this container stays for 4 s; container.extend stay keeps it longer",
         "the time is over, this container ends",
     ]
 
 
 def test_it_can_be_kept_longer_but_not_shorter(task: Task) -> None:
-    process = task.start(2)
-    assert task.ask(keepalive.extend(4)).returncode == 0
-    assert 3 <= task.stay().left <= 4
+    process = task.start(3)
+    begun = time.monotonic()
+    assert task.ask(keepalive.extend(8)).returncode == 0
+    assert 3 < task.stay().left <= 8
     task.ask(keepalive.extend(1))
     assert task.stay().left > 1
-    time.sleep(2.2)
-    assert process.poll() is None
-    process.communicate(timeout=30)
-    assert process.returncode == 0
+    process.communicate(timeout=60)
+    assert process.returncode == 0 and time.monotonic() - begun > 6
 
 
 def test_a_file_of_the_workspace_keeps_it_too_and_nonsense_does_not_harm(task: Task) -> None:
@@ -129,7 +128,7 @@ def test_a_file_of_the_workspace_keeps_it_too_and_nonsense_does_not_harm(task: T
     output.mkdir(parents=True)
     deadline = output.parent / "deadline"
     deadline.write_text("99999999999999999999 $(touch harm)\n")
-    process = task.start(3, PAI_OUTPUT_DIR=str(output))
+    process = task.start(6, PAI_OUTPUT_DIR=str(output))
     deadline.write_text(f"{int(time.time()) + 60}\n")
     until(lambda: task.stay().left > 50)
     assert process.poll() is None
@@ -139,22 +138,26 @@ def test_a_file_of_the_workspace_keeps_it_too_and_nonsense_does_not_harm(task: T
 def test_a_broken_time_is_not_believed(task: Task) -> None:
     process = task.start(1)
     (task.state / "deadline").write_text("soon\n")
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == 0
 
 
 def test_a_time_that_is_not_believed_is_not_told_and_blocks_nobody(task: Task) -> None:
     task.start(60)
     deadline = task.state / "deadline"
-    deadline.write_text("865753228800\n")
-    assert keepalive.told(task.ask(keepalive.tell()).stdout) is None
+
+    def is_not_told() -> bool:
+        deadline.write_text("865753228800\n")  # which the loop puts right when it looks just now
+        return keepalive.told(task.ask(keepalive.tell()).stdout) is None
+
+    until(is_not_told)
     task.ask(keepalive.extend(600))
-    assert 590 < task.stay().left <= 600
+    assert 500 < task.stay().left <= 600
 
 
 def test_what_is_told_is_what_counts(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keepalive, "NAP", 1)
-    task.start(60)
+    task.start(600)
     deadline = task.state / "deadline"
     before = deadline.read_text()
     deadline.write_text(f"{int(time.time()) + 9}\n")  # earlier than it stays anyway
@@ -162,13 +165,13 @@ def test_what_is_told_is_what_counts(task: Task, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_longest_time_that_can_be_asked_for_is_believed(task: Task) -> None:
-    longest = wishes.seconds(f"{wishes.LONGEST_DAYS}d", "--timeout")
+    longest = amounts.seconds(f"{amounts.LONGEST_DAYS}d", "--timeout")
     with pytest.raises(ConfigError, match="--timeout is 3650d at most"):
-        wishes.seconds(f"{longest + 1}", "--timeout")
-    process = task.start(1)
+        amounts.seconds(f"{longest + 1}", "--timeout")
+    process = task.start(3)
     task.ask(keepalive.extend(longest))
-    time.sleep(2.2)
-    assert process.poll() is None and longest - 10 < task.stay().left <= longest
+    time.sleep(4)
+    assert process.poll() is None and longest - 60 < task.stay().left <= longest
 
 
 def test_how_long_it_stays_at_first_is_read_from_its_command() -> None:
@@ -179,7 +182,7 @@ def test_how_long_it_stays_at_first_is_read_from_its_command() -> None:
 
 def test_gpus_that_do_nothing_are_told_until_they_work(task: Task) -> None:
     task.use("0\n3\n[N/A]\n")
-    task.start(30, idle=1, CUDA_VISIBLE_DEVICES="0,3")
+    task.start(200, idle=1, CUDA_VISIBLE_DEVICES="0,3")
     until(lambda: task.stay().idle is not None)
     assert (task.folder / "asked").read_text().startswith("-i 0,3 --query-gpu=utilization.gpu")
     task.use("0\n97\n")
@@ -192,7 +195,7 @@ def test_gpus_that_do_nothing_are_told_until_they_work(task: Task) -> None:
 def test_gpus_that_tell_nothing_are_not_called_idle(task: Task) -> None:
     task.use("[N/A]\n")
     process = task.start(3, idle=1)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     assert (task.folder / "asked").exists()
 

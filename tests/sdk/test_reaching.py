@@ -25,7 +25,7 @@ JOB = JobInfo("train", "ann", "RUNNING", "default", *[None] * 5, 0, 0, None, 1, 
 def silent(tmp_path, monkeypatch):
     """A cluster that does not answer."""
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
-    uri = f"http://127.0.0.1:{sshd_server.free_port()}"
+    uri = f"http://127.0.0.1:{sshd_server.refusing_port()}"
     return Client(Cluster("lab", uri, "ann", generation="1.8"), Credentials(token="x"))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -18,7 +20,7 @@ from openpai_tasks.sdk.remote import Remote
 from openpai_tasks.sdk.remote_login import HostKeyChanged, KeyRefused, NotListening
 from openpai_tasks.sdk.remote_target import Gateway, gateway
 from tests.sdk import sshd_server
-from tests.sdk.sshd_server import free_port, full, saying
+from tests.sdk.sshd_server import full, refusing_port, saying
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +72,12 @@ def test_a_command_has_a_limit_when_it_is_given_one(remote):
 def test_what_is_given_up_ends_over_there_too(remote, tmp_path):
     script = f"trap 'echo caught >{tmp_path}/caught; exit 3' INT; while :; do sleep 0.05; done"
     with pytest.raises(TimedOut):
-        said(remote, script, limits=sessions.Limits(0.5))
-    assert (tmp_path / "caught").read_text() == "caught\n"
+        said(remote, script, limits=sessions.Limits(3))
+    limit = time.monotonic() + 60
+    while not (caught := tmp_path / "caught").exists() or not caught.read_text():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    assert caught.read_text() == "caught\n"
 
 
 def test_the_first_host_key_is_kept_under_a_name_of_its_own(sshd, tmp_path):
@@ -109,7 +115,7 @@ def test_openssh_reads_what_we_keep_and_we_read_what_it_keeps(sshd, tmp_path):
     target = sshd.target(tmp_path)
     program, *rest = ssh_config.argv(target)
     argv = [program, "-F", "/dev/null", *rest, "echo there"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "there\n"), done.stderr
     kept = target.known_hosts.read_text()
     Remote(target).open().close()
@@ -151,7 +157,7 @@ def test_what_is_no_ssh_ends_within_the_limit(sshd, tmp_path, words, capfd):
 
 def test_nothing_at_the_port_is_told_apart(sshd, tmp_path):
     with pytest.raises(NotListening, match="nothing takes ssh"):
-        Remote(sshd.target(tmp_path, port=free_port())).open()
+        Remote(sshd.target(tmp_path, port=refusing_port())).open()
 
 
 def test_a_host_that_swallows_everything_ends_within_the_limit(sshd, tmp_path):
@@ -168,27 +174,31 @@ def test_a_host_without_an_address_is_one_line(sshd, tmp_path):
 
 def test_a_connection_that_breaks_is_lost_at_once(tmp_path):
     with sshd_server.running(tmp_path / "sshd") as server, Remote(server.target(tmp_path)).open() as remote:
-        threading.Timer(0.5, server.drop).start()
         began = time.monotonic()
         with pytest.raises(Lost):
-            said(remote, "sleep 60")
+            sessions.run(remote, "echo up; sleep 60", lambda up: server.drop(), lambda err: None)
         assert time.monotonic() - began < 40 and not remote.is_open
 
 
 def test_a_server_that_falls_silent_is_given_up(tmp_path, monkeypatch):
     from openpai_tasks.sdk import remote as module
 
-    monkeypatch.setattr(module, "BEAT", 0.2)
-    monkeypatch.setattr(module, "PATIENCE", 0.5)
+    monkeypatch.setattr(module, "BEAT", 0.5)
+    monkeypatch.setattr(module, "PATIENCE", 2.0)
     with sshd_server.running(tmp_path / "sshd") as server, Remote(server.target(tmp_path)).open() as remote:
         sleeping = sshd_server._children(server.process.pid)
-        threading.Timer(0.4, lambda: [os.kill(pid, 19) for pid in sleeping]).start()
         try:
             with pytest.raises(Lost):
-                said(remote, "sleep 60")
+                sessions.run(
+                    remote,
+                    "echo up; sleep 60",
+                    lambda up: [os.kill(pid, signal.SIGSTOP) for pid in sleeping],
+                    lambda err: None,
+                )
         finally:
             for pid in sleeping:
-                os.kill(pid, 9)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def test_it_goes_through_a_gateway(sshd, tmp_path, monkeypatch):
@@ -198,7 +208,7 @@ def test_it_goes_through_a_gateway(sshd, tmp_path, monkeypatch):
     with Remote(sshd.target(tmp_path, gateway=way)).open() as remote:
         assert said(remote, "echo through") == (0, b"through\n", b"")
     with pytest.raises(NotListening):
-        Remote(sshd.target(tmp_path, gateway=way, port=free_port())).open()
+        Remote(sshd.target(tmp_path, gateway=way, port=refusing_port())).open()
     refused = Gateway("127.0.0.1", sshd.port, user, sshd.folder / "other")
     with pytest.raises(KeyRefused, match="the gateway"):
         Remote(sshd.target(tmp_path, gateway=refused)).open()
@@ -233,7 +243,7 @@ def web(tmp_path):
 
 
 def fetched(port):
-    return urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=10).read()
+    return urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=60).read()
 
 
 def test_a_port_is_forwarded_from_the_first_moment(sshd, tmp_path, web):
@@ -255,7 +265,7 @@ def test_a_forward_comes_back_after_the_connection_broke(tmp_path, web):
             threading.Thread(target=forward.serve, daemon=True).start()
             assert fetched(port) == b"hello"
             server.drop()
-            limit = time.monotonic() + 15
+            limit = time.monotonic() + 60
             while "connected again" not in talk and time.monotonic() < limit:
                 time.sleep(0.05)
             assert fetched(port) == b"hello"
@@ -273,12 +283,12 @@ def test_a_forward_ends_when_the_job_is_over(tmp_path, web):
 
 def test_a_port_that_nothing_listens_at_is_told_once(sshd, tmp_path):
     talk, target = [], sshd.target(tmp_path)
-    ports = [forwarding.Port(free_port(), 0)]
+    ports = [forwarding.Port(refusing_port(), 0)]
     with forwarding.Forward(lambda: Remote(target).open(), ports, talk.append) as forward:
         port = forward.start().ports[0].here
         for _ in range(2):
-            with socket.create_connection(("127.0.0.1", port), 5) as visitor:
-                visitor.settimeout(10)
+            with socket.create_connection(("127.0.0.1", port), 60) as visitor:
+                visitor.settimeout(60)
                 assert visitor.recv(1) == b""
     assert len(talk) == 1 and "nothing answers at 127.0.0.1" in talk[0]
 

@@ -23,7 +23,7 @@ from openpai_tasks.sdk.remote_target import Gateway, gateway
 from tests.conftest import BIN
 from tests.scripted import Said, Scripted
 from tests.sdk import sshd_server
-from tests.sdk.sshd_server import free_port
+from tests.sdk.sshd_server import refusing_port
 
 EVIL = "127.0.0.1\n  ProxyCommand touch owned"
 PATH = "GET /rest-server/api/v2/jobs/ann~train"
@@ -61,7 +61,7 @@ def detail(ip="127.0.0.1", role="main", state="RUNNING"):
 
 
 def client_of(server):
-    return Client(Cluster("lab", server.uri, "ann"), Credentials("lab", token="t"), Settings(http_timeout=5))
+    return Client(Cluster("lab", server.uri, "ann"), Credentials("lab", token="t"), Settings(http_timeout=30))
 
 
 def job():
@@ -84,7 +84,7 @@ def seen_by_ssh(path, host="train"):
 
 
 def ssh(*words, **more):
-    return subprocess.run(["ssh", *map(str, words)], capture_output=True, text=True, timeout=30, **more)
+    return subprocess.run(["ssh", *map(str, words)], capture_output=True, text=True, timeout=60, **more)
 
 
 # What a server tells
@@ -162,7 +162,7 @@ def test_openssh_goes_through_a_gateway_that_it_sees_for_the_first_time(server, 
 
 
 def test_a_gateway_that_is_down_is_told_as_such(home, sshd, tmp_path):
-    way = Gateway("127.0.0.1", free_port(), "ann", sshd.folder / "id")
+    way = Gateway("127.0.0.1", refusing_port(), "ann", sshd.folder / "id")
     with pytest.raises(Unreachable, match=r"the gateway ann@.*ssh\.gateway") as caught:
         Remote(sshd.target(tmp_path, gateway=way)).open()
     assert type(caught.value) is Unreachable  # nothing that is explained by the container
@@ -227,7 +227,7 @@ def test_a_job_that_lost_all_its_names_is_still_forgotten_when_it_is_over(server
     known = home / ".openpai/known_hosts/far"
     known.parent.mkdir(parents=True)
     known.write_text(line_of("ann~train-main-0-far") + line_of("other"))
-    far = Client(Cluster("far", server.uri, "ann"), Credentials("far", token="t"), Settings(http_timeout=5))
+    far = Client(Cluster("far", server.uri, "ann"), Credentials("far", token="t"), Settings(http_timeout=30))
     theirs = sshd.target(tmp_path, name="ann~train-main-0-far", known_hosts=known)
     written(far, theirs)
     path = written(client_of(server), sshd.target(tmp_path))
@@ -419,7 +419,7 @@ def test_a_container_that_is_met_first_has_those_of_jobs_that_are_over_forgotten
     body["taskRoles"]["main"]["taskStatuses"][0]["containerPorts"]["ssh"] = str(sshd.port)
     rows = [{"name": name, "username": "ann", "state": "RUNNING"} for name in ("train", "next")]
     server.answers |= {PATH: body, LIST: {"totalCount": 2, "data": rows}}
-    given = Settings(ssh_timeout=5, ssh_key=str(sshd.folder / "id"), ssh_user=sshd.target(home).user)
+    given = Settings(ssh_timeout=30, ssh_key=str(sshd.folder / "id"), ssh_user=sshd.target(home).user)
     for _ in range(2):
         opened(client_of(server), given).close()
     assert known.read_text().startswith(f"{stay}ann~train-main-0-pod-2 ssh-ed25519 ")
@@ -435,12 +435,12 @@ def test_a_reason_of_another_container_is_not_this_ones(server, home, pod, is_it
     server.answers[f"{PATH}/events"] = {"totalCount": 1, "data": [note]}
     server.answers[f"{PATH}/config"] = Said("extras: {com.microsoft.pai.runtimeplugin: [{plugin: ssh}]}")
     body = detail()
-    ports = {"ssh": str(free_port())} if port == "silent" else {}
+    ports = {"ssh": str(refusing_port())} if port == "silent" else {}
     body["taskRoles"]["main"]["taskStatuses"][0]["containerPorts"] = ports
     server.answers[PATH] = body
-    client, settings = client_of(server), Settings(ssh_timeout=5)
+    client, settings = client_of(server), Settings(ssh_timeout=30)
     with pytest.raises(Unreachable) as caught:
         opened(client, settings)
     assert ("no sshd there" in str(caught.value)) is is_its
     with pytest.raises(Unreachable if is_its else TimedOut, match="goes on"):  # only for this one one waits
-        interactive.ready(client, "train", settings, 0.2, lambda line: None)
+        interactive.ready(client, "train", settings, 60 if is_its else 0.2, lambda line: None)

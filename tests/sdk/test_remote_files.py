@@ -93,8 +93,16 @@ def test_a_large_file_goes_on_where_it_broke_off(store, sshd, tmp_path, monkeypa
 def test_a_copy_outlives_a_lost_connection(sshd, tmp_path):
     wanted = tree(tmp_path / "tree", 150)
     store = SftpStore("ann~train-main-0", lambda: Remote(sshd.target(tmp_path)).open())
-    threading.Timer(0.6, sshd.drop).start()
-    done = copy(copies([here(tmp_path / "tree")], there(store, tmp_path / "up")), Rules(workers=4))
+    watch, moved = Watch(), []
+
+    def drop_in_the_middle(count):
+        moved.append(count)
+        if len(moved) == 40:
+            sshd.drop()
+
+    watch.moved = drop_in_the_middle
+    done = copy(copies([here(tmp_path / "tree")], there(store, tmp_path / "up")), Rules(workers=4), watch)
+    assert len(moved) >= 40
     assert done.failed == ()
     assert {path.name: path.read_bytes() for path in (tmp_path / "up").iterdir()} == wanted
 
@@ -118,7 +126,7 @@ def test_what_is_missing_or_forbidden_has_its_own_error(store, tmp_path):
 
 
 def test_a_dead_server_is_unreachable(sshd, tmp_path):
-    store = SftpStore("ann~train-main-0", Remote(sshd.target(tmp_path, timeout=2.0)).open)
+    store = SftpStore("ann~train-main-0", Remote(sshd.target(tmp_path, timeout=20.0)).open)
     assert store.stat(str(tmp_path)).is_folder
     sshd.drop()
     sshd.stop()

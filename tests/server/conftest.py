@@ -33,7 +33,7 @@ taskRoles:
 """
 
 
-def wait_for(found: Callable[[], Any], seconds: float = 15) -> Any:
+def wait_for(found: Callable[[], Any], seconds: float = 60) -> Any:
     """The first true answer."""
     limit = time.monotonic() + seconds
     while time.monotonic() < limit:
@@ -55,7 +55,7 @@ class Api:
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         headers |= options.pop("headers", {})
         url = path if path.startswith("http") else self.uri + path
-        return requests.request(method, url, headers=headers, timeout=20, **options)
+        return requests.request(method, url, headers=headers, timeout=60, **options)
 
     def get(self, path: str, **options: Any) -> requests.Response:
         return self.call("GET", path, **options)
@@ -125,12 +125,12 @@ class ServerProcess:
     def end(self, number: int = signal.SIGTERM) -> int:
         assert self.process is not None
         os.kill(self.process.pid, number)
-        return self.process.wait(10)
+        return self.process.wait(60)
 
     def login(self, user: str, password: str) -> Api:
         uri = json.loads((self.folder / "server.json").read_text())["uri"]
         form = {"username": user, "password": password}
-        answer = requests.post(f"{uri}/api/v1/token", data=form, timeout=20)
+        answer = requests.post(f"{uri}/api/v1/token", data=form, timeout=60)
         assert answer.status_code == 200, answer.text
         return Api(uri, answer.json()["token"])
 

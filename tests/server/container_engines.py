@@ -80,7 +80,7 @@ class Docker(Kit):
             self.daemon = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + 60
         while not self._answers():
             if self.daemon.poll() is not None or time.monotonic() > limit:
                 self.end()
@@ -91,7 +91,7 @@ class Docker(Kit):
         """As a crash would; a new one can start when its containerd, which goes with it, is gone."""
         containerd = int((self.folder / "exec/containerd/containerd.pid").read_text())
         self.end(signal.SIGKILL)
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + 60
         while Path(f"/proc/{containerd}").exists() and time.monotonic() < limit:
             time.sleep(0.02)
 
@@ -102,7 +102,7 @@ class Docker(Kit):
     def end(self, number: int = signal.SIGTERM) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.daemon.pid, number)
-        self.daemon.wait(20)
+        self.daemon.wait(60)
 
 
 class Podman(Kit):

@@ -101,7 +101,7 @@ class Door:
         return [
             *("-F", "/dev/null", "-i", str(self.key), "-o", "IdentitiesOnly=yes", "-o", "LogLevel=ERROR"),
             *("-o", "StrictHostKeyChecking=accept-new", "-o", f"UserKnownHostsFile={self.known_hosts}"),
-            *("-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
+            *("-o", "BatchMode=yes", "-o", "ConnectTimeout=60"),
         ]
 
     @property
@@ -117,7 +117,7 @@ class Door:
 
     def ssh(self, command: str, *flags: str, send: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            self.argv(*flags, self.place, command), input=send, capture_output=True, timeout=30
+            self.argv(*flags, self.place, command), input=send, capture_output=True, timeout=60
         )
 
     def says(self, command: str) -> str:
@@ -141,7 +141,7 @@ class Door:
             yield process
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
 
 def free_port() -> int:
@@ -152,7 +152,7 @@ def free_port() -> int:
 
 
 def answers(port: int) -> bool:
-    with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), 5)):
+    with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), 60)):
         return True
     return False
 

@@ -120,7 +120,7 @@ def test_malformed_json_is_400_without_a_code(admin: Api) -> None:
 
 
 def test_a_request_that_is_no_http_does_not_hurt_the_server(guest: Api) -> None:
-    connection = http.client.HTTPConnection(urlsplit(guest.uri).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(guest.uri).netloc, timeout=60)
     connection.request("GET", "/api/v2/info", headers={"Content-Length": "-1"})
     assert connection.getresponse().status == 400
     connection.close()
@@ -197,7 +197,7 @@ def test_an_application_token_works_but_not_for_what_only_people_do(
     ):
         assert code(refused) == FORBIDDEN
         assert refused.json()["message"] == "Applications are not allowed to do this operation."
-    basic = requests.get(f"{person.uri}/api/v2/users", auth=(owner, answer["token"]), timeout=20)
+    basic = requests.get(f"{person.uri}/api/v2/users", auth=(owner, answer["token"]), timeout=60)
     assert basic.status_code == 200
     assert person.delete(f"/api/v2/tokens/{answer['token']}").status_code == 200
     assert code(application.get("/api/v2/users")) == GUEST

@@ -71,7 +71,7 @@ def test_a_log_that_grows_is_read_on_from_where_it_ended(alice: Api) -> None:
     alice.run("grow", "echo one; while [ ! -e go ]; do sleep 0.05; done; echo two")
     alice.until("alice~grow", "RUNNING")
     place = "/api/v2/jobs/alice~grow" + PLACE
-    seen, limit = b"", time.monotonic() + 15
+    seen, limit = b"", time.monotonic() + 60
     while seen != b"one\n" and time.monotonic() < limit:
         found = alice.get(place)
         if found.status_code == 200:

@@ -176,13 +176,13 @@ def carry(folder: Path, script: str) -> tuple[int, dict[str, object]]:
         removal=["rm"],
         memory_mb=1,
         grace=0.2,
-        call_limit=0.4,
-        pull_limit=0.4,
+        call_limit=3,
+        pull_limit=3,
         patience=0.2,
     )
     (folder / "container.json").write_text(json.dumps(plan._asdict()))
     argv = [sys.executable, "-I", "-S", carrier.__file__, str(folder)]
-    done = subprocess.run(argv, timeout=20, capture_output=True)
+    done = subprocess.run(argv, timeout=60, capture_output=True)
     assert not (folder / "registry").exists() and not (folder / "runtime").exists()
     return done.returncode, json.loads((folder / "outcome").read_text())
 
@@ -203,7 +203,7 @@ NEVER_STARTED = {
         (
             "case $1 in create) echo 'No such image: image' >&2; exit 1;; pull) exec sleep 60;; esac",
             254,
-            "its image image could not be pulled: no answer within 0.4 s",
+            "its image image could not be pulled: no answer within 3 s",
         ),
         ("case $1 in create) exec sleep 60;; esac", -1201, "its container could not be made: no answer"),
         (

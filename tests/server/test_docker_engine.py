@@ -50,7 +50,7 @@ class Bench:
 
     def open(self) -> None:
         storages = {"home": self.folder / "storage"}
-        self.engine = ContainerEngine(self.kit.dialect, self.folder, machine(), storages, grace=1.0)
+        self.engine = ContainerEngine(self.kit.dialect, self.folder, machine(), storages, grace=4.0)
 
     def launch(self, uid: str, command: str, image: str = IMAGE, **more: Any) -> Launch:
         container = Container(**{"memory_mb": 64, "cpu": 1, **more.pop("container", {})})
@@ -294,7 +294,7 @@ def registry(kit: Kit, tmp_path: Path) -> Iterator[str]:
         yield address
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def _push(kit: Kit, folder: Path, address: str) -> None:
@@ -332,7 +332,7 @@ def cluster(kit: Kit, tmp_path: Path) -> Iterator[Workshop]:
             super().open()
             self.scheduler.close()
             jobs = self.folder / "jobs"
-            self.engine = ContainerEngine(kit.dialect, jobs, self.machine, grace=0.5)  # type: ignore[assignment]
+            self.engine = ContainerEngine(kit.dialect, jobs, self.machine, grace=4.0)  # type: ignore[assignment]
             self.scheduler = Scheduler(self.state, self.engine, self.machine, self.clusters, self.enforce)
             self.scheduler.start()
 
@@ -391,7 +391,7 @@ def test_a_task_can_be_logged_in_to_where_its_image_has_an_sshd(
     argv = ["ssh", "-F", "none", "-i", str(pair), *quiet, "-p", str(one.ports["ssh"][0]), "root@127.0.0.1"]
     until(lambda: (one.folder / "work/begun").exists())
     words = "echo $PAI_JOB_NAME $MINE; pwd; touch gate"
-    ran = subprocess.run([*argv, words], capture_output=True, text=True)
+    ran = subprocess.run([*argv, words], capture_output=True, text=True, timeout=60)
     assert (ran.stdout, ran.returncode) == ("alice~job it's mine\n/usr/local/pai/work\n", 0), ran.stderr
     assert cluster.wait(key).state == "SUCCEEDED"
     assert (one.folder / "ssh/ready").exists()

@@ -67,7 +67,10 @@ def test_with_gang_allocation_a_task_alone_is_not_tried_again(workshop: Make) ->
 
 def test_the_first_failed_task_fails_the_job_and_the_others_are_stopped(workshop: Make) -> None:
     here = workshop(cpus=4)
-    job = here.run("one", {"bad": role("exit 9"), "good": role(LONG, instances=2)})
+    up = here.folder / "up"
+    bad = f"until test -e {up}0 -a -e {up}1; do sleep 0.01; done; exit 9"
+    good = f"touch {up}$PAI_TASK_INDEX; {LONG}"
+    job = here.run("one", {"bad": role(bad), "good": role(good, instances=2)})
     assert (job.state, job.exit_code) == ("FAILED", 255)
     tasks = {f"{task.role}{task.index}": task for task in here.tasks(job.key)}
     assert tasks["bad0"].user_exit_code == 9
@@ -123,7 +126,7 @@ def test_a_stopped_job_is_not_tried_again(workshop: Make) -> None:
 
 
 def test_a_task_that_ignores_term_is_killed_after_the_grace(workshop: Make) -> None:
-    here = workshop()
+    here = workshop(grace=0.5)
     key = here.submit("deaf", "trap '' TERM; echo up; while :; do sleep 0.01; done")
     until(lambda: here.tasks(key) and "stdout" in here.engine.logs(here.tasks(key)[0]))
     until(lambda: here.output(key) == "up\n")
@@ -168,9 +171,11 @@ def test_start_while_a_job_is_being_stopped_starts_it_again_afterwards(workshop:
 
 def test_start_of_a_running_job_changes_nothing(workshop: Make) -> None:
     here = workshop()
-    key = here.submit("once", "sleep 0.3")
+    gate = here.folder / "gate"
+    key = here.submit("once", f"until test -e {gate}; do sleep 0.01; done")
     here.wait(key, "RUNNING")
     here.state.set_execution(key, "START")
+    gate.touch()
     assert (here.wait(key).state, here.job(key).attempt) == ("SUCCEEDED", 0)
 
 

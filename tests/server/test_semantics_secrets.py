@@ -27,11 +27,14 @@ def command() -> str:
 
 def test_a_secret_reaches_the_task_as_it_is_and_leaves_nothing_behind(workshop: Make) -> None:
     here = workshop()
-    key = here.submit("secret", command() + "; sleep 0.5", secrets={"word": SECRET})
+    gate = here.folder / "gate"
+    waits = f"; until test -e {gate}; do sleep 0.01; done"
+    key = here.submit("secret", command() + waits, secrets={"word": SECRET})
     here.wait(key, "RUNNING")
     scripts = until(lambda: holders(here.folder))
     assert [path.name for path in scripts] == ["command"]
     assert {path.stat().st_mode & 0o777 for path in scripts} == {0o600}
+    gate.touch()
     job = here.wait(key, "SUCCEEDED")
     until(lambda: not holders(here.folder))
     assert len(here.output(key).split()) == 2

@@ -61,7 +61,7 @@ def test_the_downloaded_key_opens_the_door(alice: Api, info: dict[str, Any], tmp
     """As a client of that time does it: without a token, by the link alone."""
     key = tmp_path / "key"
     key.touch(mode=0o600)
-    key.write_text(requests.get(info["keyPair"]["privateKeyDirectDownloadLink"], timeout=10).text)
+    key.write_text(requests.get(info["keyPair"]["privateKeyDirectDownloadLink"], timeout=60).text)
     port = int(info["containers"][0]["sshPort"])
     assert Door(port, key).says("echo $PAI_JOB_NAME") == "alice~plain\n"
 

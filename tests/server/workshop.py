@@ -21,9 +21,10 @@ from openpai_tasks.server.state import SCHEMA, State
 
 T = TypeVar("T")
 BOOT = Machine.detect().boot
+GRACE = 30.0  # seconds that no task needs which listens, however busy the machine
 
 
-def until(look: Callable[[], T | None], seconds: float = 20) -> T:
+def until(look: Callable[[], T | None], seconds: float = 60) -> T:
     """What ``look`` returns as soon as it is true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -70,15 +71,23 @@ def machine(cpus: int = 2, gpus: int = 0) -> Machine:
 class Workshop:
     """The server without its web part; ``close`` and ``open`` are an end and a new start of it."""
 
-    def __init__(self, folder: Path, here: Machine, clusters: dict[str, Resources], enforce: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        here: Machine,
+        clusters: dict[str, Resources],
+        enforce: bool,
+        grace: float = GRACE,
+    ) -> None:
         self.folder, self.machine, self.clusters, self.enforce = folder, here, clusters, enforce
+        self.grace = grace
         self.open()
 
     def open(self) -> None:
         self.database = Database(self.folder / "cluster.db", SCHEMA)
         self.state = State(self.database, self.folder / "jobs")
         storages = {"home": self.folder / "storage"}
-        self.engine = ProcessEngine(self.folder / "jobs", self.machine, storages, grace=0.5)
+        self.engine = ProcessEngine(self.folder / "jobs", self.machine, storages, self.grace)
         self.scheduler = Scheduler(self.state, self.engine, self.machine, self.clusters, self.enforce)
         self.scheduler.start()
 
@@ -128,10 +137,14 @@ def workshop(tmp_path: Path) -> Iterator[Callable[..., Workshop]]:
     made: list[Workshop] = []
 
     def make(
-        cpus: int = 2, gpus: int = 0, clusters: dict[str, Resources] | None = None, enforce: bool = False
+        cpus: int = 2,
+        gpus: int = 0,
+        clusters: dict[str, Resources] | None = None,
+        enforce: bool = False,
+        grace: float = GRACE,
     ) -> Workshop:
         here = machine(cpus, gpus)
-        made.append(Workshop(tmp_path, here, clusters or {"default": here.resources}, enforce))
+        made.append(Workshop(tmp_path, here, clusters or {"default": here.resources}, enforce, grace))
         return made[-1]
 
     yield make

@@ -77,13 +77,13 @@ def test_a_password_is_asked_for_on_the_terminal_unseen(shell, server):
     shown = read_until(ours, f"password of {USER}")
     os.write(ours, PASSWORD.encode() + b"\n")
     shown += read_until(ours, "default, vc1")
-    assert process.wait(30) == 0, shown
+    assert process.wait(60) == 0, shown
     os.close(ours)
     assert PASSWORD not in shown
     assert server.uri in shell.ok("cluster.list").out
 
 
-def read_until(terminal, text, seconds=30):
+def read_until(terminal, text, seconds=60):
     """What a terminal shows, until it shows the text."""
     shown, limit = "", time.monotonic() + seconds
     while text not in shown and time.monotonic() < limit:

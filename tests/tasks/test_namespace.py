@@ -113,7 +113,7 @@ def test_ctrl_c_ends_with_130(shell):
         process = shell.start(program, "wait")
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
         assert (process.returncode, err) == (130, "")
 
 

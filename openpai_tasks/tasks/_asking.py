@@ -1,0 +1,38 @@
+"""Questions to the person at the terminal, which a word answers."""
+
+from __future__ import annotations
+
+import select
+import sys
+
+from openpai_tasks.errors import ConfigError
+
+LOOK = 0.2  # seconds
+
+
+def confirm(question, otherwise="nothing was removed"):
+    """Ask before something is done."""
+    if not ask(question):
+        raise ConfigError(otherwise)
+
+
+def agrees(question):
+    """A second Ctrl-C is a no."""
+    try:
+        return ask(question)
+    except KeyboardInterrupt:
+        return False
+
+
+def ask(question):
+    """Whether the person at the terminal says yes; no answer is a no."""
+    return answer(f"{question} [y/N] ").lower() in ("y", "yes")
+
+
+def answer(prompt):
+    """What the person types, in one line; empty at the end of the input."""
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    while sys.stdin.isatty() and not select.select([sys.stdin], [], [], LOOK)[0]:
+        pass  # a Ctrl-C that comes just before a read would be noticed only after it
+    return sys.stdin.readline().strip()

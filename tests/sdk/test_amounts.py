@@ -1,0 +1,58 @@
+"""Numbers, sizes and times as people type them."""
+
+import pytest
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.sdk import amounts
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        (7, 7),
+        ("64KiB", 64 << 10),
+        ("256M", 256 * MB),
+        ("1.5g", 1536 * MB),
+        (" 2 tb ", 2 << 40),
+        ("9b", 9),
+    ],
+)
+def test_a_size_is_in_bytes(text, expected):
+    assert amounts.size(text, "--size") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("512", 512), (512, 512), ("512m", 512), ("16GiB", 16384), ("2048k", 2), ("0.5g", 512)],
+)
+def test_memory_is_in_megabytes(text, expected):
+    assert amounts.megabytes(text, "--memoryMB") == expected
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "1k", "100b", "many", "1 2", "1e9", "٣"])
+def test_what_is_no_whole_number_of_megabytes_is_refused_by_name(text):
+    with pytest.raises(ConfigError, match="--memoryMB needs megabytes or a size such as 512m or 16g, got"):
+        amounts.megabytes(text, "--memoryMB")
+
+
+@pytest.mark.parametrize("text", ["", "-1", "x", "1mm", "1e3", "2"])
+def test_what_is_no_size_or_too_small_is_refused_by_name(text):
+    with pytest.raises(ConfigError, match="--shard-size needs bytes or a size such as 256M or 1G, got"):
+        amounts.size(text, "--shard-size", least=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("90", 90), ("90s", 90), ("30m", 1800), ("1h30m", 5400), ("1d", 86400), ("2H5", 7205)],
+)
+def test_a_time_is_in_seconds(text, expected):
+    assert amounts.seconds(text, "--timeout") == expected
+
+
+@pytest.mark.parametrize("text", ["", "0", "1x", "m", "-5", "1m1h", "٣s"])
+def test_what_is_no_time_is_refused_by_name(text):
+    with pytest.raises(ConfigError, match="--timeout needs a time such as 90s, 30m or 1h30m, got"):
+        amounts.seconds(text, "--timeout")
