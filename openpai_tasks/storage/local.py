@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import hashlib
 import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO
 
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
 from openpai_tasks.home import make_private
-from openpai_tasks.storage.clearing import open_folder, remove_tree
-from openpai_tasks.storage.marks import number_of, numbers
+from openpai_tasks.storage.clearing import open_folder
+from openpai_tasks.storage.local_entries import entry, link, listed
+from openpai_tasks.storage.local_files import make_folders, regular, remove_tree, told, umask, write_all
+from openpai_tasks.storage.marks import numbers
 from openpai_tasks.storage.real import real_path
+from openpai_tasks.storage.sha256 import SHA256, Sha256
 from openpai_tasks.storage.store import (
     PIECE,
     Appends,
@@ -30,25 +29,7 @@ from openpai_tasks.storage.store import (
     base,
     check_name,
     join,
-    parent,
 )
-
-SHA256 = "sha256"
-MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-FORBIDDEN = (errno.EACCES, errno.EPERM)
-
-
-class Sha256:
-    """The digest of local files."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-
-    def update(self, piece: bytes, /) -> None:
-        self._hash.update(piece)
-
-    def digest(self) -> Digest:
-        return Digest(SHA256, self._hash.hexdigest())
 
 
 class LocalStore(Appends, KnowsPlaces, SetsModes):
@@ -71,49 +52,46 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
     def stat(self, path: str) -> Entry | None:
         """What is there; of a link that leads out of the storage, the link itself."""
         place = self._plain(path)
-        try:
+        with contextlib.suppress(NotFound), told(path):
             if self._leads_out(place) and os.path.islink(place.rstrip("/")) and self._is_held(place):
-                return _link(place.rstrip("/"), base(path), path)
-            return _entry(self._inside(path), base(path), path)
-        except OSError as err:
-            if err.errno in MISSING:
-                return None
-            raise _ours(err, path) from err
+                return link(place.rstrip("/"), base(path), path)
+            return entry(self._inside(path), base(path), path)
+        return None
 
     def list(self, path: str) -> Iterator[Entry]:
         place = self._inside(path)
-        with _told(path), os.scandir(place) as entries:
+        with told(path), os.scandir(place) as entries:
             for found in entries:
                 inner = join(path, check_name(found.name, path))
                 if self._confined and found.is_symlink() and self._leads_out(join(place, found.name)):
-                    yield _link(join(place, found.name), found.name, inner)
+                    yield link(join(place, found.name), found.name, inner)
                 else:
-                    yield _listed(found, found.name, inner)
+                    yield listed(found, found.name, inner)
 
     def make_folder(self, path: str) -> None:
         """By its names: a link that is put there meanwhile gets an empty folder made elsewhere, no more."""
         self._refuse_change(path)
-        with _told(path):
-            _make_folders(self._inside(path))
+        with told(path):
+            make_folders(self._inside(path))
 
     def remove(self, path: str, recursive: bool = False) -> None:
         place = self._holding(path)
-        with _told(path), self._open_holder(place) as holder:
+        with told(path), self._open_holder(place) as holder:
             name = base(place)
             if not stat.S_ISDIR(os.lstat(name, dir_fd=holder).st_mode):
                 os.unlink(name, dir_fd=holder)
             elif recursive:
-                _remove_tree(name, holder, path)
+                remove_tree(name, holder, path)
             else:
                 os.rmdir(name, dir_fd=holder)
 
     def rename(self, source: str, target: str) -> None:
         old, new = self._holding(source), self._holding(target)
-        with _told(target), self._held(old) as (one, here), self._held(new) as (other, there):
+        with told(target), self._held(old) as (one, here), self._held(new) as (other, there):
             os.replace(one, other, src_dir_fd=here, dst_dir_fd=there)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        with _told(path), _regular(self._opened(path), path) as file:
+        with told(path), regular(self._opened(path), path) as file:
             file.seek(offset)
             left = length
             while left is None or left > 0:
@@ -135,12 +113,12 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
 
     def _stream(self, path: str, pieces: Iterable[bytes], how: int) -> None:
         place = self._holding(path)
-        with _told(path), self._held(place) as (name, holder):
+        with told(path), self._held(place) as (name, holder):
             handle = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | how, 0o600, dir_fd=holder)
         with os.fdopen(handle, "wb", buffering=0) as file:
             for piece in pieces:  # what goes wrong over there keeps its own name
-                with _told(path):
-                    _write_all(file, piece)
+                with told(path):
+                    write_all(file, piece)
 
     def digest(self, path: str) -> Digest | None:
         hasher = Sha256()
@@ -153,11 +131,11 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         moment = mtime_ms * 1_000_000
-        with _told(path), self._led_to(path) as (name, holder):
+        with told(path), self._led_to(path) as (name, holder):
             os.utime(name, ns=(moment, moment), dir_fd=holder, follow_symlinks=holder is None)
 
     def set_mode(self, path: str, mode: int) -> None:
-        with _told(path):
+        with told(path):
             handle = self._opened(path) if self._confined else path
             try:
                 os.chmod(handle, mode)
@@ -166,7 +144,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
                     os.close(handle)
 
     def allowed(self, mode: int) -> int:
-        return mode & ~_umask(int(time.monotonic()))
+        return mode & ~umask(int(time.monotonic()))
 
     def _plain(self, path: str) -> str:
         return self.root + path if self._confined else path
@@ -257,106 +235,3 @@ def users_part(root: Path, place: Place) -> Path:
 
 def _is_below(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
-
-
-def _remove_tree(name: str, holder: int, path: str) -> None:
-    try:
-        remove_tree(name, holder)
-    except PathError:
-        raise
-    except OSError as err:
-        raise _ours(err, join(parent(path), str(err.filename))) from err
-
-
-def _make_folders(place: str) -> None:
-    """Make the folder and what is missing above it; one level at a time, as there may be very many."""
-    missing = []
-    while not os.path.isdir(place):
-        missing.append(place)
-        place = os.path.dirname(place)
-    for path in reversed(missing):
-        try:
-            os.mkdir(path)
-        except FileExistsError:
-            if not os.path.isdir(path):  # else another thread was quicker
-                raise
-
-
-def _entry(place: str, name: str, path: str) -> Entry:
-    facts = os.lstat(place)
-    is_link = stat.S_ISLNK(facts.st_mode)
-    return _made(name, path, os.stat(place) if is_link else facts, is_link)
-
-
-def _link(place: str, name: str, path: str) -> Entry:
-    """The link, and nothing of what it leads to."""
-    return Entry(name, path, False, mtime_ms=os.lstat(place).st_mtime_ns // 1_000_000, is_link=True)
-
-
-def _listed(found: os.DirEntry[str], name: str, path: str) -> Entry:
-    try:
-        return _made(name, path, found.stat(), found.is_symlink())
-    except OSError as err:  # a link that leads nowhere, or a file that has just gone
-        if err.errno == errno.ENAMETOOLONG:  # of a folder, all that is in it would be left out in silence
-            raise
-        return Entry(name, path, False, is_link=found.is_symlink())
-
-
-def _made(name: str, path: str, facts: os.stat_result, is_link: bool) -> Entry:
-    is_folder = stat.S_ISDIR(facts.st_mode)
-    can_run = bool(facts.st_mode & stat.S_IXUSR) and not is_folder
-    size = 0 if is_folder else facts.st_size
-    is_special = not is_folder and not stat.S_ISREG(facts.st_mode)
-    mtime_ms, mode = facts.st_mtime_ns // 1_000_000, facts.st_mode & 0o777
-    number = number_of(facts) if is_folder else ""
-    return Entry(name, path, is_folder, size, mtime_ms, is_link, can_run, is_special, mode, id=number)
-
-
-@lru_cache(1)
-def _umask(second: int) -> int:
-    """What new files must not have, asked once a second.
-
-    Linux is asked, since to ask the process is to change it for a moment.
-    """
-    with contextlib.suppress(OSError), open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("Umask:"):
-                return int(line.split()[1], 8)
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def _regular(handle: int, path: str) -> BinaryIO:
-    """The file; what is none (a pipe, a device) would keep us waiting, or never end."""
-    file = os.fdopen(handle, "rb", buffering=0)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        file.close()
-        raise PathError(f"{path} is neither a file nor a folder")
-    return file
-
-
-def _write_all(file: BinaryIO, piece: bytes) -> None:
-    view = memoryview(piece)
-    while view:
-        view = view[file.write(view) :]
-
-
-@contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Errors of the system in our words."""
-    try:
-        yield
-    except PathError:
-        raise
-    except OSError as err:
-        raise _ours(err, path) from err
-
-
-def _ours(err: OSError, path: str) -> PathError | NotFound | Denied:
-    reason = (err.strerror or str(err)).lower()
-    if err.errno in MISSING:
-        return NotFound(f"{path}: {reason}", 404)
-    if err.errno in FORBIDDEN:
-        return Denied(f"{path}: {reason}", 403)
-    return PathError(f"{path}: {reason}")

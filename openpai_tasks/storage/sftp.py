@@ -7,17 +7,15 @@ that stays, where the container has them.
 from __future__ import annotations
 
 import contextlib
-import errno
 import stat
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from openpai_tasks.errors import Denied, Lost, NotFound, PaiError, PathError
-from openpai_tasks.storage.local import SHA256, Sha256
-from openpai_tasks.storage.retry import numbered, retrying
-from openpai_tasks.storage.sftp_sums import Sums
+from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.storage.retry import numbered
+from openpai_tasks.storage.sftp_sessions import Login, Sessions
+from openpai_tasks.storage.sha256 import SHA256, Sha256
 from openpai_tasks.storage.store import (
     Appends,
     Digest,
@@ -33,28 +31,6 @@ from openpai_tasks.storage.store import (
 SESSIONS = 6  # files to copy at once; a server allows 10 sessions in all, by default
 PIECE = 1 << 18
 AHEAD = 64  # requests of 32 KiB on their way at once
-GONE = (errno.ENOENT, errno.ENOTDIR)
-
-Result = TypeVar("Result")
-
-
-class Login(Protocol):
-    """A connection to a container."""
-
-    @property
-    def is_open(self) -> bool: ...
-
-    def files(self) -> Any:
-        """A session for files of its own: paramiko's client."""
-
-    def session(self) -> Any:
-        """A channel to run a command in."""
-
-    def read_ahead(self, file: Any, size: int, requests: int) -> None:
-        """Have a file ask for its first bytes before they are wanted."""
-
-    def losing(self) -> contextlib.AbstractContextManager[None]:
-        """Turns what a broken connection raises into errors of ours."""
 
 
 class SftpStore(Appends, SetsModes):
@@ -64,11 +40,7 @@ class SftpStore(Appends, SetsModes):
     knows_digests = True
 
     def __init__(self, name: str, renew: Callable[[], Login]) -> None:
-        self._name, self._renew = name, renew
-        self._login: Login | None = None
-        self._sums: Sums | None = None
-        self._idle: list[Any] = []
-        self._lock = threading.Lock()
+        self._name, self._sessions = name, Sessions(renew)
 
     def address(self, path: str) -> str:
         return f"sftp://{self._name}{path}"
@@ -79,7 +51,7 @@ class SftpStore(Appends, SetsModes):
             return _entry(base(path), path, _behind(files, path, facts), stat.S_ISLNK(facts.st_mode or 0))
 
         try:
-            return self._asked(path, look)
+            return self._sessions.asked(path, look)
         except NotFound:
             return None
 
@@ -90,7 +62,7 @@ class SftpStore(Appends, SetsModes):
                 for facts in files.listdir_attr(path)
             ]
 
-        yield from self._asked(path, look)  # all of it at once: no session is held while others work
+        yield from self._sessions.asked(path, look)  # all of it at once: no session is held while others work
 
     def make_folder(self, path: str) -> None:
         missing = []
@@ -106,7 +78,7 @@ class SftpStore(Appends, SetsModes):
 
     def _make_one(self, path: str) -> None:
         try:
-            self._asked(path, lambda files: files.mkdir(path))
+            self._sessions.asked(path, lambda files: files.mkdir(path))
         except PathError:
             there = self.stat(path)
             if there is None or not there.is_folder:  # else another thread was quicker
@@ -136,14 +108,14 @@ class SftpStore(Appends, SetsModes):
 
     def _is_link(self, path: str) -> bool:
         try:
-            return self._asked(path, lambda files: stat.S_ISLNK(files.lstat(path).st_mode or 0))
+            return self._sessions.asked(path, lambda files: stat.S_ISLNK(files.lstat(path).st_mode or 0))
         except NotFound:
             return False
 
     def rename(self, source: str, target: str) -> None:
         def act(number: int) -> None:
             try:
-                with self._files(target) as files:
+                with self._sessions.files(target) as files:
                     _renamed(files, source, target)
             except NotFound:
                 if number == 0 or self.stat(target) is None:  # else it went well, and its answer was lost
@@ -152,14 +124,14 @@ class SftpStore(Appends, SetsModes):
         numbered(act)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        with self._files(path) as files:
+        with self._sessions.files(path) as files:
             facts = files.stat(path)
             if not stat.S_ISREG(facts.st_mode or 0):
                 raise PathError(f"{path} is no file that can be read")
             with files.open(path, "rb") as file:
                 left = (facts.st_size or 0) - offset if length is None else length
                 if left > 0 and (facts.st_size or 0) > offset:
-                    self._connected().read_ahead(file, min(facts.st_size, offset + left), AHEAD)
+                    self._sessions.connected().read_ahead(file, min(facts.st_size, offset + left), AHEAD)
                 file.seek(offset)
                 while length is None or left > 0:
                     piece = file.read(PIECE if length is None else min(PIECE, left))
@@ -179,120 +151,47 @@ class SftpStore(Appends, SetsModes):
         self._stream(path, pieces, "ab")
 
     def _stream(self, path: str, pieces: Iterable[bytes], mode: str) -> None:
-        with self._files(path) as files, files.open(path, mode) as file:
+        with self._sessions.files(path) as files, files.open(path, mode) as file:
             file.set_pipelined(True)
             for piece in pieces:
                 file.write(piece)
 
     def digest(self, path: str) -> Digest | None:
-        value = self._sums_told(lambda sums: sums.of(path))
+        value = self._sessions.sums_told(lambda sums: sums.of(path))
         return Digest(SHA256, value) if value else None
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
-        return Sha256() if kind in (None, SHA256) and self._sums_told(lambda sums: sums.can) else None
+        return (
+            Sha256() if kind in (None, SHA256) and self._sessions.sums_told(lambda sums: sums.can) else None
+        )
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        self._asked(path, lambda files: files.utime(path, (mtime_ms // 1000, mtime_ms // 1000)))
+        self._sessions.asked(path, lambda files: files.utime(path, (mtime_ms // 1000, mtime_ms // 1000)))
 
     def set_mode(self, path: str, mode: int) -> None:
-        self._asked(path, lambda files: files.chmod(path, mode))
+        self._sessions.asked(path, lambda files: files.chmod(path, mode))
 
     def allowed(self, mode: int) -> int:
-        return mode & ~self._sums_told(lambda sums: sums.umask)
+        return mode & ~self._sessions.sums_told(lambda sums: sums.umask)
 
     def start_folder(self) -> str:
         """Where a relative path begins; asked first: what cannot be reached is told at once."""
-        with self._files(".") as files:
+        with self._sessions.files(".") as files:
             return str(files.normalize("."))
 
     def close(self) -> None:
-        with self._lock:
-            for files in self._idle:
-                _end(files)
-            self._idle.clear()
-
-    def _asked(self, path: str, act: Callable[[Any], Result]) -> Result:
-        """What a session says; where its connection is lost, what one on the next says."""
-
-        def once() -> Result:
-            with self._files(path) as files:
-                return act(files)
-
-        return retrying(once)
+        self._sessions.close()
 
     def _unlinked(self, path: str, is_folder: bool = False) -> None:
         def once(number: int) -> None:
             try:
-                with self._files(path) as files:
+                with self._sessions.files(path) as files:
                     files.rmdir(path) if is_folder else files.remove(path)
             except NotFound:
                 if number == 0:  # else it went well, and its answer was lost
                     raise
 
         numbered(once)
-
-    def _sums_told(self, act: Callable[[Sums], Result]) -> Result:
-        def once() -> Result:
-            with self._holding() as login:
-                return act(self._sums_of(login))
-
-        return retrying(once)
-
-    @contextlib.contextmanager
-    def _files(self, path: str) -> Iterator[Any]:
-        """A session that nobody else uses meanwhile; one that something broke is not used again."""
-        login = files = None
-        try:
-            with _told(path), self._holding() as login:
-                files = self._spare(login) or login.files()
-                yield files
-        except NotFound:
-            self._give_back(login, files)
-            raise
-        except BaseException:
-            _end(files)
-            raise
-        self._give_back(login, files)
-
-    @contextlib.contextmanager
-    def _holding(self) -> Iterator[Login]:
-        """The connection; what comes after it was lost, such as clearing up, gets a new one at once."""
-        login = self._connected()
-        try:
-            with login.losing():
-                yield login
-        except Lost:
-            with self._lock:
-                if self._login is login:
-                    self._forget()
-            raise
-
-    def _spare(self, login: Login) -> Any:
-        with self._lock:
-            return self._idle.pop() if self._idle and self._login is login else None
-
-    def _give_back(self, login: Login | None, files: Any) -> None:
-        with self._lock:
-            if self._login is login:
-                return self._idle.append(files)
-        _end(files)
-
-    def _connected(self) -> Login:
-        with self._lock:
-            if self._login is None or not self._login.is_open:
-                self._forget()
-                self._login = self._renew()
-            return self._login
-
-    def _forget(self) -> None:
-        self._idle.clear()
-        self._sums = self._login = None
-
-    def _sums_of(self, login: Login) -> Sums:
-        with self._lock:
-            if self._sums is None or self._sums.login is not login:
-                self._sums = Sums(login)
-            return self._sums
 
 
 def _renamed(files: Any, source: str, target: str) -> None:
@@ -304,13 +203,6 @@ def _renamed(files: Any, source: str, target: str) -> None:
         with contextlib.suppress(OSError):
             files.remove(target)
         files.rename(source, target)
-
-
-def _end(files: Any) -> None:
-    """Close a session, if there is one; over a connection that is gone that fails, and matters no more."""
-    with contextlib.suppress(EOFError, OSError):
-        if files is not None:
-            files.close()
 
 
 def _listed(files: Any, facts: Any, path: str) -> Entry:
@@ -338,21 +230,3 @@ def _entry(name: str, path: str, facts: Any, is_link: bool) -> Entry:
         mode=stat.S_IMODE(mode) & 0o777,
         is_whole_second=True,
     )
-
-
-@contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Errors of the server in our words."""
-    try:
-        yield
-    except (PaiError, ConnectionError, TimeoutError):
-        raise
-    except UnicodeError as err:
-        raise PathError(f"{path}: a name there is not UTF-8, which SFTP here cannot carry") from err
-    except OSError as err:
-        reason = (err.strerror or str(err) or "it failed").lower()
-        if err.errno in GONE:
-            raise NotFound(f"{path}: no such file or folder", 404) from err
-        if err.errno == errno.EACCES:
-            raise Denied(f"{path}: {reason}", 403) from err
-        raise PathError(f"{path}: the container says {reason!r}; is its disk full?") from err

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from openpai_tasks.errors import Unreachable
 
 if TYPE_CHECKING:
-    from openpai_tasks.storage.sftp import Login
+    from openpai_tasks.storage.sftp_sessions import Login
 
 SECONDS = 1800.0  # for one file, however large
 UMASK = 0o022

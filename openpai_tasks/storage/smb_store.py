@@ -11,8 +11,8 @@ from typing import Any
 from openpai_tasks.errors import Denied, NotFound, PathError
 from openpai_tasks.storage import smb_bytes, smb_files, smb_listing, smb_names
 from openpai_tasks.storage.hosts import by_numbers
-from openpai_tasks.storage.local import SHA256, Sha256
 from openpai_tasks.storage.retry import numbered, retrying, streamed
+from openpai_tasks.storage.sha256 import SHA256, Sha256
 from openpai_tasks.storage.smb_errors import Linked, NoShare, NotEmpty, NotFolder, Taken
 from openpai_tasks.storage.smb_wire import Login, guarded, server, using
 from openpai_tasks.storage.store import (

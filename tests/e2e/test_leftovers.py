@@ -28,7 +28,7 @@ def submit(shell, name, command="cat code.py", *flags):
 
 def wait(shell, *jobs):
     for name in jobs:
-        assert shell.inv("job.wait", name, "--timeout", "30").code in (0, 1, 143)
+        assert shell.inv("job.wait", name, "--timeout", "60").code in (0, 1, 143)
 
 
 def left_by(root, name, like, **changes):
@@ -111,7 +111,7 @@ def test_usage_tells_what_each_job_left_behind(cluster):
     assert (one["state"], one["output"], one["files"]) == ("SUCCEEDED", 1000, 1)
     assert (two["state"], two["output"], two["files"]) == ("FAILED", 0, 0)
     assert one["archives"] == two["archives"] and one["source"] == two["source"] > 0
-    assert 0 <= one["age"] < 60
+    assert 0 <= one["age"] < 600
     [archive] = [row for row in found["archives"] if row["sha256"] == one["archives"][0]]
     assert archive["jobs"] == ["told-1", "told-2"] and archive["size"] == one["source"]
     assert one["notes"] > 0 and one["other"] == 0
@@ -125,7 +125,7 @@ def test_usage_tells_what_each_job_left_behind(cluster):
 
 def test_clean_removes_what_is_old_and_over_and_nothing_else(cluster):
     submit(cluster, "old-1", "echo x > $PAI_OUTPUT_DIR/x", "-f", "--workspace", "cleaned")
-    submit(cluster, "old-2", "sleep 60", "--workspace", "cleaned")
+    submit(cluster, "old-2", "sleep 600", "--workspace", "cleaned")
     submit(cluster, "young-1", "true", "-f", "--workspace", "cleaned")
     submit(cluster, "broken-1", "exit 1", "-f", "--workspace", "cleaned")
     root = storage(cluster) / "cleaned"
@@ -252,9 +252,9 @@ def test_clean_asks_on_a_terminal(cluster, answer, is_there):
     )
     os.close(terminal)
     os.write(master, f"{answer}\n".encode())
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     os.close(master)
-    assert name in err and "remove the files of 1 jobs" in err
+    assert "[y/N]" not in out and name in err and "remove the files of 1 jobs" in err
     assert (storage(cluster) / name / "jobs" / name).exists() is is_there
     assert process.returncode == (120 if is_there else 0)
 
