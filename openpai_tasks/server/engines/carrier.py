@@ -83,7 +83,7 @@ class Signals:
             self.term = True
 
     def sleep(self, seconds: float | None) -> None:
-        select.select([self._end], [], [], seconds)
+        select.select([self._end], [], [], None if seconds is None else max(0.0, seconds))
         with contextlib.suppress(BlockingIOError):
             os.read(self._end, 4096)
 
