@@ -25,7 +25,7 @@ from openpai_tasks.registry import Cluster
 from openpai_tasks.sdk.choices import with_choices
 
 START_SECONDS = 30.0
-STOP_SECONDS = 20.0
+STOP_SECONDS = 45.0  # more than the 30 that a job has to end by itself
 POLL_SECONDS = 0.02
 UNION = "union"  # of the routes of every generation
 _MANNERS = {
@@ -213,6 +213,7 @@ def _start(options: LocalOptions) -> None:
         _wait_until(lambda: _facts() is not None, START_SECONDS, "the embedded cluster to answer")
         return
     make_private(folder())
+    (folder() / "server.json").unlink(missing_ok=True)  # of one that was killed: the next is not there yet
     argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder())]
     argv += ["--engine", options.engine, "--port", str(options.port), "--profile", options.profile]
     argv += ["--ssh", options.ssh]

@@ -35,6 +35,7 @@ def hold_lock(folder: Path) -> int:
     for _ in range(LOCK_TRIES):  # those who only look whether a server lives hold it for a moment too
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            (folder / STATUS).unlink(missing_ok=True)  # of one that was killed
             return handle
         except BlockingIOError:
             time.sleep(LOCK_PAUSE)

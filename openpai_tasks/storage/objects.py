@@ -7,14 +7,13 @@ A file appears as a whole when the last request for it succeeds, so it is writte
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
 from openpai_tasks.storage.hosts import by_numbers
+from openpai_tasks.storage.md5 import MD5, PARTS, Md5, Md5OfParts
 from openpai_tasks.storage.object_upload import Bin, Budget, Upload, send
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import (
@@ -30,8 +29,6 @@ from openpai_tasks.storage.store import (
     refuse_no_text,
 )
 
-MD5 = "md5"
-PARTS = re.compile(r"md5-of-(\d+)md5")
 AT_ONCE = 1000  # keys in one request
 
 
@@ -260,51 +257,6 @@ class ObjectStore(KnowsPlaces, WritesWhole):
     def _delete(self, keys: Keys) -> None:
         if keys:
             retrying(lambda: self._bucket.delete(keys))
-
-
-class Md5:
-    """The fingerprint of what was sent in one piece."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.md5(usedforsecurity=False)
-
-    def update(self, piece: bytes, /) -> None:
-        self._hash.update(piece)
-
-    def digest(self) -> Digest:
-        return Digest(MD5, self._hash.hexdigest())
-
-
-class Md5OfParts:
-    """The fingerprint of what was sent in parts of one size: the MD5 of their MD5s."""
-
-    def __init__(self, size: int) -> None:
-        self._size, self._filled = size, 0
-        self._part, self._parts = hashlib.md5(usedforsecurity=False), bytearray()
-
-    def update(self, piece: bytes, /) -> None:
-        view = memoryview(piece)
-        while view:
-            room = self._size - self._filled
-            self._part.update(view[:room])
-            self._filled += len(view[:room])
-            view = view[room:]
-            if self._filled == self._size:
-                self._close()
-
-    def digest(self) -> Digest:
-        if self._filled:
-            self._close()
-        value = hashlib.md5(self._parts, usedforsecurity=False).hexdigest()
-        return Digest(kind_of_parts(self._size), f"{value}-{len(self._parts) // 16}")
-
-    def _close(self) -> None:
-        self._parts += self._part.digest()
-        self._part, self._filled = hashlib.md5(usedforsecurity=False), 0
-
-
-def kind_of_parts(size: int) -> str:
-    return f"md5-of-{size}md5"
 
 
 def resumed(

@@ -7,8 +7,9 @@ import re
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from openpai_tasks.storage.md5 import MD5, kind_of_parts
 from openpai_tasks.storage.object_upload import Body
-from openpai_tasks.storage.objects import MD5, Thing, kind_of_parts
+from openpai_tasks.storage.objects import Thing
 from openpai_tasks.storage.store import Digest
 
 MTIME = "mtime"  # as rclone has it: seconds, with a fraction

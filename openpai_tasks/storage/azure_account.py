@@ -1,0 +1,42 @@
+"""An account of Azure, and what opens it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import adlfs  # type: ignore[import-untyped]
+
+from openpai_tasks.errors import ConfigError
+
+CLOUD = "blob.core.windows.net"
+
+
+@dataclass(frozen=True)
+class Account:
+    """Which account, and what opens it; without a key, whoever is logged in to Azure here."""
+
+    name: str = ""
+    endpoint: str = ""
+    key: str = field(default="", repr=False)
+    sas: str = field(default="", repr=False)
+    connection: str = field(default="", repr=False)
+
+    @property
+    def url(self) -> str:
+        told_url = dict(row.partition("=")[::2] for row in self.connection.split(";")).get("BlobEndpoint", "")
+        return self.endpoint or told_url or f"https://{self.name}.{CLOUD}"
+
+    def connected(self) -> Any:
+        connection = self.connection
+        if self.key:
+            connection = f"BlobEndpoint={self.url};AccountName={self.name};AccountKey={self.key}"
+        elif self.sas:
+            connection = f"BlobEndpoint={self.url};SharedAccessSignature={self.sas.lstrip('?')}"
+        options: dict[str, Any] = {"account_name": self.name, "account_host": self.url.partition("://")[2]}
+        if connection:
+            options = {"connection_string": connection}
+        try:
+            return adlfs.AzureBlobFileSystem(**options, skip_instance_cache=True, use_listings_cache=False)
+        except ValueError as err:
+            raise ConfigError(f"the account {self.name!r} of Azure Blob: no such key or connection") from err
