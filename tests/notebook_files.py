@@ -44,6 +44,14 @@ def write(path: Path, *cells: str | dict[str, Any], metadata: dict[str, Any] | N
     return path
 
 
+def too_deep(folder: Path, room: int = len("/n.ipynb")) -> Path:
+    """A folder below, in which a name has no more room than this: a path may have 4095 bytes."""
+    while left := 4095 - room - len(str(folder)):
+        folder = folder / ("d" * (200 if left > 255 else left - 1))
+    folder.mkdir(parents=True)
+    return folder
+
+
 def outputs(path: Path) -> list[str]:
     """What each cell of code that ran has printed or shown as text; a picture counts as its type."""
     found = []

@@ -23,6 +23,7 @@ HIGHEST = 65535  # of all ports
 HOPELESS = (ConfigError, Denied, NotFound)  # what another try would not change
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
 LOOK_UP = 0.2  # seconds between two looks whether the connection is there
+WORD = "{there}:{here}"  # how container.forward is told a port
 
 Say = Callable[[str], object]
 
@@ -48,7 +49,7 @@ class Forward:
     """Listens here and carries each connection to the container.
 
     ``connect`` makes the connection to the container, and again when it broke, unless ``over`` says why not.
-    A cluster that does not answer meanwhile ends nothing.
+    A cluster that does not answer meanwhile ends nothing. ``word`` is how another port is asked for.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Forward:
         ports: Sequence[Port],
         say: Say,
         over: Callable[[], str] = lambda: "",
+        word: str = WORD,
     ) -> None:
         self._connect, self._say, self._over = connect, say, over
         self._ended = threading.Event()
@@ -64,7 +66,7 @@ class Forward:
         self._told: set[int] = set()
         self._listeners: list[tuple[socket.socket, int]] = []
         try:
-            self._listeners = [(_listening(one), one.there) for one in ports]
+            self._listeners = [(_listening(one, word), one.there) for one in ports]
         except BaseException:
             self.close()
             raise
@@ -159,7 +161,7 @@ class Forward:
         return remote.dial(HERE, there)
 
 
-def _listening(wanted: Port) -> socket.socket:
+def _listening(wanted: Port, word: str) -> socket.socket:
     listener = socket.socket()
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -168,7 +170,7 @@ def _listening(wanted: Port) -> socket.socket:
     except OSError as err:
         listener.close()
         next_one = wanted.here + 1 if wanted.here < HIGHEST else 0
-        other = f"take another one: {wanted.there}:{next_one}"
+        other = f"take another one: {word.format(there=wanted.there, here=next_one)}"
         raise ConfigError(
             f"port {wanted.here} cannot be had here ({(err.strerror or str(err)).lower()}); {other}"
         ) from err

@@ -15,6 +15,7 @@ from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError, NotFound
 from openpai_tasks.protocol import scripts
 from openpai_tasks.sdk import notebook_pull, notebook_serve, notebooks, unmasking
+from openpai_tasks.sdk.notebook_runner import visible
 from openpai_tasks.sdk.notebook_serve import FOLDER, SERVER
 from openpai_tasks.sdk.notebook_server import PORT, TOKEN
 from openpai_tasks.sdk.notebooks import SUFFIX, Notebook, Options
@@ -36,6 +37,7 @@ class Batch:
 
     original: Original
     notebook: Notebook
+    remarks: tuple[str, ...] = ()
 
 
 def last_kept(source: Client, original: Original, mounts: Mounts) -> Batch:
@@ -58,7 +60,8 @@ def last_kept(source: Client, original: Original, mounts: Mounts) -> Batch:
         archive = pack(list(sources.values()))
     origin = dataclasses.replace(original.origin, files=archive.files)
     batch = dataclasses.replace(original, archive=archive, origin=origin)
-    return Batch(instead(batch, file), notebook)
+    told = "is run without its last changes: it is too large for them to be kept"
+    return Batch(instead(batch, file), notebook, tuple(f"{visible(name)} {told}" for name in saved.large))
 
 
 def instead(original: Original, file: str, given: Options | None = None) -> Original:

@@ -13,13 +13,15 @@ import warnings
 PACKAGE, SUBMIT = "openpai_tasks", "submit_this_notebook"
 MAGICS = ("pai", "pai_sub")
 LOADERS = ("load_ext", "reload_ext")
-AROUND = ("time", "timeit", "capture", "prun")  # magics of a whole cell whose text is code of the notebook
+AROUND = ("time", "timeit", "capture", "prun")  # magics whose text is code of the notebook
 CALLS = ("run_line_magic", "run_cell_magic", "magic", "load_extension", "reload_extension")
 
 _WHOLE = re.compile(r"\s*%%(\w+)[^\n]*\n?(.*)", re.S)
 _TARGET = r"(?:[^=%!?#(]*[^=<>!%?#(\s]\s*=\s*)?"
 _MAGIC = re.compile(rf"(\s*)({_TARGET})%+(\w+)(.*)", re.S)
 _AUTOMATIC = re.compile(rf"(\s*)()({'|'.join(MAGICS)})((?:\s+[\w-].*)?)", re.S)
+_SHELL = re.compile(rf"(\s*){_TARGET}!!?\s*pai(?:\s.*)?", re.S)
+_OPTIONS = re.compile(r"\s*(?:-(?:[slTD]\s+\S+|\w+(?:\s+\d+)?)\s+)*")  # of those around
 _OTHER = re.compile(rf"\s*{_TARGET}!|\s*\?|.*\?\s*$", re.S)
 
 
@@ -50,10 +52,11 @@ def _name(function: ast.expr) -> str:
 def _is_our_magic(arguments: list[ast.expr]) -> bool:
     """Whether these words of a call name one of our magics, or load them."""
     texts = [one.value for one in arguments if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-    words = " ".join(texts).split()
-    return bool(words) and (
-        words[0] in (*MAGICS, PACKAGE) or (words[0] in LOADERS and words[1:2] == [PACKAGE])
-    )
+    name, rest = [*" ".join(texts).split(maxsplit=1), "", ""][:2]
+    name = name.lstrip("%")
+    if name in AROUND:
+        return speaks_to_the_cluster(_OPTIONS.sub("", rest, count=1))
+    return name in (*MAGICS, PACKAGE) or (name in LOADERS and rest.split()[:1] == [PACKAGE])
 
 
 # Lines that are IPython's
@@ -110,6 +113,9 @@ def _called(text: str) -> str | None:
     if magic:
         indent, target, name, rest = magic.groups()
         return f"{indent}{target}get_ipython().run_line_magic({name!r}, {rest.strip()!r})"
+    shell = _SHELL.fullmatch(text)
+    if shell:
+        return f"{shell[1]}get_ipython().run_line_magic({MAGICS[0]!r}, '')"
     if _OTHER.match(text):
         return text[: len(text) - len(text.lstrip())] + "pass"
     return None

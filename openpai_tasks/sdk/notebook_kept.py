@@ -1,7 +1,7 @@
 """What is known here, and only here, of the Jupyter servers that were started from this machine.
 
 ``~/.openpai/notebooks/<cluster>/<job>.json`` has the token, until somebody sees that the job is over, and
-where the notebook was.
+where the notebook and the sources were.
 """
 
 from __future__ import annotations
@@ -13,21 +13,24 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.home import home, write_private
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk.notebook_origins import Origins
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A server's token, and where its notebook was."""
+    """A server's token, and where its notebook and its sources were."""
 
     token: str = field(repr=False)
     file: str = ""  # the notebook's name in the job
     path: str = ""  # and its path on this machine
+    origins: Origins = field(default_factory=Origins)
 
 
 def keep(client: Client, job: JobInfo, kept: Kept) -> None:
@@ -49,9 +52,16 @@ def _read(path: Path) -> Kept | None:
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         found = {name: value for name, value in told.items() if name in names and isinstance(value, str)}
-        return Kept(**found)
-    except (OSError, ValueError, TypeError, AttributeError):
+        return Kept(**found, origins=_origins(told.get("origins")))
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
         return None
+
+
+def _origins(told: Any) -> Origins:
+    """What an earlier version has not written down is not known."""
+    if not isinstance(told, dict):
+        return Origins()
+    return Origins(str(told["folder"]), dict(told["elsewhere"]), tuple(told["hidden"]))
 
 
 def token_of(client: Client, job: JobInfo) -> str:

@@ -30,6 +30,7 @@ ANSWER = 10.0  # seconds for one answer
 SOON = 20.0  # seconds within which a container's ssh service may be late
 SAID, COMPLAINT = "notebook: ", "error: "
 LINES = 20
+WORD = "--port {here}"  # how notebook.serve is told a port
 END = 120.0  # seconds within which a job that ends has ended
 
 
@@ -53,6 +54,8 @@ class Way:
     def __post_init__(self) -> None:
         if not 0 <= self.port < 65536:
             raise ConfigError(f"--port must be between 0 and 65535, got {self.port}")
+        if self.direct and self.port:
+            raise ConfigError("--port is this machine's end of a tunnel, and there is none with --direct")
 
 
 class Link:
@@ -183,7 +186,7 @@ def _link(client: Client, job: JobInfo, way: Way, settings: Settings, say: Say) 
     def over() -> str:
         return reaching.has_moved(client, found, container)
 
-    forward = Forward(connect, [Port(int(port), way.port)], say, over)
+    forward = Forward(connect, [Port(int(port), way.port)], say, over, WORD)
     try:
         forward.start()
     except BaseException:

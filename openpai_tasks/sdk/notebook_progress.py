@@ -12,7 +12,8 @@ from openpai_tasks.sdk.notebook_runner import visible
 
 _STEP = re.compile(r"notebook: cell (\d+) of (\d+): (.*)")
 _FAILED = re.compile(r"notebook: cell (\d+) of (\d+) failed: (.*)")
-_SAID, _DETAIL = "notebook: ", "notebook| "
+_BEGINS = re.compile(r"(\d+) cells?, kernel .*")
+_SAID, _ERROR, _DETAIL = "notebook: ", "notebook: error: ", "notebook| "
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,21 @@ class Failure:
 
 @dataclass(frozen=True)
 class Said:
-    """Something else that the runner says, or that others wrote to the log."""
+    """Something else that the runner says."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """Why the runner cannot go on, or what it could not do."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Other:
+    """A line that somebody else wrote to the log."""
 
     text: str
 
@@ -50,24 +65,49 @@ class Detail:
     text: str
 
 
-Event = Step | Failure | Said | Detail
+Event = Step | Failure | Said | Complaint | Other | Detail
 
 
 def follow(client: Client, name: str, look: logs.Look | None = None) -> Iterator[Event]:
     """What happens in the job, until it is over; ``look`` is given the job as often as it is asked for."""
-    lines = logs.Lines()
+    lines, reader = logs.Lines(), Reader()
     for chunk in logs.Follower(client, logs.Which(), look=look).until_over(name):
-        yield from (read(line.data) for line in lines.feed(chunk))
-    yield from (read(line.data) for line in lines.end())
+        yield from (reader.read(line.data) for line in lines.feed(chunk))
+    yield from (reader.read(line.data) for line in lines.end())
+
+
+class Reader:
+    """Reads a log: programs that a cell starts may write what looks like a step, but is none of so many."""
+
+    def __init__(self) -> None:
+        self._cells = 0  # as the runner has told, if that was in the log
+
+    def read(self, line: bytes) -> Event:
+        event = read(line)
+        begun = _BEGINS.fullmatch(event.text) if isinstance(event, Said) else None
+        if begun:
+            self._cells = int(begun[1])
+        if isinstance(event, (Step, Failure)) and not self._has(event):
+            return Other(_text(line))
+        return event
+
+    def _has(self, event: Step | Failure) -> bool:
+        return not self._cells or event.of == self._cells >= event.number > 0
 
 
 def read(line: bytes) -> Event:
     """A line of the log; nothing in it can steer a terminal."""
-    text = visible(line.decode("utf-8", "replace").rstrip("\r\n"))
+    text = _text(line)
     for pattern, kind in ((_STEP, Step), (_FAILED, Failure)):
         match = pattern.fullmatch(text)
         if match:
             return kind(int(match[1]), int(match[2]), match[3])
     if text.startswith(_DETAIL) or text == _DETAIL.rstrip():
         return Detail(text[len(_DETAIL) :])
-    return Said(text.removeprefix(_SAID))
+    if text.startswith(_ERROR):
+        return Complaint(text[len(_ERROR) :])
+    return Said(text[len(_SAID) :]) if text.startswith(_SAID) else Other(text)
+
+
+def _text(line: bytes) -> str:
+    return visible(line.decode("utf-8", "replace").rstrip("\r\n"))

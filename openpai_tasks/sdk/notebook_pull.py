@@ -7,26 +7,29 @@ these has no changes of its own, and is replaced; beside any other one the job's
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import stat
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from openpai_tasks.client import Client
-from openpai_tasks.errors import ApiError, NotFound, PathError
+from openpai_tasks.errors import ApiError, NotFound, PaiError, PathError
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk import brought, documents, outputs
+from openpai_tasks.sdk import brought, documents, notebook_origins, outputs
 from openpai_tasks.sdk.notebook_kept import kept
+from openpai_tasks.sdk.notebook_origins import Origins
 from openpai_tasks.sdk.notebook_results import when_it_ends
 from openpai_tasks.sdk.notebook_runner import replacing, visible
 from openpai_tasks.sdk.notebook_serve import check_mark
 from openpai_tasks.sdk.notebook_server import MANIFEST, SAVED, digest
 from openpai_tasks.sdk.outputs import Outputs
 from openpai_tasks.sdk.places import Mounts
+from openpai_tasks.storage.copy import Failure
+from openpai_tasks.storage.store import shown
 
 LONGEST_WAIT = 10.0  # seconds for what was saved a moment ago
 LOOKS = (0.0, 0.3, 1.0)  # pauses before reading again what is just being written
@@ -49,7 +52,15 @@ class Saved:
     job: JobInfo
     outputs: Outputs
     changes: tuple[Change, ...]
-    own: Mapping[str, Path]  # files whose place here is not the one that their name says
+    origins: Origins = field(default_factory=Origins)
+    large: tuple[str, ...] = ()
+    """Sources that were changed, and are too large to be kept."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The one that it was served from, if that is known here and still there."""
+        found = Path(self.origins.folder)
+        return found if self.origins.folder and found.is_dir() else None
 
 
 @dataclass(frozen=True)
@@ -60,12 +71,22 @@ class Pulled:
     change: str
     path: str
     size: int
+    remark: str = ""
+    """Of a conflict: what is so with the file here."""
+
+
+@dataclass(frozen=True)
+class Pull:
+    """All that were brought, and those that could not be."""
+
+    files: list[Pulled]
+    failed: tuple[Failure, ...] = ()
 
 
 def find(client: Client, name: str, mounts: Mounts = ()) -> Saved:
     """The changes that the job has on the storage; of one that runs, those of a moment ago too."""
     job, document = documents.of_job(client, name)
-    check_mark(job, document)
+    mark = check_mark(job, document)
     found = outputs.find(client, job.key, mounts)
     if not job.final and MANIFEST in found.files:
         time.sleep(min(1.5 * _period(_manifest(found)), LONGEST_WAIT))
@@ -73,24 +94,50 @@ def find(client: Client, name: str, mounts: Mounts = ()) -> Saved:
     if MANIFEST not in found.files:
         late = when_it_ends(found, job)
         raise NotFound(f"job {job.name!r} is {job.state} and has kept nothing yet{late}", 404)
+    manifest = _manifest(found)
+    return Saved(job, found, _changes(manifest), _origins(client, job, mark.file), _large(manifest))
+
+
+def _origins(client: Client, job: JobInfo, file: str) -> Origins:
+    """What is known here; that the notebook was sent, the job's own document says too."""
     here = kept(client, job)
-    own = {here.file: Path(here.path)} if here and here.file else {}
-    return Saved(job, found, _changes(_manifest(found)), own)
+    known = here.origins if here else Origins()
+    own = {here.file: here.path} if here and here.file else {}
+    return dataclasses.replace(
+        known, elsewhere={**known.elsewhere, **own}, hidden=(*known.hidden, *([file] if file else []))
+    )
 
 
-def pull(saved: Saved, here: Path, target: Path | None = None) -> list[Pulled]:
+def pull(saved: Saved, here: Path, target: Path | None = None) -> Pull:
     """Write what has changed below ``target``, or where it came from; what became of each file."""
-    root = (target or here).resolve()
+    root = (target or saved.folder or here).resolve()
     if not root.is_dir():
         raise PathError(f"no such folder: {target or here}")
-    places = {change.name: _place(change.name, root, {} if target else saved.own) for change in saved.changes}
-    return [_bring(saved, change, places[change.name]) for change in saved.changes]
+    known = notebook_origins.still_there(saved.origins)
+    if target:
+        known = dataclasses.replace(known, elsewhere={})
+    files, failed = [], []
+    for change in saved.changes:
+        try:
+            files.append(_bring(saved, change, notebook_origins.place(change.name, root, known)))
+        except PaiError as err:
+            failed.append(Failure(shown(change.name), shown(str(err))))
+    return Pull(files, tuple(failed))
+
+
+def check(pulled: Pull) -> None:
+    """The error that ends a command which could not bring everything."""
+    if pulled.failed:
+        raise PathError(f"{len(pulled.failed)} of {len(pulled.failed) + len(pulled.files)} did not arrive")
 
 
 def contents(saved: Saved) -> dict[str, bytes]:
     """What has changed, by the names that it has in the job."""
     for change in saved.changes:
-        _parts(change.name, "the job's folder")
+        try:
+            notebook_origins.check(change.name, "the job's folder")
+        except PathError as err:
+            raise PathError(f"the job names a file {visible(change.name)!r}: {err}") from err
     return {change.name: _content(saved, change) for change in saved.changes}
 
 
@@ -124,6 +171,11 @@ def _changes(manifest: dict[str, Any]) -> tuple[Change, ...]:
     return tuple(sorted((one for one in found if one), key=lambda one: one.name))
 
 
+def _large(manifest: dict[str, Any]) -> tuple[str, ...]:
+    told = manifest.get("large")
+    return tuple(str(name) for name in told) if isinstance(told, list) else ()
+
+
 def _change(name: str, told: Any) -> Change | None:
     versions = told.get("versions") if isinstance(told, dict) else None
     if not isinstance(versions, list) or not versions or not all(isinstance(one, str) for one in versions):
@@ -133,25 +185,6 @@ def _change(name: str, told: Any) -> Change | None:
 
 
 # Where it goes
-
-
-def _place(name: str, root: Path, own: Mapping[str, Path]) -> Path:
-    """The path of a file here; a name that leads out, or into what is hidden, is refused."""
-    if name in own:
-        return own[name]
-    path = root.joinpath(*_parts(name, root))
-    if not path.parent.resolve().is_relative_to(root):
-        raise PathError(f"{path.parent} is a link that leads out of {root}; nothing was written")
-    return path
-
-
-def _parts(name: str, root: Path | str) -> tuple[str, ...]:
-    parts = PurePosixPath(name).parts
-    if not parts or name.startswith("/") or "\0" in name or any(part.startswith(".") for part in parts):
-        raise PathError(
-            f"the job names a file {visible(name)!r}, which would lead out of {root}; nothing was written"
-        )
-    return parts
 
 
 def _bring(saved: Saved, change: Change, path: Path) -> Pulled:
@@ -168,7 +201,13 @@ def _bring(saved: Saved, change: Change, path: Path) -> Pulled:
     beside = _beside(path, change)
     if _digest_of(beside) != change.now:
         _write(beside, content)
-    return Pulled(change.name, CONFLICT, str(beside), len(content))
+    return Pulled(change.name, CONFLICT, str(beside), len(content), _why_beside(path))
+
+
+def _why_beside(path: Path) -> str:
+    if path.is_symlink():
+        return "is a link here"
+    return "was changed here too" if path.is_file() else "is no file here"
 
 
 def _content(saved: Saved, change: Change) -> bytes:

@@ -155,7 +155,8 @@ def _again(chosen: Chosen, source: Client, here: Path, mounts: Mounts) -> _Again
     if not notebook_serve.mark_of(original.document):
         return _Again(original, f"{chosen.told}, as it was sent")
     batch = notebook_batch.last_kept(source, original, mounts)
-    return _Again(batch.original, f"{batch.notebook.name}, as {chosen.told} has last kept it", batch.notebook)
+    told = f"{batch.notebook.name}, as {chosen.told} has last kept it"
+    return _Again(batch.original, told, batch.notebook, batch.remarks)
 
 
 def _kept(run: Record | None, before: Mark | None) -> tuple[str, ...]:
@@ -234,19 +235,20 @@ def _is_same(path: Path, other: Path) -> bool:
 
 def _with_command(document: dict[str, Any], before: Mark, after: Mark) -> dict[str, Any]:
     """The document with the runner called in the new way."""
+    old, new = (notebooks.call(mark.file, mark.options) for mark in (before, after))
     roles = {
-        name: {**role, "commands": [_called(text, before, after) for text in role["commands"]]}
+        name: {**role, "commands": [_called(text, old, new) for text in role["commands"]]}
         for name, role in document["taskRoles"].items()
     }
-    if before != after and roles == document["taskRoles"]:
-        raise ConfigError("the command of the job was changed (-u), so its parameters cannot be")
+    if old != new and roles == document["taskRoles"]:
+        why = "its command was changed (-u) or made by another version; `notebook.run` takes all of them anew"
+        raise ConfigError(f"the parameters of the job cannot be changed: {why}")
     extras = {**(document.get("extras") or {}), MARK: notebooks.mark(after.file, after.options)}
     return {**document, "taskRoles": roles, "extras": extras}
 
 
-def _called(text: str, before: Mark, after: Mark) -> str:
+def _called(text: str, old: str, new: str) -> str:
     """The command where it stands plainly, or in the quotes of a time limit."""
-    old, new = (notebooks.call(mark.file, mark.options) for mark in (before, after))
     return text.replace(old, new) if old in text else text.replace(_within(old), _within(new))
 
 

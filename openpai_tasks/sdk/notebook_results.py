@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable
@@ -28,6 +29,8 @@ from openpai_tasks.storage.progress import Watch
 from openpai_tasks.storage.store import shown
 
 NOTEBOOK, PAGE, PAPER = ".ipynb", ".html", ".pdf"
+LONGEST = 255 - len(".remote-999")  # bytes of a name, with room for that of a file beside it
+STEM, REST = 40, 24  # of them, that the name of a notebook has in any case, and what comes behind the job's
 
 
 @dataclass(frozen=True)
@@ -183,8 +186,25 @@ def _once(result: Result) -> Result:
 
 
 def _name_here(name: str, results: Results) -> str:
-    stem = results.mark.stem
-    return f"{stem}.{results.job.name}{name[len(stem) :]}"
+    """The name with the job's in it, each as far as there is room."""
+    stem, job = results.mark.stem, results.job.name
+    rest = name[len(stem) :]
+    room = LONGEST - len(".") - max(REST, len(_encoded(rest)))  # the same for a notebook and its page
+    stem = _shortened(stem, max(STEM, room - len(_encoded(job))))
+    return f"{stem}.{_shortened(job, room - len(_encoded(stem)))}{rest}"
+
+
+def _shortened(text: str, size: int) -> str:
+    """The beginning of a text that has more bytes, and a mark that is always the same for this one."""
+    content = _encoded(text)
+    if len(content) <= size:
+        return text
+    mark = f"~{hashlib.sha256(content).hexdigest()[:8]}"
+    return content[: size - len(mark)].decode("utf-8", "ignore") + mark
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def page(brought: list[Result]) -> str:

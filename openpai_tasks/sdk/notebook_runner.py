@@ -7,21 +7,26 @@ beside it, for this job alone. ``notebook: cell 2 of 5: x = 1`` and the like on 
 
 from __future__ import annotations
 
+import os
+import sys
+
+if __name__ == "__main__" and sys.path[:1] == [os.path.dirname(os.path.realpath(__file__))]:
+    del sys.path[0]  # beside it is code of the user, whose names may be those of modules that are needed here
+
 import argparse
 import asyncio
 import contextlib
+import functools
 import hashlib
 import importlib
 import importlib.util
 import itertools
 import json
-import os
 import re
 import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -43,7 +48,16 @@ LINES, LETTERS, WIDTH = 200, 20_000, 100  # of what a failing cell shows in the 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 STEERING = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[^\x1b\[\n]?")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+PIECES = re.compile(
+    rf"(?P<colour>{COLOUR.pattern})|(?P<erase>\x1b\[[02]?K)|(?P<move>[\r\b])|(?P<text>[^\x1b\r\b]+)"
+)
+"""What a line is made of that a terminal is shown, as far as it is understood here."""
 _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+Pen = tuple[str, ...]
+"""The colours that what is written has, as the sequences that choose them."""
 
 
 class Stopped(SystemExit):
@@ -176,18 +190,70 @@ def _merged(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def settled(text: str) -> str:
-    """What is left to see of a text that goes back to the beginning of its lines."""
+    """What is left to see of a text that goes back to the beginning of its lines, in its colours.
+
+    A line that steers a terminal in other ways stays as it is.
+    """
     if "\r" not in text:
         return text
-    return "\n".join(map(_settled, text.replace("\r\n", "\n").split("\n")))
+    pen: Pen = ()
+    lines = []
+    for line in text.replace("\r\n", "\n").split("\n"):
+        if "\r" in line and "\x1b" not in PIECES.sub("", line):
+            line, pen = _settled(line, pen)
+        else:
+            pen = functools.reduce(_mixed, COLOUR.findall(line), pen)
+        lines.append(line)
+    return "\n".join(lines)
 
 
-def _settled(line: str) -> str:
-    shown = ""
-    for part in line.split("\r"):
-        text = part.rstrip("\b")
-        shown = text + shown[len(text) :]
-    return shown
+def _settled(line: str, before: Pen) -> tuple[str, Pen]:
+    """The line as it is shown in the end, and the colours behind it."""
+    at, width, pen = 0, 0, before
+    shown: list[tuple[Pen, str]] = []
+    for piece in PIECES.finditer(line):
+        kind, value = piece.lastgroup, piece[0]
+        if kind == "colour":
+            pen = _mixed(pen, value)
+        elif kind == "move":
+            at = 0 if value == "\r" else max(at - 1, 0)
+        elif kind == "erase":
+            shown, width = [((), " " * at)] if value == "\x1b[2K" else _columns(shown, 0, at), at
+        else:
+            start, at = at, at + len(value)
+            if start < width:
+                shown = [*_columns(shown, 0, start), (pen, value), *_columns(shown, at)]
+            else:
+                shown.append((pen, value))
+            width = max(width, at)
+    return _coloured([*shown, (pen, "")], before), pen
+
+
+def _columns(shown: list[tuple[Pen, str]], start: int, end: int | None = None) -> list[tuple[Pen, str]]:
+    """What is shown from one column to another."""
+    found, at = [], 0
+    for pen, text in shown:
+        part = text[max(start - at, 0) : None if end is None else max(end - at, 0)]
+        found += [(pen, part)] if part else []
+        at += len(text)
+    return found
+
+
+def _mixed(pen: Pen, colour: str) -> Pen:
+    """The colours when one is added; some begin anew."""
+    if not colour.strip("\x1b[0;m"):
+        return ()
+    kept = () if re.match(r"\x1b\[0*;", colour) else (one for one in pen if one != colour)
+    return (*kept, colour)
+
+
+def _coloured(shown: list[tuple[Pen, str]], pen: Pen) -> str:
+    said = ""
+    for after, text in shown:
+        is_more = after[: len(pen)] == pen
+        said += ("".join(after[len(pen) :]) if is_more else "\x1b[0m" + "".join(after)) + text
+        pen = after
+    return said
 
 
 # What the image lacks
@@ -242,7 +308,8 @@ def _python_with_pip() -> str:
     if importlib.util.find_spec("pip"):
         return sys.executable
     folder = Path(PIP).absolute()
-    made = subprocess.run([sys.executable, "-m", "venv", str(folder)], capture_output=True, check=False)
+    words = [sys.executable, "-m", "venv", str(folder)]
+    made = subprocess.run(words, capture_output=True, check=False, cwd=os.sep)  # away from code of the user
     if made.returncode:
         stop(
             f"jupyter is not in this image, and {sys.executable} has neither pip nor venv to install it with"
@@ -640,6 +707,15 @@ def kernel_for(notebook: Any, wanted: str) -> str:
     return name
 
 
+def check_language(kernel: str) -> None:
+    """Parameters are set in Python."""
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    language = KernelSpecManager().get_kernel_spec(kernel).language
+    if language and language.lower() != "python":
+        stop(f"-p can set variables of Python notebooks only, and the kernel {kernel!r} is for {language}")
+
+
 def quiet(kernel: str) -> list[str]:
     """Words for IPython's kernel, which warns in every log that it listens on this machine only."""
     from jupyter_client.kernelspec import KernelSpecManager
@@ -673,7 +749,9 @@ def prepared(options: argparse.Namespace) -> Any:
         notebook = cleared(nbformat.reads(json.dumps(written), as_version=4))
         if options.parameters and not inject(notebook, options.parameters) and is_old:
             say(f"no cell is tagged {PARAMETERS!r}: the parameters go on top")
-        return nbformat.from_dict(notebook)
+        found = nbformat.from_dict(notebook)
+        nbformat.validate(found, relax_add_props=True)  # as those do that make something of it in the end
+        return found
     except Exception as err:  # a converter stumbles in any way over what is no notebook
         stop(f"{options.file} cannot be read as a notebook: {_error_line(type(err).__name__, str(err))}")
 
@@ -701,6 +779,8 @@ def main(words: list[str]) -> int:
     notebook = prepared(options)
     run = Run(options, notebook, folder)
     kernel = kernel_for(notebook, options.kernel)
+    if options.parameters:
+        check_language(kernel)
     say(f"{run.total} cell{'s' * (run.total != 1)}, kernel {kernel}")
     return _ended(run, kernel)
 

@@ -19,7 +19,8 @@ from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk import amounts, keys, notebook_runner, notebook_server, wishes
+from openpai_tasks.sdk import amounts, keys, notebook_origins, notebook_runner, notebook_server, wishes
+from openpai_tasks.sdk.notebook_origins import Origins
 from openpai_tasks.sdk.notebook_server import PORT, SENT, TOKEN
 from openpai_tasks.sdk.notebooks import SUFFIX, Notebook, job_word
 from openpai_tasks.sdk.places import Mounts
@@ -33,7 +34,7 @@ FOLDER = ".pai-jupyter"
 """Where in the job's working folder the server's program and its settings are."""
 SERVER = Path(notebook_server.__file__)
 SHORTEST = 16  # letters of a token
-NEVER = "never"
+IDLE, NEVER = "2h", "never"
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~-]+")
 
@@ -64,14 +65,18 @@ class Mark:
 
 def options(token: str, idle: str, limit: str, direct: bool) -> Options:
     """What the flags say; without a token a random one is made."""
-    if token and (len(token) < SHORTEST or not _TOKEN.fullmatch(token)):
-        raise ConfigError(f"a token has at least {SHORTEST} letters, digits or any of . _ ~ -")
     return Options(
-        token or secrets.token_urlsafe(32),
+        checked_token(token) if token else secrets.token_urlsafe(32),
         0 if idle == NEVER else amounts.seconds(idle, "--idle"),
         amounts.seconds(limit, "--timeout") if limit else 0,
         direct,
     )
+
+
+def checked_token(token: str) -> str:
+    if len(token) < SHORTEST or not _TOKEN.fullmatch(token):
+        raise ConfigError(f"a token has at least {SHORTEST} letters, digits or any of . _ ~ -")
+    return token
 
 
 # The job
@@ -108,12 +113,24 @@ def plan(
 
 def _files(notebook: Notebook | None, sources: tuple[str, ...], here: Path, folder: Path) -> list[Source]:
     """The notebook as it is, the server's program, and the list of what is sent."""
-    own = [_source(notebook.path, notebook.name)] if notebook else []
-    names = {source.name for source in [*collect(sources, here), *own]}
+    own, names = _own(notebook), {source.name for source in _sent(notebook, sources, here)}
     (folder / "sent").write_text(json.dumps(sorted(names)))
     runner = Path(notebook_runner.__file__)
     ours = {SERVER.name: SERVER, runner.name: runner, SENT: folder / "sent"}
     return own + [_source(path, f"{FOLDER}/{name}") for name, path in ours.items()]
+
+
+def origins(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> Origins:
+    """Where all that is sent came from, for what comes back."""
+    return notebook_origins.origins(_sent(notebook, sources, here), here)
+
+
+def _sent(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> list[Source]:
+    return [*collect(sources, here), *_own(notebook)]
+
+
+def _own(notebook: Notebook | None) -> list[Source]:
+    return [_source(notebook.path, notebook.name)] if notebook else []
 
 
 def _source(path: Path, name: str) -> Source:
@@ -136,6 +153,14 @@ def check_mark(job: JobInfo, document: Mapping[str, Any]) -> Mark:
     if mark is None:
         hint = "`notebook.fetch` brings what notebook.run has written"
         raise ConfigError(f"job {job.name!r} is none of notebook.serve ({hint})")
+    return mark
+
+
+def check_reconnect(job: JobInfo, document: Mapping[str, Any], direct: bool) -> Mark:
+    """The same, for one that is to be reached by the node's own address if it listens there."""
+    mark = check_mark(job, document)
+    if direct and not mark.direct:
+        raise ConfigError(f"job {job.name!r} was not started with --direct, so only a tunnel leads to it")
     return mark
 
 

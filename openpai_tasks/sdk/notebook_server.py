@@ -25,7 +25,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
@@ -45,7 +45,8 @@ LOOK = 1.0  # seconds between two looks for changes, or more where one look take
 QUESTIONS = 10.0  # seconds between two questions to Jupyter, or less where that matters
 SHARE = 20  # a look takes at most one part in so many of the time
 START, GRACE = 600.0, 8.0  # seconds that Jupyter has for its start, and for its end
-SKIPPED = ("node_modules", "__pycache__")
+CHECKPOINTS = ".ipynb_checkpoints"  # Jupyter's own copies
+SKIPPED = ("node_modules", "__pycache__", CHECKPOINTS)
 START_MODULE = (
     "import sys; sys.path[:] = filter(None, sys.path); del sys.argv[0]; import runpy; "
     "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
@@ -116,9 +117,13 @@ def see_installed() -> None:
 class Server:
     """Jupyter, as a process of its own."""
 
-    def __init__(self, kind: Flavour, ip: str, port: int, token: str, root: Path) -> None:
+    def __init__(
+        self, kind: Flavour, ip: str, port: int, token: str, root: Path, shows_hidden: bool = False
+    ) -> None:
         self._url, self._token, self._root = f"http://{LOOPBACK}:{port}", token, root
         self._kind, self._words = kind, self._argv(kind, ip, port, root)
+        if shows_hidden:
+            self._words.append("--ContentsManager.allow_hidden=True")
         self._process: subprocess.Popen[bytes] | None = None
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -211,12 +216,14 @@ class Saver:
 
     def __init__(self, root: Path, target: Path, sent: list[str]) -> None:
         self._root, self._target = root, target
-        self._sent = [name for name in sent if not name.endswith(".ipynb")]
+        self._sent = [name for name in sent if CHECKPOINTS not in name.split("/")]
+        self._folders = {str(folder) for name in self._sent for folder in PurePath(name).parents}
         self._seen: dict[str, tuple[int, int]] = {}  # size and time of each file at the last look
         self._base: dict[str, str | None] = {}
         self._versions: dict[str, list[str]] = {}
         self._tried: dict[str, tuple[int, int]] = {}  # the same, of those that could not be kept
         self._troubles: dict[str, str] = {}
+        self._large: set[str] = set()  # those that are changed, and not kept
         self.period = LOOK
 
     @property
@@ -229,7 +236,7 @@ class Saver:
         self._restore()
         for name, mark in self._found():
             self._seen[name] = mark
-            self._base.setdefault(name, digest(self._read(name)))
+            self._base.setdefault(name, digest_of(self._root / name))
         self._target.joinpath(SAVED).mkdir(parents=True, exist_ok=True)
         self._note()
 
@@ -246,7 +253,10 @@ class Saver:
         is_fresh = self._tried.get(name) != mark
         self._tried[name] = mark
         try:
-            self._keep(name)
+            if mark[0] > LARGEST and not name.endswith(".ipynb"):
+                self._leave(name)
+            else:
+                self._keep(name)
         except OSError as err:
             self._fail(name, f"cannot keep {name}: {err.strerror or err}")
         else:
@@ -255,11 +265,13 @@ class Saver:
         return is_fresh
 
     def _keep(self, name: str) -> None:
-        content = self._read(name)
+        content = (self._root / name).read_bytes()
         base = self._base.setdefault(name, None)
         versions, fresh = self._versions.get(name, [base] if base else []), digest(content)
+        was_large = name in self._large
+        self._large.discard(name)
         if versions and fresh == versions[-1]:
-            if name in self._troubles:  # it may have been the note of it that could not be written
+            if was_large or name in self._troubles:  # the note of it may not have been written
                 self._note()
             return
         path = self._target / SAVED / name
@@ -270,13 +282,21 @@ class Saver:
         self._note()
         runner.say(f"kept {name}")
 
+    def _leave(self, name: str) -> None:
+        """It is told, and no more: a storage is not filled with copies of what is large."""
+        if name not in self._large:
+            runner.say(f"warning: {name} is larger than {LARGEST >> 20} MiB: changes in it are not kept")
+        self._large.add(name)
+        self._note()
+
     def _note(self) -> None:
         files = {
             name: {"base": self._base.get(name), "versions": versions}
             for name, versions in self._versions.items()
         }
+        told = {"period": self.period, "files": files, "large": sorted(self._large)}
         with runner.replacing(self._target / MANIFEST) as file:
-            file.write(json.dumps({"period": self.period, "files": files}, indent=1).encode())
+            file.write(json.dumps(told, indent=1).encode())
 
     def _restore(self) -> None:
         try:
@@ -294,10 +314,10 @@ class Saver:
 
     def _found(self) -> Iterator[tuple[str, tuple[int, int]]]:
         """Notebooks, and what was sent, with size and time."""
-        for name in (*self._notebooks(), *self._sent):
+        for name in dict.fromkeys((*self._notebooks(), *self._sent)):
             with contextlib.suppress(OSError):
                 found = os.lstat(self._root / name)
-                if stat.S_ISREG(found.st_mode) and (found.st_size <= LARGEST or name.endswith(".ipynb")):
+                if stat.S_ISREG(found.st_mode):
                     yield name, (found.st_size, found.st_mtime_ns)
 
     def _notebooks(self) -> Iterator[str]:
@@ -308,17 +328,15 @@ class Saver:
                 if one.endswith(".ipynb") and not one.startswith("."):
                     yield os.path.relpath(os.path.join(folder, one), self._root)
 
-    @staticmethod
-    def _enters(path: str, name: str, device: int) -> bool:
-        if name.startswith(".") or name in SKIPPED:
+    def _enters(self, path: str, name: str, device: int) -> bool:
+        """Whether there may be notebooks; what is hidden has none of the user's, unless some were sent."""
+        was_sent = os.path.relpath(path, self._root) in self._folders
+        if name in SKIPPED or (name.startswith(".") and not was_sent):
             return False
         try:
             return os.lstat(path).st_dev == device
         except OSError:
             return False
-
-    def _read(self, name: str) -> bytes:
-        return (self._root / name).read_bytes()
 
     def _fail(self, name: str, text: str) -> None:
         if text != self._troubles.get(name):
@@ -328,6 +346,15 @@ class Saver:
 
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """Of a file, which may be large."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while part := file.read(1 << 20):
+            found.update(part)
+    return found.hexdigest()
 
 
 # Whether anything is done
@@ -403,12 +430,14 @@ def main(words: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     own.chmod(0o700)
     keep_apart(own)
-    saver = Saver(root, Path(os.environ.get("PAI_OUTPUT_DIR") or own).absolute(), sent(own))
+    names = sent(own)
+    saver = Saver(root, Path(os.environ.get("PAI_OUTPUT_DIR") or own).absolute(), names)
     try:
         saver.begin()
     except OSError as err:
         runner.stop(f"changes could not be kept: {err}")
-    server = Server(chosen(), EVERYWHERE if options.direct else LOOPBACK, port_of(ports), token, root)
+    ip, shows_hidden = EVERYWHERE if options.direct else LOOPBACK, any(map(is_hidden, names))
+    server = Server(chosen(), ip, port_of(ports), token, root, shows_hidden)
     server.start()
     try:
         code = watch(server, saver, ended, options)
@@ -421,6 +450,10 @@ def main(words: list[str]) -> int:
 def sent(own: Path) -> list[str]:
     found = json.loads((own / SENT).read_text())
     return [str(name) for name in found]
+
+
+def is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
 
 
 def port_of(ports: str) -> int:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import Any
 
-from openpai_tasks.sdk.notebook_runner import STATE, STEERING, source_of, visible
+from openpai_tasks.sdk.notebook_runner import COLOUR, STATE, STEERING, source_of, visible
 
 FAILED, RUNNING, DONE = "failed", "running", "done"
-
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -62,6 +59,6 @@ def plain(text: str, has_colours: bool) -> str:
 def _plain(line: str, has_colours: bool) -> str:
     if not has_colours:
         return visible(STEERING.sub("", line))
-    parts = _COLOUR.split(line)
-    marks = [*_COLOUR.findall(line), ""]
+    parts = COLOUR.split(line)
+    marks = [*COLOUR.findall(line), ""]
     return "".join(visible(STEERING.sub("", part)) + mark for part, mark in zip(parts, marks, strict=True))

@@ -36,7 +36,8 @@ def staying(notebook: Notebook) -> list[str]:
         raise ConfigError(f"{notebook.name} has no other cells than those that speak to the cluster")
     cells = "1 cell that speaks" if len(stay) == 1 else f"{len(stay)} cells that speak"
     which = ", ".join(f"cell {number} ({_shortened(first_line(cell))})" for number, cell in stay.items())
-    return [f"{cells} to the cluster {'stays' if len(stay) == 1 else 'stay'} here: {which}"]
+    verb = "stays" if len(stay) == 1 else "stay"
+    return [f"{cells} to the cluster {verb} here (the numbers count cells of text too): {which}"]
 
 
 def _staying(notebook: Notebook) -> dict[int, dict[str, Any]]:

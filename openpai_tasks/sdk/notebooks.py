@@ -19,7 +19,8 @@ from typing import Any
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, PathError
-from openpai_tasks.sdk import amounts, wishes
+from openpai_tasks.protocol.template import OPEN
+from openpai_tasks.sdk import amounts, notebook_cells, wishes
 from openpai_tasks.sdk import notebook_runner as runner
 from openpai_tasks.sdk.notebook_travelling import staying, travelling
 from openpai_tasks.sdk.notebook_values import plain_value, read_value
@@ -91,7 +92,7 @@ class Options:
         """The flags of the runner."""
         words: list[str] = []
         if self.parameters:
-            words += ["--parameters", json.dumps(self.parameters, ensure_ascii=False)]
+            words += ["--parameters", as_text(self.parameters)]
         if self.formats != ("html",):
             words += ["--to", ",".join(self.formats)]
         if self.kernel:
@@ -148,21 +149,7 @@ def _content(text: str, file: str) -> dict[str, Any]:
     cells = found.get("cells" if version == 4 else "worksheets")
     if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
         raise PathError(f"{file!r} is no notebook: it has no cells")
-    for number, cell in enumerate(cells if version == 4 else (), 1):
-        _check_cell(cell, f"{file!r} is no notebook: its cell {number}")
-    return {**found, "nbformat_minor": runner.minor_of(found)} if version == 4 else dict(found)
-
-
-def _check_cell(cell: dict[str, Any], where: str) -> None:
-    source = cell.get("source")
-    if cell.get("cell_type") not in ("code", "markdown", "raw", "heading"):
-        raise PathError(f"{where} has no type that is known")
-    if not isinstance(source, str) and not (
-        isinstance(source, list) and all(isinstance(line, str) for line in source)
-    ):
-        raise PathError(f"{where} has no source")
-    if not isinstance(cell.setdefault("metadata", {}), dict):
-        raise PathError(f"{where} has metadata that is none")
+    return notebook_cells.mended(found, f"{file!r} is no notebook") if version == 4 else dict(found)
 
 
 # What it is run with
@@ -225,7 +212,8 @@ def chosen_formats(names: Iterable[str]) -> tuple[str, ...]:
 
 def remarks(notebook: Notebook, given: Options) -> list[str]:
     """What a person should know before it is sent; what cannot be is refused."""
-    if given.parameters and notebook.language.lower() != "python":
+    is_as_it_says = given.kernel in ("", notebook.kernel)  # of another kernel the job looks at the language
+    if given.parameters and is_as_it_says and notebook.language.lower() != "python":
         language = f"{notebook.name} is in {notebook.language}"
         raise ConfigError(f"-p can set variables of Python notebooks only, and {language}")
     said = staying(notebook)
@@ -268,9 +256,14 @@ def command(python: str, file: str, given: Options) -> str:
 
 
 def call(file: str, given: Options) -> str:
-    """The runner and its words, without the python that runs it."""
+    """The runner and its words, without the python that runs it; a ``<%`` in them is no hole to be filled."""
     name = f"./{file}" if file.startswith("-") else file
-    return shlex.join([RUNNER, name, *given.words()])
+    return shlex.join([RUNNER, name, *given.words()]).replace(OPEN, "''".join(OPEN))  # which is always quoted
+
+
+def as_text(parameters: Mapping[str, Any]) -> str:
+    """Parameters as JSON that stays as it is: servers write the numbers of a document in their own way."""
+    return json.dumps(parameters, ensure_ascii=False).replace(OPEN, "\\u003c%")
 
 
 def plan(
@@ -312,7 +305,7 @@ def mark(file: str, given: Options) -> dict[str, Any]:
     """What the job's extras say of its notebook."""
     told: dict[str, Any] = {"file": file, "formats": list(given.formats)}
     if given.parameters:
-        told["parameters"] = dict(given.parameters)
+        told["parameters"] = as_text(given.parameters)
     if given.kernel:
         told["kernel"] = given.kernel
     if given.cell_seconds is not None:
@@ -326,14 +319,22 @@ def mark_of(document: Mapping[str, Any]) -> Mark | None:
     told = extras.get(MARK) if isinstance(extras, dict) else None
     if not isinstance(told, dict) or not isinstance(told.get("file"), str) or not told["file"]:
         return None
-    seconds, formats, given = told.get("cellSeconds"), told.get("formats"), told.get("parameters")
+    seconds, formats = told.get("cellSeconds"), told.get("formats")
     return Mark(
         told["file"],
         Options(
-            parameters=given if isinstance(given, dict) else {},
+            parameters=_parameters(told.get("parameters")),
             formats=tuple(name for name in formats if name in FORMATS) if isinstance(formats, list) else (),
             kernel=str(told.get("kernel") or ""),
             cell_seconds=seconds if isinstance(seconds, int) else None,
             allow_errors=bool(told.get("allowErrors")),
         ),
     )
+
+
+def _parameters(text: Any) -> dict[str, Any]:
+    try:
+        found = json.loads(text) if isinstance(text, str) else text
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -22,7 +22,6 @@ telling = lazy("openpai_tasks.sdk.notebook_told")
 transfers = lazy("openpai_tasks.tasks._transfers")
 waiting = lazy("openpai_tasks.sdk.waiting")
 
-COMPLAINT = "error: "
 BROUGHT = ("path", "size")
 TIMED_OUT = 124  # the exit code of a job that has reached its limit
 
@@ -60,7 +59,7 @@ def finish(c, client, name, folder, no_browser, output, mounted, follow=True):
     can_show = results.is_for_browsers(page) and not no_browser and portal.can_show()
     if can_show and not portal.browse(page):
         say("no browser could be opened")
-    _conclude(found, brought.told, page, complaint)
+    _conclude(found, brought, page, complaint)
     files.check(brought.copied)
 
 
@@ -75,28 +74,29 @@ def _watch(client, name):
     for event in progress.follow(client, name, waiting.News(client, told)):
         if isinstance(event, progress.Step):
             step = event
-        elif isinstance(event, progress.Said) and event.text:
+        elif isinstance(event, progress.Complaint):
             screen.clear()
-            text, is_complaint = event.text, event.text.startswith(COMPLAINT)
-            _say_if(complaint if is_complaint else text)
-            complaint = text if is_complaint else complaint
+            _complain(complaint)
+            complaint = event.text
+        elif isinstance(event, (progress.Said, progress.Other)) and event.text:
+            screen.clear()
+            say(event.text)
         if step:
             screen.show(_fitting(str(step)), str(step))
     screen.clear()
     return complaint
 
 
-def _say_if(text):
-    if text:
-        say(text)
+def _complain(complaint):
+    if complaint:
+        say(f"error: {complaint}")
 
 
 def _nothing(job, complaint):
     """A job that is over and never came to its first cell has failed, and says why."""
     if job.final and job.exit_status and complaint:
-        told = complaint.removeprefix(COMPLAINT)
-        raise JobFailed(f"job {job.name!r} is {job.state}: {told}", job.exit_status)
-    _say_if(complaint)
+        raise JobFailed(f"job {job.name!r} is {job.state}: {complaint}", job.exit_status)
+    _complain(complaint)
     if job.final:
         jobs.check(job)
 
@@ -111,6 +111,7 @@ def _bring(found, folder):
         brought = results.bring(found, folder, meter)
     if brought.copied.failed:
         say(listings.summary(brought.copied))
+        say(f"`notebook.fetch {found.job.name} --folder FOLDER` brings what is missing to another folder")
     for result in brought.files:
         if result.instead_of:
             say(f"note: {result.instead_of} has changes of its own and stays; the result is {result.path}")
@@ -121,13 +122,13 @@ def _bring(found, folder):
     return brought
 
 
-def _conclude(found, told, page, complaint):
+def _conclude(found, brought, page, complaint):
     """Say how it ended; raise if it did not end well."""
-    job, link = found.job, f"; see {page}" if page else ""
+    job, told, link = found.job, brought.told, f"; see {page}" if page else ""
     is_of_results = job.exit_status in (runner.NOT_CONVERTED, runner.NOT_SAVED)
-    reason = complaint.removeprefix(COMPLAINT) if is_of_results else ""
+    reason = complaint if is_of_results else ""
     if not reason:
-        _say_if(complaint)
+        _complain(complaint)
     if told and told.state == telling.FAILED:
         _tell_cell(told)
     where = f"cell {told.cell} of {told.of}" if told else ""
@@ -143,7 +144,7 @@ def _conclude(found, told, page, complaint):
         raise JobFailed(f"{where} of {found.mark.file} {why}{link}", job.exit_status)
     elif reason:
         raise JobFailed(f"job {job.name!r} is {job.state}: {reason}{link}", job.exit_status)
-    elif link:
+    elif link and not brought.copied.failed:
         say(f"done{link}")
     if job.final:
         jobs.check(job)

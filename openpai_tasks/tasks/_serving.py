@@ -20,6 +20,8 @@ kept = lazy("openpai_tasks.sdk.notebook_kept")
 links = lazy("openpai_tasks.sdk.notebook_link")
 portal = lazy("openpai_tasks.sdk.portal")
 pulls = lazy("openpai_tasks.sdk.notebook_pull")
+render = lazy("openpai_tasks.render")
+server = lazy("openpai_tasks.sdk.notebook_server")
 
 PULLED = ("name", "change", "path", "size")
 END = 60.0  # seconds within which a job that is stopped has ended
@@ -32,6 +34,14 @@ def token_from(token, token_file):
     if token:
         say("warning: others can see what is on the command line; use --token-file")
     return credentials.read_secret(token_file) if token_file else token or ""
+
+
+def refuse_for_new(file, flags):
+    """What only a new job can be given has no meaning for one that is there."""
+    given = [name for name, value in flags.items() if value is not None and value is not False]
+    wrong = (["the notebook"] if file else []) + [f"--{name.replace('_', '-')}" for name in given]
+    if wrong:
+        raise ConfigError(f"--reconnect takes a job as it is: leave out {', '.join(wrong)}")
 
 
 @dataclass(frozen=True)
@@ -96,40 +106,56 @@ def _leave(client, key, how):
     """Bring what was changed; then the job stays or ends, as one wishes, or has ended as it did."""
     job = jobs.find(client, key)
     name = job.name
-    is_brought = _brought(client, key, name, how)
+    brought = _brought(client, key, name, how)
     if job.final:
         jobs.check(job)
     elif how.stop or (sys.stdin.isatty() and agrees(f"stop job {name}?")):
         jobs.stop(client, [key])
         say(f"job {name} is stopped")
-        if not is_brought:  # some storages get the output when the job ends
+        if brought is None:  # some storages get the output when the job ends
             jobs.wait(client, key, END)
-            _brought(client, key, name, how)
+            brought = _brought(client, key, name, how)
     else:
         ways = f"`notebook.serve --reconnect {name}` opens it again, `job.stop {name}` ends it"
         say(f"job {name} goes on; {ways}")
+    if brought:
+        pulls.check(brought)
 
 
 def bring(client, name, here, mounted, target=None):
-    """What became of each file; of those that were changed on both sides it is told."""
+    """What became of each file; what a person should know of it is told."""
     saved = pulls.find(client, name, mounted)
-    found = pulls.pull(saved, here, target)
-    for one in found:
+    pulled = pulls.pull(saved, here, target)
+    for one in pulled.files:
         if one.change == pulls.CONFLICT:
-            say(f"warning: {one.name} was changed here too; what the job has is in {one.path}")
-    if not found:
+            say(f"warning: {cell(one.name)} {one.remark}; what the job has is in {cell(one.path)}")
+    for one in pulled.failed:
+        say(f"failed {cell(one.path)}: {cell(one.reason)}")
+    for one in saved.large:
+        limit = f"larger than {server.LARGEST >> 20} MiB"
+        say(f"warning: {cell(one)} was changed in the job, but is {limit} and so was not kept")
+    if not (saved.changes or saved.large):
         say(f"nothing was changed in job {saved.job.name}")
-    return found
+    elif saved.changes and not (target or saved.folder):
+        say(f"note: where job {saved.job.name} was served from is not known here; this is taken: {here}")
+    return pulled
+
+
+def cell(text):
+    """What a job says, as it can be printed."""
+    return render.cell("path", text)
 
 
 def _brought(client, key, name, how):
-    """Whether the changes could be brought; what cannot be now can be later."""
+    """What was brought; nothing if that cannot be now, as it can be later."""
     try:
-        found = bring(client, key, how.here, how.mounted)
+        pulled = bring(client, key, how.here, how.mounted)
     except PaiError as err:
         say(f"warning: {err}; `notebook.pull {name}` tries again")
-        return False
-    for one in found:
+        return None
+    for one in pulled.files:
         if one.change in (pulls.NEW, pulls.UPDATED):
             say(f"{one.change}: {one.path}")
-    return True
+    if pulled.failed:
+        say(f"`notebook.pull {name}` tries again, with --target FOLDER in another place")
+    return pulled

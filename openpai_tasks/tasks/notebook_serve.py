@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks._base import connect, say, settings, show, task
@@ -18,6 +17,7 @@ kept = lazy("openpai_tasks.sdk.notebook_kept")
 links = lazy("openpai_tasks.sdk.notebook_link")
 mounts = lazy("openpai_tasks.storage.mounted")
 notebooks = lazy("openpai_tasks.sdk.notebooks")
+pulls = lazy("openpai_tasks.sdk.notebook_pull")
 serving = lazy("openpai_tasks.sdk.notebook_serve")
 
 
@@ -27,7 +27,7 @@ serving = lazy("openpai_tasks.sdk.notebook_serve")
     kinds={"port": int},
     help={
         "file": "the notebook to open; without it Jupyter shows the job's folder",
-        "idle": "end the job after this time without activity (90s, 30m, 2h), or never",
+        "idle": "end the job after this time without activity (90s, 30m, 2h), or never; 2h if not given",
         "timeout": "end the job after this time in any case",
         "wait": "how long to wait until Jupyter answers",
         "token": "what opens the server; a random one if not given",
@@ -46,7 +46,7 @@ def serve(
     file=None,
     *,
     job,
-    idle="2h",
+    idle=None,
     timeout=None,
     wait="30m",
     token=None,
@@ -63,29 +63,33 @@ def serve(
     given = job.settings(c)
     here, mounted = Path.cwd(), mounts.mount_map(given.storage_mounts)
     limit, way = amounts.seconds(wait, "--wait"), links.Way(direct, port)
-    options = serving.options(session.token_from(token, token_file), idle, timeout or "", direct)
+    chosen = session.token_from(token, token_file)
     how = session.Stay(given, limit, no_browser, stop, output, here, mounted)
     if reconnect:
-        if file:
-            raise ConfigError("--reconnect takes a job that is there: leave the notebook out")
-        client = connect(c, cluster_alias)
-        served, document = documents.of_job(client, reconnect)
-        mark = serving.check_mark(served, document)
-        chosen = options.token if token or token_file else kept.token_of(client, served)
-        door = session.Door(links.Way(mark.direct, port), chosen, mark.file)
-        return session.stay(c, client, served, door, how)
+        session.refuse_for_new(file, {**job.given(), "idle": idle, "timeout": timeout})
+        return _again(c, connect(c, cluster_alias), reconnect, session.Door(way, chosen), how)
+    options = serving.options(chosen, serving.IDLE if idle is None else idle, timeout or "", direct)
     notebook = notebooks.read(file, here) if file else None
     wish = job.wish()
     client = connect(c, cluster_alias)
+    came_from = serving.origins(notebook, given.sources, here)
     draft = serving.plan(client, notebook, options, wish, given, here, mounted)
     sent = submitted(client, draft.submission(job.update), only_looks(c, job.preview), job.after, job.tag)
     if sent:
-        own = (notebook.name, str(notebook.path)) if notebook else ()
-        kept.keep(client, sent, kept.Kept(options.token, *own))
+        own = (notebook.name, str(notebook.path)) if notebook else ("", "")
+        kept.keep(client, sent, kept.Kept(options.token, *own, came_from))
         say(f"job {sent.name} is submitted to {client.cluster.alias}")
         kept.forget_all(client)
         door = session.Door(way, options.token, notebook.name if notebook else "")
         session.stay(c, client, sent, door, how)
+
+
+def _again(c, client, name, door, how):
+    """Stay with a job that is there; of the way in, what was not given is as the job says."""
+    job, document = documents.of_job(client, name)
+    mark = serving.check_reconnect(job, document, door.way.direct)
+    token = serving.checked_token(door.token) if door.token else kept.token_of(client, job)
+    session.stay(c, client, job, session.Door(links.Way(mark.direct, door.way.port), token, mark.file), how)
 
 
 @task(
@@ -99,9 +103,6 @@ def serve(
 def pull(c, name, target=None, cluster_alias=None, output=None):
     """Bring back the notebooks that were changed in a served job; nothing changed here is written over."""
     client, mounted = connect(c, cluster_alias), mounts.mount_map(settings(c).storage_mounts)
-    show(
-        c,
-        session.bring(client, name, Path.cwd(), mounted, Path(target) if target else None),
-        session.PULLED,
-        output,
-    )
+    pulled = session.bring(client, name, Path.cwd(), mounted, Path(target) if target else None)
+    show(c, pulled.files, session.PULLED, output)
+    pulls.check(pulled)

@@ -15,6 +15,7 @@ from tests.conftest import make_shell
 from tests.notebook_files import outputs, write
 from tests.server.container_engines import engine_kit
 
+pytestmark = pytest.mark.timeout(300)  # its image takes a while to make
 IMAGE, JUPYTER = "pai/python:1", "/opt/jupyter"
 WITH_JUPYTER = f'#!/bin/sh\nPYTHONPATH={JUPYTER} exec python3 "$@"\n'.encode()
 SYSTEM = ("libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1")
@@ -81,7 +82,7 @@ def test_a_notebook_runs_in_the_image_as_far_as_it_comes(shell):
 
 
 def test_jupyter_serves_from_the_image_until_nobody_uses_it(shell):
-    words = ("--python", "jupyter-python", "--direct", "--idle", "3s", "--wait", "60s")
+    words = ("--python", "jupyter-python", "--direct", "--idle", "8s", "--wait", "60s")
     ran = shell.ok("notebook.serve", "book.ipynb", "-j", "served", *SMALL, *words)
     assert "job served serves Jupyter" in ran.err and "/?token=" in ran.out
     assert shell.ok("job.status", "served", "-o", "json").json()["state"] == "SUCCEEDED"

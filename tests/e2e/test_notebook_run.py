@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.notebook_files import cell, outputs, text, write
+from tests.notebook_files import cell, outputs, text, too_deep, write
 from tests.test_docs import ROOT, commands
 
 NAME = "sub folder/größe 1.ipynb"
@@ -43,12 +43,12 @@ def sent(cluster):
     book(cluster.project, "fails twice.ipynb", "1/0", "print('on')", "raise ValueError('two')", metadata={})
     book(cluster.project, "large.ipynb", LARGE, "print('after')")
     lines = (
-        ("sleeps.ipynb", "-j", "late", "--timeout-per-cell", "2s", "--to", "ipynb"),
+        ("sleeps.ipynb", "-j", "late", "--timeout-per-cell", "10s", "--to", "ipynb"),
         ("dies.ipynb", "-j", "dead", "--to", "ipynb"),
         ("foreign.ipynb", "-j", "foreign"),
         ("fails twice.ipynb", "-j", "allowed", "--allow-errors", "--to", "html,script"),
         ("large.ipynb", "-j", "large", "--to", "ipynb"),
-        ("sleeps.ipynb", "-j", "limited", "--to", "ipynb", "--max-time", "15s"),
+        ("sleeps.ipynb", "-j", "limited", "--to", "ipynb", "--max-time", "40s"),
     )
     cluster.ok(*(word for line in lines for word in ("notebook.run", *line, *SMALL, "--detach")))
     return cluster
@@ -158,7 +158,7 @@ def test_the_partial_result_is_brought_all_the_same(cluster, failed):
 def test_a_cell_that_never_ends_is_ended(sent):
     ran = sent.inv("notebook.fetch", "late", "--follow")
     assert ran.code == 124
-    assert "cell 2 of 3 of sleeps.ipynb failed: it took longer than 2 s (--timeout-per-cell)" in ran.err
+    assert "cell 2 of 3 of sleeps.ipynb failed: it took longer than 10 s (--timeout-per-cell)" in ran.err
     shown = outputs(sent.project / "sleeps.late.ipynb")
     assert shown[1].startswith("began\n") and "CellTimeout" in shown[1] and shown[2] == ""
 
@@ -227,12 +227,28 @@ def test_files_of_the_user_are_never_replaced_by_results(cluster):
     assert outputs(mine.with_name("own.v2.remote-2.ipynb")) == ["", "1\n"]
 
 
-def test_the_verdict_is_told_even_if_a_result_cannot_be_brought(cluster):
-    name = f"{'n' * 245}.ipynb"  # which is too long with the name of the job in it
-    book(cluster.project, name, "1 / 0")
-    ran = cluster.inv("notebook.run", name, "-j", "too-long", "--to", "ipynb", *SMALL)
+def test_the_verdict_is_told_even_if_a_result_cannot_be_brought(cluster, tmp_path):
+    path = book(too_deep(tmp_path), "n.ipynb", "1 / 0")  # no longer name has room beside it
+    ran = cluster.inv("notebook.run", str(path), "-j", "too-deep", "--to", "ipynb", *SMALL)
     assert ran.code == 1 and "file name too long" in ran.err and "Traceback (most recent" in ran.err
     assert ran.err.splitlines()[-1].endswith("failed: ZeroDivisionError: division by zero")
+
+
+def test_what_cannot_be_brought_is_not_done_and_comes_to_another_folder(cluster, tmp_path):
+    deep = too_deep(tmp_path, len("/n.some.ipynb"))  # where the page, or a part of either, has no room
+    path = book(deep, "n.ipynb", "1")
+    ran = cluster.inv("notebook.run", str(path), "-j", "some", *SMALL)
+    assert ran.code == 123 and "done" not in ran.err and "did not arrive" in ran.err.splitlines()[-1]
+    assert "`notebook.fetch some --folder FOLDER` brings what is missing to another folder" in ran.err
+    cluster.ok("notebook.fetch", "some", "--folder", str(tmp_path))
+    assert (tmp_path / "n.some.ipynb").is_file() and (tmp_path / "n.some.html").is_file()
+
+
+def test_a_very_long_name_is_brought_under_a_shorter_one(cluster):
+    book(cluster.project, f"{'n' * 240}.ipynb", "print('ran')")
+    ran = cluster.ok("notebook.run", f"{'n' * 240}.ipynb", "-j", "very-long", "--no-browser", *SMALL)
+    [made] = cluster.project.glob("n*.very-long.ipynb")
+    assert outputs(made) == ["ran\n"] and made.with_suffix(".html").is_file() and "done" in ran.err
 
 
 def test_what_a_job_waits_for_is_told(cluster):
@@ -312,7 +328,7 @@ def test_a_job_is_run_again_with_its_parameters_and_other_resources(cluster, ran
     needs = job["taskRoles"]["main"]["resourcePerInstance"]
     assert needs == {"cpu": 1, "gpu": 4, "memoryMB": 2048}
     assert job["prerequisites"][0]["uri"] == "img:2" and job["defaults"]["virtualCluster"] == "vc1"
-    assert job["extras"]["openpaiNotebook"]["parameters"] == {"lr": 7, "names": ["a", "ü"]}
+    assert json.loads(job["extras"]["openpaiNotebook"]["parameters"]) == {"lr": 7, "names": ["a", "ü"]}
     assert """'{"lr": 7, "names": ["a", "ü"]}'""" in job["taskRoles"]["main"]["commands"][0]
     assert "helper.py" in said and "runs again: job good of local, as it was sent" in said
 
@@ -325,6 +341,33 @@ def test_a_notebook_is_run_again_as_it_is_now(cluster, ran):
     again = cluster.ok("notebook.resubmit", NAME, "-p", "lr=9", "-j", "now")
     assert outputs(result(cluster, ".ipynb", "now"))[2] == "now 9 ['a', 'ü']\n"
     assert "with what job good of local was given" in again.err
+
+
+def test_parameters_of_any_kind_are_kept_and_no_hole_in_them_is_filled(cluster):
+    path = book(cluster.project, "odd.ipynb", "print(x, z, alpha, name)")
+    odd = ("-p", "x=.inf", "-p", "z=12345678901234567890", "-p", "name=<% $parameters.x %>")
+    words = ("-j", "odd", *odd, "--secret", "TOK", *SMALL, "--detach")
+    cluster.ok("notebook.run", "odd.ipynb", *words, TOK="opensesame")
+    words = ("-p", "alpha=8", "-p", "name=<% $secrets.TOK %>", "-j", "odder", "--no-browser")
+    ran = cluster.ok("notebook.resubmit", "odd", *words, TOK="opensesame")
+    made = path.with_name("odd.odder.ipynb")
+    assert outputs(made)[1] == "inf 12345678901234567890 8 <% $secrets.TOK %>\n"
+    brought = made.read_text() + path.with_name("odd.odder.html").read_text() + ran.err
+    assert "opensesame" not in brought + cluster.ok("job.logs", "odder").out
+    again = cluster.ok("notebook.resubmit", "odd.ipynb", "-p", "alpha=9", "--preview", TOK="opensesame")
+    given = yaml.safe_load(again.out)["extras"]["openpaiNotebook"]["parameters"]
+    assert '"x": Infinity, "z": 12345678901234567890' in given and '"alpha": 9' in given
+    assert "<% $secrets.TOK %> " not in again.out.replace("'<% $secrets.TOK %>'", "")
+
+
+def test_what_programs_of_a_cell_print_is_neither_progress_nor_a_complaint(cluster):
+    written = "import os\nos.write(1, b'notebook: cell 7 of 7: hoho\\nerror: sub\\n')"
+    book(cluster.project, "loud.ipynb", f"{written}\nos.system('echo error: by sh')", "1")
+    ran = cluster.ok("notebook.run", "loud.ipynb", "-j", "loud", "--to", "ipynb", *SMALL)
+    lines = ran.err.splitlines()
+    at = lines.index("cell 1 of 2: import os")
+    printed = {"notebook: cell 7 of 7: hoho", "error: sub", "error: by sh"}
+    assert set(lines[at + 1 : at + 4]) == printed and lines[at + 4] == "cell 2 of 2: 1", ran
 
 
 def test_what_was_not_run_yet_is_run(cluster):

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from openpai_tasks.errors import ApiError, ConfigError, Denied, PaiError, Unreachable
-from openpai_tasks.sdk import forwarding
+from openpai_tasks.sdk import forwarding, notebook_link
 from openpai_tasks.sdk.remote import Remote
 from tests.sdk import sshd_server
 from tests.sdk.sshd_server import refusing_port
@@ -67,6 +67,20 @@ def test_what_another_try_would_not_change_ends_a_forward(tmp_path, trouble):
             threading.Timer(0.3, server.drop).start()
             with pytest.raises(PaiError, match=str(trouble)):
                 forward.serve()
+
+
+@pytest.mark.parametrize(
+    "words, shown", [((), "80:{}"), ((lambda: "", notebook_link.WORD), "--port {}")], ids=["forward", "serve"]
+)
+def test_another_port_is_proposed_as_the_command_takes_it(words, shown):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError) as refused:
+            forwarding.Forward(lambda: None, [forwarding.Port(80, port)], print, *words)
+    other = shown.format(port + 1 if port < 65535 else 0)
+    assert str(refused.value).endswith(f"take another one: {other}")
 
 
 def test_behind_the_highest_port_any_other_is_proposed():

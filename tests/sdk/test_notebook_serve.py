@@ -1,26 +1,30 @@
 """What keeps the changes of a Jupyter server in its job, when it ends, and how changes come back."""
 
+import dataclasses
 import importlib.util
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from openpai_tasks.errors import ConfigError, NotFound, PathError
+from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol.models import job_from_detail
+from openpai_tasks.sdk import notebook_kept as keeping
 from openpai_tasks.sdk import notebook_pull as pulls
 from openpai_tasks.sdk import notebook_runner, outputs
 from openpai_tasks.sdk import notebook_serve as serving
+from openpai_tasks.sdk.notebook_origins import Origins
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Location
+from tests.ports import free_port
 
 JOB = job_from_detail({"jobStatus": {"state": "SUCCEEDED"}}, "me~lab")
 
@@ -122,6 +126,52 @@ def test_what_cannot_be_kept_is_told_once_and_tried_again(program, places, capfd
     assert not saver.trouble and kept(out) == ["a.ipynb"]
 
 
+def test_what_is_hidden_is_kept_if_it_was_sent_and_checkpoints_never_are(program, places):
+    work, out = places
+    for name in (".flake8", ".work/hid.ipynb", ".a.ipynb", ".ipynb_checkpoints/x.ipynb", ".other/o.ipynb"):
+        (work / name).parent.mkdir(exist_ok=True)
+        (work / name).write_text("before")
+    names = [".flake8", ".work/hid.ipynb", ".a.ipynb", ".ipynb_checkpoints/x.ipynb"]
+    saver = program.Saver(work, out, names)
+    saver.begin()
+    (work / ".work" / ".ipynb_checkpoints").mkdir()
+    for name in (*names, ".other/o.ipynb", ".work/new.ipynb", ".work/.ipynb_checkpoints/hid.ipynb"):
+        (work / name).write_text("after")
+    assert saver.look()
+    assert kept(out) == [".a.ipynb", ".flake8", ".work/hid.ipynb", ".work/new.ipynb"]
+    assert manifest(out)[".work/hid.ipynb"]["base"] == digest("before")
+
+
+def test_a_source_that_is_too_large_is_told_once_and_kept_when_it_is_not(
+    program, places, capfdbinary, monkeypatch
+):
+    work, out = places
+    monkeypatch.setattr(program, "LARGEST", 1 << 20)
+    (work / "data.bin").write_bytes(b"x" * (2 << 20))
+    (work / "code.py").write_text("small")
+    saver = program.Saver(work, out, ["data.bin", "code.py"])
+    saver.begin()
+    assert not saver.look() and capfdbinary.readouterr().out == b""
+    for letter in (b"y", b"z"):
+        (work / "data.bin").write_bytes(letter * (3 << 20))
+        (work / "code.py").write_bytes(letter * (2 << 20))
+        assert saver.look() and not saver.look()
+    said = capfdbinary.readouterr().out.decode().splitlines()
+    assert sorted(said) == [
+        f"notebook: warning: {name} is larger than 1 MiB: changes in it are not kept"
+        for name in ("code.py", "data.bin")
+    ]
+    assert kept(out) == [] and large(out) == ["code.py", "data.bin"] and not saver.trouble
+    (work / "data.bin").write_text("small")
+    (work / "code.py").write_text("small")  # as it was
+    assert saver.look() and kept(out) == ["data.bin"] and large(out) == []
+    assert manifest(out)["data.bin"]["base"] == digest("x" * (2 << 20))
+
+
+def large(out):
+    return json.loads((out / "notebooks.json").read_text())["large"]
+
+
 def test_what_can_be_kept_does_not_hide_what_cannot(program, places):
     work, out = places
     saver = program.Saver(work, out, [])
@@ -181,9 +231,7 @@ class Job:
         for path in (serving.SERVER, notebook_runner.__file__):
             shutil.copy(path, own)
         (own / "sent.json").write_text("[]")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
+        port = str(free_port())
         told = {"JUPYTER_TOKEN": "a-token-of-the-test", "PAI_CONTAINER_HOST_jupyter_PORT_LIST": port}
         self.process = subprocess.Popen(
             [sys.executable, f"{serving.FOLDER}/{serving.SERVER.name}", *flags],
@@ -240,17 +288,17 @@ def test_an_image_whose_settings_let_everybody_in_is_refused(jupyter, tmp_path):
 # What comes back
 
 
-def saved(out, files, own=None):
+def saved(out, files, origins=None):
     """As if a job had kept these: a name to its base, and its versions, the last of which is there."""
     told = {}
     for name, (base, *versions) in files.items():
-        if name and not name.startswith(("/", "..")):
+        if name and not name.startswith("/") and not {"..", "a\0b"} & set(name.split("/")):
             path = out / "notebooks" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(versions[-1])
         told[name] = {"base": base and digest(base), "versions": [digest(one) for one in versions]}
     found = outputs.listing("lab", Location(LocalStore(), str(out), str(out)))
-    return pulls.Saved(JOB, found, pulls._changes({"files": told}), own or {})
+    return pulls.Saved(JOB, found, pulls._changes({"files": told}), origins or Origins())
 
 
 @pytest.mark.parametrize(
@@ -268,7 +316,7 @@ def test_what_becomes_of_a_file_depends_on_what_it_is_here(places, here, change,
     if here:
         (work / "x.ipynb").write_text(here)
         (work / "x.ipynb").chmod(0o640)
-    [row] = pulls.pull(saved(out, {"x.ipynb": ("a", "a", "b", "c")}), work)
+    [row] = pulls.pull(saved(out, {"x.ipynb": ("a", "a", "b", "c")}), work).files
     assert row.change == change and Path(row.path).read_text() == "c"
     assert (work / "x.ipynb").read_text() == there
     if here:
@@ -284,28 +332,147 @@ def test_a_link_or_a_folder_in_its_place_stays(places):
     (work / "y.ipynb").mkdir()
     (work / "z.ipynb").symlink_to("nowhere")
     names = dict.fromkeys(["x.ipynb", "y.ipynb", "z.ipynb"], ("a", "b"))
-    rows = pulls.pull(saved(out, names), work)
-    assert [Path(row.path).name for row in rows] == ["x.remote.ipynb", "y.remote.ipynb", "z.remote.ipynb"]
+    (work / "w.ipynb").write_text("mine")
+    rows = pulls.pull(saved(out, {**names, "w.ipynb": ("a", "b")}), work).files
+    assert [(Path(row.path).name, row.remark) for row in rows] == [
+        ("w.remote.ipynb", "was changed here too"),
+        ("x.remote.ipynb", "is a link here"),
+        ("y.remote.ipynb", "is no file here"),
+        ("z.remote.ipynb", "is a link here"),
+    ]
     assert (work / "real").read_text() == "a" and (work / "x.ipynb").is_symlink()
 
 
 @pytest.mark.parametrize(
-    "name", ["../evil.ipynb", "a/../../evil.ipynb", "/evil.ipynb", ".git/evil", "out/evil.ipynb", "", "a\0b"]
+    "name, reason",
+    [
+        ("../evil.ipynb", "would lead out"),
+        ("a/../../evil.ipynb", "would lead out"),
+        ("/evil.ipynb", "would lead out"),
+        ("", "would lead out"),
+        ("a\0b", "would lead out"),
+        (".git/evil", "is hidden"),
+        (".evil.ipynb", "is hidden"),
+        ("out/evil.ipynb", "a link that leads out"),
+    ],
 )
-def test_a_name_that_leads_out_is_refused_before_anything_is_written(places, name):
+def test_a_name_that_leads_out_is_refused_and_all_else_is_brought(places, name, reason):
     work, out = places
     (work / "out").symlink_to(work.parent)
-    found = saved(out, {"a.ipynb": (None, "a")})
-    found = pulls.Saved(JOB, found.outputs, (*found.changes, pulls.Change(name, "0", frozenset())), found.own)
-    with pytest.raises(PathError, match="nothing was written"):
-        pulls.pull(found, work)
-    assert [path.name for path in work.iterdir()] == ["out"]
+    pulled = pulls.pull(
+        saved(out, {"a.ipynb": (None, "a"), name: (None, "evil"), "z.ipynb": (None, "z")}), work
+    )
+    assert sorted(path.name for path in work.iterdir()) == ["a.ipynb", "out", "z.ipynb"]
+    assert not [path for path in work.parent.rglob("*evil*") if not path.is_relative_to(out)]
+    [failure] = pulled.failed
+    assert failure.path == name and reason in failure.reason
+    with pytest.raises(PathError, match=r"^1 of 3 did not arrive$"):
+        pulls.check(pulled)
+
+
+def test_each_file_that_cannot_be_placed_is_told_and_holds_up_no_other(places):
+    work, out = places
+    (work / "b").write_text("a file")
+    names = ["a.ipynb", "b/x.ipynb", "b/y.ipynb", "c/x.ipynb"]
+    pulled = pulls.pull(saved(out, dict.fromkeys(names, (None, "new"))), work)
+    assert [(row.name, row.change) for row in pulled.files] == [("a.ipynb", "new"), ("c/x.ipynb", "new")]
+    assert [one.path for one in pulled.failed] == names[1:3]
+    assert all("ot a directory" in one.reason for one in pulled.failed)
+    assert (work / "c" / "x.ipynb").read_text() == "new" and (work / "b").read_text() == "a file"
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Sources of every kind, in and around a project."""
+    here = tmp_path / "project"
+    for name in ("src/s.py", ".flake8", ".conf/c.ini", "../lib/l.py", "../lib/deep/d.py", "../own.py"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text("sent")
+    for name in ("ext/e.py", "inner/i.py"):
+        (tmp_path / "far" / name).parent.mkdir(parents=True)
+        (tmp_path / "far" / name).write_text("sent")
+    (here / "ext").symlink_to("../far/ext")
+    (here / "src" / "inner").symlink_to("../../far/inner")
+    return here
+
+
+def test_what_comes_back_goes_where_it_came_from_wherever_one_is(project, places, tmp_path):
+    given = ("src", ".flake8", ".conf", "ext", "../lib", "../own.py")
+    known = serving.origins(None, given, project)
+    sent = [".flake8", ".conf/c.ini", "ext/e.py", "lib/l.py", "lib/deep/d.py", "own.py"]
+    sent += ["src/s.py", "src/inner/i.py"]
+    made = ["new.ipynb", "lib/new.ipynb", "lib/other/new.ipynb", "src/new.ipynb", ".conf/new.ipynb"]
+    files = dict.fromkeys(sent, ("sent", "there")) | dict.fromkeys(made, (None, "there"))
+    elsewhere, out = places
+    pulled = pulls.pull(saved(out, files, known), elsewhere)
+    assert pulled.failed == () and list(elsewhere.iterdir()) == []
+    assert {row.name: row.change for row in pulled.files} == (
+        dict.fromkeys(sent, "updated") | dict.fromkeys(made, "new")
+    )
+    there = ["../lib/l.py", "../lib/deep/d.py", "../own.py", "../lib/new.ipynb", "../lib/other/new.ipynb"]
+    there += [".flake8", ".conf/c.ini", ".conf/new.ipynb", "src/s.py", "src/new.ipynb", "new.ipynb"]
+    there += ["../far/ext/e.py", "../far/inner/i.py"]
+    assert {name: (project / name).read_text() for name in there} == dict.fromkeys(there, "there")
+    assert (project / "ext").is_symlink() and not (project / "lib").exists()
+
+
+def test_two_folders_of_one_name_each_get_their_own_back(project, places):
+    (project / "lib").mkdir()
+    (project / "lib" / "a.py").write_text("sent")
+    known = serving.origins(None, ("lib", "../lib"), project)
+    pulls.pull(saved(places[1], dict.fromkeys(["lib/a.py", "lib/l.py"], ("sent", "there")), known), project)
+    assert (project / "lib" / "a.py").read_text() == "there" == (project / "../lib/l.py").read_text()
+    assert os.listdir(project / "lib") == ["a.py"]
+
+
+def test_a_hidden_file_that_was_not_sent_is_refused_beside_one_that_was(project, places):
+    known = serving.origins(None, (".flake8", ".conf"), project)
+    names = [".flake8", ".conf/evil.ini", ".conf/.evil.ipynb", ".evil"]
+    files = {name: ("sent", "there") for name in names}
+    pulled = pulls.pull(saved(places[1], files, known), project)
+    assert [row.name for row in pulled.files] == [".flake8"] and len(pulled.failed) == 3
+    assert not list(project.rglob("*evil*"))
+
+
+def test_what_is_pulled_into_a_folder_of_its_own_is_all_there_and_nowhere_else(project, places):
+    work, out = places
+    known = serving.origins(None, (".flake8", "../lib", "ext"), project)
+    names = [".flake8", "ext/e.py", "lib/l.py"]
+    pulled = pulls.pull(saved(out, dict.fromkeys(names, ("sent", "there")), known), project, work)
+    assert [(row.name, row.change) for row in pulled.files] == [(name, "new") for name in names]
+    assert all((work / name).read_text() == "there" for name in names)
+    assert (project / "../lib/l.py").read_text() == "sent" == (project / "ext/e.py").read_text()
+
+
+def test_a_folder_that_is_no_longer_there_is_not_made_again(project, places):
+    work, out = places
+    known = serving.origins(None, ("src",), project)
+    shutil.move(project, project.with_name("moved"))
+    names = ["src/inner/i.py", "src/s.py"]
+    found = saved(out, dict.fromkeys(names, ("sent", "there")), known)
+    assert found.folder is None and pulls.pull(found, work).failed == ()
+    assert all((work / name).read_text() == "there" for name in names) and not project.exists()
+
+
+def test_where_things_came_from_is_read_as_it_was_written(project, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    client = SimpleNamespace(cluster=SimpleNamespace(alias="lab"))
+    written = keeping.Kept("t", "n.ipynb", "/n.ipynb", serving.origins(None, (".flake8", "../lib"), project))
+    assert written.origins.elsewhere == {"lib": str(tmp_path / "lib")}
+    keeping.keep(client, JOB, written)
+    keeping.forget(client, JOB)
+    assert keeping.kept(client, JOB) == dataclasses.replace(written, token="")
+    [path] = (tmp_path / "home").rglob("*.json")
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text('{"token": "t", "file": "n.ipynb", "path": "/n.ipynb"}')  # of an earlier version
+    assert keeping.kept(client, JOB) == keeping.Kept("t", "n.ipynb", "/n.ipynb")
 
 
 def test_a_notebook_from_elsewhere_goes_back_to_where_it_was(places, tmp_path):
     work, out = places
     (tmp_path / "x.ipynb").write_text("a")
-    found = saved(out, {"x.ipynb": ("a", "b")}, {"x.ipynb": tmp_path / "x.ipynb"})
+    known = Origins(elsewhere={"x.ipynb": str(tmp_path / "x.ipynb")})
+    found = saved(out, {"x.ipynb": ("a", "b")}, known)
     pulls.pull(found, work)
     assert (tmp_path / "x.ipynb").read_text() == "b" and not (work / "x.ipynb").exists()
     pulls.pull(found, work, work)
@@ -317,9 +484,16 @@ def test_a_copy_that_is_not_what_the_job_says_is_not_taken(places, monkeypatch):
     monkeypatch.setattr(pulls, "LOOKS", (0.0, 0.0))
     found = saved(out, {"x.ipynb": (None, "a")})
     (out / "notebooks" / "x.ipynb").write_text("hal")
-    with pytest.raises(NotFound, match="just being written"):
-        pulls.pull(found, work)
+    pulled = pulls.pull(found, work)
+    assert pulled.files == [] and "just being written" in pulled.failed[0].reason
     assert list(work.iterdir()) == []
+
+
+def test_what_runs_again_has_its_hidden_files_and_none_that_leads_out(places):
+    out = places[1]
+    assert pulls.contents(saved(out, {".flake8": ("a", "b")})) == {".flake8": b"b"}
+    with pytest.raises(PathError, match=r"'\.\./x': its name would lead out of the job's folder"):
+        pulls.contents(saved(out, {"../x": ("a", "b")}))
 
 
 @pytest.mark.parametrize(

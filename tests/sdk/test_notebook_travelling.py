@@ -29,6 +29,15 @@ OURS = {
     "cell as IPython says it": "get_ipython().run_cell_magic('pai_sub', '--gpu 1', 'print(1)')",
     "load as IPython says it": "get_ipython().run_line_magic('load_ext', 'openpai_tasks')",
     "manager": "get_ipython().extension_manager.load_extension('openpai_tasks')",
+    "line timed": "%time %pai job.list",
+    "line timed often": "%timeit -n 1 -r1 rows = %pai job.list",
+    "line profiled": "%prun -s cumulative -l 5 submit_this_notebook()",
+    "timed as IPython says it": "get_ipython().run_line_magic('time', '%pai job.list')",
+    "cell timed as IPython says it": "get_ipython().run_cell_magic('time', '', 'x = 1\\n%pai job.list')",
+    "with its sign": "get_ipython().magic('%pai job.list')",
+    "shell": "!pai job.list",
+    "shell assigned": "if True:\n    rows = !pai job.list -o json",
+    "shell as lines": "!!pai job.list",
     "broken": "submit_this_notebook()\nx = = 1",
 }
 OTHERS = {
@@ -42,6 +51,9 @@ OTHERS = {
     "remainder in brackets": "x = (a\n%pai\n)",
     "name": "pai = 3\npai",
     "command": "!echo submit_this_notebook()",
+    "another command": "!paint\n!echo pai",
+    "path of a command": "!pai.sh",
+    "other line timed": "%time print('%pai job.list')",
     "file": "%%writefile x.py\nsubmit_this_notebook()",
     "shell": "%%bash\n%pai job.list",
     "other magic by name": "get_ipython().run_line_magic('time', 'pai()')",
@@ -73,7 +85,8 @@ def test_they_go_along_as_text_only_and_it_is_told(tmp_path):
     assert "outputs" not in sent(path, tmp_path)[0]
     said = notebooks.remarks(notebooks.read("a.ipynb", tmp_path), notebooks.Options())
     which = "cell 1 (%load_ext openpai_tasks), cell 4 (%pai job.list)"
-    assert said == [f"2 cells that speak to the cluster stay here: {which}"]
+    how = "(the numbers count cells of text too)"
+    assert said == [f"2 cells that speak to the cluster stay here {how}: {which}"]
 
 
 def test_a_notebook_that_only_speaks_to_the_cluster_is_refused(tmp_path):

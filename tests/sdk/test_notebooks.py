@@ -19,16 +19,26 @@ import pytest
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol import scripts
 from openpai_tasks.protocol.models import job_from_detail
-from openpai_tasks.sdk import brought, notebook_resubmit, notebook_results, notebook_server, notebooks
+from openpai_tasks.sdk import (
+    brought,
+    notebook_batch,
+    notebook_resubmit,
+    notebook_results,
+    notebook_serve,
+    notebook_server,
+    notebooks,
+)
 from openpai_tasks.sdk import notebook_progress as progress
 from openpai_tasks.sdk import notebook_runner as runner
 from openpai_tasks.sdk import notebook_told as telling
 from openpai_tasks.sdk import outputs as outputs_of
 from openpai_tasks.sdk.notebook_values import read_value
 from openpai_tasks.sdk.notebooks import Mark, Options
+from openpai_tasks.sdk.provenance import Origin
+from openpai_tasks.sdk.resubmit import Original
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Location
-from tests.notebook_files import PYTHON, cell, notebook, outputs, text, write
+from tests.notebook_files import PYTHON, cell, notebook, outputs, text, too_deep, write
 
 JULIA = {"kernelspec": {"name": "julia-1.9", "language": "julia", "display_name": "Julia"}}
 JOB = job_from_detail({"jobStatus": {"state": "SUCCEEDED"}}, "me~lab")
@@ -217,7 +227,11 @@ def test_a_parameter_is_a_name_and_a_value_and_is_given_once():
 def test_parameters_of_other_languages_are_refused(read):
     with pytest.raises(ConfigError, match=r"Python notebooks only, and n.ipynb is in julia"):
         notebooks.remarks(read(metadata=JULIA), Options({"x": 1}))
+    with pytest.raises(ConfigError, match="is in julia"):
+        notebooks.remarks(read(metadata=JULIA), Options({"x": 1}, kernel="julia-1.9"))
     assert notebooks.remarks(read(metadata=JULIA), Options()) == []
+    told = read("n.ipynb", cell("x = 0", "parameters"), metadata=JULIA)
+    assert notebooks.remarks(told, Options({"x": 1}, kernel="python3")) == []
 
 
 def test_what_is_odd_is_remarked(read):
@@ -291,10 +305,52 @@ def test_the_runner_understands_what_the_command_says():
     assert runner.arguments([*Options(formats=()).words(), "x.ipynb"]).to == []
 
 
+HOLES = {"name": "<% $secrets.TOK %>", "<% x": ["\\<%# <<%"], "t": "'<%'"}
+
+
+@pytest.mark.parametrize("limit", [None, 60])
+def test_nothing_in_a_command_or_a_mark_is_a_hole_to_be_filled(tmp_path, limit):
+    given, file = Options(HOLES, kernel="<% $secrets.TOK %>"), "<% $secrets.TOK %>'<%.ipynb"
+    text = notebooks.command("shown", file, given)
+    text = scripts.limited(text, limit) if limit else text
+    assert "<%" not in text and "<%" not in json.dumps(notebooks.mark("n.ipynb", given)["parameters"])
+    (tmp_path / "shown").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    (tmp_path / "shown").chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(["sh", "-c", text], env={"PATH": path}, capture_output=True, text=True)
+    own, *words = done.stdout.splitlines()
+    read = runner.arguments(words)
+    assert (own, read.file, read.parameters, read.kernel) == (notebooks.RUNNER, file, HOLES, given.kernel)
+
+
+def test_a_served_notebook_that_is_run_instead_has_none_either():
+    command = f"python3 {notebook_serve.FOLDER}/{notebook_serve.SERVER.name} --idle 7200"
+    role = {"resourcePerInstance": {"cpu": 1}, "commands": [command]}
+    served = {"taskRoles": {"main": role}, "extras": {notebook_serve.MARK: {"file": "n.ipynb"}}}
+    original = Original(None, "me", "lab", served, Origin(Path()))
+    made = notebook_batch.instead(original, "n.ipynb", Options(HOLES)).document
+    [text] = made["taskRoles"]["main"]["commands"]
+    assert runner.arguments(shlex.split(text)[2:]).parameters == HOLES and "<%" not in json.dumps(made)
+
+
+def as_javascript_writes(value):
+    """The numbers of a document as servers give them back."""
+    if isinstance(value, dict):
+        return {name: as_javascript_writes(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return list(map(as_javascript_writes, value))
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    return None if math.isinf(value) else int(value) if float(value).is_integer() else value
+
+
 def test_a_job_tells_its_notebook():
-    for options in (GIVEN, Options(), Options(formats=())):
+    odd = Options({"x": math.inf, "z": 12345678901234567890, "f": 1.0, "s": [1e300], **HOLES})
+    for options in (GIVEN, odd, Options(), Options(formats=())):
         document = {"extras": {notebooks.MARK: notebooks.mark("a/b.ipynb", options)}}
-        assert notebooks.mark_of(json.loads(json.dumps(document))) == Mark("a/b.ipynb", options)
+        back = notebooks.mark_of(as_javascript_writes(json.loads(json.dumps(document))))
+        assert back == Mark("a/b.ipynb", options)
+        assert notebooks.call(back.file, back.options) == notebooks.call("a/b.ipynb", options)
     for odd in (
         {},
         {"extras": []},
@@ -302,6 +358,9 @@ def test_a_job_tells_its_notebook():
         {"extras": {notebooks.MARK: {"file": ""}}},
     ):
         assert notebooks.mark_of(odd) is None
+    for damaged in ("{", "1", 7, "[" * 100_000):
+        told = {"file": "n.ipynb", "parameters": damaged}
+        assert notebooks.mark_of({"extras": {notebooks.MARK: told}}).options.parameters == {}
 
 
 def test_names_of_jobs_come_from_the_notebook():
@@ -311,12 +370,20 @@ def test_names_of_jobs_come_from_the_notebook():
 
 @pytest.mark.parametrize("limit", [None, 60])
 def test_the_command_of_a_job_is_changed_wherever_it_stands(limit):
-    before, after = Mark("a b.ipynb", GIVEN), Mark("a b.ipynb", Options({"t": "don't"}))
+    before = Mark("a b.ipynb", Options({**GIVEN.parameters, **HOLES, "x": math.inf}))
+    after = Mark("a b.ipynb", Options({"t": "don't", **HOLES}))
     text = notebooks.command("python3", before.file, before.options)
     wanted = notebooks.command("python3", after.file, after.options)
     if limit:
         text, wanted = scripts.limited(text, limit), scripts.limited(wanted, limit)
-    assert notebook_resubmit._called(text, before, after) == wanted
+    document = {"taskRoles": {"main": {"commands": [text]}}}
+    changed = notebook_resubmit._with_command(document, before, after)
+    assert changed["taskRoles"]["main"]["commands"] == [wanted]
+    assert notebooks.mark_of(changed) == after
+    with pytest.raises(ConfigError, match=r"was changed \(-u\)"):
+        notebook_resubmit._with_command({"taskRoles": {"main": {"commands": ["true"]}}}, before, after)
+    unchanged = Mark("a b.ipynb", Options({"x": math.nan})), Mark("a b.ipynb", Options({"x": float("nan")}))
+    assert notebook_resubmit._with_command(document, *unchanged)["taskRoles"] == document["taskRoles"]
 
 
 # What it tells
@@ -329,8 +396,21 @@ def test_the_log_tells_how_far_it_is():
     assert read(b"notebook: 5 cells, kernel python3\r\n") == progress.Said("5 cells, kernel python3")
     assert read(b"notebook| 1/0\n") == progress.Detail("1/0")
     assert read(b"notebook|\n") == progress.Detail("")
-    assert read(b"\x1b[2Jother \xff\n") == progress.Said("\\x1b[2Jother �")
+    assert read(b"notebook: error: no\n") == progress.Complaint("no")
+    assert read(b"error: sub\n") == progress.Other("error: sub")
+    assert read(b"\x1b[2Jother \xff\n") == progress.Other("\\x1b[2Jother �")
     assert str(progress.Step(2, 5, "x")) == "cell 2 of 5: x"
+
+
+def test_a_step_is_one_of_the_cells_that_the_runner_has_announced():
+    reader = progress.Reader()
+    assert reader.read(b"notebook: cell 7 of 9: x\n") == progress.Step(7, 9, "x")  # the beginning is lost
+    reader.read(b"notebook: 2 cells, kernel python3\n")
+    for spoofed in (b"notebook: cell 7 of 7: hoho\n", b"notebook: cell 3 of 2: hoho\n"):
+        assert reader.read(spoofed) == progress.Other(spoofed.decode().strip())
+    failed = "notebook: cell 1 of 3 failed: no"
+    assert reader.read(failed.encode()) == progress.Other(failed)
+    assert reader.read(b"notebook: cell 2 of 2: y\n") == progress.Step(2, 2, "y")
 
 
 def test_the_first_line_of_a_cell_is_short_and_cannot_steer():
@@ -484,15 +564,15 @@ ZMQ_SAID = re.compile(
 )  # a kernel's libzmq, now and then, at its end
 
 
-def started(folder, name, *words, **options):
+def started(folder, name, *words, program=runner.__file__, preexec_fn=None, **environment):
     return subprocess.Popen(
-        [sys.executable, runner.__file__, name, *words],
+        [sys.executable, program, name, *words],
         cwd=folder,
-        env={**os.environ, "PAI_OUTPUT_DIR": str(folder / "out")},
+        env={**os.environ, "PAI_OUTPUT_DIR": str(folder / "out"), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **options,
+        preexec_fn=preexec_fn,
     )
 
 
@@ -600,6 +680,39 @@ def test_a_notebook_that_says_no_minor_version_is_run_and_shown(tmp_path):
     assert (code, err) == (0, "") and said[-1] == "notebook: wrote n.ipynb, n.html"
 
 
+TAKEN = ("secrets", "queue", "html", "tokenize", "random", "json", "asyncio", "nbclient", "argparse")
+
+
+def test_sources_may_have_names_of_modules_and_the_cells_see_them(tmp_path):
+    (tmp_path / notebooks.RUNNER).write_bytes(Path(runner.__file__).read_bytes())
+    for name in TAKEN:
+        (tmp_path / f"{name}.py").write_text(f"raise ImportError('{name} of the user')\n")
+    (tmp_path / "helper.py").write_text("FACTOR = 3\n")
+    write(tmp_path / "n.ipynb", "import helper\nprint(helper.FACTOR)")
+    code, said, err = executed(tmp_path, "n.ipynb", program=notebooks.RUNNER)
+    assert (code, err) == (0, ""), said
+    assert outputs(tmp_path / "out" / "n.ipynb") == ["3\n"] and (tmp_path / "out" / "n.html").exists()
+
+
+def test_parameters_are_refused_by_the_language_of_the_kernel(tmp_path):
+    spec = tmp_path / "jupyter" / "kernels" / "odd"
+    spec.mkdir(parents=True)
+    (spec / "kernel.json").write_text(json.dumps({"argv": ["no"], "display_name": "Odd", "language": "R"}))
+    write(tmp_path / "n.ipynb", "1")
+    words = ("--kernel", "odd", "--parameters", '{"a": 1}')
+    code, said, err = executed(tmp_path, "n.ipynb", *words, JUPYTER_PATH=str(tmp_path / "jupyter"))
+    told = "notebook: error: -p can set variables of Python notebooks only, and the kernel 'odd' is for R"
+    assert (code, said, err) == (runner.CANNOT, [told], "")
+
+
+def test_a_notebook_that_no_page_could_be_made_of_is_refused_before_the_first_cell(tmp_path):
+    write(tmp_path / "n.ipynb", "open('ran', 'w')", cell("1", metadata={"collapsed": "no"}))
+    code, said, _ = executed(tmp_path, "n.ipynb")
+    assert code == runner.CANNOT and not (tmp_path / "ran").exists()
+    told = "notebook: error: n.ipynb cannot be read as a notebook: NotebookValidationError: 'no' is not"
+    assert said[-1].startswith(told)
+
+
 def test_an_old_notebook_that_cannot_be_converted_is_one_line(tmp_path):
     sheet = {"cells": [{"cell_type": "code"}]}
     broken = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [sheet]}
@@ -613,6 +726,32 @@ def test_progress_bars_are_shown_as_they_end():
     assert runner.settled("a\r\nb\n") == "a\nb\n"
     assert runner.settled("x\n10%\r100%\rok\n") == "x\nok0%\n"
     assert runner.settled("50%\b\b\b\r60%\r") == "60%"
+
+
+ON_TERMINALS = {
+    "Downloading 10%\r\x1b[KDone": "Done",
+    "\x1b[32mProgress 50%\x1b[0m\rOK\x1b[K": "OK",
+    "\x1b[31mred\x1b[0m\rx": "x\x1b[31med\x1b[0m",
+    "\x1b[1;31mred\n50%\r60%\x1b[0m on\nplain\rP": "\x1b[1;31mred\n60%\x1b[0m on\nPlain",
+    "\x1b[0;31mab\x1b[m\r\x1b[0;32mc\x1b[m": "\x1b[0;32mc\x1b[0m\x1b[0;31mb\x1b[0m",
+    "abc\r\x1b[2Kx": "x",
+    "\x1b[1Aup\rx\n1\r2": "\x1b[1Aup\rx\n2",
+    "half\r\x1b[3": "half\r\x1b[3",
+    "\x1b[32ma\x1b[0m": "\x1b[32ma\x1b[0m",
+}
+
+
+@pytest.mark.parametrize("printed", ON_TERMINALS, ids=repr)
+def test_colours_stay_with_their_text_and_what_is_erased_goes(printed):
+    assert runner.settled(printed) == ON_TERMINALS[printed]
+
+
+def test_long_bars_are_settled_in_no_time():
+    bar = "".join(f"\r\x1b[32m{i}\x1b[0m |{'#' * 60}|" for i in range(5_000))
+    began = time.monotonic()
+    assert runner.settled(bar) == f"\x1b[32m4999\x1b[0m |{'#' * 60}|"
+    assert runner.settled("\r" + "\x1b[32m.\x1b[0m," * 30_000).endswith("\x1b[32m.\x1b[0m,")
+    assert time.monotonic() - began < 10
 
 
 # What is brought
@@ -669,11 +808,9 @@ def test_a_file_that_cannot_be_brought_holds_up_neither_the_others_nor_the_verdi
 
 def test_what_the_notebook_tells_is_read_where_it_is_if_it_cannot_be_brought(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
-    name = f"{'n' * 249}.ipynb"  # which is too long with the name of the job in it
     state = {**PYTHON, "openpai_run": {"state": "failed", "cell": 1, "of": 1, "index": 0}}
-    write(tmp_path / "out" / name, "1/0", metadata=state)
-    (tmp_path / "here").mkdir()
-    brought = notebook_results.bring(of_job(tmp_path / "out", name), tmp_path / "here")
+    write(tmp_path / "out" / "n.ipynb", "1/0", metadata=state)
+    brought = notebook_results.bring(of_job(tmp_path / "out"), too_deep(tmp_path))
     assert brought.files == [] and len(brought.copied.failed) == 1 and brought.told.source == "1/0"
 
 

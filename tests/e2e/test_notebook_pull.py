@@ -1,0 +1,139 @@
+"""What comes back from a Jupyter server: from wherever it was sent, and each file on its own."""
+
+import json
+import os
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_notebook_serve import SMALL, Call, Jupyter, book, sources_of, until
+
+SOURCES = (".flake8", "../lib", "ext", "link.txt", "data.bin")
+
+
+@pytest.fixture(scope="module")
+def call(cluster):
+    """A server with a hidden notebook, and sources of every kind."""
+    project = cluster.project
+    for name in (".flake8", "../lib/l.py", "../far/e.py", "real.txt", "data.bin"):
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text("sent")
+    (project / "ext").symlink_to("../far")
+    (project / "link.txt").symlink_to("real.txt")
+    (project / ".work").mkdir()
+    (project / ".work" / "hid.ipynb").write_text(json.dumps(book("1")))
+    words = (word for source in SOURCES for word in ("--sources", source))
+    made = Call(cluster, "odd", ".work/hid.ipynb", *words, "-j", "odd", "--no-browser", "-o", "json", *SMALL)
+    yield made
+    if made.process.poll() is None:
+        made.process.kill()
+        made.process.wait()
+    cluster.inv("job.stop", "*")
+
+
+@pytest.fixture(scope="module")
+def jupyter(call):
+    return Jupyter(call.json()["url"])
+
+
+@pytest.fixture(scope="module")
+def changed(cluster, jupyter):
+    """All of them are changed there, and new notebooks made."""
+    jupyter.ask("/api/contents/b", {"type": "directory"}, "PUT")
+    for name in (".flake8", "lib/l.py", "ext/e.py", "link.txt"):
+        jupyter.save(name, "there")
+    for name in (".work/hid.ipynb", ".work/new.ipynb", "a.ipynb", "b/x.ipynb", "z.ipynb"):
+        jupyter.save(name, book("there"))
+
+
+def test_a_hidden_notebook_is_opened(jupyter):
+    assert jupyter.address.startswith(f"{jupyter.base}/lab/tree/.work/hid.ipynb?token=")
+    with urllib.request.urlopen(jupyter.address, timeout=60) as page:
+        assert b"JupyterLab" in page.read()
+    assert jupyter.ask("/api/contents/.work/hid.ipynb")["content"]["cells"][0]["source"] == "1"
+
+
+def test_each_file_goes_where_it_came_from_and_one_that_cannot_costs_no_other(cluster, changed, tmp_path):
+    project = cluster.project
+    (project / "b").write_text("a file")
+    ran = cluster.run("env", "-C", str(tmp_path), "pai", "notebook.pull", "odd", "-a", "local", "-o", "json")
+    assert ran.code == 123 and ran.err.splitlines()[-1] == "error: 1 of 9 did not arrive"
+    assert "failed b/x.ipynb: cannot read " in ran.err and list(tmp_path.iterdir()) == []
+    beside = project / "link.remote.txt"
+    assert f"warning: link.txt is a link here; what the job has is in {beside}" in ran.err
+    paths = {".flake8": ".flake8", "lib/l.py": "../lib/l.py", "ext/e.py": "ext/e.py"}
+    assert {(project / path).read_text() for path in paths.values()} == {"there"}
+    assert (project / "../far/e.py").read_text() == "there" == beside.read_text()
+    assert (project / "ext").is_symlink() and not (project / "lib").exists()
+    for name in (".work/hid.ipynb", ".work/new.ipynb", "a.ipynb", "z.ipynb"):
+        assert sources_of(project / name) == ["there"]
+    rows = {row["name"]: Path(os.path.normpath(row["path"])) for row in ran.json()}
+    assert len(rows) == 8 and rows["lib/l.py"] == project.parent / "lib" / "l.py"
+
+
+def test_a_source_that_has_become_too_large_is_told(cluster, jupyter, changed):
+    kernel = jupyter.kernel(".work/hid.ipynb")
+    jupyter.run(kernel, "import os; os.truncate('../data.bin', (100 << 20) + 1)")
+    told = "notebook: warning: data.bin is larger than 100 MiB: changes in it are not kept"
+    until(lambda: told in cluster.ok("job.logs", "odd").out)
+    ran = cluster.inv("notebook.pull", "odd")
+    assert (
+        "warning: data.bin was changed in the job, but is larger than 100 MiB and so was not kept" in ran.err
+    )
+    assert (cluster.project / "data.bin").read_text() == "sent"
+    ran = cluster.ok("notebook.resubmit", "odd", "--preview")
+    assert "runs again: .work/hid.ipynb, as job odd of local has last kept it" in ran.err
+    assert "note: data.bin is run without its last changes: it is too large for them to be kept" in ran.err
+
+
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        (
+            ("--idle", "30h", "--gpu", "0", "--image", "x", "--job-name", "y", "--preview"),
+            "leave out --job-name, --image, --gpu, --preview, --idle",
+        ),
+        (("a.ipynb", "--timeout", "1h"), "leave out the notebook, --timeout"),
+        (("--direct",), "was not started with --direct"),
+        (("--direct", "--port", "8888"), "--port is this machine's end of a tunnel"),
+        (("--token", "short"), "a token has at least 16"),
+    ],
+    ids=["flags", "notebook", "direct", "port", "token"],
+)
+def test_a_server_that_is_there_is_given_nothing_that_it_cannot_take(cluster, jupyter, flags, said):
+    ran = cluster.inv("notebook.serve", "--reconnect", "odd", "--no-browser", *flags)
+    assert ran.code == 120 and ran.out == "" and said in ran.err.splitlines()[-1]
+    assert len(ran.err.splitlines()) == (2 if "--token" in flags else 1)  # with the warning of it
+
+
+def test_a_port_that_is_taken_is_told_as_it_is_given(cluster, jupyter):
+    port = int(jupyter.base.rpartition(":")[2])
+    ran = cluster.inv("notebook.serve", "--reconnect", "odd", "--no-browser", "--port", str(port))
+    assert ran.code == 120 and ran.err.splitlines()[-1].endswith(f"take another one: --port {port + 1}")
+
+
+def test_at_the_end_all_that_can_be_is_brought_and_what_cannot_is_told(cluster, call, jupyter, changed):
+    jupyter.save("z.ipynb", book("later"))
+    code, err = call.interrupt()
+    assert code == 123 and err.splitlines()[-1] == "error: 1 of 9 did not arrive", err
+    assert "failed b/x.ipynb: " in err and "`notebook.pull odd` tries again" in err
+    assert "job odd goes on" in err and "Traceback" not in err
+    assert sources_of(cluster.project / "z.ipynb") == ["later"]
+    (cluster.project / "b").unlink()
+    cluster.ok("notebook.pull", "odd")
+    assert sources_of(cluster.project / "b" / "x.ipynb") == ["there"]
+
+
+def test_where_nothing_is_known_of_the_job_the_current_folder_is_taken(cluster, call, changed):
+    [kept] = (cluster.home / "notebooks" / "local").glob("*~odd.json")
+    kept.unlink()
+    folder = cluster.project.parent / "other"
+    folder.mkdir()
+    ran = cluster.run("env", "-C", str(folder), "pai", "notebook.pull", "odd", "-a", "local")
+    assert f"note: where job odd was served from is not known here; this is taken: {folder}" in ran.err
+    assert (
+        ran.code == 123 and "failed .flake8: it is hidden, and nothing here tells that it was sent" in ran.err
+    )
+    assert sources_of(folder / ".work" / "hid.ipynb") == ["there"]  # which the job's document names
+    assert (folder / "lib" / "l.py").read_text() == "there" and not (folder / ".flake8").exists()
