@@ -29,6 +29,8 @@ _PRINT_HASH = f'import hashlib; print(hashlib.sha256(open("{_FILE}", "rb").read(
 _PAUSES = "1 3 6 10"  # seconds between five tries
 _MAY_PASS = "*Standby* | *Retriable* | *SafeMode* | *atanode* | *could?only?be* | *last?block* | *get?block*"
 """What HDFS says, with 403 as to a user who may not, when it only is not ready."""
+_REFUSAL = "*RemoteException*"
+"""What any other no of HDFS has in it; a server without it is none, and another one may be."""
 _DOWNLOAD_IT = f'import sys, urllib.request as web; web.urlretrieve(sys.argv[1], "{_FILE}")'
 
 
@@ -68,7 +70,7 @@ class WebHdfs:
     def output(self) -> str:
         """A folder of the task's own, and what sends it on when the command has ended."""
         bases = " ".join(shlex.quote(url.rstrip("/")) for url in self.urls)
-        sending = _SENDING.format(user=self.user, pauses=_PAUSES, may_pass=_MAY_PASS)
+        sending = _SENDING.format(user=self.user, pauses=_PAUSES, may_pass=_MAY_PASS, refusal=_REFUSAL)
         place = f"{JOBS}/{_JOB}/output"
         names = {"mark": OUTPUT, "variable": scripts.OUTPUT, "keep": KEEP, "signals": _SIGNALS}
         return _KEEPING.format(**names, bases=bases, place=place, sending=sending)
@@ -77,9 +79,8 @@ class WebHdfs:
         """The archive by curl; by wget or python where there is none."""
         path = f"{ARCHIVES}/{archive_name(sha256)}?op=OPEN&user.name={self.user}"
         places = " ".join(shlex.quote(f"{url.rstrip('/')}/{path}") for url in self.urls)
-        got = _DOWNLOAD.format(
-            places=places, file=_FILE, python=_DOWNLOAD_IT, pauses=_PAUSES, may_pass=_MAY_PASS
-        )
+        answers = {"may_pass": _MAY_PASS, "refusal": _REFUSAL}
+        got = _DOWNLOAD.format(places=places, file=_FILE, python=_DOWNLOAD_IT, pauses=_PAUSES, **answers)
         return "\n".join([SOURCES, _STOP, got, _checked(sha256)])
 
     def around(self, commands: Sequence[str]) -> list[str]:
@@ -145,7 +146,10 @@ for pai_pause in {pauses} ""; do
     else python3 -c '{python}' "$pai_from"
     fi && break 2
     case $pai_told in
-      403 | 404) case $(cat {file} 2>/dev/null) in {may_pass}) pai_again=1 ;; esac ;;
+      403 | 404) case $(cat {file} 2>/dev/null) in
+          {may_pass}) pai_again=1 ;;
+          {refusal}) rm -f {file}; break 2 ;;
+        esac ;;
       *) pai_again=1 ;;
     esac
     rm -f {file}
@@ -156,7 +160,7 @@ done
 [ -s {file} ] || pai_stop "cannot fetch the sources from $pai_from${{pai_told:+ (HTTP status $pai_told)}}\""""
 
 # Sending a file begins anew whatever has failed; its other name hides what has come so far. What HDFS will
-# not have is left out; when it does not answer at all, the rest need not be tried.
+# not have is left out, whatever another name node says; when none answers, the rest need not be tried.
 _SENDING = """
 set -f
 bases=$0 as="user.name={user}" lost=
@@ -182,7 +186,7 @@ for file; do
       part=${{at%/*}}/.pai-part-$id
       if send; then bases="$base ${{0%%"$base"*}}${{0#*"$base"}}"; continue 3; fi
       case ${{told##*|}} in
-        4*) case $told in {may_pass}) again=1 ;; esac ;;
+        4*) case $told in {may_pass}) again=1 ;; {refusal}) again=; break 2 ;; esac ;;
         *) again=1 ;;
       esac
     done
@@ -190,7 +194,11 @@ for file; do
     sleep "$pause"
   done
   lost=1
-  [ -d "$file" ] || curl -gfs --connect-timeout 20 -X DELETE -o /dev/null "$part?op=DELETE&$as"
+  [ -d "$file" ] || for to in $bases; do
+    part=$to/$name
+    part=${{part%/*}}/.pai-part-$id
+    curl -gfs --connect-timeout 20 -X DELETE -o /dev/null "$part?op=DELETE&$as" && break
+  done
   why=${{told%|*}}
   echo "error: cannot send ${{file#./}} to $base${{why:+: $why}}" >&2
   [ -z "$again" ] || exit 1

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from openpai_tasks.errors import ConfigError, NotFound, PathError
+from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.amounts import at_least, size
 from openpai_tasks.storage import copy as copying
 from openpai_tasks.storage import patterns, plan
 from openpai_tasks.storage.copy import Copied, Rules
-from openpai_tasks.storage.location import Book, Location, locate
+from openpai_tasks.storage.location import Book, Location, locate, naming
 from openpai_tasks.storage.progress import Watch
 from openpai_tasks.storage.store import Entry, join, shown
 from openpai_tasks.storage.transfer import is_part
@@ -57,7 +58,12 @@ class Usage:
 
 def open_places(texts: Sequence[str], book: Book) -> list[Location]:
     """What the texts name, patterns resolved; what is not there is an error."""
-    return [match for text in texts for match in patterns.sources(locate(text, book))]
+    return [match for text in texts for match in _fitting(locate(text, book))]
+
+
+def _fitting(place: Location) -> list[Location]:
+    with naming(place):
+        return patterns.sources(place)
 
 
 def listing(places: Sequence[Location], parts: bool = False) -> Iterator[FileInfo]:
@@ -68,13 +74,15 @@ def listing(places: Sequence[Location], parts: bool = False) -> Iterator[FileInf
             yield _info(entry, place.name, place.url)
             continue
         prefix = "" if len(places) == 1 else place.url.rstrip("/") + "/"
-        for found in place.store.list(place.path):
-            if parts or not is_part(found):
-                yield _info(found, prefix + found.name, join(place.url, found.name))
+        with naming(place):
+            for found in place.store.list(place.path):
+                if parts or not is_part(found):
+                    yield _info(found, prefix + found.name, join(place.url, found.name))
 
 
 def existing(place: Location) -> Entry:
-    entry = place.store.stat(place.path)
+    with naming(place):
+        entry = place.store.stat(place.path)
     if entry is None:
         raise NotFound(f"{place.url}: no such file or folder", 404)
     return entry
@@ -82,7 +90,8 @@ def existing(place: Location) -> Entry:
 
 def facts(place: Location, checksum: bool = False) -> FileFacts:
     entry = existing(place)
-    told = place.store.digest(place.path) if checksum and not entry.is_folder else None
+    with naming(place):
+        told = place.store.digest(place.path) if checksum and not entry.is_folder else None
     return FileFacts(
         shown(place.url),
         FOLDER if entry.is_folder else FILE,
@@ -96,7 +105,7 @@ def facts(place: Location, checksum: bool = False) -> FileFacts:
 
 def rules(workers: int, checksum: bool = False, delete: bool = False, preview: bool = False) -> Rules:
     """How to copy, from what a person typed."""
-    return Rules(at_least(workers, 1, "--workers"), checksum, delete, preview)
+    return Rules(amounts.workers(workers), checksum, delete, preview)
 
 
 def copy(sources: Sequence[Location], target: Location, rules: Rules, watch: Watch) -> Copied:
@@ -123,21 +132,22 @@ def at_least_two(paths: Sequence[str]) -> Sequence[str]:
 
 def make_folders(texts: Sequence[str], book: Book) -> None:
     for place in [locate(text, book) for text in texts]:
-        place.store.make_folder(place.path)
+        with naming(place):
+            place.store.make_folder(place.path)
 
 
 def content(places: Sequence[Location]) -> Iterator[bytes]:
     """The files' bytes, one after the other."""
     for place in places:
         _refuse_folder(place)
-        yield from place.store.read(place.path)
+        with naming(place):
+            yield from place.store.read(place.path)
 
 
 def head(place: Location, lines: int) -> Iterator[bytes]:
     """The first lines, and no more read than that."""
     left = at_least(lines, 0, "--lines")
-    _refuse_folder(place)
-    for piece in place.store.read(place.path):
+    for piece in content([place]):
         count = piece.count(b"\n")
         if count >= left:
             yield b"".join(line + b"\n" for line in piece.split(b"\n", left)[:left])
@@ -153,6 +163,11 @@ def _refuse_folder(place: Location) -> None:
 
 def usage(place: Location) -> Iterator[Usage]:
     """What each thing in the folder takes up, as it comes, and the folder itself last."""
+    with naming(place):
+        yield from _usage(place)
+
+
+def _usage(place: Location) -> Iterator[Usage]:
     entry = existing(place)
     total = _count([entry]) if not entry.is_folder else (0, 0, 0)
     folders: list[Entry] = []
@@ -191,7 +206,9 @@ def tree(place: Location, depth: int = 0) -> Iterator[tuple[str, Found]]:
     levels = at_least(depth, 0, "--depth") or None
     _refuse_file(place)
     last_at: dict[int, bool] = {}
-    for found, is_last in _with_last(list(walk(place, levels))):
+    with naming(place):
+        marked = _with_last(list(walk(place, levels)))
+    for found, is_last in marked:
         last_at[found.depth] = is_last
         bars = "".join("    " if last_at[level] else "│   " for level in range(1, found.depth))
         yield bars + ("└── " if is_last else "├── "), found
@@ -214,11 +231,16 @@ def find(place: Location, name: str | None, kind: str | None, min_size: str | in
     _refuse_file(place)
     if kind not in (None, FILE, FOLDER):
         raise PathError(f"a type is {FILE} or {FOLDER}, got {kind!r}")
-    for found in stream(place):
+    for found in _below(place):
         info = _info(found.entry, found.name, join(place.url, found.name))
         wanted = kind in (None, info.type) and info.size >= least
         if wanted and (name is None or fnmatchcase(found.entry.name, name)):
             yield info
+
+
+def _below(place: Location) -> Iterator[Found]:
+    with naming(place):
+        yield from stream(place)
 
 
 def _refuse_file(place: Location) -> None:

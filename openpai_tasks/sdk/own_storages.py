@@ -1,21 +1,25 @@
-"""Storages of a person's own, beside those that a cluster grants: what is said of one, and where it leads.
+"""Storages of a person's own, beside those that a cluster grants: by the flags of a command, and as kept.
 
 A record holds what was typed and no secret; passwords and keys are in the credentials store.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from openpai_tasks import credentials
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.problems import closest
-from openpai_tasks.registry import Cluster, storage_key
-from openpai_tasks.storage import location
+from openpai_tasks.registry import LOCAL, Cluster, storage_key
+from openpai_tasks.sdk import choices
+from openpai_tasks.sdk.own_kinds import KINDS, Data, OwnStorage
+from openpai_tasks.storage import addresses, location
 from openpai_tasks.storage.store import Place
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -26,44 +30,6 @@ LOGIN = re.compile(r"([A-Za-z][\w+.-]*:)?/*.*:.*@")
 """``user:password@``, behind ``https://`` or not."""
 SECRET_VALUE = re.compile(r"(sig|pass|secret|key|token|pwd)[\w-]*=", re.IGNORECASE)
 
-Data = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class OwnStorage:
-    """What a person says of a storage."""
-
-    name: str
-    type: str
-    address: str = ""
-    path: str = ""
-    user: str = ""
-    options: tuple[tuple[str, str], ...] = ()
-    read_only: bool = False
-
-    def option(self, name: str) -> str:
-        return dict(self.options).get(name, "")
-
-    @property
-    def wants_secret(self) -> bool:
-        """Whether somebody logs in there who has to prove it."""
-        return bool(KINDS[self.type].secret and self.user)
-
-    @property
-    def secret_word(self) -> str:
-        """What the secret is called there."""
-        return KINDS[self.type].secret
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What a type of storage takes, and how a back end is told."""
-
-    data: Callable[[OwnStorage, str], Data]
-    needs: tuple[str, ...]
-    options: tuple[str, ...] = ()
-    secret: str = ""  # what it is called when it is asked for
-
 
 def new(
     name: str, type: str, address: str, path: str, user: str, options: Iterable[str], read_only: bool
@@ -72,7 +38,7 @@ def new(
     if LOGIN.match(address) or SECRET_VALUE.search(address) or SECRET_VALUE.search(path.partition("?")[2]):
         hint = "it is asked for, or read from --password-file or OPENPAI_STORAGE_PASSWORD"
         raise ConfigError(f"the address has a password, a key or a signature in it; leave it out: {hint}")
-    return _checked(name, type, address, path, user, options, read_only)
+    return _with_ca_here(_checked(name, type, address, path, user, options, read_only))
 
 
 def _checked(
@@ -106,7 +72,27 @@ def _option(text: str, kind: str) -> tuple[str, str]:
     if name not in known:
         said = f"known: {', '.join(known)}" if known else "it has none"
         raise ConfigError(f"--option {name}: not one of a storage of type {kind!r} ({said})")
+    if name == "port":
+        _refuse_no_port(value)
     return name, value
+
+
+def _refuse_no_port(value: str) -> None:
+    try:
+        addresses.port(value)
+    except ValueError:
+        raise ConfigError(f"--option port: a number from 1 to {addresses.LAST_PORT}, got {value!r}") from None
+
+
+def _with_ca_here(own: OwnStorage) -> OwnStorage:
+    """With the certificate's whole path: other commands are run in other folders."""
+    given = own.option("ca")
+    if not given:
+        return own
+    path = os.path.abspath(os.path.expanduser(given))
+    if not os.path.isfile(path):
+        raise ConfigError(f"--option ca: there is no file {given!r}")
+    return dataclasses.replace(own, options=tuple((dict(own.options) | {"ca": path}).items()))
 
 
 def record(own: OwnStorage) -> Data:
@@ -116,8 +102,36 @@ def record(own: OwnStorage) -> Data:
 
 
 def owned(cluster: Cluster) -> dict[str, OwnStorage]:
-    """The storages added to a cluster, by name; what a person may have written by hand is checked."""
-    return {own.name: own for own in map(_from_record, cluster.own_storages)}
+    """The storages added to a cluster, by name, but for those of ``unclear``."""
+    return {name: own for name, own in _understood(cluster) if isinstance(own, OwnStorage)}
+
+
+def unclear(cluster: Cluster) -> dict[str, ConfigError]:
+    """What is wrong with records that cannot be understood, as a person may have written them by hand."""
+    return {name: err for name, err in _understood(cluster) if isinstance(err, ConfigError)}
+
+
+def find(cluster: Cluster, name: str) -> OwnStorage | None:
+    """The storage of that name, if it is one that was added."""
+    if name in (wrong := unclear(cluster)):
+        raise wrong[name]
+    return owned(cluster).get(name)
+
+
+def named(said: Mapping[str, Any]) -> str:
+    """The name in a record."""
+    return str(said.get("name") or "")
+
+
+def _understood(cluster: Cluster) -> Iterator[tuple[str, OwnStorage | ConfigError]]:
+    file = choices.path() if cluster.alias == LOCAL else "clusters.yaml, with cluster.edit"
+    for said in cluster.own_storages:
+        name = named(said)
+        try:
+            yield name, _from_record(said)
+        except ConfigError as err:
+            what = f"the record of storage {name!r} of {cluster.alias!r} is not understood: {err}"
+            yield name, ConfigError(f"{what}; mend it in {file}, or `storage.forget {shlex.quote(name)}`")
 
 
 def _from_record(said: Mapping[str, Any]) -> OwnStorage:
@@ -161,85 +175,3 @@ def kept_secret(cluster: Cluster, own: OwnStorage) -> str:
     if not KINDS[own.type].secret:
         return ""
     return credentials.load(*storage_key(cluster.alias, record(own))).password
-
-
-def _local(own: OwnStorage, secret: str) -> Data:
-    if not own.path.startswith("/"):
-        raise ConfigError(f"--path: a folder of this machine is absolute, got {own.path!r}")
-    return {"path": own.path}
-
-
-def _nfs(own: OwnStorage, secret: str) -> Data:
-    return {"server": own.address, "path": own.path}
-
-
-def _hdfs(own: OwnStorage, secret: str) -> Data:
-    """A url of a gateway, or one or several name nodes with commas between them."""
-    scheme, mark, rest = own.address.partition("://")
-    root = {"path": _rooted(own.path)}
-    if scheme in ("http", "https") and mark:
-        return {"webhdfs": own.address} | root
-    hosts = (rest if mark else own.address).strip("/")
-    if (mark and scheme not in ("hdfs", "webhdfs")) or "/" in hosts or not hosts.strip(","):
-        raise ConfigError(f"--address: name nodes are HOST:PORT[,HOST:PORT] or a url, got {own.address!r}")
-    return {"namenode": hosts} | root | dict(own.options)
-
-
-def _samba(own: OwnStorage, secret: str) -> Data:
-    host, share, below = _names(own.address.removeprefix("smb:").replace("\\", "/"), 2)
-    if not share:
-        host, share, below = _names(f"{host}/{own.path}", 2)
-    else:
-        below = (below + _rooted(own.path)).rstrip("/")
-    if not host or not share:
-        raise ConfigError(f"--address: a share is //HOST/SHARE, got {own.address!r}")
-    login = {"username": own.user, "password": secret} if own.user else {}
-    return {"address": f"//{host}/{share}", "rootPath": below} | login | _plain(own)
-
-
-def _azurefile(own: OwnStorage, secret: str) -> Data:
-    share, _, below = _names(own.path, 1)
-    data = {"accountName": own.user, "shareName": share, "rootPath": below, "accountKey": secret}
-    return data | ({"dataStore": own.address} if own.address else {}) | _plain(own)
-
-
-def _azureblob(own: OwnStorage, secret: str) -> Data:
-    container, _, below = _names(own.path, 1)
-    key = "accountSASToken" if "sig=" in secret else "accountKey"
-    data = {"accountName": own.user, "containerName": container, "path": below, key: secret}
-    return data | ({"dataStore": own.address} if own.address else {}) | _plain(own)
-
-
-def _s3(own: OwnStorage, secret: str) -> Data:
-    bucket, _, below = _names(own.path, 1)
-    login = {"accessKeyId": own.user, "secretAccessKey": secret} if own.user else {}
-    data = {"bucket": bucket, "path": below} | ({"endpoint": own.address} if own.address else {})
-    return data | login | _plain(own)
-
-
-def _plain(own: OwnStorage) -> Data:
-    return {name: value for name, value in own.options if name not in ("mount", "ca")}
-
-
-def _rooted(path: str) -> str:
-    return "/" + path.strip("/")
-
-
-def _names(text: str, count: int) -> tuple[str, str, str]:
-    """The first one or two names of a path, and the rest of it from its root."""
-    names = [name for name in text.split("/") if name]
-    first, second = (*names[:count], "", "")[:2]
-    below = "/".join(names[count:])
-    return first, second, _rooted(below) if below else ""
-
-
-KINDS = {
-    "hdfs": Kind(_hdfs, ("address",), ("port", "ca")),
-    "local": Kind(_local, ("path",)),
-    "nfs": Kind(_nfs, ("address", "path"), ("mount",)),
-    "samba": Kind(_samba, ("address",), ("domain", "port", "mount"), "password"),
-    "azurefile": Kind(_azurefile, ("user", "path"), ("mount",), "account key"),
-    "azureblob": Kind(_azureblob, ("user", "path"), (), "account key or SAS token"),
-    "s3": Kind(_s3, ("path",), (), "secret key"),
-}
-"""Type of a storage -> what it takes; the types are those of BACKENDS."""

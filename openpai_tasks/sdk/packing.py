@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openpai_tasks.errors import ConfigError, PathError
-from openpai_tasks.sdk.amounts import at_least, size
+from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.files import existing
 from openpai_tasks.storage import copy as copying
 from openpai_tasks.storage import plan
@@ -33,8 +33,8 @@ def rules(
     chosen = (tree.name or NAMELESS) if name is None else name
     if not chosen or "/" in chosen or "\0" in chosen or chosen.startswith("."):
         raise ConfigError(f"--name {chosen!r} cannot be what the names of shards begin with")
-    at_least(workers, 1, "--workers")
-    return Packing(format, size(shard_size, "--shard-size", least=1), chosen, replace, workers)
+    shard = amounts.size(shard_size, "--shard-size", least=1)
+    return Packing(format, shard, chosen, replace, amounts.workers(workers))
 
 
 def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Packed:

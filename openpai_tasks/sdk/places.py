@@ -17,7 +17,7 @@ from openpai_tasks.home import home as home_folder
 from openpai_tasks.protocol import homes, scripts
 from openpai_tasks.registry import LOCAL, Cluster
 from openpai_tasks.sdk import own_storages, storages
-from openpai_tasks.sdk.own_storages import owned
+from openpai_tasks.sdk.own_kinds import OwnStorage
 from openpai_tasks.sdk.selecting import workspace_folder
 from openpai_tasks.storage.location import Location, open_place
 from openpai_tasks.storage.store import Place, Store, join
@@ -131,7 +131,7 @@ def output_home(client: Client, workspace: str, mounts: Mounts = ()) -> Home | N
 
 def at(client: Client, storage: str, workspace: str, user: str, mounts: Mounts = ()) -> Home:
     """The home that a job was submitted with, by what its stamp says."""
-    own = owned(client.cluster).get(storage)
+    own = own_storages.find(client.cluster, storage)
     if own is not None:
         place = _own_place(client, own, mounts)
     else:
@@ -157,7 +157,7 @@ def _selected(client: Client, mounts: Mounts) -> tuple[Place | None, str]:
     if not name:
         return None, ""
     passed_over = f"the selected storage {name!r} is not used for jobs"
-    own = owned(client.cluster).get(name)
+    own = own_storages.find(client.cluster, name)
     if own is None:
         place = storages.place_of(client, storages.detail_of(client, name), mounts)
     else:
@@ -167,7 +167,7 @@ def _selected(client: Client, mounts: Mounts) -> tuple[Place | None, str]:
     return (None, f"{passed_over}, as you may only read it") if place.read_only else (place, "")
 
 
-def _own_place(client: Client, own: own_storages.OwnStorage, mounts: Mounts) -> Place:
+def _own_place(client: Client, own: OwnStorage, mounts: Mounts) -> Place:
     return own_storages.place(client.cluster, own, own_storages.kept_secret(client.cluster, own), mounts)
 
 

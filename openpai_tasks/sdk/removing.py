@@ -11,7 +11,7 @@ from openpai_tasks import home
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.local import LocalStore
-from openpai_tasks.storage.location import Book, Location, has_empty_name, locate
+from openpai_tasks.storage.location import Book, Location, has_empty_name, locate, naming
 from openpai_tasks.storage.plan import is_below
 from openpai_tasks.storage.store import Entry, join, parent
 
@@ -55,7 +55,8 @@ def _goes_with_another(key: str, found: Mapping[str, Removal]) -> bool:
 
 def remove(removals: Sequence[Removal]) -> None:
     for removal in removals:
-        removal.place.store.remove(removal.place.path, recursive=removal.is_full)
+        with naming(removal.place):
+            removal.place.store.remove(removal.place.path, recursive=removal.is_full)
 
 
 def refuse_guesses(removals: Sequence[Removal]) -> None:
@@ -70,6 +71,11 @@ def _named(text: str, book: Book) -> list[Removal]:
     place = locate(text, book)
     if place.is_root or place.is_content:
         raise Denied(f"{place.url}: the root of a storage, `.` and `..` are never removed", 403)
+    with naming(place):
+        return _matching(place)
+
+
+def _matching(place: Location) -> list[Removal]:
     entry = _itself(place)
     if entry is not None:
         return [_removal(place, entry)]

@@ -10,7 +10,7 @@ from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiError, PathError
 from openpai_tasks.registry import Cluster
 from openpai_tasks.sdk import choices, names, own_storages
-from openpai_tasks.sdk.own_storages import OwnStorage, owned
+from openpai_tasks.sdk.own_kinds import OwnStorage
 from openpai_tasks.sdk.signin import Say
 from openpai_tasks.sdk.storages import Clusters, StorageRow
 from openpai_tasks.storage import mounted
@@ -59,7 +59,7 @@ def add(settings: Settings, alias: str | None, own: OwnStorage, secret: str, say
     alias = alias or settings.cluster_alias
     book = Clusters(settings, say)
     record = book.record(alias)
-    if own.name in owned(record):
+    if own.name in map(own_storages.named, record.own_storages):
         raise Conflict(f"{alias!r} has a storage {own.name!r} of yours; `storage.forget {own.name}` first")
     if own.name in book.storages(alias):
         raise Conflict(f"{alias!r} grants a storage named {own.name!r}; choose another name", 409)
@@ -82,7 +82,7 @@ def forget(settings: Settings, alias: str | None, wanted: Iterable[str], say: Sa
     """Forget storages of one's own and their secrets; all must be known, or none is forgotten."""
     alias, gone = alias or settings.cluster_alias, set(wanted)
     book = Clusters(settings, say)
-    own = owned(book.record(alias))
+    own = [own_storages.named(row) for row in book.record(alias).own_storages]
     for name in sorted(gone - set(own)):
         known = ", ".join(own) or "none"
         raise NotFound(f"{alias!r} has no storage {name!r} that `storage.add` added (known: {known})", 404)
@@ -90,12 +90,12 @@ def forget(settings: Settings, alias: str | None, wanted: Iterable[str], say: Sa
 
 
 def _with(cluster: Cluster, own: OwnStorage) -> Cluster:
-    rows = [row for row in cluster.own_storages if row.get("name") != own.name]
+    rows = [row for row in cluster.own_storages if own_storages.named(row) != own.name]
     return dataclasses.replace(cluster, own_storages=(*rows, own_storages.record(own)))
 
 
 def _without(cluster: Cluster, gone: set[str]) -> Cluster:
-    rows = tuple(row for row in cluster.own_storages if row.get("name") not in gone)
+    rows = tuple(row for row in cluster.own_storages if own_storages.named(row) not in gone)
     if cluster.storage in gone:
         cluster = dataclasses.replace(cluster, storage="", workspace="")
     return dataclasses.replace(cluster, own_storages=rows)

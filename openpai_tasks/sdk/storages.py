@@ -88,7 +88,7 @@ class Clusters:
         """Of one of the user's own, no cluster is asked."""
         record = self.record(cluster)
         wanted = (record.storage or SELECTED) if storage == SELECTED else storage
-        own = owned(record).get(wanted)
+        own = own_storages.find(record, wanted)
         if own is not None:
             return own_storages.place(record, own, own_storages.kept_secret(record, own), self._mounts)
         client: Client = self._client(cluster)
@@ -128,7 +128,10 @@ def _first(client: Client) -> str:
 
 def listed(settings: Settings, alias: str | None, say: Say) -> list[StorageRow]:
     """The storages of a cluster, those it grants first."""
-    rows = Clusters(settings, say).rows(alias or settings.cluster_alias)
+    alias, book = alias or settings.cluster_alias, Clusters(settings, say)
+    rows = book.rows(alias)
+    for wrong in own_storages.unclear(book.record(alias)).values():
+        say(f"warning: {wrong}")
     names.saw_storages(row.name for row in rows)
     return rows
 

@@ -6,6 +6,7 @@ import os
 import re
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.storage import addresses
 from openpai_tasks.storage.azure_account import Account
 from openpai_tasks.storage.azure_container import BlobContainer
 from openpai_tasks.storage.objects import ObjectStore
@@ -20,7 +21,7 @@ def open_store(place: Place) -> ObjectStore:
     name = str(data.get("containerName") or "")
     account = Account(
         str(data.get("accountName") or ""),
-        _endpoint(str(data.get("dataStore") or "")),
+        _endpoint(str(data.get("dataStore") or ""), f"storage {place.name!r} of {place.cluster!r}"),
         str(data.get("accountKey") or data.get("key") or ""),
         str(data.get("accountSASToken") or ""),
     )
@@ -39,7 +40,7 @@ def open_url(url: str) -> tuple[ObjectStore, str]:
     told_name = host.partition(".")[0]
     account = Account(
         told_name or _setting("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT"),
-        _endpoint(host.replace(".dfs.", ".blob.")),
+        _endpoint(host.replace(".dfs.", ".blob."), url),
         _setting("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY"),
         _setting("AZURE_STORAGE_SAS_TOKEN"),
         _setting("AZURE_STORAGE_CONNECTION_STRING") if not told_name else "",
@@ -58,7 +59,12 @@ def _setting(*names: str) -> str:
     return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
 
-def _endpoint(host: str) -> str:
+def _endpoint(host: str, where: str) -> str:
     if not host:
         return ""
-    return host if "://" in host else f"https://{host}"
+    url = host if "://" in host else f"https://{host}"
+    try:
+        addresses.web_url(url)
+    except ValueError as err:
+        raise ConfigError(f"{where}: {host!r} is no server of Azure: HOST, or a url with https://") from err
+    return url

@@ -6,18 +6,20 @@ import functools
 import queue
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.storage.location import naming
 from openpai_tasks.storage.plan import Errand, can_meet, refuse_loss
 from openpai_tasks.storage.progress import Stopped, Watch
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.sameness import is_same, is_told_same
+from openpai_tasks.storage.stale import clear_stale
 from openpai_tasks.storage.store import Store, parent, shown
 from openpai_tasks.storage.transfer import transfer
-from openpai_tasks.storage.walk import Item, Steps, Surplus, Trouble, checked_link
+from openpai_tasks.storage.walk import Item, Step, Steps, Surplus, Trouble, checked_link
 
 WORKERS = 8
 AHEAD = 20_000
@@ -52,6 +54,7 @@ class Copied:
     failed: tuple[Failure, ...] = ()
     seconds: float = 0.0
     preview: bool = False
+    interrupted: bool = False
 
 
 @dataclass
@@ -82,11 +85,10 @@ class _Tally:
             self.failed.append(Failure(shown(path), shown(reason.removeprefix(f"{path}: "))))
         self.watch.ended(path, "failed", 0)
 
-    def result(self, preview: bool) -> Copied:
+    def result(self, preview: bool, interrupted: bool = False) -> Copied:
         seconds = round(time.monotonic() - self.began, 3)
-        return Copied(
-            self.files, self.bytes, self.skipped, self.removed, tuple(self.failed), seconds, preview
-        )
+        counts = self.files, self.bytes, self.skipped, self.removed
+        return Copied(*counts, tuple(self.failed), seconds, preview, interrupted)
 
 
 class _Line:
@@ -118,11 +120,30 @@ def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | N
     rules, watch = rules or Rules(), watch or Watch()
     if rules.delete:
         refuse_loss(errands)
-    tally, line = _Tally(watch), _Line(watch)
+    tally = _Tally(watch)
+    try:
+        surplus = _copied(errands, tally, rules)
+        if rules.delete and not tally.failed:
+            _remove(surplus, tally, rules.preview)
+    except (KeyboardInterrupt, Stopped):
+        watch.interrupted(tally.result(rules.preview, interrupted=True))
+        raise
+    return tally.result(rules.preview)
+
+
+def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surplus]:
+    """Copy all files; what the target has too much is left."""
+    watch, line = tally.watch, _Line(tally.watch)
+    workers: list[Future[None]] = []
     with ThreadPoolExecutor(max(1, rules.workers)) as pool:
-        workers = [pool.submit(_work, line, tally, rules) for _ in range(max(1, rules.workers))]
+
+        def hand_on(item: Item) -> None:
+            if len(workers) < max(1, rules.workers):  # no more of them than files
+                workers.append(pool.submit(_work, line, tally, rules))
+            line.put(item)
+
         try:
-            surplus = _hand_out(errands, line, tally, rules)
+            surplus = _hand_out(errands, hand_on, tally, rules)
             for _ in workers:
                 line.put(None)
             _results(workers)
@@ -133,9 +154,7 @@ def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | N
         except BaseException:  # Ctrl-C above all: leaving the pool waits for the workers
             watch.stop()
             raise
-    if rules.delete and not tally.failed:
-        _remove(surplus, tally, rules.preview)
-    return tally.result(rules.preview)
+    return surplus
 
 
 def _results(workers: Iterable[Future[None]]) -> None:
@@ -143,27 +162,39 @@ def _results(workers: Iterable[Future[None]]) -> None:
         worker.result()
 
 
-def _hand_out(errands: Sequence[Errand], line: _Line, tally: _Tally, rules: Rules) -> list[Surplus]:
-    """Walk the trees and queue the files that need a look; what the target has too much is for the end."""
+def _hand_out(
+    errands: Sequence[Errand], hand_on: Callable[[Item], None], tally: _Tally, rules: Rules
+) -> list[Surplus]:
+    """Walk the trees and hand on the files that need a look; what the target has too much is for the end."""
     surplus: list[Surplus] = []
-    taken: set[str] | None = set() if can_meet(errands) else None
-    make_folder = functools.partial(_make_folder, tally.watch)
-    for errand in errands:
-        if not rules.preview:
-            make_folder(errand.target.store, parent(errand.target.path))
-        for step in Steps(errand, make_folder, rules.preview, taken):
-            if isinstance(step, Item):
-                tally.watch.found(step.entry.size)
-                if step.there and not rules.checksum and is_told_same(step.entry, step.there):
-                    tally.watch.check()
-                    tally.add(step.entry.path, "skipped", step.entry.size)
-                else:
-                    line.put(step)
-            elif isinstance(step, Trouble):
-                tally.fail(step.path, step.reason)
-            elif rules.delete:
-                surplus.append(step)
+    for step in _steps(errands, tally.watch, rules):
+        if isinstance(step, Item):
+            tally.watch.found(step.entry.size)
+            if step.there and not rules.checksum and is_told_same(step.entry, step.there):
+                tally.watch.check()
+                tally.add(step.entry.path, "skipped", step.entry.size)
+            else:
+                hand_on(step)
+        elif isinstance(step, Trouble):
+            tally.fail(step.path, step.reason)
+        elif rules.delete:
+            surplus.append(step)
     return surplus
+
+
+def _steps(errands: Sequence[Errand], watch: Watch, rules: Rules) -> Iterator[Step]:
+    taken: set[str] | None = set() if can_meet(errands) else None
+    make_folder = functools.partial(_make_folder, watch)
+    looked_at: set[tuple[int, str]] = set()
+    for errand in errands:
+        store, folder = errand.target.store, parent(errand.target.path)
+        with naming(errand.target):
+            if not rules.preview:
+                make_folder(store, folder)
+            if not (rules.preview or errand.entry.is_folder or (id(store), folder) in looked_at):
+                looked_at.add((id(store), folder))
+                clear_stale(store, folder)
+            yield from Steps(errand, make_folder, rules.preview, taken)
 
 
 def _make_folder(watch: Watch, store: Store, path: str) -> None:
@@ -180,7 +211,7 @@ def _work(line: _Line, tally: _Tally, rules: Rules) -> None:
             except Stopped:
                 return
             except PaiError as err:
-                tally.fail(item.entry.path, str(err))
+                tally.fail(item.entry.path, item.told(err))
             else:
                 tally.add(item.entry.path, outcome, size)
     except Stopped:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.errors import ConfigError, PaiError, PathError
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.storages import StoragesStore
 from openpai_tasks.storage.store import Place, Store, base, join
@@ -90,6 +90,11 @@ class Location:
     def is_root(self) -> bool:
         return self.path == "/"
 
+    @property
+    def origin(self) -> str:
+        """What its url has before a path of the store (``pai://lab/home``); nothing on this machine."""
+        return self.url.removesuffix(self.path) if self.url.endswith(self.path) else ""
+
     def join(self, *names: str) -> Location:
         """The place below this one; a name that could lead elsewhere is refused."""
         for name in names:
@@ -97,6 +102,17 @@ class Location:
                 raise PathError(f"{name!r} cannot be a name in {self.url}")
         below = "/".join(names)
         return Location(self.store, join(self.path, below), join(self.url, below))
+
+
+@contextlib.contextmanager
+def naming(place: Location) -> Iterator[None]:
+    """What goes wrong with a path of its store is told with the storage before it."""
+    try:
+        yield
+    except PaiError as err:
+        if place.origin and str(err).startswith("/"):
+            err.args = (f"{place.origin}{err}", *err.args[1:])
+        raise
 
 
 def has_empty_name(text: str) -> bool:
@@ -114,8 +130,8 @@ def _located(text: str, book: Book) -> Location:
         raise PathError("an empty path names no place: is a variable empty?")
     if "\0" in text:
         raise PathError(f"a path cannot hold a NUL: {text!r}")
-    if text.startswith(PAI):
-        return _on_cluster(text, book)
+    if text[: len(PAI)].lower() == PAI:
+        return _on_cluster(PAI + text[len(PAI) :], book)
     scheme, mark, _ = text.partition("://")
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         return _here(text)

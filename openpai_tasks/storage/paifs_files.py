@@ -32,7 +32,15 @@ class Download(AbstractBufferedFile):  # type: ignore[misc]
     def _fetch_range(self, start: int, end: int) -> bytes:
         place = self.fs._place(self.path)  # looked up each time: the process may be a child by now
         with told(self.path):
-            return b"".join(place.store.read(place.path, start, end - start))
+            block = b"".join(place.store.read(place.path, start, end - start))
+        if _facts(self.fs.info(self.path)) != _facts(self.details):
+            raise OSError(f"{place.url}: the file was changed while it was read; open it again")
+        return block
+
+
+def _facts(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What another file of that name would not have: its version where the store tells, else its time."""
+    return row["size"], row["version"] or row["mtime"]
 
 
 class Upload(io.BufferedIOBase):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.local import LocalStore
-from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.store import Entry, KnowsPlaces, Store, join
+from openpai_tasks.storage.location import Location, naming
+from openpai_tasks.storage.store import Entry, KnowsPlaces, Store, join, parent
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,12 @@ class Errand:
 
 def copies(sources: Sequence[Location], target: Location) -> list[Errand]:
     """The errands of ``copy``; what cannot be is refused as a whole."""
-    found = [match for place in sources for match in patterns.sources(place)]
+    found = [match for place in sources for match in _fitting(place)]
     if not found:
         raise PathError("nothing to copy: name a source and a target")
-    target = patterns.target(target)
-    there = target.store.stat(target.path)
+    with naming(target):
+        target = patterns.target(target)
+        there = target.store.stat(target.path)
     if there is not None and not there.is_folder and (target.is_folder or len(found) > 1):
         raise PathError(f"{target.url}: a file is there, not a folder")
     if there is None and len(found) > 1 and not target.is_folder:
@@ -44,11 +45,12 @@ def synced(source: Location, target: Location) -> list[Errand]:
     entry = _there(source)
     if not entry.is_folder:
         raise PathError(f"{source.url}: sync takes a folder; copy takes files")
-    there = target.store.stat(target.path)
+    with naming(target):
+        there = target.store.stat(target.path)
     if there is not None and not there.is_folder:
         raise PathError(f"{target.url}: a file is there, not a folder")
     errand = Errand(source, entry, target)
-    _refuse_itself(errand)
+    refuse_itself(errand)
     return [errand]
 
 
@@ -60,20 +62,27 @@ def _errand(source: Location, target: Location, there: Entry | None, is_one_of_m
         raise PathError(f"{target.url}: a file is there, so the folder {source.url} cannot be copied to it")
     is_inner = into and bool(source.name) and not source.is_content
     errand = Errand(source, entry, target.join(source.name) if is_inner else target, is_inner)
-    _refuse_itself(errand)
+    refuse_itself(errand)
     return errand
 
 
+def _fitting(place: Location) -> list[Location]:
+    with naming(place):
+        return patterns.sources(place)
+
+
 def _there(place: Location) -> Entry:
-    entry = place.store.stat(place.path)
+    with naming(place):
+        entry = place.store.stat(place.path)
     if entry is None:
         raise NotFound(f"{place.url}: no such file or folder", 404)
     return entry
 
 
-def _refuse_itself(errand: Errand) -> None:
+def refuse_itself(errand: Errand) -> None:
+    """A copy onto itself, or of a folder into itself, by whatever names the two are reached."""
     here, there = _address(errand.source), _address(errand.target)
-    if here == there:
+    if here == there or (not errand.entry.is_folder and _is_same_file(errand.source, errand.target)):
         raise PathError(f"{errand.source.url} and {errand.target.url} are the same")
     if errand.entry.is_folder and (is_below(there, here) or is_within(errand.target, errand.source)):
         raise PathError(f"{errand.source.url} cannot be copied into itself ({errand.target.url})")
@@ -107,11 +116,25 @@ def is_below(address: str, folder: str) -> bool:
 
 def is_within(place: Location, folder: Location) -> bool:
     """Whether the place is the folder or in it, by whatever names the two are reached."""
-    here, there = place.store, folder.store
+    return _shares_marks(folder, place, above=True)
+
+
+def _shares_marks(one: Location, other: Location, above: bool = False) -> bool:
+    """Whether they are one thing; ``above``: or one of the folders that the other is in."""
+    here, there = one.store, other.store
     if here.kind != there.kind or not (isinstance(here, KnowsPlaces) and isinstance(there, KnowsPlaces)):
         return False
-    own = there.marks(folder.path)
-    return bool(own) and not own.isdisjoint(here.marks(place.path, above=True))
+    own = here.marks(one.path)
+    return bool(own) and not own.isdisjoint(there.marks(other.path, above=above))
+
+
+def _is_same_file(one: Location, other: Location) -> bool:
+    """Whether they are one file in one folder: its number and time alone, a copy on another HDFS may have."""
+    return _shares_marks(other, one) and _shares_marks(_holding(other), _holding(one))
+
+
+def _holding(place: Location) -> Location:
+    return replace(place, path=parent(place.path))
 
 
 def _address(place: Location) -> str:

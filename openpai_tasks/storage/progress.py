@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import PaiError
+
+if TYPE_CHECKING:
+    from openpai_tasks.storage.copy import Copied
 
 
 class Stopped(PaiError):
@@ -27,6 +31,9 @@ class Watch:
 
     def ended(self, name: str, outcome: str, size: int) -> None:
         """A file is done with: copied, skipped, failed or removed."""
+
+    def interrupted(self, copied: Copied) -> None:
+        """The copy ends before its end; so much of it is done."""
 
     def stop(self) -> None:
         self._stop.set()

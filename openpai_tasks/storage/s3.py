@@ -7,7 +7,7 @@ import re
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.storage.objects import ObjectStore
 from openpai_tasks.storage.s3_bucket import S3Bucket
-from openpai_tasks.storage.s3_wire import S3Wire
+from openpai_tasks.storage.s3_wire import S3Wire, checked_endpoint
 from openpai_tasks.storage.store import Place, check_name
 
 BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
@@ -19,9 +19,10 @@ def open_store(place: Place) -> ObjectStore:
     name = str(data.get("bucket") or data.get("bucketName") or "")
     if not BUCKET.fullmatch(name):
         raise ConfigError(f"storage {place.name!r} of {place.cluster!r} {_lacking(name)}")
+    endpoint = str(data.get("endpoint") or data.get("address") or "")
     wire = S3Wire(
         name,
-        str(data.get("endpoint") or data.get("address") or ""),
+        endpoint and checked_endpoint(endpoint, f"storage {place.name!r} of {place.cluster!r}"),
         str(data.get("accessKeyId") or ""),
         str(data.get("secretAccessKey") or ""),
         str(data.get("sessionToken") or ""),

@@ -21,7 +21,7 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
 from fsspec.asyn import sync  # type: ignore[import-untyped]
 
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
-from openpai_tasks.storage import s3_answers
+from openpai_tasks.storage import addresses, s3_answers
 from openpai_tasks.storage.object_errors import hush, limited, release, silent, told
 from openpai_tasks.storage.objects import Thing
 from openpai_tasks.storage.retry import Damaged
@@ -41,22 +41,25 @@ class S3Wire:
         self, name: str, endpoint: str = "", key: str = "", secret: str = "", token: str = ""
     ) -> None:
         hush()
-        endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
+        endpoint = endpoint or _usual_endpoint()
         self._name = name
         self.address = f"s3://{name}"
         self.identity = f"s3://{endpoint.partition('://')[2]}/{name}"
-        self._fs = s3fs.S3FileSystem(
-            key=key or None,
-            secret=secret or None,
-            token=token or None,
-            endpoint_url=endpoint or None,
-            config_kwargs={**TIMEOUT, **CHECKSUMS, **CALM},
-            session=_session(),
-            skip_instance_cache=True,
-            use_listings_cache=False,
-        )
-        self._fs.retries = 1  # of s3fs, too: we know after what it helps
-        self._fs.connect()
+        try:
+            self._fs = s3fs.S3FileSystem(
+                key=key or None,
+                secret=secret or None,
+                token=token or None,
+                endpoint_url=endpoint or None,
+                config_kwargs={**TIMEOUT, **CHECKSUMS, **CALM},
+                session=_session(),
+                skip_instance_cache=True,
+                use_listings_cache=False,
+            )
+            self._fs.retries = 1  # of s3fs, too: we know after what it helps
+            self._fs.connect()
+        except (BotoCoreError, ValueError) as err:  # such as a profile that is not there
+            raise ConfigError(f"{self.address}: what is set for AWS: {err}") from err
 
     def place(self, key: str) -> dict[str, str]:
         return {"Bucket": self._name, "Key": key}
@@ -143,6 +146,23 @@ class S3Wire:
             return _PastEnd(f"{self.address}/{key}: ends before that")
         status = status or {"AccessDenied": 403, "InternalError": 500}.get(code, 400)
         return told(status, code, str(error.get("Message", "")), key, self.address)
+
+
+def _usual_endpoint() -> str:
+    """The server that the environment names."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        if url := os.environ.get(name, ""):
+            return checked_endpoint(url, name)
+    return ""
+
+
+def checked_endpoint(url: str, where: str) -> str:
+    try:
+        addresses.web_url(url)
+    except ValueError as err:
+        form = "http://HOST:PORT or https://HOST:PORT"
+        raise ConfigError(f"{where}: {url!r} is no url of an S3 server: {form}") from err
+    return url
 
 
 class _PastEnd(PathError):

@@ -33,6 +33,8 @@ def _can_be(entry: Entry, there: Entry) -> bool:
 
 
 def _have_one_time(entry: Entry, there: Entry) -> bool:
+    if there.mtime_ms == 0 and entry.mtime_ms < 0:
+        return True  # on a store that has no time before 1970
     if entry.is_whole_second or there.is_whole_second:
         return there.mtime_ms // 1000 == entry.mtime_ms // 1000
     return there.mtime_ms == entry.mtime_ms

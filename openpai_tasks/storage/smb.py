@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from openpai_tasks import credentials
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.storage import mounted
+from openpai_tasks.storage import addresses, mounted
 from openpai_tasks.storage.store import Place, Store, check_name, join
 
 if TYPE_CHECKING:
@@ -103,10 +102,11 @@ def _store(
 
 def _host(text: str, where: str, port: object = None) -> tuple[str, int]:
     try:
-        parts = urlsplit(f"//{text}")
-        return parts.hostname or "", parts.port or int(str(port or PORT))
+        host, told = addresses.server(text)
+        return host.strip("[]").lower(), told or addresses.port(str(port or PORT))
     except ValueError as err:
-        raise ConfigError(f"{where}: {text!r} is no server: HOST or HOST:PORT") from err
+        name = f"{text}:{port}" if port else text
+        raise ConfigError(f"{where}: {name!r} is no server: HOST or HOST:PORT") from err
 
 
 def _root(below: str, place: Place) -> str:

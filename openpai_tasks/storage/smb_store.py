@@ -52,7 +52,8 @@ class SmbStore(ChecksBytes, KnowsPlaces):
     def address(self, path: str) -> str:
         """In small letters: most servers take ``A`` and ``a`` for the same name."""
         login = self._server.login
-        return f"smb://{login.host}:{login.port}/{self.share}{self._full(path)}".casefold()
+        host = f"[{login.host}]" if ":" in login.host else login.host
+        return f"smb://{host}:{login.port}/{self.share}{self._full(path)}".casefold()
 
     def marks(self, path: str, above: bool = False) -> set[str]:
         return by_numbers(self.address(path), above)

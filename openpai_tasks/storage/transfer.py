@@ -60,7 +60,12 @@ def _once(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -
             sending.into_whole(target, path)
             return
         with note_of(source, entry, target, path) as note, _part(target, path, note, entry) as (part, is_old):
-            sending.into_part(part, is_old, can_go_on=note is not None)
+            try:
+                sending.into_part(part, is_old, can_go_on=note is not None)
+            except BaseException:
+                if note and not (is_old or sending.size):
+                    note.forget()  # there is nothing to go on with
+                raise
     except BaseException:
         watch.moved(-sending.size)
         raise
@@ -149,11 +154,13 @@ def _part(
         _set_mode(store, part, path, entry)
         store.rename(part, path)
     except BaseException as err:
-        if note is None or not is_broken_off(err):
+        if note is None or not note.part or not is_broken_off(err):
             with contextlib.suppress(PaiError):
                 store.remove(part)
-            if note:
+            if note and note.part:
                 note.forget()
+        if isinstance(err, PaiError):  # the part is ours alone: who reads of it knows the file
+            err.args = (str(err).replace(base(part), base(path)), *err.args[1:])
         raise
     if note:
         note.forget()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -10,8 +9,9 @@ from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.held import Held
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.plan import Errand, is_below
+from openpai_tasks.storage.stale import remove_stale
 from openpai_tasks.storage.store import Entry, KeepsModes, KnowsPlaces, SetsModes, Store, is_closed, join
-from openpai_tasks.storage.transfer import is_part, is_stale
+from openpai_tasks.storage.transfer import is_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,11 @@ class Item:
     target: Store
     path: str
     there: Entry | None
+    origin: str = ""
+    """What the url of the target has before a path."""
+
+    def told(self, err: PaiError) -> str:
+        return _told(err, self.entry.path, self.path, self.origin)
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,7 @@ class Steps:
         self._preview = preview
         self._taken = taken
         self._root = self._target.address(errand.target.path)
+        self._origin = errand.target.origin
         self._made = Made(self._source, self._target)
 
     def __iter__(self) -> Iterator[Step]:
@@ -160,7 +166,8 @@ class Steps:
                     else:
                         yield step
             except PaiError as err:
-                yield Trouble(folder.source, str(err))
+                reason = _told(err, folder.source, folder.target, self._origin)
+                yield Trouble(folder.source, reason)
 
     def _folder(self, folder: _Folder) -> Iterator[Step | _Folder]:
         if folder.is_new and not self._preview:
@@ -198,22 +205,24 @@ class Steps:
         for entry in self._target.list(path):
             if not is_part(entry):
                 yield entry
-            elif is_stale(entry) and not self._preview:
-                with contextlib.suppress(PaiError):
-                    self._target.remove(entry.path)
+            elif not self._preview:
+                remove_stale(self._target, entry)
 
     def _file(self, entry: Entry, path: str, there: Entry | None) -> Step:
         if there is not None and there.is_folder:
-            return Trouble(entry.path, f"a folder is at {path}, so the file cannot be put there")
+            return Trouble(
+                entry.path, f"a folder is at {self._origin}{path}, so the file cannot be put there"
+            )
         if entry.is_special:
             return Trouble(entry.path, "neither a file nor a folder")
         if there is not None and there.is_special:
-            return Trouble(entry.path, f"{path} is neither a file nor a folder, so it is not replaced")
+            reason = f"{self._origin}{path} is neither a file nor a folder, so it is not replaced"
+            return Trouble(entry.path, reason)
         if self._taken is not None and path in self._taken:
-            return Trouble(entry.path, f"another source has a file for {path}")
+            return Trouble(entry.path, f"another source has a file for {self._origin}{path}")
         if self._taken is not None:
             self._taken.add(path)
-        return Item(self._source, entry, self._target, path, there)
+        return Item(self._source, entry, self._target, path, there, self._origin)
 
     def _inner(self, entry: Entry, path: str, there: Entry | None, folder: _Folder) -> _Folder | Trouble:
         entered = folder.entered
@@ -232,10 +241,17 @@ class Steps:
     def _barred(self, path: str, there: Entry | None) -> str:
         """Why no folder can be put at the path; links are not entered, for they lead to other folders."""
         if path in (self._taken or ()) or (there is not None and not there.is_folder):
-            return f"a file is at {path}, so the folder cannot be put there"
+            return f"a file is at {self._origin}{path}, so the folder cannot be put there"
         if there is not None and there.is_link:
-            return f"{path} is a link to a folder, which is not entered; remove it first"
+            return f"{self._origin}{path} is a link to a folder, which is not entered; remove it first"
         return ""
+
+
+def _told(err: PaiError, source: str, target: str, origin: str) -> str:
+    """The error, with the storage before a path of the target."""
+    text = str(err)
+    is_there = text.startswith((f"{target}:", f"{target} ")) and not text.startswith(f"{source}:")
+    return origin + text if is_there else text
 
 
 def checked_link(entry: Entry, store: Store) -> None:

@@ -22,7 +22,9 @@ from openpai_tasks.storage.webhdfs_wire import V1, Wire
 Result = TypeVar("Result")
 
 NO_DATA_NODE = re.compile(
-    r"Failed to find datanode|No active nodes contain|could only be (written|replicated) to|safe mode", re.I
+    r"Failed to find datanode|No active nodes contain|could only be (written|replicated) to|safe mode"
+    r"|not sufficiently replicated yet",
+    re.I,
 )
 NO_FOLDER = re.compile(r"is not a directory|Parent path is not a directory")
 STILL_OPEN = re.compile(

@@ -217,7 +217,8 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         return BlockHasher(shape) if shape else None
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        real = self._real(path)
+        """HDFS has no time before 1970: such a file gets the earliest one."""
+        real, mtime_ms = self._real(path), max(mtime_ms, 0)
         if self._direct.ask(lambda names: names.set_mtime(real, mtime_ms)):
             return
         self._names.patiently(lambda _: self._names.set_times(real, modificationtime=mtime_ms), path)

@@ -24,6 +24,7 @@ from openpai_tasks.storage.webhdfs_http import HEAD_LIMIT, Connection, Reply, ex
 IDLE = 16  # connections kept for each server
 V1 = "/webhdfs/v1"
 POOL = "/jmx?get=Hadoop:service=NameNode,name=NameNodeInfo::BlockPoolId"
+NO_WEBHDFS = ", which has no WebHDFS: the web port of a name node is wanted, such as 9870 or 50070"
 GATEWAY = re.compile(r"/a/([^/:]+)")  # OpenPAI's way to a data node
 SAFE = "/%?&=:;,+@!$'()*~[]"  # what a redirect has escaped itself, or need not
 
@@ -66,7 +67,8 @@ class Wire:
         try:
             reply = self._ask(method.upper(), scheme, host, f"{target}?{urlencode(params, quote_via=quote)}")
             if reply.status_code >= 400 and not explains(reply):
-                raise Broken(f"http status {reply.status_code} from {host}")
+                hint = NO_WEBHDFS if reply.status_code == 404 else ""
+                raise Broken(f"http status {reply.status_code} from {host}{hint}")
         except Broken as err:
             self._trouble.text = str(err)
             raise

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 import threading
 import time
 
+from invoke.exceptions import Exit
+
 from openpai_tasks.lazy import lazy
-from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.progress import Stopped, Watch
+from openpai_tasks.tasks._base import INTERRUPTED, settings, show
 from openpai_tasks.tasks._screen import Screen
 
+listings = lazy("openpai_tasks.tasks._listings")
 render = lazy("openpai_tasks.render")
+
+TERMINATED = 143
 
 DRAW_SECONDS = 0.1
 LINE_SECONDS = 5.0  # where nothing can be drawn over
@@ -20,6 +27,9 @@ BAR = 24
 
 class Meter(Watch):
     """Counts files and bytes, and draws them: a bar on a terminal, now and then a line elsewhere."""
+
+    copied = None
+    """What a copy that was interrupted has done."""
 
     def __init__(self, stream=None, names=False):
         super().__init__()
@@ -51,6 +61,9 @@ class Meter(Watch):
             if self._names:
                 print(f"{outcome} {render.cell('path', name)}", file=self._stream, flush=True)
             self._draw()
+
+    def interrupted(self, copied):
+        self.copied = copied
 
     def close(self):
         """Take the bar away: the summary says it all."""
@@ -89,3 +102,54 @@ def metered(names=False):
         yield meter
     finally:
         meter.close()
+
+
+@contextlib.contextmanager
+def copying(c, output, names=False):
+    """A meter for a copy that can be gone on with: interrupted, it tells what has arrived."""
+    with metered(names) as meter:
+        try:
+            with ended_by(lambda: _what_arrived(meter)):
+                yield meter
+        finally:
+            if meter.copied and settings(c, output=output).output != "table":
+                show(c, meter.copied, listings.summary, output)
+
+
+@contextlib.contextmanager
+def ended_by(told):
+    """Ctrl-C ends what is done here, and so does SIGTERM; a line says how far it came."""
+    try:
+        with _terminable():
+            yield
+    except (KeyboardInterrupt, Stopped) as err:
+        code = TERMINATED if isinstance(err, Terminated) else INTERRUPTED
+        raise Exit(f"interrupted: {told()}", code=code) from err
+
+
+class Terminated(KeyboardInterrupt):
+    """Whoever runs us wants us to end: `timeout`, Docker and batch systems say so by SIGTERM."""
+
+
+@contextlib.contextmanager
+def _terminable():
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:  # somebody else's to handle
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _terminate(number, frame):
+    signal.signal(number, signal.SIG_IGN)  # once is enough: what was begun is being cleared away
+    raise Terminated
+
+
+def _what_arrived(meter):
+    if meter.copied is None:
+        return "nothing was copied yet"
+    return f"{listings.summary(meter.copied)}; run it again, and it continues"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
 from openpai_tasks.lazy import lazy
@@ -68,7 +67,7 @@ def copy(c, paths, checksum=False, workers=8, preview=False, recursive=True, out
     *sources, target = files.at_least_two(paths)
     book, rules = _book(c), files.rules(workers, checksum, preview=preview)
     places = [locations.locate(source, book) for source in sources]
-    with _metered(preview) as meter:
+    with transfers.copying(c, output, preview) as meter:
         copied = files.copy(places, locations.locate(target, book), rules, meter)
     _report(c, copied, output)
 
@@ -86,7 +85,7 @@ def copy(c, paths, checksum=False, workers=8, preview=False, recursive=True, out
 def sync(c, source, target, delete=False, checksum=False, workers=8, preview=False, output=None):
     """Make a folder hold what another one holds; what is there already is skipped."""
     book, rules = _book(c), files.rules(workers, checksum, delete, preview)
-    with _metered(preview) as meter:
+    with transfers.copying(c, output, preview) as meter:
         copied = files.sync(locations.locate(source, book), locations.locate(target, book), rules, meter)
     _report(c, copied, output)
 
@@ -172,15 +171,6 @@ def find(c, path=".", name=None, type=None, min_size=0, output=None):
 def _book(c):
     listings.escape(sys.stdout)
     return storages.Clusters(settings(c), say)
-
-
-@contextlib.contextmanager
-def _metered(names):
-    meter = transfers.Meter(names=names)
-    try:
-        yield meter
-    finally:
-        meter.close()
 
 
 def _report(c, copied, output):

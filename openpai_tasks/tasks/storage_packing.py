@@ -35,7 +35,7 @@ def pack(
     """Pack a folder into a few large files with an index, streamed straight into the store."""
     tree, place = _located(c, folder, target)
     rules = packing.rules(tree, format, shard_size, name, replace, workers)
-    with transfers.metered() as meter:
+    with transfers.metered() as meter, transfers.ended_by(lambda: "nothing of it stays; run it again"):
         packed = packing.pack(tree, place, rules, meter)
     show(c, packed, listings.packed, output)
 
@@ -53,7 +53,7 @@ def unpack(c, source, target, checksum=False, workers=8, preview=False, output=N
     """Restore the files that were packed; run again, it continues."""
     packed, place = _located(c, source, target)
     rules = files.rules(workers, checksum, preview=preview)
-    with transfers.metered(preview) as meter:
+    with transfers.copying(c, output, preview) as meter:
         copied = packing.unpack(packed, place, rules, meter)
     show(c, copied, listings.summary, output)
     files.check(copied)

@@ -26,7 +26,7 @@ ADDED = ("name", "type", "server", "permission", "origin", "url")
     },
 )
 def select(c, storage_name=None, workspace="", cluster_alias=None, output=None):
-    """Choose the storage and the workspace of a cluster; pai://CLUSTER/0/ leads there."""
+    """Choose a cluster's storage, which pai://CLUSTER/0/ is then the root of, and your workspace on it."""
     given = settings(c)
     storage = storage_name or _asked(given, cluster_alias)
     show(c, selecting.select(given, cluster_alias, storage, workspace, say), render.facts, output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
@@ -233,7 +234,7 @@ def test_a_copy_that_is_killed_leaves_nothing_and_the_next_one_completes(files):
     with open(files.project / "big", "wb") as file:
         file.truncate(600 << 20)
     copying = files.start("inv", "storage.cp", "big", "copy/")
-    folder, ended = files.project / "copy", time.monotonic() + 30
+    folder, ended = files.project / "copy", time.monotonic() + 60
     while not (folder.exists() and any(part.stat().st_size for part in folder.iterdir())):
         assert time.monotonic() < ended and copying.poll() is None
         time.sleep(0.005)
@@ -244,21 +245,47 @@ def test_a_copy_that_is_killed_leaves_nothing_and_the_next_one_completes(files):
     assert (folder / "big").stat().st_size == 600 << 20
 
 
-def test_ctrl_c_ends_a_copy_at_once_and_cleanly(files):
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["int", "term"])
+def test_ctrl_c_and_sigterm_end_a_copy_at_once_and_cleanly(files, number, code):
     with open(files.project / "big", "wb") as file:
         file.truncate(4 << 30)
-    copying = files.start("inv", "storage.cp", "big", "copy/")
-    folder, ended = files.project / "copy", time.monotonic() + 30
+    copying = files.start("inv", "storage.cp", "data/a.txt", "big", "copy/", "-o", "json")
+    folder, ended = files.project / "copy", time.monotonic() + 60
     while not (folder.exists() and any(part.stat().st_size for part in folder.iterdir())):
         assert time.monotonic() < ended and copying.poll() is None
         time.sleep(0.005)
-    copying.send_signal(signal.SIGINT)
-    _, err = copying.communicate(timeout=10)
-    assert copying.returncode == 130 and "Traceback" not in err
-    assert all(
-        path.name.startswith(".pai-part-") for path in folder.iterdir()
-    )  # the next try goes on with it
+    copying.send_signal(number)
+    out, err = copying.communicate(timeout=60)
+    assert copying.returncode == code
+    assert err.startswith("interrupted: 1 copied (6 B), 0 skipped, 0 failed, ")
+    assert err.endswith("; run it again, and it continues\n") and len(err.splitlines()) == 1
+    told = json.loads(out)
+    assert (told["files"], told["bytes"], told["interrupted"]) == (1, 6, True)
+    names = {path.name for path in folder.iterdir()} - {"a.txt"}
+    assert all(name.startswith(".pai-part-") for name in names)  # the next try goes on with it
     assert "pai-part" not in files.ok("storage.ls", "copy").out
+
+
+def test_a_pack_that_is_ended_leaves_nothing(files):
+    with open(files.project / "data" / "big", "wb") as file:
+        file.truncate(4 << 30)
+    packing = files.start("inv", "storage.pack", "data", "copy", "--shard-size", "8G")
+    folder, ended = files.project / "copy", time.monotonic() + 60
+    while not (folder.exists() and any(part.stat().st_size > 1 << 20 for part in folder.iterdir())):
+        assert time.monotonic() < ended and packing.poll() is None
+        time.sleep(0.005)
+    packing.send_signal(signal.SIGTERM)
+    out, err = packing.communicate(timeout=60)
+    assert (packing.returncode, out, err) == (143, "", "interrupted: nothing of it stays; run it again\n")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_path_is_told_with_its_storage(files):
+    files.ok("storage.cp", "data/a.txt", "PAI://local/home/a.txt")
+    for line in (("mkdir", f"{HOME}/a.txt/x"), ("cp", "data/a.txt", f"{HOME}/a.txt/x/")):
+        ran = files.inv(f"storage.{line[0]}", *line[1:])
+        assert ran.code == 123 and ran.err.startswith(f"error: {HOME}/a.txt/x"), ran
+    assert "is then the root of" in files.ok("--help", "storage.select").out
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(files):
@@ -302,6 +329,8 @@ def test_a_mounted_share_is_found_by_the_setting(files):
         (("storage.cp", "data", f"{HOME}/../x"), "'..' is not allowed"),
         (("storage.find", "data", "--type", "dir"), "a type is file or folder"),
         (("storage.sync", "data/a.txt", "out"), "sync takes a folder"),
+        (("storage.cp", "data", "out", "--workers", "65"), "--workers must be at most 64, got 65"),
+        (("storage.pack", "data", "out", "--workers", "3000"), "--workers must be at most 64"),
     ],
 )
 def test_mistakes_end_in_one_line(files, line, says):

@@ -33,7 +33,7 @@ def asked(shell, prompt, answer, *argv):
     streams = {"stdin": slave, "stdout": slave, "stderr": slave}
     with shell.start("inv", *argv, **streams, start_new_session=True) as process:
         os.close(slave)
-        shown, ended = b"", time.monotonic() + 30
+        shown, ended = b"", time.monotonic() + 60
         while process.poll() is None or select.select([master], [], [], 0)[0]:
             assert time.monotonic() < ended, (process.kill(), shown)
             if not select.select([master], [], [], 0.05)[0]:
@@ -142,12 +142,57 @@ def test_a_secret_comes_from_a_file_the_environment_or_the_terminal_and_is_shown
         (("x", "--type", "hdfs", "--address", "127.0.0.1:1"), "127.0.0.1:1"),
         (("x", "--type", "s3", "--path", "b", "--option", "secretKey=x"), "does not go on the command line"),
         (("a/b", "--type", "local", "--path", "/"), "may have letters"),
+        (
+            ("x", "--type", "hdfs", "--address", "http://127.0.0.1:99999"),
+            "'http://127.0.0.1:99999' is no url",
+        ),
+        (("x", "--type", "hdfs", "--address", "http://nn:1", "--option", "port=2"), "url has its port in it"),
+        (
+            ("x", "--type", "hdfs", "--address", "nn", "--option", "port=abc"),
+            "port: a number from 1 to 65535",
+        ),
+        (
+            ("x", "--type", "hdfs", "--address", "nn", "--option", "ca=none.pem"),
+            "there is no file 'none.pem'",
+        ),
+        (("x", "--type", "samba", "--address", "//nas/s", "--option", "port=99999"), "got '99999'"),
     ],
 )
 def test_what_cannot_be_added_ends_in_one_line_and_is_not_kept(places, line, says):
     ran = places.inv("storage.add", *line)
     assert ran.code in (120, 121, 122, 123) and says in ran.err, ran
     assert len(ran.err.splitlines()) == 1 and not (places.home / "local" / "choices.yaml").exists()
+
+
+def test_a_record_that_is_not_understood_is_named_and_the_others_are_used(places):
+    """As a person may write it by hand, and forget it again."""
+    places.ok("storage.add", "mine", "--type", "local", "--path", str(places.project / "mine"))
+    kept = places.home / "local" / "choices.yaml"
+    broken = "- name: broken\n  type: ftp\n- name: 5\n  type: s3\n"
+    kept.write_text(kept.read_text().replace("own_storages:\n", f"own_storages:\n{broken}"))
+    assert places.ok("storage.cat", "pai://local/mine/a.txt").out == "a\n"
+    assert [row["name"] for row in places.ok("storage.ls", "pai://local/", "-o", "json").json()] == [
+        "home",
+        "mine",
+    ]
+    listed = places.ok("storage.list", "-o", "json")
+    assert [row["name"] for row in listed.json()] == ["home", "mine"]
+    said = listed.err.splitlines()
+    assert len(said) == 2 and said[0].startswith("warning: the record of storage 'broken' of 'local'")
+    ran = places.inv("storage.ls", "pai://local/broken/")
+    assert ran.code == 120 and ran.err == said[0].replace("warning:", "error:") + "\n"
+    assert "type 'ftp'" in ran.err and str(kept) in ran.err and "`storage.forget broken`" in ran.err
+    assert "forget broken` first" in places.inv("storage.add", "broken", "--type", "local", "--path", "/").err
+    assert places.ok("storage.forget", "broken", "5").err == "forgot broken\nforgot 5\n"
+    after = places.ok("storage.list", "-o", "json")
+    assert list(rows(places)) == ["home", "mine"] and after.err == ""
+    assert "ftp" not in kept.read_text()
+
+
+def test_sources_that_are_there_already_are_not_sent_again_and_that_is_told(places):
+    first, again = (places.ok("job.sub", "true", "--sources", "mine", "--follow").err for _ in range(2))
+    assert "sources: 1 files" in first and "already there" not in first
+    assert "sources: 1 files" in again and "sources: already there, so they were not sent again\n" in again
 
 
 def test_the_commands_of_the_page_run(places):

@@ -52,4 +52,4 @@ def hdfs():
     """A real HDFS, the same for all tests."""
     if reason := hdfs_jars.missing():
         pytest.skip(f"no HDFS: {reason}")
-    return hdfs_server.shared()
+    return hdfs_server.shared().mend()

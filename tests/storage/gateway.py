@@ -48,6 +48,7 @@ class Gateway:
     lies: bool = False  # says that it keeps the connection, and closes it
     tls: ssl.SSLContext | None = None
     rewrite: tuple[str, str] = ("", "")  # of what is asked for
+    is_standby: bool = False
     asked: list[str] = field(default_factory=list)
 
     def __enter__(self) -> Gateway:
@@ -87,8 +88,9 @@ class Gateway:
         op = found[1].upper() if found else ""
         self.asked.append(f"{method} {op}")
         fault = self._fault(op, target.startswith("/a/") or op not in REDIRECTED)
-        if fault and fault.act in ANSWERS:
-            client.sendall(ANSWERS[fault.act])
+        act = "standby" if self.is_standby else fault.act if fault else ""
+        if act in ANSWERS:
+            client.sendall(ANSWERS[act])
             return
         host, target = self._backend(target.replace(*self.rewrite))
         with socket.create_connection(host.split(":"), timeout=60) as server:
@@ -146,7 +148,7 @@ class Gateway:
             if fault and act in ("cut", "stall") and moved + len(piece) > fault.at:
                 client.sendall(piece[: fault.at - moved])
                 if act == "stall":
-                    self._closed.wait(10)
+                    self._closed.wait(60)
                 reset(client)
                 return
             if fault and act == "flip" and moved <= fault.at < moved + len(piece):

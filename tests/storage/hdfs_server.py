@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_ports
 from tests.storage import hdfs_jars
 
 SERVER = "org.apache.hadoop.hdfs.server"
@@ -60,6 +62,19 @@ class Hdfs:
     def start_data_node(self) -> None:
         """Call it from the main thread: the process ends with the thread that it was started by."""
         self._launch("datanode.DataNode")
+
+    def until_data_node_answers(self) -> None:
+        end = time.monotonic() + START
+        while not all(_answers(place) for place in (self.data_address, _address(self.data_node))):
+            assert time.monotonic() < end, "HDFS's data node does not come up again"
+            time.sleep(0.05)
+
+    def mend(self) -> Hdfs:
+        """As it was at first, even if a test that failed has left it without its data node."""
+        if "datanode.DataNode" not in self._processes:
+            self.start_data_node()
+            self.until_data_node_answers()
+        return self
 
     def kill_data_node(self) -> None:
         """As a machine that loses its power does: no goodbye."""
@@ -197,11 +212,22 @@ class HdfsPair(Hdfs):
 def _has_data_node(name_node: str) -> bool:
     query = "qry=Hadoop:service=NameNode,name=FSNamesystemState"
     try:
-        with urllib.request.urlopen(f"http://{name_node}/jmx?{query}", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://{name_node}/jmx?{query}", timeout=20) as answer:
             beans = json.load(answer)["beans"]
     except (OSError, ValueError):
         return False
     return bool(beans) and beans[0]["NumLiveDataNodes"] >= 1 and beans[0]["CapacityTotal"] > 0
+
+
+def _address(host: str) -> tuple[str, int]:
+    name, _, port = host.rpartition(":")
+    return name, int(port)
+
+
+def _answers(place: tuple[str, int]) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(place, 5):
+        return True
+    return False
 
 
 def _settings(data: int, data_web: int, data_rpc: int) -> dict[str, Any]:
@@ -235,16 +261,6 @@ def shared() -> Hdfs:
 def stop_shared() -> None:
     while _shared:
         _shared.pop().stop()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def _environment() -> dict[str, str]:

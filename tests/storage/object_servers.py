@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.ports import free_port
+
 PACKAGES = {"azurite": "3.35.0", "s3rver": "3.7.1"}
 START = 30.0
 ACCOUNT, ACCOUNT_KEY = "laboratory", "bm90LXRvLWJlLXNlZW4tYW55d2hlcmU="
@@ -68,7 +70,7 @@ class Server:
         self.data.mkdir()
 
     def start(self) -> Server:
-        self.port = _free_port()
+        self.port = free_port()
         self.host = f"127.0.0.1:{self.port}"
         with open(self.folder / "log", "ab") as log:
             self._process = subprocess.Popen(
@@ -92,7 +94,7 @@ class Server:
     def stop(self) -> None:
         self._process.terminate()
         try:
-            self._process.wait(10)
+            self._process.wait(30)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -155,12 +157,6 @@ def shared(name: str) -> Server:
 def stop_shared() -> None:
     while _shared:
         _shared.popitem()[1].stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _end_with_us() -> None:

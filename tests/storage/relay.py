@@ -14,7 +14,7 @@ TO_SERVER, TO_CLIENT = "to server", "to client"
 REQUEST = re.compile(rb"(?:^|\r\n\r\n|(?<=\n))(GET|HEAD|PUT|POST|DELETE) (\S+) HTTP/1\.1\r\n")
 BUSY = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 BUFFER = 1 << 16
-STALL = 10.0  # seconds, unless the relay is closed before
+STALL = 60.0  # seconds, unless the relay is closed before
 
 
 @dataclass

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.storage.hdfs_server import free_ports
+from tests.ports import free_ports
 
 USER = getpass.getuser()  # Samba's users are the system's
 PASSWORD = "not-to-be-seen-anywhere"

@@ -12,7 +12,7 @@ from openpai_tasks.errors import Denied, PathError, Unreachable
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copy import Rules, copy
 from openpai_tasks.storage.local import LocalStore
-from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.location import Location, naming
 from openpai_tasks.storage.plan import copies, synced
 from openpai_tasks.storage.progress import Stopped, Watch
 from openpai_tasks.storage.store import check_name
@@ -137,6 +137,52 @@ def test_one_failure_does_not_stop_the_others(here, tmp_path):
     assert "neither a file nor a folder" in copied.failed[0].reason
 
 
+def test_a_failure_names_the_file_at_the_target_and_its_storage(here, tmp_path):
+    plant(here, {"d/a.txt": b"a", "d/b": b"b", "d/c/x": b"x"})
+    (tmp_path / "to" / "b").mkdir(parents=True)
+    (tmp_path / "to" / "c").touch()
+    target = Location(Refusing(str(tmp_path / "to")), "/", "pai://lab/s/")
+    copied = copy(copies([at(here, "d/.")], target))
+    assert {Path(one.path).name: one.reason for one in copied.failed} == {
+        "a.txt": "pai://lab/s/a.txt: no space for it",
+        "b": "a folder is at pai://lab/s/b, so the file cannot be put there",
+        "c": "a file is at pai://lab/s/c, so the folder cannot be put there",
+    }
+    with pytest.raises(PathError, match=r"^pai://lab/s/f: no space for it$"), naming(target):
+        put(target.store, "/f", lambda: [b"f"])
+
+
+class Refusing(LocalStore):
+    """A store that takes nothing, and says where."""
+
+    def write(self, path, pieces, size=None):
+        raise PathError(f"{path}: no space for it")
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_its_storage(here, tmp_path):
+    plant(here, {"f": b"f", "d/": None})
+    target = Location(LocalStore(str(tmp_path), read_only=True), "/", "pai://lab/s/")
+    with pytest.raises(Denied, match=r"^pai://lab/s/k: the storage is read-only") as raised:
+        copy(copies([at(here, "f")], at(target, "k/")))
+    assert raised.value.status == 403
+    copied = copy(copies([at(here, "d")], at(target, "k")))
+    assert [one.reason for one in copied.failed] == ["pai://lab/s/k: the storage is read-only for you"]
+
+
+@pytest.mark.parametrize("files, threads", [(1, 1), (3, 3), (40, 8)])
+def test_there_are_no_more_threads_than_files(here, bad, files, threads):
+    class Noting(Watch):
+        most = 0
+
+        def moved(self, count):
+            self.most = max(self.most, threading.active_count())
+
+    plant(here, {f"d/{number}": b"x" for number in range(files)})
+    before, watch = threading.active_count(), Noting()
+    assert copy(copies([at(here, "d")], at(here, "t")), Rules(workers=8), watch).files == files
+    assert 0 < watch.most - before <= threads
+
+
 def test_a_bug_in_a_store_ends_the_copy_as_a_bug(here, bad):
     source = bad(times=99, error=RuntimeError)
     plant(source, {f"d/{number}": CONTENT for number in range(20)})
@@ -150,11 +196,16 @@ def test_a_copy_can_be_ended_between_two_pieces(here, tmp_path):
         def moved(self, count):
             self.stop()
 
+        def interrupted(self, copied):
+            self.copied = copied
+
     plant(here, {f"d/{number}": CONTENT * 3 for number in range(20)})
     target = Location(LocalStore(), str(tmp_path / "to"), "")
     before = threading.active_count()
+    watch = Impatient()
     with pytest.raises(Stopped):
-        copy(copies([at(here, "d")], target), Rules(workers=2), Impatient())
+        copy(copies([at(here, "d")], target), Rules(workers=2), watch)
+    assert watch.copied.interrupted and watch.copied.files == len(seen(target)) < 20
     assert parts(target) == [] and not [
         content for content in seen(target).values() if content != CONTENT * 3
     ]

@@ -23,8 +23,8 @@ from openpai_tasks.storage.store import fingerprint
 from openpai_tasks.storage.webhdfs_names import Patience
 from openpai_tasks.storage.webhdfs_rpc import Block
 from openpai_tasks.storage.webhdfs_store import WebHdfs
+from tests.sdk.sshd_server import refusing_port
 from tests.storage.gateway import Fault, Gateway
-from tests.storage.hdfs_server import free_ports
 from tests.storage.relay import TO_CLIENT, TO_SERVER, Relay
 from tests.storage.relay import Fault as Mishap
 
@@ -42,7 +42,7 @@ def own_home(tmp_path, monkeypatch):
 @pytest.fixture
 def store(hdfs, request):
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
-    store = WebHdfs([hdfs.name_node], "root", root=f"/{name}", patience=QUICK, timeout=5)
+    store = WebHdfs([hdfs.name_node], "root", root=f"/{name}", patience=QUICK, timeout=20)
     store.make_folder("/")
     yield store
     store.close()
@@ -107,7 +107,7 @@ def test_a_data_node_that_falls_silent_is_given_up_in_time(hdfs, store, bad_line
     content = noise(tmp_path / "f")
     store.write("/g", [content], SIZE)
     bad_line("stall", TO_SERVER if is_upload else TO_CLIENT, MEGABYTE, times=99)
-    hasty = WebHdfs([hdfs.name_node], "root", root=store.root, timeout=0.5, patience=QUICK)
+    hasty = WebHdfs([hdfs.name_node], "root", root=store.root, timeout=2, patience=QUICK)
     start = time.monotonic()
     errands = (
         copies([at(LocalStore(), tmp_path / "f")], at(hasty, "/"))
@@ -122,7 +122,7 @@ def test_a_data_node_that_falls_silent_is_given_up_in_time(hdfs, store, bad_line
 
 def test_a_data_node_killed_in_the_middle_of_a_copy_costs_a_try(hdfs, store, tmp_path):
     content = noise(tmp_path / "f", 48 * MEGABYTE)
-    half, results = threading.Event(), []
+    half, is_back, results = threading.Event(), threading.Event(), []
 
     class Half(Watch):
         total = 0
@@ -133,17 +133,21 @@ def test_a_data_node_killed_in_the_middle_of_a_copy_costs_a_try(hdfs, store, tmp
                 half.set()
                 hdfs.kill_data_node()
 
+        def wait(self, seconds):
+            is_back.wait(100)
+            return super().wait(seconds)
+
     def run():
         results.append(copy(copies([at(LocalStore(), tmp_path / "f")], at(store, "/")), watch=Half()))
 
-    retry_first, retry.FIRST_PAUSE = retry.FIRST_PAUSE, 1.0
     thread = threading.Thread(target=run)
     thread.start()
     assert half.wait(60)
     time.sleep(0.1)
     hdfs.start_data_node()  # by the main thread, with which it ends
+    hdfs.until_data_node_answers()
+    is_back.set()
     thread.join()
-    retry.FIRST_PAUSE = retry_first
     assert results[0].failed == ()
     assert store.digest("/f") == fingerprint(store.hasher(), [content])
     assert [entry.name for entry in store.list("/")] == ["f"]
@@ -151,7 +155,7 @@ def test_a_data_node_killed_in_the_middle_of_a_copy_costs_a_try(hdfs, store, tmp
 
 def test_a_dead_name_node_in_the_list_is_passed_over(hdfs, store, tmp_path):
     content = noise(tmp_path / "f")
-    hosts = [f"127.0.0.1:{free_ports(1)[0]}", hdfs.name_node]
+    hosts = [f"127.0.0.1:{refusing_port()}", hdfs.name_node]
     there = WebHdfs(hosts, "root", root=store.root, patience=QUICK)
     assert copy(copies([at(LocalStore(), tmp_path / "f")], at(there, "/"))).failed == ()
     arrived(there, "/f", content)

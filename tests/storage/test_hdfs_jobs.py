@@ -47,7 +47,7 @@ from tests.notebook_files import outputs as shown_by
 from tests.notebook_files import write
 from tests.storage.gateway import Fault, Gateway
 
-SETTINGS = Settings(http_timeout=10.0)
+SETTINGS = Settings(http_timeout=30.0)
 SHELLS = {
     "dash": ["dash", "-c"],
     "bash": ["bash", "-euo", "pipefail", "-c"],
@@ -189,10 +189,15 @@ def test_output_outlasts_a_data_node_that_is_gone_for_a_while(hdfs, store, works
     home = Seen(tuple(re.sub("//[^/]*/", f"//{hdfs.name_node}/", url) for url in urls), "root")
     command = 'echo hi > "$PAI_OUTPUT_DIR/a"; echo done; read line < "$GATE"'
     os.mkfifo(tmp_path / "gate")
+    patient = tmp_path / "patient" / "sleep"  # how long the pauses are is told elsewhere
+    patient.parent.mkdir()
+    patient.write_text(f"#!/bin/sh\nuntil test -e '{tmp_path}/back'; do {shutil.which('sleep')} 0.1; done\n")
+    patient.chmod(0o755)
+    path = f"{patient.parent}:{os.environ['PATH']}"
     process = subprocess.Popen(
         [*SHELLS["bash"], script(JobSpec(command, "n", "i", home=home))],
         cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "PAI_JOB_NAME": "me~one", "GATE": str(tmp_path / "gate")},
+        env={"PATH": path, "PAI_JOB_NAME": "me~one", "GATE": str(tmp_path / "gate")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -204,6 +209,8 @@ def test_output_outlasts_a_data_node_that_is_gone_for_a_while(hdfs, store, works
         assert process.stderr is not None and "curl: (7)" in process.stderr.readline()
     finally:
         hdfs.start_data_node()
+    hdfs.until_data_node_answers()
+    (tmp_path / "back").touch()
     process.communicate(timeout=60)
     assert process.returncode == 0
     assert b"".join(store.read(f"{workspace.output('one')}/a")) == b"hi\n"
@@ -220,6 +227,45 @@ def test_output_that_hdfs_will_not_have_is_named_and_the_rest_is_sent(store, wor
     assert said[1].startswith("error: cannot keep the output: as long as this container lives, it is in /")
     found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
     assert sorted(found.files) == ["a/x", "z/z"]
+
+
+@pytest.fixture(params=["standby", "dead"])
+def other(request, store):
+    """The same folder at a name node that is on standby, or dead."""
+    [url] = store.urls("/my%20team")
+    if request.param == "dead":
+        yield re.sub("//[^/]*/", "//127.0.0.1:1/", url)
+        return
+    with Gateway("127.0.0.1:1", is_standby=True) as standby:
+        yield re.sub("//[^/]*/", f"//{standby.host}/", url)
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["other first", "other second"])
+@pytest.mark.parametrize("shell", SHELLS.values(), ids=SHELLS)
+def test_what_one_name_node_refuses_is_left_out_whatever_another_says(
+    shell, store, workspace, other, is_first, tmp_path, hasty
+):
+    [url] = store.urls("/my%20team")
+    home = Seen((other, url) if is_first else (url, other), "root")
+    command = 'cd "$PAI_OUTPUT_DIR"; mkdir a z; for name in a/x 12:30:00.log y z/12:31:00.log z/z; do echo x'
+    spec = JobSpec(f'{command} > "$name"; done', "n", "i", home=home)
+    done = run(shell, script(spec), tmp_path / "work", PATH=hasty)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("curl: ")]
+    assert done.returncode == 1 and len(said) == 3, said
+    for name, line in zip(("12:30:00.log", "z/12:31:00.log"), sorted(said[:2]), strict=True):
+        assert line.startswith(f"error: cannot send {name} to {url}/") and "InvalidPath" in line
+    found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
+    assert sorted(found.files) == ["a/x", "y", "z/z"]
+    assert not [one for one in walk(Location(store, "/", "hdfs")) if one.name.startswith(".pai-part")]
+
+
+def test_sources_that_one_name_node_does_not_have_are_not_waited_for(store, other, archive, tmp_path, hasty):
+    store.make_folder("/my team")
+    [url] = store.urls("/my%20team")
+    spec = JobSpec("echo ran", "n", "i", home=Seen((url, other), "root"), archive=archive.sha256)
+    done = run(SHELLS["dash"], script(spec), tmp_path / "work", PATH=hasty)
+    assert done.returncode == 1 and "ran" not in done.stdout and "slept" not in done.stderr
+    assert f"cannot fetch the sources from {url}/" in done.stderr and "(HTTP status 404)" in done.stderr
 
 
 def test_output_that_may_not_be_written_is_sent_once(store, gateway, tmp_path, hasty):
@@ -307,7 +353,7 @@ def server(request, tmp_path_factory):
     argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder), "--profile", request.param]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 60
         while not (folder / "server.json").exists():
             assert time.monotonic() < limit and process.poll() is None
             time.sleep(0.02)
@@ -348,21 +394,24 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     (here / "train.py").write_text("import os; open(os.environ['PAI_OUTPUT_DIR'] + '/m', 'w').write('0.9')")
     unique = f"hdfs-{os.urandom(3).hex()}"
     start(client, here, "python3 train.py", f"{unique}-a", "train.py")
-    assert jobs.wait(client, f"{unique}-a", 30).state == "SUCCEEDED", b"".join(
+    assert jobs.wait(client, f"{unique}-a", 60).state == "SUCCEEDED", b"".join(
         logs.output(client, f"{unique}-a", Which())
     )
     found = outputs.find(client, f"{unique}-a")
     assert found.read("m") == b"0.9" and [row.name for row in found.rows] == ["m"]
 
     sent = [asked for asked in gateway.asked if "CREATE" in asked]
-    start(client, here, "python3 train.py", f"{unique}-b", "train.py")
+    gate = tmp_path / "gate"
+    waits = f"until test -e '{gate}'; do sleep 0.05; done"
+    start(client, here, f"{waits}; python3 train.py", f"{unique}-b", "train.py")
     again = [asked for asked in gateway.asked if "CREATE" in asked][len(sent) :]
     assert len(again) == 2  # what the second job says it uses, at the name node and at the data node
-    assert jobs.wait(client, f"{unique}-b", 30).state == "SUCCEEDED"
+    gate.touch()
+    assert jobs.wait(client, f"{unique}-b", 60).state == "SUCCEEDED"
 
     original = resubmit.find(client, f"{unique}-a", here, resubmit.Changes(f"{unique}-c"), False, quiet)
     submit(client, resubmit.prepare(original, client, resubmit.Changes(f"{unique}-c"), quiet))
-    assert jobs.wait(client, f"{unique}-c", 30).state == "SUCCEEDED"
+    assert jobs.wait(client, f"{unique}-c", 60).state == "SUCCEEDED"
     assert outputs.find(client, f"{unique}-c").read("m") == b"0.9"
 
     home = places.needed(client)
@@ -375,7 +424,7 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     home.store.write(home.layout.archive(sha256), [bytes(size)], size)
     made = draft(client, JobSpec("echo ran", name=f"{unique}-d", image="i"), ["train.py"], "", here)
     client.create_job(made.submission().text)  # as it was sent before the archive was damaged
-    assert jobs.wait(client, f"{unique}-d", 30).state == "FAILED"
+    assert jobs.wait(client, f"{unique}-d", 60).state == "FAILED"
     shown = b"".join(logs.output(client, f"{unique}-d", Which()))
     assert b"error: the sources are damaged" in shown and b"ran" not in shown
 
@@ -388,7 +437,7 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
 def test_a_job_that_is_stopped_keeps_what_it_has_written(client, tmp_path):
     name = f"stopped-{os.urandom(3).hex()}"
     start(client, tmp_path / "project", 'echo 0.9 > "$PAI_OUTPUT_DIR/m"; echo up; exec sleep 600', name)
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 60
     while b"up" not in b"".join(logs.output(client, name, Which())):
         assert time.monotonic() < limit
         time.sleep(0.1)

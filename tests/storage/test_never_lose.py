@@ -10,7 +10,7 @@ import time
 import pytest
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.storage import retry
+from openpai_tasks.storage import retry, stale
 from openpai_tasks.storage.copy import Rules, copy
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Location, locate
@@ -120,11 +120,11 @@ def begun(days):
 
 
 def test_parts_are_not_copied_and_go_a_day_after_they_grew_last(here):
-    stale, grows, live = begun(3), begun(3), part_name()
+    old, grows, live = begun(3), begun(3), part_name()
     plant(here, {"d/x": b"x", f"d/{live}": b"", f"t/d/{live}": b"live"})
-    plant(at(here, "t/d"), {stale: b"", grows: b"more"})
+    plant(at(here, "t/d"), {old: b"", grows: b"more"})
     here.store.set_mtime(f"{here.path}/t/d/{live}", 1_000)  # it has its source's time already
-    here.store.set_mtime(f"{here.path}/t/d/{stale}", int((time.time() - 1.1 * 86400) * 1000))
+    here.store.set_mtime(f"{here.path}/t/d/{old}", int((time.time() - 1.1 * 86400) * 1000))
     assert copy(copies([at(here, "d")], at(here, "t"))).files == 1
     assert seen(at(here, "t/d")) == {"x": b"x", live: b"live", grows: b"more"}
 
@@ -136,6 +136,33 @@ def test_a_part_whose_time_does_not_tell_when_it_grew_stays_for_a_week(here, day
     here.store.set_mtime(f"{here.path}/t/d/{part}", int((time.time() - days * 86400) * 1000))
     copy(copies([at(here, "d")], at(here, "t")))
     assert (part in seen(at(here, "t/d"))) == stays
+
+
+def test_a_copy_of_single_files_removes_stale_parts_too(here):
+    old, live = begun(9), part_name()
+    plant(here, {"x": b"x", "y": b"y", f"t/{old}": b"p", f"t/{live}": b"live"})
+    here.store.set_mtime(f"{here.path}/t/{old}", int((time.time() - 9 * 86400) * 1000))
+    assert copy(copies([at(here, "x"), at(here, "y")], at(here, "t")), Rules(preview=True)).files == 2
+    assert old in seen(at(here, "t"))
+    assert copy(copies([at(here, "x"), at(here, "y")], at(here, "t"))).files == 2
+    assert seen(at(here, "t")) == {"x": b"x", "y": b"y", live: b"live"}
+
+
+def test_a_copy_of_single_files_looks_at_a_folder_once_and_not_at_all_of_it(here, monkeypatch):
+    class Listed(LocalStore):
+        listings = names = 0
+
+        def list(self, path):
+            self.listings += 1
+            for entry in super().list(path):
+                self.names += 1
+                yield entry
+
+    monkeypatch.setattr(stale, "LOOKED_AT", 5)
+    plant(here, {"x": b"x", "y": b"y", **{f"t/{number}": b"" for number in range(20)}})
+    target = Location(Listed(), f"{here.path}/t", "t")
+    assert copy(copies([at(here, "x"), at(here, "y")], target)).files == 2
+    assert (target.store.listings, target.store.names) == (1, 5)
 
 
 def test_names_that_only_begin_like_a_part_are_files_like_others(here):

@@ -338,7 +338,7 @@ def test_a_long_listing_streams(service):
         (folder / f"{number:06d}").touch()
     with Relay(service.server.host) as relay:
         place = service.open(relay.host)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while place.store.stat("/many") is None and time.monotonic() < end:  # rclone looks once a second
             time.sleep(0.05)
         relay.asked.clear()
@@ -517,3 +517,44 @@ def test_a_storage_that_says_too_little_is_told(kind, data):
     pytest.importorskip("adlfs")
     with pytest.raises(ConfigError, match="names no"):
         open_place(Place("lab", "objects", kind, data))
+
+
+@pytest.mark.parametrize(
+    "kind, data, says",
+    [
+        (
+            "s3",
+            {"bucket": "data", "endpoint": "minio:9000"},
+            "'minio:9000' is no url of an S3 server: http://",
+        ),
+        ("s3", {"bucket": "data", "endpoint": "http://[::1"}, r"'http://\[::1' is no url"),
+        ("azureBlob", {"containerName": "data", "accountName": "a", "dataStore": "nas:99999"}, "'nas:99999'"),
+        (
+            "azureBlob",
+            {"containerName": "data", "accountName": "a", "dataStore": "http://[::1"},
+            "is no serv",
+        ),
+    ],
+)
+def test_a_storage_with_a_mistake_in_its_address_is_told(kind, data, says):
+    pytest.importorskip("s3fs")
+    pytest.importorskip("adlfs")
+    with pytest.raises(ConfigError, match=f"^storage 'objects' of 'lab': .*{says}"):
+        open_place(Place("lab", "objects", kind, data))
+
+
+@pytest.mark.parametrize(
+    "setting, value, says",
+    [
+        ("AWS_ENDPOINT_URL", "nonsense", "^AWS_ENDPOINT_URL: 'nonsense' is no url of an S3 server"),
+        ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:99999", "^AWS_ENDPOINT_URL_S3: .* is no url"),
+        ("AWS_PROFILE", "no-such", "^s3://data: what is set for AWS: .*no-such"),
+    ],
+)
+def test_a_mistake_in_the_usual_settings_is_told(setting, value, says, monkeypatch):
+    pytest.importorskip("s3fs")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv(setting, value)
+    with pytest.raises(ConfigError, match=says):
+        locate("s3://data/x", None)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.storage import object_servers, samba_server
 
+pytestmark = pytest.mark.timeout(300)  # many commands, one after the other
 PART = 4096
 
 

@@ -41,10 +41,10 @@ def test_sources_arrive_by_a_line_that_is_cut(hdfs, archive, tmp_path):
         store.close()
 
 
-def test_sources_outlive_a_data_node_that_dies_in_the_middle(hdfs, archive, tmp_path, monkeypatch):
-    monkeypatch.setattr(retry, "FIRST_PAUSE", 1.0)
+def test_sources_outlive_a_data_node_that_dies_in_the_middle(hdfs, archive, tmp_path):
+    half, is_back = threading.Event(), threading.Event()
     store = WebHdfs([hdfs.name_node], "root", root=f"/{tmp_path.name}")
-    half, sent, pieces = threading.Event(), [], archive.pieces
+    sent, pieces = [], archive.pieces
 
     def dying():
         for number, piece in enumerate(pieces()):
@@ -54,11 +54,18 @@ def test_sources_outlive_a_data_node_that_dies_in_the_middle(hdfs, archive, tmp_
             yield piece
 
     object.__setattr__(archive, "pieces", dying)
-    thread = threading.Thread(target=lambda: sent.append(Workspace("/w", store).send(archive)))
+
+    def send():
+        with retry._waiting(lambda seconds: not is_back.wait(100)):
+            sent.append(Workspace("/w", store).send(archive))
+
+    thread = threading.Thread(target=send)
     thread.start()
     assert half.wait(60)
     time.sleep(0.1)
     hdfs.start_data_node()  # by the main thread, with which it ends
+    hdfs.until_data_node_answers()
+    is_back.set()
     thread.join()
     assert sent == [True] and store.stat(f"/w/sources/{archive.sha256}.tar.gz").size == archive.size
     store.remove("/", recursive=True)

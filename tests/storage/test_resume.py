@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from openpai_tasks.errors import Unreachable
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.progress import Stopped, Watch
@@ -160,6 +161,23 @@ def test_another_target_has_another_part(data, tmp_path):
     target = Counted()
     send(LocalStore(), data[0], target, tmp_path / "to/other")
     assert target.written == SIZE and len(parts(tmp_path / "to")) == 1
+
+
+def test_of_what_never_came_no_part_stays(data, tmp_path):
+    class Silent(LocalStore):
+        def read(self, path, offset=0, length=None):
+            raise Unreachable(f"{path}: no answer")
+            yield
+
+    (tmp_path / "to").mkdir()
+    with pytest.raises(Unreachable):
+        send(Silent(), data[0], LocalStore(), tmp_path / "to" / "f")
+    assert list((tmp_path / "to").iterdir()) == [] == list((tmp_path / "home" / "transfers").iterdir())
+    with pytest.raises(Stopped):
+        send(LocalStore(), data[0], LocalStore(), tmp_path / "to" / "f", Counting(most=1 << 20))
+    with pytest.raises(Unreachable):
+        send(Silent(), data[0], LocalStore(), tmp_path / "to" / "f")
+    assert len(list((tmp_path / "to").iterdir())) == 1  # what came before is kept
 
 
 def test_a_full_disk_keeps_nothing(data, tmp_path):

@@ -184,7 +184,7 @@ def test_an_azure_file_share_is_on_the_accounts_own_server():
         ({"address": r"\\nas\docs"}, "smb://nas:445/docs/x"),
         ({"address": "nas", "rootPath": "/docs/a"}, "smb://nas:445/docs/a/x"),
         ({"address": "//nas/docs", "rootPath": "/", "port": "1445"}, "smb://nas:1445/docs/x"),
-        ({"address": "//[::1]:1445/docs"}, "smb://::1:1445/docs/x"),
+        ({"address": "//[::1]:1445/docs"}, "smb://[::1]:1445/docs/x"),
     ],
 )
 def test_all_ways_to_write_an_address_lead_there(data, address):
@@ -201,12 +201,21 @@ def test_all_ways_to_write_an_address_lead_there(data, address):
         ({"address": "//nas/s", "username": "u"}, "comes without a password; mount it"),
         ({"address": "//nas/s", "password": "p"}, "comes without a user name; mount it"),
         ({"address": "//nas:x/s", "username": "u", "password": "p"}, "is no server"),
+        ({"address": "//nas:99999/s", "username": "u", "password": "p"}, "'nas:99999' is no server"),
+        ({"address": "//nas/s", "username": "u", "password": "p", "port": "abc"}, "'nas:abc' is no server"),
+        ({"address": "//nas/s", "username": "u", "password": "p", "port": 99999}, "'nas:99999' is no server"),
+        ({"address": "//[::1/s", "username": "u", "password": "p"}, r"'\[::1' is no server"),
     ],
 )
 def test_what_names_no_share_is_refused(data, text, monkeypatch):
     monkeypatch.setenv(smb.PASSWORD, "for another server")
     with pytest.raises(ConfigError, match=text):
         open_place(Place("lab", "docs", "samba", data))
+
+
+def test_a_server_is_known_by_its_number_of_ipv6_too():
+    data = {"address": "//[::1]/docs", "username": "u", "password": "p"}
+    assert open_place(Place("lab", "docs", "samba", data)).marks("/a") == {"::1:445/docs/a"}
 
 
 def test_a_share_that_is_mounted_is_not_asked_for_by_smb(tmp_path):
@@ -434,7 +443,7 @@ def test_a_listing_that_breaks_goes_on_without_telling_a_name_twice(samba, share
 
 
 def test_a_server_that_says_nothing_more_is_given_up(samba, share, tmp_path, monkeypatch):
-    monkeypatch.setattr(smb_wire, "SILENCE", 0.5)
+    monkeypatch.setattr(smb_wire, "SILENCE", 3.0)
     monkeypatch.setattr(smb_wire, "LOOK", 0.1)
     content = os.urandom(6_000_000)
     plant(share[0], {"f": content})
@@ -460,7 +469,8 @@ class Waiting(Watch):
 
 
 @pytest.mark.parametrize("way", ["up", "down"])
-def test_a_server_that_goes_and_comes_back_is_waited_for(own_samba, here, way):
+def test_a_server_that_goes_and_comes_back_is_waited_for(own_samba, here, way, monkeypatch):
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 1.0)  # it needs a while to come back where much else runs
     server = own_samba()
     there = on(server.port)
     tree = {f"d/{number}": os.urandom(3_000_000) for number in range(12)}
@@ -470,11 +480,11 @@ def test_a_server_that_goes_and_comes_back_is_waited_for(own_samba, here, way):
     errands = copies([at(source, "d")], at(target, "back"))
     copying = threading.Thread(target=lambda: copied.append(copy(errands, Rules(), watch)))
     copying.start()
-    assert watch.reached.wait(30)
+    assert watch.reached.wait(60)
     server.kill()
     time.sleep(0.3)
     server.start()
-    copying.join(60)
+    copying.join(100)
     assert copied[0].failed == () and copied[0].files == 12
     parts = {name for name in seen(at(target, "back")) if name.startswith(".pai-part")}
     assert {f"d/{name}": data for name, data in seen(at(target, "back")).items() if name not in parts} == tree

@@ -6,6 +6,7 @@ import contextlib
 import os
 import stat
 
+import pyhdfs
 import pytest
 
 from openpai_tasks.errors import PathError
@@ -90,8 +91,15 @@ def there(request, hdfs, root):
 
 
 def modes(hdfs, root):
-    lines = hdfs.shell("-ls", "-R", root).splitlines()
-    return {line.split()[-1].removeprefix(f"{root}/"): line.split()[0] for line in lines}
+    """Of all that is below the root, by another client than ours."""
+    client, found, folders = pyhdfs.HdfsClient(hdfs.name_node, user_name="root"), {}, [""]
+    for folder in folders:
+        for entry in client.list_status(f"{root}/{folder}"):
+            name, is_folder = f"{folder}{entry.pathSuffix}", entry.type == "DIRECTORY"
+            kind = stat.S_IFDIR if is_folder else stat.S_IFREG
+            found[name] = stat.filemode(kind | int(entry.permission, 8))
+            folders += [f"{name}/"] * is_folder
+    return found
 
 
 def test_what_is_closed_at_the_source_is_closed_on_hdfs_from_its_beginning(hdfs, here, there, root):
