@@ -10,6 +10,8 @@ from openpai_tasks.errors import ConfigError
 LONGEST_DAYS = 3650
 """The longest time that can be asked for: a clock of ten digits still tells its end."""
 
+MOST_WORKERS = 64
+
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
 _TIME = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", re.IGNORECASE | re.ASCII)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -25,6 +27,13 @@ def whole(text: str, where: str) -> int:
 def at_least(number: int, least: int, where: str) -> int:
     if number < least:
         raise ConfigError(f"{where} must be at least {least}, got {number}")
+    return number
+
+
+def workers(number: int) -> int:
+    """How many at once: with more, each only waits for the others."""
+    if at_least(number, 1, "--workers") > MOST_WORKERS:
+        raise ConfigError(f"--workers must be at most {MOST_WORKERS}, got {number}")
     return number
 
 
@@ -50,7 +59,7 @@ def seconds(text: str, where: str) -> int:
     days, hours, minutes, rest = (int(part or 0) for part in match.groups()) if match else (0, 0, 0, 0)
     total = ((days * 24 + hours) * 60 + minutes) * 60 + rest
     if not total:
-        raise ConfigError(f"{where} needs a time such as 90s, 30m or 1h30m, got {text!r}")
+        raise ConfigError(f"{where} needs a time of more than 0, such as 90s, 1h30m or 30d, got {text!r}")
     if total > LONGEST_DAYS * 24 * 60 * 60:
         raise ConfigError(f"{where} is {LONGEST_DAYS}d at most, got {text!r}")
     return total

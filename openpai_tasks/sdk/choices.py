@@ -28,7 +28,8 @@ def path() -> Path:
 def with_choices(cluster: Cluster) -> Cluster:
     """The embedded cluster with what was chosen for it."""
     said = _read()
-    own = tuple(dict(row) for row in said.get("own_storages") or () if isinstance(row, dict))
+    rows = said.get("own_storages")
+    own = tuple(dict(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
     storage, workspace = (str(said.get(key) or "") for key in ("storage_name", "workspace"))
     return dataclasses.replace(cluster, storage=storage, workspace=workspace, own_storages=own)
 

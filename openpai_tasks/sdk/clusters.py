@@ -15,7 +15,7 @@ from openpai_tasks.config import Settings
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError, PaiError, Unreachable
 from openpai_tasks.registry import LOCAL, Cluster, Registry, registry_path
-from openpai_tasks.sdk import local, names
+from openpai_tasks.sdk import forgetting, local, names
 from openpai_tasks.sdk.abreast import abreast
 from openpai_tasks.sdk.discovery import candidates, learn, trusted
 from openpai_tasks.sdk.signin import Ask, Say, sign_in
@@ -193,11 +193,14 @@ def check_updated(rows: Iterable[Updated]) -> None:
 
 
 def delete(settings: Settings, aliases: Iterable[str]) -> list[Cluster]:
-    """Forget clusters and their secrets; all must be known, or none is deleted."""
-    book = registry(settings)
+    """Forget clusters, their secrets and what was kept for their jobs; all must be known, or none is."""
+    book, gone = registry(settings), []
     for alias in aliases:
         book.get(alias)
-    gone = [book.remove(alias) for alias in dict.fromkeys(aliases)]
+    for alias in dict.fromkeys(aliases):
+        gone.append(book.remove(alias))
+        if ALIAS.fullmatch(alias):  # one that was written by hand may name another folder
+            forgetting.forget_cluster(alias)
     names.saw_clusters(book.clusters())
     return gone
 

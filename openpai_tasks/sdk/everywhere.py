@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import Lost, PaiError, TimedOut, Unreachable
-from openpai_tasks.sdk import reaching, sessions, top
+from openpai_tasks.sdk import fates, reaching, sessions, top
 from openpai_tasks.sdk.abreast import abreast
 from openpai_tasks.sdk.reaching import Container, Reach
 from openpai_tasks.sdk.remote import Remote
@@ -52,7 +52,7 @@ class Crowd:
             remote.close()
 
     def run(self, command: str, out: Line, err: Line) -> list[Ended]:
-        """Run the command in all of them; Ctrl-C ends it in all of them."""
+        """Run the command in all of them; Ctrl-C ends it in all of them, as does TERM."""
         ended: dict[str, Ended] = {}
         stop, places = threading.Event(), threading.BoundedSemaphore(ABREAST)
 
@@ -71,7 +71,7 @@ class Crowd:
             for _, done in waited:
                 while not done.wait(LOOK_UP):
                     pass
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             stop.set()
             _wait_for_all((done for _, done in waited), LAST_WORDS)
             raise
@@ -88,7 +88,7 @@ class Crowd:
             code = sessions.run(remote, command, lines[0].add, lines[1].add, limits=limits)
             return Ended(label, code)
         except Lost as err_:
-            told = reaching.lost(self._client, self._found, container, err_)
+            told = fates.lost(self._client, self._found, container, err_)
             return Ended(label, told.exit_code, str(told))
         except PaiError as err_:
             return Ended(label, err_.exit_code, str(err_))

@@ -12,7 +12,7 @@ from openpai_tasks.client import Client
 from openpai_tasks.errors import ApiError, Unreachable
 from openpai_tasks.protocol import exits, states
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
-from openpai_tasks.sdk import documents, jobs, logs, symptoms
+from openpai_tasks.sdk import documents, jobs, logs, shortage, symptoms
 
 LINES = 15
 NOTES = 3
@@ -57,7 +57,7 @@ def why(client: Client, name: str) -> Explanation:
 def _waiting(client: Client, job: JobInfo) -> Explanation:
     notes = _notes(job)
     asked = _asked(client, job)
-    reading = symptoms.in_events(notes) or _too_large(client, job, asked)
+    reading = _short(client, job, notes) or symptoms.in_events(notes) or _too_large(client, job, asked)
     meaning, advice = reading or NOT_YET
     facts = [f"it waits in virtual cluster {job.virtual_cluster or 'default'}{_since(job.submitted)}"]
     facts += [f"it asks for {_amounts(asked)} in all"] if asked else []
@@ -86,6 +86,12 @@ def _asked(client: Client, job: JobInfo) -> dict[str, int]:
 
 def _amounts(asked: dict[str, int]) -> str:
     return f"{asked['gpu']} GPUs, {asked['cpu']} CPUs and {asked['memoryMB']} MB of memory"
+
+
+def _short(client: Client, job: JobInfo, notes: list[str]) -> tuple[str, str] | None:
+    """What lacks now, if that is what the platform noted last."""
+    told = shortage.told(client, notes[0], len(job.tasks) < 2) if notes else ""
+    return (told, "wait, or ask for less; `cluster.resources` shows what is free") if told else None
 
 
 def _too_large(client: Client, job: JobInfo, asked: dict[str, int]) -> tuple[str, str] | None:

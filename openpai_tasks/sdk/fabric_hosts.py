@@ -12,10 +12,9 @@ from typing import Any
 
 from openpai_tasks.errors import PaiError, Unreachable
 from openpai_tasks.home import home
-from openpai_tasks.sdk.host_blocks import GATEWAY
+from openpai_tasks.sdk.host_blocks import GATEWAY, config_path
 from openpai_tasks.sdk.host_keys import watch_gateway, watch_host_key
 from openpai_tasks.sdk.remote_login import Login, told
-from openpai_tasks.sdk.ssh_config import config_path
 
 
 def include() -> None:

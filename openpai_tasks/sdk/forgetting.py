@@ -1,13 +1,15 @@
-"""What was kept for containers, their host keys and keys that a cluster made, goes when their job is over.
+"""What was kept for containers goes when their job is over: names, host keys, keys that a cluster made.
 
 That a job is over is seen when somebody asks for it. And when a container is met for the first time, the
-cluster is asked once which of the user's jobs go on.
+cluster is asked once which of the user's jobs go on. A name for ssh goes before its host key, and a host key
+stays as long as a name needs it: without the key, whoever has the address by now would be taken for the job.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import threading
 import weakref
 from collections.abc import Callable, Collection
@@ -16,7 +18,8 @@ from pathlib import Path
 from openpai_tasks.client import Client
 from openpai_tasks.errors import PaiError
 from openpai_tasks.home import home, locked
-from openpai_tasks.sdk import jobs
+from openpai_tasks.protocol import states
+from openpai_tasks.sdk import host_blocks
 from openpai_tasks.sdk.user_files import read, replace
 
 _ODD = re.compile(r"[^A-Za-z0-9._~-]")
@@ -40,8 +43,16 @@ def job_key_path(alias: str, job_key: str) -> Path:
 
 
 def forget(alias: str, job_key: str, names: Collection[str]) -> None:
-    """What was kept for a job that is over: its host keys by their names, and its own key."""
+    """All that was kept for a job that is over; the names are those of its host keys."""
     with contextlib.suppress(PaiError, OSError):  # it is kept then, as before
+        gone = host_blocks.drop(lambda whose: whose == (alias, job_key))
+        named = {name for _, text in gone for name in host_blocks.kept_under(text)}
+        forget_keys(alias, job_key, named.union(names))
+
+
+def forget_keys(alias: str, job_key: str, names: Collection[str]) -> None:
+    """The keys of a job that has no block any more: those of its hosts, and its own."""
+    with contextlib.suppress(PaiError, OSError):
         _drop(alias, lambda name: name in names)
         job_key_path(alias, job_key).unlink(missing_ok=True)
 
@@ -54,13 +65,26 @@ def forget_over(client: Client) -> None:
             return
         _ASKED.add(client)
     with contextlib.suppress(PaiError, OSError):
-        active = client.jobs(username=client.user, state=jobs.UNFINISHED, limit=jobs.ALL)
+        seen = {whose for whose, _ in host_blocks.kept() if whose[0] == alias and whose[1].startswith(mine)}
+        active = client.jobs(username=client.user, state=states.UNFINISHED)
+        over = seen - {(alias, job.key) for job in active}
+        host_blocks.drop(lambda whose: whose in over)
         going = tuple(f"{kept_name(job.key)}-" for job in active)
         _drop(alias, lambda name: name.startswith(kept_name(mine)) and not name.startswith(going))
         kept = {job_key_path(alias, job.key) for job in active}
         for path in job_key_path(alias, mine).parent.glob(f"{mine}*"):
             if path not in kept:
                 path.unlink(missing_ok=True)
+
+
+def forget_cluster(alias: str) -> None:
+    """All that was kept for the jobs of a cluster."""
+    with contextlib.suppress(PaiError, OSError):
+        host_blocks.drop(lambda whose: whose[0] == alias)
+        file = known_hosts(alias)
+        for path in (file, file.with_name(f".{file.name}.lock")):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(home() / "keys" / alias, ignore_errors=True)
 
 
 def _drop(alias: str, is_over: Callable[[str], bool]) -> None:
@@ -70,6 +94,8 @@ def _drop(alias: str, is_over: Callable[[str], bool]) -> None:
         return
     with locked(file):
         lines = read(file).splitlines(keepends=True)
-        left = [line for line in lines if not is_over(line.partition(" ")[0])]
+        named = [text for whose, text in host_blocks.kept() if whose[0] == alias]
+        needed = {name for text in named for name in host_blocks.kept_under(text)}
+        left = [line for line in lines if (name := line.partition(" ")[0]) in needed or not is_over(name)]
         if len(left) < len(lines):
             replace(file, "".join(left))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
-import os
+import hmac
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.home import home, locked
 from openpai_tasks.sdk.remote_target import PORT
+from openpai_tasks.sdk.user_files import read, replace
 
 if TYPE_CHECKING:
     import fabric
     import paramiko
+
+_HASHED = "|1|"
 
 
 def gateways_file() -> Path:
@@ -27,20 +32,23 @@ def users_file() -> Path:
 
 def watch_host_key(connection: fabric.Connection, file: Path, name: str) -> None:
     """Compare with what is known under the name; what is not known yet is kept."""
-    client = connection.client
-    client.set_missing_host_key_policy(FirstUse(file, name))
-    for kind, key in known_keys(file, name).items():
-        client.get_host_keys().add(_known_as(connection), kind, key)
+    _watch(connection, FirstUse(file, name), known_keys(file, name))
 
 
 def watch_gateway(connection: fabric.Connection) -> tuple[str, Path]:
     """The same with the user's own file before ours; which name in which file it is compared with."""
-    name = _known_as(connection)
-    with contextlib.suppress(OSError):
-        connection.client.load_system_host_keys()
-    watch_host_key(connection, gateways_file(), name)
-    known = connection.client._system_host_keys.lookup(name)
-    return name, users_file() if known else gateways_file()
+    name, known = _known_as(connection), dict[str, "paramiko.PKey"]()
+    with contextlib.suppress(ConfigError):  # as OpenSSH, which goes on without a file that it cannot read
+        known = known_keys(users_file(), name)
+    file = users_file() if known else gateways_file()
+    _watch(connection, FirstUse(gateways_file(), name), known or known_keys(gateways_file(), name))
+    return name, file
+
+
+def _watch(connection: fabric.Connection, policy: FirstUse, known: dict[str, paramiko.PKey]) -> None:
+    connection.client.set_missing_host_key_policy(policy)
+    for kind, key in known.items():
+        connection.client.get_host_keys().add(_known_as(connection), kind, key)
 
 
 def _known_as(connection: fabric.Connection) -> str:
@@ -58,24 +66,39 @@ class FirstUse:
     def missing_host_key(self, client: object, hostname: str, key: paramiko.PKey) -> None:
         line = f"{self._name} {key.get_name()} {key.get_base64()}\n"
         with locked(self._file):
-            try:
-                handle = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            except OSError as err:
-                raise ConfigError(f"cannot write {self._file}: {err.strerror}") from err
-            with os.fdopen(handle, "a", encoding="utf-8") as file:
-                file.write(line)
+            before = read(self._file)
+            end = "" if before.endswith("\n") or not before else "\n"  # OpenSSH may have left half a line
+            replace(self._file, f"{before}{end}{line}")
 
 
 def known_keys(file: Path, name: str) -> dict[str, paramiko.PKey]:
-    """The host keys kept under the name, by their type."""
-    import paramiko
+    """The host keys kept under the name, by their type; of two the first, and no line that is damaged."""
+    found: dict[str, paramiko.PKey] = {}
+    for names, key in _entries(read(file)):
+        if any(_is_meant(name, one) for one in names):
+            found.setdefault(key.get_name(), key)
+    return found
 
-    keys = paramiko.HostKeys()
-    try:
-        keys.load(str(file))
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as err:
-        raise ConfigError(f"cannot read {file}: {err}") from err
-    found = keys.lookup(name)
-    return {kind: found[kind] for kind in found.keys()} if found else {}  # noqa: SIM118  (no real mapping)
+
+def _entries(text: str) -> Iterator[tuple[list[str], paramiko.PKey]]:
+    """The names and the key of each line; as with OpenSSH, a line that is none is passed over."""
+    import paramiko
+    from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
+
+    for line in text.splitlines():
+        words = line.split()[:3]
+        if len(words) < 3 or words[0].startswith("#"):
+            continue
+        with contextlib.suppress(InvalidHostKey, paramiko.SSHException, ValueError, ArithmeticError):
+            entry = HostKeyEntry.from_line(" ".join(words))
+            if entry and entry.key.asbytes() == base64.b64decode(words[2]):  # else zeros stand for its end
+                yield entry.hostnames, entry.key
+
+
+def _is_meant(name: str, word: str) -> bool:
+    if not word.startswith(_HASHED):
+        return name == word
+    with contextlib.suppress(ValueError):
+        salt, digest = (base64.b64decode(part) for part in word.removeprefix(_HASHED).split("|"))
+        return hmac.compare_digest(hmac.digest(salt, name.encode(), "sha1"), digest)
+    return False

@@ -72,25 +72,40 @@ def ready(client: Client, name: str, settings: Settings, limit: float, tell: Tel
     """Wait until the job runs and lets us in; why it does not yet is told whenever that changes."""
     pauses, reasons = Pauses(client, limit), _Reasons(client, name, tell)
     while True:
-        job = jobs.find(client, name)
+        with _going_on(name):
+            job = jobs.find(client, name)
         if job.final:
             raise _over(client, job)
-        if job.state == states.RUNNING:
-            try:
-                return _entered(client, name, settings)
-            except NotServed as err:
-                ways = f"the job goes on, `container.stop {job.name}` ends it"
-                raise Unreachable(f"{err}; {ways}") from err
-            except Unreachable as err:
-                reasons.tell_refusal(err)
-        else:
-            reasons.ask()
-        if pauses.over:
-            raise TimedOut(
-                f"job {job.name!r} cannot be logged in to after {limit:g} s ({reasons.last}); "
-                f"it goes on: `container.ssh {job.name}` tries again, `container.stop {job.name}` ends it"
-            )
+        with _going_on(job.name):
+            if job.state != states.RUNNING:
+                reasons.ask()
+            elif entered := _tried(client, name, settings, reasons):
+                return entered
+            if pauses.over:
+                words = f"job {job.name!r} cannot be logged in to after {limit:g} s ({reasons.last})"
+                raise TimedOut(f"{words}; `container.ssh {job.name}` tries again")
         pauses.wait()
+
+
+@contextlib.contextmanager
+def _going_on(name: str) -> Iterator[None]:
+    """Whatever ends the wait also says what becomes of the job, which may have a day to go."""
+    try:
+        yield
+    except PaiError as err:
+        err.args = (f"{err}; the job goes on, `container.stop {name}` ends it",)
+        raise
+
+
+def _tried(client: Client, name: str, settings: Settings, reasons: _Reasons) -> Ready | None:
+    """The container, nothing if it may let us in later."""
+    try:
+        return _entered(client, name, settings)
+    except NotServed:
+        raise
+    except Unreachable as err:
+        reasons.tell_refusal(err)
+        return None
 
 
 def _entered(client: Client, name: str, settings: Settings) -> Ready:
@@ -277,7 +292,7 @@ def _commands(document: Any) -> list[tuple[str, str]]:
 def the_only(client: Client, folder: Path) -> str:
     """The container that was started from the folder and is not over, if there is exactly one."""
     alias = client.cluster.alias
-    active = client.jobs(username=client.user, state=jobs.UNFINISHED, limit=jobs.ALL)
+    active = client.jobs(username=client.user, state=states.UNFINISHED)
     names = {job.name for job in active}
     mine = [one.name for one in _started(folder, alias) if one.name in names]
     if not mine:

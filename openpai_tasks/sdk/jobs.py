@@ -10,6 +10,7 @@ from typing import Any
 
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError, JobFailed, NotFound, TimedOut
+from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk import notebook_kept
@@ -35,9 +36,6 @@ __all__ = [
     "wait",
     "watch",
 ]
-
-UNFINISHED = "WAITING,RUNNING,STOPPING"
-ALL = 50_000  # the most jobs that a server lists at once
 
 
 def find(client: Client, name: str) -> JobInfo:
@@ -144,7 +142,7 @@ def matching(client: Client, name: str) -> list[JobInfo]:
     if not is_pattern(name):
         return [find(client, name)]
     user, _, pattern = name.rpartition("~")
-    active = client.jobs(username=user or client.user, state=UNFINISHED, limit=ALL)
+    active = client.jobs(username=user or client.user, state=states.UNFINISHED)
     found = [job for job in active if fnmatch.fnmatchcase(job.name, pattern)]
     if not found:
         raise NotFound(f"no unfinished job matches {name!r}", 404)

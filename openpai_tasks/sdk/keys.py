@@ -6,7 +6,9 @@ for each job, whose private half is fetched once.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
@@ -18,6 +20,7 @@ from openpai_tasks.sdk.forgetting import job_key_path
 
 COMMENT = "openpai-tasks"
 LARGEST = 1 << 16  # characters of a private key
+UNREADABLE = (OSError, ValueError, AttributeError)
 _MARK = "PRIVATE KEY-----"
 
 
@@ -35,12 +38,25 @@ def public_key(settings: Settings) -> str:
 
 def private_key(settings: Settings) -> Path:
     """The file with the private half: the one in the settings, else ours, which is made when first needed."""
-    if not settings.ssh_key:
-        return _own()
-    path = Path(settings.ssh_key.removesuffix(".pub")).expanduser()
-    if not path.is_file():
-        raise ConfigError(f"the setting ssh.key names {path}, which is no file")
-    return path
+    return _named("ssh.key", settings.ssh_key) if settings.ssh_key else _own()
+
+
+def gateway_key(settings: Settings) -> Path:
+    """The file with the private key that opens the gateway: its own, else the one of containers."""
+    name = settings.ssh_gateway_key
+    return _named("ssh.gateway-key", name) if name else private_key(settings)
+
+
+def check(path: Path, setting: str) -> None:
+    """An error if nobody can log in with the key, which is better known before there is a job."""
+    try:
+        _loaded(path)
+    except TypeError as err:
+        raise ConfigError(
+            f"the key {path} has a passphrase: name one without in the setting {setting}"
+        ) from err
+    except UNREADABLE as err:
+        raise ConfigError(f"{path} holds no private key that can be read: see the setting {setting}") from err
 
 
 def fetched_key(client: Client, job: JobInfo, target: Path | None = None, anew: bool = False) -> Path:
@@ -77,19 +93,36 @@ def _own() -> Path:
     return path
 
 
+def _named(setting: str, text: str) -> Path:
+    """The whole path of a key: it goes into files and commands that are used in other folders, too."""
+    path = Path(os.path.abspath(Path(text.removesuffix(".pub")).expanduser()))
+    if not path.is_file():
+        raise ConfigError(f"the setting {setting} names {path}, which is no file")
+    return path
+
+
+def _loaded(path: Path) -> Any:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization as form
+
+    data = path.read_bytes()
+    load = form.load_ssh_private_key if b"OPENSSH" in data[:64] else form.load_pem_private_key
+    try:
+        return load(data, None)  # TypeError is its word for a passphrase that is missing
+    except UnsupportedAlgorithm as err:
+        raise ValueError(str(err)) from err
+
+
 def _derived(path: Path) -> str:
     """The public half, where there is no file with it."""
     from cryptography.hazmat.primitives import serialization as form
 
     wanted = f"write its public half into {path}.pub (ssh-keygen -y -f {path})"
     try:
-        data = path.read_bytes()
-        load = form.load_ssh_private_key if b"OPENSSH" in data[:64] else form.load_pem_private_key
-        key = load(data, None)
-        public = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
-    except TypeError as err:  # cryptography's word for a passphrase that is missing
+        public = _loaded(path).public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
+    except TypeError as err:
         raise ConfigError(f"the key {path} has a passphrase: {wanted}") from err
-    except (OSError, ValueError, AttributeError) as err:
+    except UNREADABLE as err:
         raise ConfigError(f"{path} holds no private key that can be read: {wanted}") from err
     return f"{public.decode()} {COMMENT}"
 

@@ -17,7 +17,6 @@ from openpai_tasks.storage.workspace import Reference, Workspace
 
 GONE, ELSEWHERE, FOREIGN = "GONE", "ELSEWHERE", "FOREIGN"
 """The cluster does not know the job any more; it was sent to another cluster, which may; another user's."""
-ALL = 50_000  # the most jobs that a server lists at once
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class Leftovers:
 def usage(client: Client, home: Home) -> Leftovers:
     """What there is, the largest first."""
     files = home.files
-    known = {job.name: job for job in client.jobs(username=client.user, limit=ALL)}
+    known = {job.name: job for job in client.jobs(username=client.user)}
     below = {one.name: _below(home, one.name) for one in files.job_folders()}
     archives = _archives(files, below)
     sizes = {archive.sha256: archive.size for archive in archives}

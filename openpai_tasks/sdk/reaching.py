@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,14 +13,13 @@ from openpai_tasks.config import Settings
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError, Unreachable
 from openpai_tasks.protocol import ssh_plugin, states
 from openpai_tasks.protocol.models import JobInfo, SshInfo, TaskInfo
-from openpai_tasks.sdk import forgetting, jobs, keys
+from openpai_tasks.sdk import fates, forgetting, jobs, keys
+from openpai_tasks.sdk.gateways import gateway
 from openpai_tasks.sdk.remote import Remote
 from openpai_tasks.sdk.remote_login import KeyRefused, NotListening
-from openpai_tasks.sdk.remote_target import Target, gateway, is_host, is_user
+from openpai_tasks.sdk.remote_target import Target, is_host, is_user
 
 RUNNING = states.RUNNING
-AGAIN = "run it again"
-SETTLE = 3.0  # seconds within which a cluster knows that a container is gone
 START = 10.0  # seconds that an sshd has after the launch of its task
 LOOK_AGAIN = 0.5
 
@@ -59,19 +58,36 @@ class Reach:
     containers: tuple[Container, ...]
 
 
-def reach(client: Client, name: str, settings: Settings) -> Reach:
-    """The job and all its containers; a job that has none now is an error that says what to do."""
+def reach(client: Client, name: str, settings: Settings, forgets: bool = True) -> Reach:
+    """The job and all its containers; a job that has none now is an error that says what to do.
+
+    What was kept for a job that is over is forgotten, unless nothing is to be changed.
+    """
     job = jobs.find(client, name)
+    logs = f"`job.logs {job.name}` shows its output"
     if job.final:
-        forgetting.forget(client.cluster.alias, job.key, _host_names(job))
-        logs = f"`job.logs {job.name}` shows its output"
+        if forgets:
+            forgetting.forget(client.cluster.alias, job.key, _host_names(job))
         raise Unreachable(f"job {job.name!r} is {job.state}: its containers are gone ({logs})")
+    if job.state == states.STOPPING:
+        raise Unreachable(
+            f"job {job.name!r} is {job.state}: it is ending, and its containers with it ({logs})"
+        )
     if job.state != RUNNING:
         raise Unreachable(
             f"job {job.name!r} is {job.state}: no container yet (`job.why {job.name}` tells more)"
         )
     told = _told(client, job)
     return Reach(job, tuple(_container(job, task, told, settings) for task in job.tasks))
+
+
+def check(settings: Settings) -> None:
+    """An error if a setting alone keeps us out of every container."""
+    _check_user(settings)
+    keys.check(keys.private_key(settings), "ssh.key")
+    way = gateway(settings)
+    if way and way.key:
+        keys.check(way.key, "ssh.gateway-key" if settings.ssh_gateway_key else "ssh.key")
 
 
 def chosen(found: Reach, role: str | None = None, index: int | None = None) -> tuple[Container, ...]:
@@ -90,6 +106,16 @@ def one(found: Reach, role: str | None = None, index: int | None = None) -> Cont
     """The first of them that runs."""
     among = chosen(found, role, index)
     return next((one for one in among if one.state == RUNNING), among[0])
+
+
+def not_over(found: Reach, among: Sequence[Container]) -> tuple[Container, ...]:
+    """Those whose tasks are not over; an error if that is none of them."""
+    left = tuple(one for one in among if one.state not in states.FINAL)
+    if not left:
+        ended = ", ".join(f"{one.label} is {one.state}" for one in among[:8])
+        logs = f"`job.logs {found.job.name}` shows their output"
+        raise Unreachable(f"job {found.job.name!r} has no such container any more: {ended} ({logs})")
+    return left
 
 
 def target(client: Client, found: Reach, container: Container, settings: Settings) -> Target:
@@ -127,7 +153,9 @@ def open_remote(client: Client, found: Reach, container: Container, settings: Se
         raise _explained(client, found, container, err) from err
     except KeyRefused as err:
         if not client.dialect.ssh or settings.ssh_key:
-            why, advice = _settled(client, found, container)  # one that just ends lets nobody in any more
+            why, advice = fates.settled(
+                client, found, container
+            )  # one that just ends lets nobody in any more
             if why:
                 raise Unreachable(f"{why}; {advice}") from err
             raise
@@ -164,45 +192,11 @@ def open_soon(
 
 def has_moved(client: Client, found: Reach, container: Container) -> str:
     """Why a connection is no more, as far as the cluster knows; nothing if all is as it was."""
-    return _fate(client, found, container)[0]
-
-
-def lost(client: Client, found: Reach, container: Container, err: Unreachable) -> Unreachable:
-    """What to say of a connection that broke: what became of the container, and what to do."""
-    why, advice = _settled(client, found, container)
-    return Unreachable(f"{err}: {why}; {advice}" if why else f"{err}; {advice}")
-
-
-def _settled(client: Client, found: Reach, container: Container) -> tuple[str, str]:
-    """As ``_fate``, with time for the cluster to notice."""
-    limit = time.monotonic() + SETTLE
-    why, advice = _fate(client, found, container)
-    while not why and time.monotonic() < limit:
-        time.sleep(SETTLE / 10)
-        why, advice = _fate(client, found, container)
-    return why, advice
-
-
-def _fate(client: Client, found: Reach, container: Container) -> tuple[str, str]:
-    """What became of a container, nothing if all is as it was; and what to do."""
-    try:
-        now = client.job(found.job.key)
-    except PaiError:
-        return "", AGAIN
-    if now.final:
-        return f"job {now.name!r} is {now.state} now", f"`job.logs {now.name}` shows its output"
-    if now.state != RUNNING:
-        return f"job {now.name!r} is {now.state} now", f"{AGAIN} when it runs"
-    after = next((task for task in now.tasks if _is(task, container)), None)
-    if after is None or _attempt(now, after) != container.attempt:
-        return f"{container.label} of job {now.name!r} was started again meanwhile", AGAIN
-    if after.state != RUNNING:
-        return f"{container.label} of job {now.name!r} is {after.state} now", f"{AGAIN} when it runs"
-    return "", AGAIN
+    return fates.fate(client, found, container)[0]
 
 
 def _host_names(job: JobInfo) -> set[str]:
-    return {forgetting.kept_name(job.key, task.label, _attempt(job, task)) for task in job.tasks}
+    return {forgetting.kept_name(job.key, task.label, fates.attempt(job, task)) for task in job.tasks}
 
 
 def _length(file: Path) -> int:
@@ -227,7 +221,7 @@ def _container(
     _check(job, task, host, settings)
     return Container(
         *(task.role, task.index, task.state, host, port, settings.ssh_user),
-        _attempt(job, task),
+        fates.attempt(job, task),
         launched=task.launched or job.launched,
     )
 
@@ -237,17 +231,12 @@ def _check(job: JobInfo, task: TaskInfo, host: str, settings: Settings) -> None:
     if host and not is_host(host):
         where = f"{task.label} of job {job.name!r}"
         raise ApiError(f"the cluster tells an address of {where} that is none: {host[:80]!r}")
+    _check_user(settings)
+
+
+def _check_user(settings: Settings) -> None:
     if not is_user(settings.ssh_user):
         raise ConfigError(f"the setting ssh.user must be the name of a user, got {settings.ssh_user!r}")
-
-
-def _attempt(job: JobInfo, task: TaskInfo) -> str:
-    """The platform's own name for the container, else which try of the job and the task it is."""
-    return task.container or f"{job.attempt}.{task.attempt}"
-
-
-def _is(task: TaskInfo, container: Container) -> bool:
-    return (task.role, task.index) == (container.role, container.index)
 
 
 def _not_there(client: Client, found: Reach, container: Container) -> Unreachable:
@@ -277,7 +266,7 @@ def _not_served(client: Client, job: JobInfo, container: Container) -> NotServed
 
 def _explained(client: Client, found: Reach, container: Container, err: NotListening) -> PaiError:
     job, where = found.job, f"{container.label} of job {found.job.name!r}"
-    settled, advice = _fate(client, found, container)
+    settled, advice = fates.fate(client, found, container)
     if settled:
         return Unreachable(f"{settled}; {advice}")
     with contextlib.suppress(PaiError):

@@ -16,6 +16,7 @@ from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 
 REFUSED = (errno.ECONNREFUSED,)
 NOWHERE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 class NotListening(Unreachable):
@@ -68,7 +69,10 @@ def told(login: Login) -> Iterator[None]:
     except paramiko.BadHostKeyException as err:
         raise _changed(login, err) from err
     except paramiko.PasswordRequiredException as err:
-        raise ConfigError(f"the key {key} has a passphrase: name one without in the setting ssh.key") from err
+        setting = "ssh.gateway-key" if login.is_gateway else "ssh.key"
+        raise ConfigError(
+            f"the key {key} has a passphrase: name one without in the setting {setting}"
+        ) from err
     except paramiko.AuthenticationException as err:
         if isinstance(err.__context__, TimeoutError) or "timeout" in str(err).lower():
             raise Unreachable(f"{what} at {place} does not answer within {timeout:g} s") from err
@@ -109,6 +113,9 @@ def _no_ssh(what: str, place: str, key: Path | None, timeout: float, err: BaseEx
 
 def _no_way(login: Login, err: OSError) -> PaiError:
     what, place = login.what, login.place
+    if err.filename or err.errno in FULL:  # of this machine, and nothing of the way
+        name = f"use {err.filename}" if err.filename else "write to the disk"
+        return ConfigError(f"{what}: cannot {name} here: {err.strerror}")
     errors = getattr(err, "errors", None) or {}
     first = next(iter(errors.values()), err)
     if first.errno in REFUSED:

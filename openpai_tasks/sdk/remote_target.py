@@ -6,10 +6,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from openpai_tasks.config import Settings
-from openpai_tasks.errors import ConfigError
-from openpai_tasks.home import home
-
 PORT = 22
 _HOST = re.compile(r"[A-Za-z0-9._:][A-Za-z0-9._:-]*")
 _USER = re.compile(r"[A-Za-z0-9._@+][A-Za-z0-9._@+-]*")
@@ -26,7 +22,8 @@ class Gateway:
 
     @property
     def place(self) -> str:
-        return f"{self.user}@{self.host}:{self.port}" if self.user else f"{self.host}:{self.port}"
+        place = f"{bracketed(self.host)}:{self.port}"
+        return f"{self.user}@{place}" if self.user else place
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,12 @@ class Target:
 
     @property
     def place(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"{bracketed(self.host)}:{self.port}"
+
+
+def bracketed(host: str) -> str:
+    """So that a port can stand behind it: an address of IPv6 has colons of its own."""
+    return f"[{host}]" if ":" in host else host
 
 
 def is_host(text: str) -> bool:
@@ -55,19 +57,3 @@ def is_host(text: str) -> bool:
 
 def is_user(text: str) -> bool:
     return bool(_USER.fullmatch(text))
-
-
-def gateway(settings: Settings) -> Gateway | None:
-    """What the settings say about a host to go through."""
-    text = settings.ssh_gateway
-    if not text:
-        return None
-    user, _, place = text.rpartition("@")
-    host, _, port = place.rpartition(":") if ":" in place else (place, "", str(PORT))
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    is_port = port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536
-    if not is_port or not is_host(host) or (user and not is_user(user)):
-        raise ConfigError(f"the setting ssh.gateway must be USER@HOST:PORT, got {text!r}")
-    chosen = settings.ssh_gateway_key or settings.ssh_key
-    key = Path(chosen).expanduser() if chosen else home() / "ssh" / "id_ed25519"
-    return Gateway(host, int(port), user, key)

@@ -20,7 +20,6 @@ from openpai_tasks.sdk.sweeps import mark_of
 
 FILES = ("result.json", "results.json", "result.jsonl")
 AT_ONCE = 4
-ALL = 50_000  # the most jobs that a server lists at once
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def _members(client: Client, name: str, folder: Path) -> dict[str, Point | None]
 
 
 def _listed(client: Client, keyword: str = "") -> list[JobInfo]:
-    return client.jobs(username=client.user, keyword=keyword, limit=ALL)
+    return client.jobs(username=client.user, keyword=keyword)
 
 
 def _result(client: Client, name: str, point: Point | None, mounts: Mounts) -> Result:

@@ -63,13 +63,13 @@ def run(
     stdin: int | None = None,
     limits: Limits | None = None,
 ) -> int:
-    """Run a command; its exit code. Ctrl-C reaches it before it ends us."""
+    """Run a command; its exit code. Ctrl-C, and what else ends us, reaches it before."""
     channel = remote.session()
     with _ending(channel), remote.losing():
         channel.exec_command(command)
         try:
             return _Talk(remote, channel, out, err, limits).until_end(stdin)
-        except (KeyboardInterrupt, TimedOut, Stopped):
+        except (KeyboardInterrupt, SystemExit, TimedOut, Stopped):
             if not _interrupted(remote, channel, out, err):
                 err(f"{GOES_ON} in {remote.target.label}: INT, TERM and HUP did not end it\n".encode())
             raise

@@ -5,6 +5,7 @@ A job has a block in ``~/.openpai/ssh/config``; blocks of jobs that are over go 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
@@ -14,16 +15,14 @@ from pathlib import Path
 
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
-from openpai_tasks.home import home, locked, make_private
+from openpai_tasks.home import locked, make_private
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import host_blocks
-from openpai_tasks.sdk.forgetting import forget
-from openpai_tasks.sdk.host_blocks import GATEWAY
+from openpai_tasks.sdk.forgetting import forget_keys
+from openpai_tasks.sdk.host_blocks import GATEWAY, config_path
 from openpai_tasks.sdk.host_keys import gateways_file, users_file
 from openpai_tasks.sdk.remote_target import Gateway, Target
-from openpai_tasks.sdk.user_files import read, replace
 
-HEAD = "# Hosts of jobs, written by `container.ssh-config`; changes made here are lost.\n"
 _NO_WORD = re.compile(r"[\s\x00-\x1f\x7f\"'\\]|^-|^$")
 _NO_PATH = re.compile(r"[\x00-\x1f\x7f\"]|^$")
 _PATTERN = re.compile(r"[*?!,]")
@@ -61,10 +60,6 @@ class Written:
     moved: tuple[Moved, ...]
 
 
-def config_path() -> Path:
-    return home() / "ssh" / "config"
-
-
 def job_host(client: Client, job: JobInfo) -> str:
     """The name of the job's first container."""
     return job.name if job.user in ("", client.user) else job.key
@@ -83,10 +78,10 @@ def hosts(
 
 def block(alias: str, job: JobInfo, found: Sequence[Host]) -> str:
     """The part of the file that is the job's."""
-    ways = {host.target.gateway: host.target.timeout for host in found if host.target.gateway}
+    ways = [(host.target.gateway, host.target.timeout) for host in found if host.target.gateway]
     parts = [
         f"# job {_word(alias)} {_word(job.key)}\n",
-        *(_way(alias, way, timeout) for way, timeout in ways.items()),
+        *dict.fromkeys(_way(alias, *way) for way in ways),
         *(_host(alias, host) for host in found),
     ]
     return "".join(parts)
@@ -111,10 +106,11 @@ def write(client: Client, job: JobInfo, found: Sequence[Host]) -> Written:
     for host in found:
         _make_folders(host.target)
     with locked(config_path()):
-        others = [one for one in _without_over(client, but=job.key) if one[0] != (alias, job.key)]
+        going, over = _parted(client, but=job.key)
+        others = [one for one in going if one[0] != (alias, job.key)]
         ours = host_blocks.names(new)
-        kept = [host_blocks.without_names(text, ours) for _, text in others]
-        replace(config_path(), "\n".join([HEAD, *kept, new]))
+        host_blocks.write([*(host_blocks.without_names(text, ours) for _, text in others), new])
+    _forget(over)
     lost = [Moved(*key, tuple(sorted(host_blocks.names(text) & ours))) for key, text in others]
     return Written(config_path(), tuple(one for one in lost if one.names))
 
@@ -124,8 +120,9 @@ def prune(client: Client) -> None:
     if not config_path().exists():
         return
     with locked(config_path()):
-        kept = [text for _, text in _without_over(client)]
-        replace(config_path(), "\n".join([HEAD, *kept]))
+        going, over = _parted(client)
+        host_blocks.write(text for _, text in going)
+    _forget(over)
 
 
 def escaped(path: os.PathLike[str] | str) -> str:
@@ -146,7 +143,7 @@ def _host(alias: str, host: Host) -> str:
         f"IdentityFile {escaped(goal.key)}",
         *_lines(_options(goal)),
     ]
-    lines += [f"ProxyJump {_way_name(alias)}"] if goal.gateway else []
+    lines += [f"ProxyJump {_way_name(alias, goal.gateway, goal.timeout)}"] if goal.gateway else []
     return "\n  ".join(lines) + "\n"
 
 
@@ -174,11 +171,15 @@ def _flags(options: Options) -> list[str]:
 
 
 def _way(alias: str, way: Gateway, timeout: float) -> str:
-    lines = [f"Host {_way_name(alias)}", f"HostName {_word(way.host)}", f"Port {way.port}"]
+    lines = [f"Host {_way_name(alias, way, timeout)}", *_way_lines(way, timeout)]
+    return "\n  ".join(lines) + "\n"
+
+
+def _way_lines(way: Gateway, timeout: float) -> list[str]:
+    lines = [f"HostName {_word(way.host)}", f"Port {way.port}"]
     lines += [f"User {_word(way.user)}"] if way.user else []
     lines += [f"IdentityFile {escaped(way.key)}"] if way.key else []
-    lines += _lines(_way_options(timeout))
-    return "\n  ".join(lines) + "\n"
+    return lines + _lines(_way_options(timeout))
 
 
 def _proxy_command(way: Gateway, timeout: float) -> str:
@@ -204,8 +205,10 @@ def _identity(key: Path) -> list[str]:
     return ["-o", f"IdentityFile={escaped(key)}"] if "%" in str(key) else ["-i", str(key)]
 
 
-def _way_name(alias: str) -> str:
-    return _name(f"{GATEWAY}{alias}")
+def _way_name(alias: str, way: Gateway, timeout: float) -> str:
+    """Another one for each way: of two hosts with one name, ssh takes the first for both."""
+    content = "\n".join(_way_lines(way, timeout)).encode("utf-8", "surrogateescape")
+    return _name(f"{GATEWAY}{alias}-{hashlib.sha256(content).hexdigest()[:8]}")
 
 
 def _word(text: str) -> str:
@@ -221,15 +224,17 @@ def _name(text: str) -> str:
     return text
 
 
-def _without_over(client: Client, but: str = "") -> list[host_blocks.Block]:
-    """The blocks of jobs that may go on; what was kept for the others is removed."""
-    kept = []
-    for (alias, key), text in host_blocks.blocks(read(config_path())):
-        if key != but and _is_over(client, alias, key):
-            forget(alias, key, host_blocks.kept_under(text))
-        else:
-            kept.append(((alias, key), text))
-    return kept
+def _parted(client: Client, but: str = "") -> tuple[list[host_blocks.Block], list[host_blocks.Block]]:
+    """The blocks of jobs that may go on, and those of jobs that are over."""
+    found = host_blocks.kept()
+    over = [one for one in found if one[0][1] != but and _is_over(client, *one[0])]
+    return [one for one in found if one not in over], over
+
+
+def _forget(over: list[host_blocks.Block]) -> None:
+    """What was kept for jobs whose blocks are gone."""
+    for (alias, key), text in over:
+        forget_keys(alias, key, host_blocks.kept_under(text))
 
 
 def _is_over(client: Client, alias: str, key: str) -> bool:

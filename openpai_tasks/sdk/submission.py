@@ -35,6 +35,7 @@ from openpai_tasks.sdk import places, records, updates
 from openpai_tasks.sdk.names import saw_jobs
 from openpai_tasks.sdk.places import Home, Mounts
 from openpai_tasks.sdk.provenance import Origin, Stamp, origin_of_file, origin_of_spec, stamped
+from openpai_tasks.sdk.signin import Say
 from openpai_tasks.sdk.validation import as_v1
 from openpai_tasks.storage.archive import Archive, pack
 from openpai_tasks.storage.sources import Source, collect
@@ -180,13 +181,13 @@ def _letters(count: int) -> str:
     return "".join(secrets.choice(string.ascii_lowercase) for _ in range(count))
 
 
-def submit(client: Client, submission: Submission) -> JobInfo:
+def submit(client: Client, submission: Submission, say: Say = lambda line: None) -> JobInfo:
     """Upload the sources, hand in the document, return what the cluster now says."""
     name, key = submission.name, job_key(client.user, submission.name)
     if exists(client, key):
         where = f"cluster {client.cluster.alias!r}"
         raise Conflict(f"a job named {name!r} exists on {where}; choose another name", 409)
-    with sent(client, submission):
+    with sent(client, submission, say=say):
         hand_in(client, submission)
     records.keep(client, submission.text, submission.origin)
     try:
@@ -198,7 +199,9 @@ def submit(client: Client, submission: Submission) -> JobInfo:
 
 
 @contextlib.contextmanager
-def sent(client: Client, submission: Submission, is_there: bool = False) -> Iterator[None]:
+def sent(
+    client: Client, submission: Submission, is_there: bool = False, say: Say = lambda line: None
+) -> Iterator[None]:
     """The files on their storage, and taken back if the cluster then refuses the job.
 
     ``is_there`` says that the archive was sent for another job a moment ago.
@@ -208,6 +211,8 @@ def sent(client: Client, submission: Submission, is_there: bool = False) -> Iter
         yield
         return
     was_sent = archive is not None and not is_there and _send(home, submission.name, archive)
+    if archive is not None and not was_sent:
+        say("sources: already there, so they were not sent again")
     try:
         yield
     except Conflict:

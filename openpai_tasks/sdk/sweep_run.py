@@ -22,7 +22,6 @@ from openpai_tasks.sdk.polling import Pauses
 from openpai_tasks.sdk.submission import Missed, Submission
 from openpai_tasks.sdk.sweeps import Sweep, SweepJob, mark_of, progress
 
-ALL = 50_000  # the most jobs that a server lists at once
 TRIES = 3
 MOST_ASKED = 50  # failed jobs that are asked for their own exit code, which the list does not tell
 
@@ -90,9 +89,7 @@ class Run:
         """Ask the cluster for the state of all; the names of those it has."""
         user = self.client.user
         with self._going_on():
-            listed = self._patiently(
-                lambda: self.client.jobs(username=user, keyword=self.sweep.name, limit=ALL)
-            )
+            listed = self._patiently(lambda: self.client.jobs(username=user, keyword=self.sweep.name))
         found = {job.name: job for job in listed if job.name in self.jobs and job.user == user}
         for name, job in found.items():
             self._set(name, job)

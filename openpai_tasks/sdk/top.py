@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from openpai_tasks.errors import PaiError
+from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.sdk import sessions
 from openpai_tasks.sdk.remote import Remote
 
 SECONDS = 30.0
+LEAST, MOST = 0.1, 86400.0  # seconds between two looks
 CONTAINER, MACHINE = "container", "machine"
 
 # Writes lines "name value ...". A task that is only some processes of a machine (PAI_MOUNT_ROOT tells it) is
@@ -115,6 +116,13 @@ class Usage:
     scope: str = CONTAINER  # whose CPU and memory these are: MACHINE where the container's cannot be told
     gpus: tuple[Gpu, ...] = ()
     error: str = ""
+
+
+def pause(every: float) -> float:
+    """The seconds between two looks that somebody wants, if one can wait for so long."""
+    if not LEAST <= every <= MOST:
+        raise ConfigError(f"--every is {LEAST:g} to {MOST:g} seconds, got {every:g}")
+    return every
 
 
 def usage(remote: Remote, label: str) -> Usage:

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from openpai_tasks.home import locked
-from openpai_tasks.sdk.ssh_config import config_path, escaped
+from openpai_tasks.sdk.host_blocks import config_path
+from openpai_tasks.sdk.ssh_config import escaped
 from openpai_tasks.sdk.user_files import read, replace
 
 _MADE = "# Made by `container.ssh-config`"

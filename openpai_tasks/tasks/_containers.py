@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
 import threading
 
@@ -12,6 +14,7 @@ from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks._asking import ask
 from openpai_tasks.tasks._base import say
 
+fates = lazy("openpai_tasks.sdk.fates")
 forwarding = lazy("openpai_tasks.sdk.forwarding")
 reaching = lazy("openpai_tasks.sdk.reaching")
 render = lazy("openpai_tasks.render")
@@ -59,7 +62,7 @@ def surely(client, found, container, act, *args):
     try:
         return act(*args)
     except Lost as err_:
-        raise reaching.lost(client, found, container, err_) from err_
+        raise fates.lost(client, found, container, err_) from err_
 
 
 def leave(code):
@@ -78,19 +81,50 @@ def tell_ended(ended):
     return max((one.code for one in ended), default=0)
 
 
-def forward(client, name, given, role, index, ports):
-    """The forward of a job's container, found anew for every connection: it may have been started again."""
+def forward(client, found, container, given, ports):
+    """The forward of a task's container, found anew for every connection: it may have been started again."""
 
     def connect():
-        found = reaching.reach(client, name, given)
-        return reaching.open_remote(client, found, reaching.one(found, role, index), given)
+        now = reaching.reach(client, found.job.key, given)
+        same = reaching.one(now, container.role, container.index)
+        return reaching.open_remote(client, now, same, given)
 
     def over():
-        job = client.job(key)
-        return f"job {job.name} is {job.state}" if job.final else ""
+        return fates.ended(client, found, container)
 
-    key = reaching.reach(client, name, given).job.key
     return forwarding.Forward(connect, ports, say, over)
+
+
+def place(found, container):
+    """What a port is one of; which container only matters where there are others."""
+    job = f"job {found.job.name}"
+    return f"{container.label} of {job}" if len(found.containers) > 1 else job
+
+
+def not_over(found, among):
+    """Those of the containers that something can still run in; the others are told of."""
+    left = reaching.not_over(found, among)
+    over = [f"{one.label} is {one.state}" for one in among if one not in left]
+    if over:
+        say(f"left out: {', '.join(over)}")
+    return left
+
+
+@contextlib.contextmanager
+def ending_by_term():
+    """TERM ends us as Ctrl-C does, so that what runs over there can be ended first."""
+
+    def end(number, frame):
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():  # where nobody may say what signals do
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def usages(items):
@@ -132,7 +166,7 @@ def _gpu(gpu):
 def reached(client, name, given, writes):
     """The job; one that is over leaves nothing in our file."""
     try:
-        return reaching.reach(client, name, given)
+        return reaching.reach(client, name, given, forgets=writes)
     except PaiError:
         if writes:
             ssh_config.prune(client)

@@ -40,7 +40,7 @@ def submitted(client, submission, preview, after=(), tags=()):
         show_preview(client, submission)
         return None
     jobs.succeed(client, after, say)
-    return submission_.tag(client, jobs.submit(client, submission), tags)
+    return submission_.tag(client, jobs.submit(client, submission, say), tags)
 
 
 def only_looks(c, preview):

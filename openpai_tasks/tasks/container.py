@@ -26,6 +26,7 @@ sessions = lazy("openpai_tasks.sdk.sessions")
 shown = lazy("openpai_tasks.tasks._containers")
 ssh_config_ = lazy("openpai_tasks.sdk.ssh_config")
 staying = lazy("openpai_tasks.tasks._staying")
+top_ = lazy("openpai_tasks.sdk.top")
 transfers = lazy("openpai_tasks.tasks._transfers")
 
 CONTAINERS = ("role", "index", "state", "host", "port", "user")
@@ -88,12 +89,13 @@ def run(c, name, command=None, role=None, index=None, all=False, cluster_alias=N
     client, given = connect(c, cluster_alias), settings(c)
     found = reaching.reach(client, name, given)
     if all:
-        with everywhere.Crowd(client, found, reaching.chosen(found, role, index), given) as crowd:
+        meant = shown.not_over(found, reaching.chosen(found, role, index))
+        with everywhere.Crowd(client, found, meant, given) as crowd, shown.ending_by_term():
             ended = crowd.run(wanted, shown.out_line, shown.err_line)
         shown.leave(shown.tell_ended(ended))
         return
     container = reaching.one(found, role, index)
-    with reaching.open_soon(client, found, container, given, say) as remote:
+    with reaching.open_soon(client, found, container, given, say) as remote, shown.ending_by_term():
         talk = (remote, wanted, shown.out, shown.err, shown.stdin())
         code = shown.surely(client, found, container, sessions.run, *talk)
     shown.leave(code)
@@ -165,9 +167,11 @@ def forward(c, name, ports, role=None, index=None, cluster_alias=None):
     """Make ports of a container ports of this machine, until Ctrl-C or the job's end."""
     wanted = [forwarding.port(text) for text in ports]
     client, given = connect(c, cluster_alias), settings(c)
-    with shown.forward(client, name, given, role, index, wanted) as forward:
+    found = reaching.reach(client, name, given)
+    container = reaching.one(found, role, index)
+    with shown.forward(client, found, container, given, wanted) as forward:
         for one in forward.start().ports:
-            say(f"http://127.0.0.1:{one.here} is port {one.there} of job {name}")
+            say(f"http://127.0.0.1:{one.here} is port {one.there} of {shown.place(found, container)}")
         why = forward.serve()
     say(f"{why}: the forward ends")
 
@@ -184,6 +188,7 @@ def forward(c, name, ports, role=None, index=None, cluster_alias=None):
 )
 def top(c, name, role=None, index=None, once=False, every=2.0, cluster_alias=None, output=None):
     """Show the CPU, memory and GPUs that a job's containers use."""
+    pause = top_.pause(every)
     client, given = connect(c, cluster_alias), settings(c, output=output)
     found = reaching.reach(client, name, given)
     screen = Screen(sys.stdout)
@@ -196,7 +201,7 @@ def top(c, name, role=None, index=None, once=False, every=2.0, cluster_alias=Non
             crowd.renew()
             picture = shown.usages(crowd.look())
             screen.show(picture, picture)
-            time.sleep(max(0.1, every))
+            time.sleep(pause)
 
 
 @task(positional=["name"], help={"name": WHICH["name"], "target": "write it to this file instead"})
@@ -242,7 +247,7 @@ def _copy(c, act, name, paths, role, index, how, cluster_alias, output):
     rules = files.rules(workers, checksum, preview=preview)
     with (
         container_files.opened(client, found, container, given) as store,
-        transfers.metered(preview) as meter,
+        transfers.copying(c, output, preview) as meter,
     ):
         copied = act(store, container.label, paths, given, rules, meter)
     show(c, copied, listings.summary, output)

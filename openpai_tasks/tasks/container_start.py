@@ -17,6 +17,7 @@ interactive = lazy("openpai_tasks.sdk.interactive")
 jobs = lazy("openpai_tasks.sdk.jobs")
 keys = lazy("openpai_tasks.sdk.keys")
 mounts = lazy("openpai_tasks.storage.mounted")
+reaching = lazy("openpai_tasks.sdk.reaching")
 ssh_config = lazy("openpai_tasks.sdk.ssh_config")
 submission_ = lazy("openpai_tasks.sdk.submission")
 wishes = lazy("openpai_tasks.sdk.wishes")
@@ -48,6 +49,7 @@ def start(
     given = job.settings(c)
     stay, limit = amounts.seconds(timeout, "--timeout"), amounts.seconds(wait_limit, "--wait-limit")
     idle = 0 if idle_after == "0" else amounts.seconds(idle_after, "--idle-after")
+    reaching.check(given)
     wish = job.wish(
         command=interactive.MARK,
         name=job.job_name or submission_.new_name("", interactive.NAME),
@@ -97,7 +99,7 @@ def _ready(c, client, submission, limit, flags):
         show_preview(client, submission)
         return None
     jobs.succeed(client, flags.after, say)
-    job = submission_.tag(client, jobs.submit(client, submission), flags.tag)
+    job = submission_.tag(client, jobs.submit(client, submission, say), flags.tag)
     say(
         f"job {job.name} is submitted to {client.cluster.alias}; it has {limit} s to let us in (--wait-limit)"
     )

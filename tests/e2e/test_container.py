@@ -8,7 +8,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import termios
@@ -19,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import BIN, make_shell
+from tests.ports import free_port
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
-SECONDS = 30
+SECONDS = 60
 SEEN = ("--env", "SEEN=it's  $HOME", "--env", "LINES=a\nb")
 
 
@@ -60,12 +60,6 @@ def runs(pid):
     return False
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def test_a_command_keeps_its_words_its_outputs_and_its_exit_code(inside):
     script = 'printf "%s|" "$@"; cat; echo oops >&2; exit 7'
     ran = inside.inv("container.run", "train", "--", "sh", "-c", script, "-", "a  b", "$HOME", input="typed")
@@ -102,17 +96,33 @@ def test_ctrl_c_ends_the_command_over_there_too(inside):
     wait_for(lambda: not runs(pid))
 
 
+@pytest.mark.parametrize("how", [[], ["--all"]], ids=["one", "all"])
+def test_term_ends_the_command_over_there_too(inside, how):
+    running = inside.start("inv", "container.run", "train", *how, "--", "sh", "-c", "echo $$; exec sleep 323")
+    pids = [int(running.stdout.readline().rpartition(" ")[2]) for _ in range(2 if how else 1)]
+    running.terminate()
+    try:
+        running.communicate(timeout=SECONDS)
+        assert running.returncode == 143
+        wait_for(lambda: not any(runs(pid) for pid in pids), 20)
+    finally:
+        for pid in filter(runs, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("which", [["--index", "0"], []], ids=["one", "two"])
 def test_ctrl_c_ends_the_command_in_all_containers(inside, which):
     words = ("train", "--all", *which, "--", "sh", "-c", "echo $$; exec sleep 322")
     running = inside.start("inv", "container.run", *words)
     pids = [int(running.stdout.readline().rpartition(" ")[2]) for _ in range(1 if which else 2)]
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=SECONDS)
-    left = [pid for pid in pids if runs(pid)]
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    assert (running.returncode, left) == (130, [])
+    try:
+        running.communicate(timeout=SECONDS)
+        assert running.returncode == 130
+        wait_for(lambda: not any(runs(pid) for pid in pids), 20)
+    finally:
+        for pid in filter(runs, pids):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("ignored", "left"), [("INT", False), ("INT TERM HUP", True)], ids=["int", "all"])
@@ -253,7 +263,7 @@ def test_top_tells_the_use_of_each_container_and_not_of_the_machine(inside):
         assert busy.stdout.readline() == "up\n"
         quiet, loud = inside.ok("container.top", "train", "-o", "json").json()
         assert [row["scope"] for row in (quiet, loud)] == ["container", "container"]
-        assert quiet["cpu"] < 0.2 < loud["cpu"]
+        assert 2 * quiet["cpu"] < loud["cpu"]  # which is little where much else runs
         assert quiet["memory"] < 100 << 20 and 200 << 20 < loud["memory"] < 300 << 20
         assert "SCOPE" not in inside.ok("container.top", "train", "--once").out
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.test_container import SECONDS, typing, wait_for
+from tests.ports import free_port
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,46 @@ def test_a_command_is_told_that_its_container_is_another_one_now(small, how):
         way in said for way in ("was started again meanwhile; run it again", "run it again when it runs")
     )
     small.ok("job.stop", name)
+
+
+PAIR = 'test "$PAI_TASK_INDEX" = 1 || until test -e over; do sleep 0.1; done; test -e over || exec sleep 600'
+
+
+def test_what_is_over_in_one_container_is_over_there_alone(small):
+    """A forward stays with its container, and a command for all of them leaves out those that are over."""
+    small.ok("job.sub", PAIR, "-j", "pair", "--ssh", "--instances", "2")
+    wait_for(lambda: small.inv("container.run", "pair", "--all", "--", "true").code == 0)
+    forward = small.start("inv", "container.forward", "pair", f"{free_port()}:0")
+    try:
+        assert "of main-0 of job pair\n" in forward.stderr.readline()
+        small.ok("container.run", "pair", "--index", "0", "--", "touch", "over")
+        _, said = forward.communicate(timeout=SECONDS)
+    finally:
+        forward.kill()
+        forward.wait()
+    assert said.endswith("main-0 of job pair is SUCCEEDED: the forward ends\n"), said
+    assert "connected again" not in said and forward.returncode == 0
+    ran = small.inv("container.run", "pair", "--all", "--", "sh", "-c", "echo in")
+    assert (ran.code, ran.out, ran.err) == (0, "main-1: in\n", "left out: main-0 is SUCCEEDED\n")
+    ran = small.inv("container.run", "pair", "--all", "--index", "0", "--", "true")
+    assert (ran.code, ran.err.count("\n")) == (121, 1), ran
+    assert "job 'pair' has no such container any more: main-0 is SUCCEEDED" in ran.err
+    small.ok("job.stop", "pair")
+
+
+def test_a_forward_finds_the_container_that_its_task_has_next(small):
+    submit(small, "again")
+    there = free_port()
+    forward = small.start("inv", "container.forward", "again", f"{there}:0")
+    try:
+        assert f"is port {there} of job again\n" in forward.stderr.readline()
+        small.inv("container.run", "again", "kill -9 $(cat pid)")
+        lines = iter(forward.stderr.readline, "")
+        assert any(line == "connected again\n" for line in lines)
+    finally:
+        forward.kill()
+        forward.communicate()
+    small.ok("job.stop", "again")
 
 
 def test_top_goes_on_with_the_container_that_a_task_has_next(small):

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Shell
+from tests.ports import free_port
 from tests.server.container_engines import IMAGE, REGISTRIES_CONF, Kit, engine_kit
-from tests.server.ssh_clients import answers, free_port
+from tests.server.ssh_clients import answers
 from tests.server.test_docker_engine import ACCOUNTS
 
 SSHD, SFTP = Path("/usr/sbin/sshd"), Path("/usr/lib/openssh/sftp-server")
@@ -53,14 +54,14 @@ def registry(kit: Kit, tmp_path: Path) -> Iterator[str]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(["docker-registry", "serve", str(conf)], **quiet)
     try:
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + 60
         while not answers(port):
             assert process.poll() is None and time.monotonic() < limit
             time.sleep(0.05)
         yield f"127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def test_an_image_is_built_listed_and_pushed(workshop: Shell, registry: str) -> None:
@@ -126,7 +127,7 @@ def test_a_container_to_work_in_runs_in_its_image(workshop: Shell, kit: Kit) -> 
     assert ran.out.splitlines()[0].isdecimal() and "/usr/local/pai/work" in ran.out
     told = workshop.ok("container.extend", "boxed", "--timeout", "5h", "-o", "json").json()
     assert told == [{"container": "main-0", "duration": 5 * 3600, "told_by": "ssh"}]
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 60
     while "warning: its GPUs did nothing" not in workshop.inv("container.ssh", "boxed", input="true\n").err:
         assert time.monotonic() < limit
     workshop.ok("container.stop")

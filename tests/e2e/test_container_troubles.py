@@ -32,7 +32,7 @@ def test_entries_of_jobs_that_are_over_go(inside):
     wait_for(lambda: inside.inv("container.ssh-config", "short").code == 0)
     assert "Host short " in config.read_text()
     inside.ok("job.stop", "short")
-    assert inside.inv("job.wait", "short", "--timeout", "20").code == 143
+    assert inside.inv("job.wait", "short", "--timeout", "60").code == 143
     inside.ok("container.ssh-config", "train")
     assert "Host short " not in config.read_text() and "Host train " in config.read_text()
 
@@ -42,7 +42,7 @@ def test_a_job_that_is_over_loses_its_own_entry(inside):
     config = inside.home / "ssh" / "config"
     wait_for(lambda: inside.inv("container.ssh-config", "brief").code == 0)
     inside.ok("job.stop", "brief")
-    assert inside.inv("job.wait", "brief", "--timeout", "20").code == 143
+    assert inside.inv("job.wait", "brief", "--timeout", "60").code == 143
     printed = inside.inv("container.ssh-config", "brief", "--print")
     assert printed.code == 121 and "Host brief " in config.read_text()
     again = inside.inv("container.ssh-config", "brief")
@@ -85,7 +85,14 @@ def test_each_trouble_has_its_line_and_its_code(inside):
     refused = inside.inv("container.ssh", "train", INVOKE_OPENPAI_SSH_KEY=str(other))
     assert refused.code == 122 and "refuses the key" in refused.err
     inside.ok("job.stop", "closed")
-    assert inside.inv("job.wait", "closed", "--timeout", "20").code == 143
+    assert inside.inv("job.wait", "closed", "--timeout", "60").code == 143
+
+
+@pytest.mark.parametrize("every", ["inf", "-5", "nan", "0", "1e12"])
+def test_a_pause_that_is_none_is_one_line(inside, every):
+    ran = inside.inv("container.top", "train", f"--every={every}")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1), ran
+    assert ran.err.startswith("error: --every is 0.1 to 86400 seconds, got ")
 
 
 def test_a_job_that_ends_meanwhile_is_told(inside):

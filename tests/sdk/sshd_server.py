@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.sdk.remote_target import Target
+from tests.ports import free_port
 
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
 CONFIG = """\
@@ -114,12 +115,6 @@ def shared() -> Sshd:
     atexit.register(folder.cleanup)
     atexit.register(server.stop)
     return server
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 _refusing: list[socket.socket] = []

@@ -52,7 +52,7 @@ def test_a_time_is_in_seconds(text, expected):
     assert amounts.seconds(text, "--timeout") == expected
 
 
-@pytest.mark.parametrize("text", ["", "0", "1x", "m", "-5", "1m1h", "٣s"])
+@pytest.mark.parametrize("text", ["", "0", "0s", "1x", "m", "-5", "1m1h", "٣s"])
 def test_what_is_no_time_is_refused_by_name(text):
-    with pytest.raises(ConfigError, match="--timeout needs a time such as 90s, 30m or 1h30m, got"):
+    with pytest.raises(ConfigError, match="--timeout needs a time of more than 0, such as 90s, 1h30m or 30d"):
         amounts.seconds(text, "--timeout")

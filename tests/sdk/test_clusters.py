@@ -440,6 +440,23 @@ def test_deleting_needs_every_alias_to_be_known(serve):
     assert not credentials.load("lab", server.uri, USER)
 
 
+def test_what_was_kept_for_the_jobs_of_a_cluster_goes_with_it(serve, own_home):
+    add(serve())
+    known, locks = own_home / "known_hosts", (".lab.lock", ".far.lock")
+    for folder in (known, own_home / "ssh", own_home / "keys" / "lab", own_home / "keys" / "far"):
+        folder.mkdir(parents=True)
+        (folder / "ann~train").write_text("k")
+    for name in ("lab", "far", ".gateways", *locks):
+        (known / name).write_text("x")
+    blocks = "".join(f"# job {alias} ann~train\nHost {alias}\n\n" for alias in ("lab", "far"))
+    (own_home / "ssh" / "config").write_text(blocks)
+    clusters.delete(SETTINGS, ["lab"])
+    assert {path.name for path in known.iterdir()} == {"ann~train", "far", ".far.lock", ".gateways"}
+    assert [path.name for path in (own_home / "keys").iterdir()] == ["far"]
+    text = (own_home / "ssh" / "config").read_text()
+    assert "Host far\n" in text and "Host lab\n" not in text and (own_home / "ssh" / "ann~train").exists()
+
+
 def test_select_writes_the_default_of_the_folder_or_of_all(serve, tmp_path, own_home):
     add(serve())
     assert clusters.select(SETTINGS, "lab", is_global=False) == tmp_path / ".openpai" / "defaults.yaml"

@@ -12,11 +12,15 @@ import pytest
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import Denied, Unreachable
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk import interactive, reaching
+from openpai_tasks.sdk import fates, interactive, reaching
 from openpai_tasks.sdk.reaching import Container, NotServing, Reach
+from openpai_tasks.sdk.remote_login import KeyRefused
+from tests.scripted import Said, Scripted
 from tests.sdk import sshd_server
+from tests.sdk.test_remote_config import PATH, client_of, detail
 
 JOB = JobInfo("train", "ann", "RUNNING", "default", *[None] * 5, 0, 0, None, 1, ())
 
@@ -57,6 +61,57 @@ def test_one_that_runs_for_long_without_an_sshd_is_not_waited_for(silent, server
     with pytest.raises(NotServing, match="its image may have no sshd"):
         opening(silent, server, int(time.time() * 1000) - 60_000)(talk.append)
     assert talk == []
+
+
+@pytest.fixture
+def telling(tmp_path, monkeypatch):
+    """A cluster that says what it is told to."""
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    server = Scripted({})
+    yield server
+    server.close()
+
+
+def test_a_job_that_is_ending_is_told_as_such(telling):
+    client = client_of(telling)
+    telling.answers[PATH] = detail()
+    found = reaching.reach(client, "train", Settings())
+    telling.answers[PATH] = detail(state="STOPPING")
+    with pytest.raises(Unreachable, match="is STOPPING: it is ending, and its containers with it"):
+        reaching.reach(client, "train", Settings())
+    said = str(fates.lost(client, found, found.containers[0], Unreachable("it is lost")))
+    assert said == "it is lost: job 'train' is STOPPING: it is ending; `job.logs train` shows its output"
+
+
+def test_a_task_that_failed_is_over_only_while_the_job_goes_on_without_it(telling):
+    client = client_of(telling)
+    body = telling.answers[PATH] = detail()
+    [task] = body["taskRoles"]["main"]["taskStatuses"]
+    body["taskRoles"]["main"]["taskStatuses"].append({**task, "taskIndex": 1, "containerId": "pod-3"})
+    found = reaching.reach(client, "train", Settings())
+    assert fates.ended(client, found, found.containers[0]) == ""
+    task["taskState"] = "FAILED"
+    late = threading.Timer(fates.SETTLE / 3, body["jobStatus"].update, [{"state": "WAITING"}])
+    late.start()
+    assert fates.ended(client, found, found.containers[0]) == ""  # the job is tried again
+    late.join()
+    body["jobStatus"]["state"] = "RUNNING"
+    assert fates.ended(client, found, found.containers[0]) == "main-0 of job train is FAILED"
+
+
+@pytest.mark.parametrize("trouble", ["refused", "denied"])
+def test_whatever_ends_the_wait_says_that_the_job_goes_on(telling, server, trouble):
+    server.start()
+    telling.answers[PATH] = body = detail()
+    body["taskRoles"]["main"]["taskStatuses"][0]["containerPorts"]["ssh"] = str(server.port)
+    if trouble == "denied":
+        telling.answers[PATH] = Said({"code": "ForbiddenUserError", "message": "no"}, 403)
+    given = Settings(ssh_timeout=30, ssh_key=str(server.folder / "other"), ssh_user=getpass.getuser())
+    with pytest.raises(Denied) as caught:
+        interactive.ready(client_of(telling), "train", given, 60, lambda line: None)
+    assert isinstance(caught.value, KeyRefused) is (trouble == "refused")
+    assert str(caught.value).endswith("; the job goes on, `container.stop train` ends it")
+    assert str(caught.value).count("goes on") == 1
 
 
 def test_while_a_container_starts_only_the_wait_for_ssh_is_told(silent):

@@ -16,9 +16,10 @@ import pytest
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, Lost, TimedOut, Unreachable
 from openpai_tasks.sdk import forwarding, sessions, ssh_config
+from openpai_tasks.sdk.gateways import gateway
 from openpai_tasks.sdk.remote import Remote
 from openpai_tasks.sdk.remote_login import HostKeyChanged, KeyRefused, NotListening
-from openpai_tasks.sdk.remote_target import Gateway, gateway
+from openpai_tasks.sdk.remote_target import Gateway
 from tests.sdk import sshd_server
 from tests.sdk.sshd_server import full, refusing_port, saying
 
@@ -212,6 +213,15 @@ def test_it_goes_through_a_gateway(sshd, tmp_path, monkeypatch):
     refused = Gateway("127.0.0.1", sshd.port, user, sshd.folder / "other")
     with pytest.raises(KeyRefused, match="the gateway"):
         Remote(sshd.target(tmp_path, gateway=refused)).open()
+
+
+def test_a_key_that_is_gone_is_told_as_such_and_not_as_a_host(sshd, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    none = tmp_path / "none"
+    way = Gateway("127.0.0.1", sshd.port, sshd.target(tmp_path).user, none)
+    for target in (sshd.target(tmp_path, gateway=way), sshd.target(tmp_path, key=none)):
+        with pytest.raises(ConfigError, match=f"cannot use {none} here: No such file"):
+            Remote(target).open()
 
 
 @pytest.mark.parametrize("text", ["@", "host:x", "host:70000", "ann@", "-oProxyCommand=x"])

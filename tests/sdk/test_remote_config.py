@@ -16,10 +16,11 @@ from openpai_tasks.protocol.models import event_from_body, job_from_detail
 from openpai_tasks.registry import Cluster
 from openpai_tasks.sdk import interactive, reaching, ssh_config, users_ssh
 from openpai_tasks.sdk.fabric_hosts import tasks_of
+from openpai_tasks.sdk.gateways import gateway
 from openpai_tasks.sdk.host_keys import gateways_file
 from openpai_tasks.sdk.remote import Remote
 from openpai_tasks.sdk.remote_login import HostKeyChanged
-from openpai_tasks.sdk.remote_target import Gateway, gateway
+from openpai_tasks.sdk.remote_target import Gateway
 from tests.conftest import BIN
 from tests.scripted import Said, Scripted
 from tests.sdk import sshd_server

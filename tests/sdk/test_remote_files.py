@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 
 import pytest
 
@@ -110,7 +109,7 @@ def test_a_copy_outlives_a_lost_connection(sshd, tmp_path):
 def test_without_sha256sum_the_length_has_to_do(store, tmp_path, monkeypatch):
     (tmp_path / "f").write_bytes(b"1")
     assert store.digest(str(tmp_path / "f")).value.startswith("6b86b273")
-    store._sums.can = False
+    store._sessions.sums_told(lambda sums: setattr(sums, "can", False))
     assert store.digest(str(tmp_path / "f")) is None and store.hasher() is None
     assert copy(copies([here(tmp_path / "f")], there(store, tmp_path / "g"))).failed == ()
 

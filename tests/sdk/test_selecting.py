@@ -13,7 +13,7 @@ from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiErr
 from openpai_tasks.registry import Cluster
 from openpai_tasks.sdk import clusters, own_storages, selecting, storages
 from openpai_tasks.sdk.clusters import NewCluster, Renewal
-from openpai_tasks.sdk.own_storages import KINDS
+from openpai_tasks.sdk.own_kinds import KINDS
 from openpai_tasks.storage.location import locate
 from tests.sdk.pai_server import PASSWORD, USER
 from tests.sdk.test_storages import StorageServer
@@ -273,6 +273,13 @@ def test_what_only_looks_a_little_like_a_secret_can_be_said():
 def test_a_name_is_one_that_a_url_can_hold(name):
     with pytest.raises(ConfigError, match="may have letters"):
         own_storages.new(name, "local", "", "/x", "", (), False)
+
+
+def test_a_certificate_is_known_from_every_folder(tmp_path, monkeypatch):
+    (tmp_path / "ca.pem").touch()
+    monkeypatch.chdir(tmp_path)
+    said = ("x", "hdfs", "https://nn1:9871,https://nn2:9871", "", "", ["ca=ca.pem"], False)
+    assert own_storages.new(*said).option("ca") == str(tmp_path / "ca.pem")
 
 
 def test_every_type_that_can_be_opened_can_be_added():

@@ -1,0 +1,126 @@
+"""The host that the way goes through, and the keys that open it, as the settings name them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.config import Settings
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.sdk import keys, reaching, ssh_config
+from openpai_tasks.sdk.gateways import gateway
+from openpai_tasks.sdk.remote_target import Gateway
+from tests.scripted import Scripted
+from tests.sdk import sshd_server
+from tests.sdk.test_remote_config import PATH, client_of, detail, job, seen_by_ssh
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / ".openpai"))
+    return tmp_path / ".openpai"
+
+
+def keygen(path: Path, passphrase: str = "") -> Path:
+    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(path)]
+    subprocess.run(words, check=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("ann@fe80::1", "fe80::1", 22),
+        ("ann@[2001:db8::2]", "2001:db8::2", 22),
+        ("ann@[2001:db8::2]:2222", "2001:db8::2", 2222),
+        ("ann@::1", "::1", 22),
+        ("ann@lab", "lab", 22),
+        ("ann@192.0.2.1:2222", "192.0.2.1", 2222),
+    ],
+)
+def test_an_address_of_ipv6_keeps_its_colons(text, host, port):
+    way = gateway(Settings(ssh_gateway=text))
+    assert way is not None and (way.user, way.host, way.port) == ("ann", host, port)
+
+
+@pytest.mark.parametrize("text", ["a:b:c", "[::1]x", "[::1]:", "[::1]:70000", "[]", "::1:x", "lab:"])
+def test_what_is_no_place_is_one_line(text):
+    with pytest.raises(ConfigError, match=r"ssh\.gateway must be USER@HOST:PORT"):
+        gateway(Settings(ssh_gateway=f"ann@{text}"))
+
+
+def test_its_key_is_found_by_the_rule_for_all_keys(tmp_path, home, monkeypatch):
+    own, other = keygen(tmp_path / "own"), keygen(tmp_path / "other")
+    monkeypatch.chdir(tmp_path)
+    ways = {
+        own: Settings(ssh_gateway="lab", ssh_key="own.pub"),
+        other: Settings(ssh_gateway="lab", ssh_key="own", ssh_gateway_key="~/other.pub"),
+        home / "ssh" / "id_ed25519": Settings(ssh_gateway="lab"),  # which is made when first needed
+    }
+    for key, given in ways.items():
+        way = gateway(given)
+        assert way is not None and way.key == key and key.is_file()
+    with pytest.raises(ConfigError, match=f"setting ssh.gateway-key names {tmp_path}/none, which is no file"):
+        gateway(Settings(ssh_gateway="lab", ssh_gateway_key="none"))
+
+
+def test_keys_that_cannot_be_used_are_known_before_there_is_a_job(tmp_path):
+    good, locked = keygen(tmp_path / "good"), keygen(tmp_path / "locked", "secret")
+    (tmp_path / "junk").write_text("junk")
+    reaching.check(Settings(ssh_key=str(good), ssh_gateway="lab"))
+    with pytest.raises(ConfigError, match=r"passphrase: name one without in the setting ssh\.key"):
+        reaching.check(Settings(ssh_key=str(locked)))
+    way = {"ssh_key": str(good), "ssh_gateway": "lab"}
+    with pytest.raises(ConfigError, match=r"passphrase: name one without in the setting ssh\.gateway-key"):
+        reaching.check(Settings(**way, ssh_gateway_key=str(locked)))
+    with pytest.raises(
+        ConfigError, match=r"no private key that can be read: see the setting ssh\.gateway-key"
+    ):
+        reaching.check(Settings(**way, ssh_gateway_key=str(tmp_path / "junk")))
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+def test_relative_keys_are_whole_paths_in_files_and_commands(tmp_path, monkeypatch):
+    keygen(tmp_path / "own"), keygen(tmp_path / "other")
+    monkeypatch.chdir(tmp_path)
+    given = Settings(ssh_key="own", ssh_gateway="ann@lab", ssh_gateway_key="other")
+    server = Scripted({PATH: detail()})
+    try:
+        client = client_of(server)
+        found = reaching.reach(client, "train", given)
+        goal = reaching.target(client, found, reaching.one(found), given)
+        line = " ".join(ssh_config.argv(goal))
+        assert f"-i {tmp_path}/own " in line and f"-i {tmp_path}/other " in line
+        path = ssh_config.write(client, job(), [ssh_config.Host(("train",), goal)]).path
+    finally:
+        server.close()
+    seen = seen_by_ssh(path)
+    assert seen["identityfile"] == str(tmp_path / "own")
+    assert seen_by_ssh(path, seen["proxyjump"])["identityfile"] == str(tmp_path / "other")
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+def test_two_jobs_go_through_two_gateways(tmp_path):
+    server = Scripted({PATH: detail(), f"{PATH[:-5]}next": {**detail(), "name": "next"}})
+    try:
+        client, sshd = client_of(server), sshd_server.Sshd(keygen(tmp_path / "id").parent, 22)
+        for name, host in (("train", "first"), ("next", "second")):
+            way = Gateway(host, 22, "ann", tmp_path / "id")
+            one = ssh_config.Host((name,), sshd.target(tmp_path, gateway=way))
+            path = ssh_config.write(client, reaching.reach(client, name, Settings()).job, [one]).path
+    finally:
+        server.close()
+    ways = {name: seen_by_ssh(path, name)["proxyjump"] for name in ("train", "next")}
+    hosts = {name: seen_by_ssh(path, way)["hostname"] for name, way in ways.items()}
+    assert hosts == {"train": "first", "next": "second"}
+
+
+def test_the_key_of_a_container_is_a_whole_path(tmp_path, monkeypatch):
+    keygen(tmp_path / "own")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert keys.private_key(Settings(ssh_key="../own")) == tmp_path / "own"

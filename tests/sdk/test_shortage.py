@@ -1,0 +1,54 @@
+"""Why a job waits, by the very words that the embedded cluster has for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from openpai_tasks.sdk import shortage
+from openpai_tasks.server.allocation import Room
+from openpai_tasks.server.machine import Resources
+from tests.scripted import Scripted
+from tests.sdk.test_remote_config import LIST, client_of
+
+RUNNING = [("a", "default"), ("b", "default"), ("c", "default"), ("d", "default"), ("x", "other")]
+
+
+@pytest.fixture
+def client():
+    rows = [
+        {"name": name, "username": "ann", "state": "RUNNING", "virtualCluster": place}
+        for name, place in RUNNING
+    ]
+    server = Scripted({LIST: {"totalCount": len(rows), "data": rows}})
+    yield client_of(server)
+    server.close()
+
+
+def why(need: Resources, used: Resources) -> str:
+    total = Resources(4, 8000, 2)
+    room = Room(total, {"default": total}, {"default": used})
+    return f"FailedScheduling: {room.judge('default', need).why}"
+
+
+@pytest.mark.parametrize(
+    ("need", "used", "told"),
+    [
+        (Resources(4, 10, 0), Resources(3, 10, 0), "4 CPUs, and 1 of 4 is free{}; `--cpu 1` would fit"),
+        (Resources(4, 10, 0), Resources(4, 10, 0), "4 CPUs, and 0 of 4 are free{}"),
+        (
+            Resources(2, 6000, 1),
+            Resources(3, 4000, 1),
+            "2 CPUs, and 1 of 4 is free; 6000 MB of memory, and 4000 of 8000 are free{};"
+            " `--cpu 1 --memoryMB 4000` would fit",
+        ),
+    ],
+    ids=["less", "none", "two"],
+)
+def test_only_what_lacks_is_told_with_who_has_it(client, need, used, told):
+    line = "it asks for " + told.format(" (running: a, b, c and 1 more)")
+    assert shortage.told(client, why(need, used), is_alone=True) == line
+    assert "would fit" not in shortage.told(client, why(need, used), is_alone=False)
+
+
+def test_another_note_is_none_of_a_shortage(client):
+    assert shortage.told(client, "FailedScheduling: 0/3 nodes are available: 3 Insufficient gpu.", True) == ""
