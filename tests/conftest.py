@@ -48,7 +48,7 @@ class Shell:
             "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",  # never a person's own keyring
         }
 
-    def run(self, *argv: str, timeout: float = 60, input: str | None = None, **environment: str) -> Ran:
+    def run(self, *argv: str, timeout: float = 100, input: str | None = None, **environment: str) -> Ran:
         done = subprocess.run(
             argv,
             cwd=self.project,
@@ -102,6 +102,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Any:
     shell.ok("cluster.start")
     yield shell
     shell.ok("cluster.stop")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Twice as many as there are processors: most tests wait for a process or a server."""
+    return 2 * (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,7 @@
 """Imports point left: a module may import only from the layers named beside it, lazily or not."""
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,25 @@ def test_only_tasks_and_the_programs_print(path):
         return
     called = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     assert not [func for func in called if isinstance(func, ast.Name) and func.id == "print"]
+
+
+def needed(path: Path) -> set[str]:
+    """The modules of ours that are loaded when the module itself is."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_no_module_needs_itself():
+    names = {dotted(path): path for path in MODULES}
+    packages = {dotted(path) for path in MODULES if path.name == "__init__.py"}
+    graph = {name: (needed(path) & names.keys()) - packages for name, path in names.items()}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(names)  # a cycle is an error there

@@ -10,6 +10,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
 TUTORIALS = sorted(FOLDER.glob("*.ipynb"))
+pytestmark = pytest.mark.timeout(300)  # many commands, one after the other
 
 TOLD = {
     "1-set-up.ipynb": ("hello from ", "<table>", "'cpu': 1"),
@@ -41,7 +42,7 @@ def test_a_tutorial_runs_to_its_end(shell, tmp_path, path):
     notebook = nbformat.read(shell.project / path.name, as_version=4)
     client = NotebookClient(
         notebook,
-        timeout=60,
+        timeout=100,
         resources={"metadata": {"path": str(shell.project)}},
         extra_arguments=["--log-level=ERROR"],
     )

@@ -14,6 +14,7 @@ STOPPED = "STOPPED"
 UNKNOWN = "UNKNOWN"
 
 FINAL = frozenset({SUCCEEDED, FAILED, STOPPED})
+UNFINISHED = f"{WAITING},{RUNNING},{STOPPING}"  # as a list of jobs is asked for
 
 CREATION_PENDING = "AttemptCreationPending"
 CREATION_REQUESTED = "AttemptCreationRequested"

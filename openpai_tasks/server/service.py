@@ -20,7 +20,7 @@ from openpai_tasks.errors import ConfigError
 
 HOST = "127.0.0.1"
 LOCK, PORT, STATUS = "server.lock", "port", "server.json"
-LOCK_TRIES, LOCK_PAUSE = 25, 0.02
+LOCK_TRIES, LOCK_PAUSE = 50, 0.04
 GRACE_SECONDS = 1  # for answers under way when the end comes
 
 

@@ -23,7 +23,7 @@ def is_alive(pid):
     return True
 
 
-def until(condition, seconds=20):
+def until(condition, seconds=60):
     limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit, "it did not happen in time"
@@ -112,10 +112,10 @@ def test_everything_private_is_readable_by_its_owner_alone(shell):
 def test_without_a_token_only_health_and_info_answer(shell):
     shell.ok("cluster.start")
     uri = facts(shell)["uri"]
-    assert requests.get(f"{uri}/healthz", timeout=5).status_code == 200
-    assert requests.get(f"{uri}/rest-server/api/v2/info", timeout=5).status_code == 200
+    assert requests.get(f"{uri}/healthz", timeout=60).status_code == 200
+    assert requests.get(f"{uri}/rest-server/api/v2/info", timeout=60).status_code == 200
     for path in ("jobs", "users", "storages", "virtual-clusters", "kubernetes/nodes", "tokens"):
-        answer = requests.get(f"{uri}/rest-server/api/v2/{path}", timeout=5)
+        answer = requests.get(f"{uri}/rest-server/api/v2/{path}", timeout=60)
         assert (answer.status_code, answer.json()["code"]) == (401, "UnauthorizedUserError")
 
 
@@ -125,7 +125,7 @@ def test_a_page_in_a_browser_cannot_use_it(shell):
     login = shell.ok("cluster.credentials", "local", "-o", "json").json()
     bearer = {"Authorization": f"Bearer {login['token']}"}
     for header in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
-        answer = requests.get(f"{uri}/rest-server/api/v2/jobs", headers={**bearer, **header}, timeout=5)
+        answer = requests.get(f"{uri}/rest-server/api/v2/jobs", headers={**bearer, **header}, timeout=60)
         assert answer.status_code == 403
 
 
@@ -155,7 +155,7 @@ def test_stop_is_quick_and_quiet_when_nothing_runs(shell):
     shell.ok("cluster.stop")
     began = time.monotonic()
     assert "was not running" in shell.ok("cluster.stop").err
-    assert time.monotonic() - began < 15  # it once waited for its own zombie until the limit of 20 s
+    assert time.monotonic() - began < 40  # it once waited for its own zombie until the limit
 
 
 def test_start_and_stop_work_on_one_line(shell):

@@ -197,7 +197,7 @@ def test_secrets_are_asked_for_on_the_terminal_without_echo(cluster, secret_job)
         seen += os.read(master, 1000)
     os.write(master, b"typed in\n")
     assert process.stdout.read() == b"the word is typed in\n"
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     os.close(master)
     assert b"typed in" not in seen
 

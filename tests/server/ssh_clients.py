@@ -144,13 +144,6 @@ class Door:
             process.wait(60)
 
 
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number
-
-
 def answers(port: int) -> bool:
     with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), 60)):
         return True

@@ -23,8 +23,9 @@ from openpai_tasks.server.engines.containers import ContainerEngine
 from openpai_tasks.server.engines.creation import FOLDER, HOME
 from openpai_tasks.server.records import Task
 from openpai_tasks.server.scheduler import Scheduler
+from tests.ports import free_port
 from tests.server.container_engines import IMAGE, REGISTRIES_CONF, Docker, Kit, engine_kit
-from tests.server.test_process_engine import task
+from tests.server.test_process_engine import own, task
 from tests.server.workshop import Workshop, machine, role, text, until
 
 SECRET = "hunter2-and-more"
@@ -54,11 +55,11 @@ class Bench:
 
     def launch(self, uid: str, command: str, image: str = IMAGE, **more: Any) -> Launch:
         container = Container(**{"memory_mb": 64, "cpu": 1, **more.pop("container", {})})
-        variables = {"FC_POD_UID": uid, "PAI_MOUNT_ROOT": "/nowhere", **more.pop("environment", {})}
+        variables = {"FC_POD_UID": own(uid), "PAI_MOUNT_ROOT": "/nowhere", **more.pop("environment", {})}
         scripts = {"command": command}
         values = {"user": "alice", "image": image, "storages": None, **more}
         return Launch(
-            uid=uid,
+            uid=own(uid),
             folder=self.folder / uid,
             scripts=scripts,
             environment=variables,
@@ -174,7 +175,7 @@ def test_a_stop_asks_first_and_kills_what_does_not_listen(bench: Bench) -> None:
     kind = bench.start("kind", "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 1; done")
     deaf = bench.start("deaf", "trap '' TERM; echo ready; while :; do sleep 1 || :; done")
     for one in (kind, deaf):
-        begun(bench, one.uid)
+        begun(bench, one.folder.name)
         bench.engine.stop(one)
     ends = [until(lambda one=one: bench.engine.poll(one)) for one in (kind, deaf)]  # type: ignore[misc]
     assert [(end.user_code, end.stopped) for end in ends] == [(7, True), (137, True)]
@@ -276,9 +277,8 @@ def registry(kit: Kit, tmp_path: Path) -> Iterator[str]:
     missing = [name for name in ("docker-registry", "htpasswd") if shutil.which(name) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    port = free_port()
+    address = f"127.0.0.1:{port}"
     users, conf = tmp_path / "users", tmp_path / "registry.yml"
     subprocess.run(["htpasswd", "-Bbc", users, "alice", SECRET], check=True, capture_output=True)
     storage = {"filesystem": {"rootdirectory": str(tmp_path / "images")}}
@@ -287,7 +287,7 @@ def registry(kit: Kit, tmp_path: Path) -> Iterator[str]:
     argv = ["docker-registry", "serve", str(conf)]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: socket.socket().connect_ex(("127.0.0.1", int(address.split(":")[1]))) == 0)
+        until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
         if kit.name == "podman":
             (kit.folder / "registries.conf").write_text(REGISTRIES_CONF.format(address=address))
         _push(kit, tmp_path, address)

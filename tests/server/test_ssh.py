@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.server.conftest import Api, ServerProcess, wait_for
 from tests.server.ssh_clients import (
     SERVICES,
@@ -21,7 +22,6 @@ from tests.server.ssh_clients import (
     answers,
     document,
     events,
-    free_port,
     make_key,
     needs_clients,
     plugin,

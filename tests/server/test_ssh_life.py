@@ -39,7 +39,7 @@ from tests.server.ssh_clients import (
     stop,
     task_folder,
 )
-from tests.server.test_process_engine import task
+from tests.server.test_process_engine import own, task
 from tests.server.workshop import machine, until
 
 pytestmark = needs_clients
@@ -180,9 +180,8 @@ def test_a_port_that_is_taken_is_a_note_and_no_failure_unless_asked_for(
         door = Login(
             service, thief.getsockname()[1], new_pair("host"), (key.with_suffix(".pub").read_text(),)
         )
-        launch = Launch(
-            "uid", "alice", tmp_path / "uid", scripts, {"FC_POD_UID": "uid"}, "image", None, ssh=door
-        )
+        uid, folder = own("uid"), tmp_path / "uid"
+        launch = Launch(uid, "alice", folder, scripts, {"FC_POD_UID": uid}, "image", None, ssh=door)
         engine = ProcessEngine(tmp_path, machine())
         engine.start(launch)
         end = until(lambda: engine.poll(task(tmp_path)))
