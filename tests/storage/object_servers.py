@@ -1,4 +1,4 @@
-"""Real servers of objects on loopback: Azurite, s3rver and rclone; python tests/storage/object_servers.py
+"""Real servers of objects on loopback: Azurite, s3rver and rclone; python -m tests.storage.object_servers
 
 The first two are npm packages, fetched once into the user's cache; rclone is a package of PyPI. s3rver is S3
 as one knows it, with folders' own objects and any key; rclone looks at the MD5 of what it is sent.
@@ -41,7 +41,7 @@ def missing(name: str) -> str:
     if not shutil.which("node"):
         return "there is no node"
     if not (home() / "node_modules" / name).is_dir():
-        return f"{name} is not in the cache; `python tests/storage/object_servers.py` fetches it"
+        return f"{name} is not in the cache; `python -m tests.storage.object_servers` fetches it"
     return ""
 
 
