@@ -5,7 +5,7 @@ they take turns, so that a busy machine disturbs all alike, and what arrived is 
 copy: every byte verified by HDFS's checksums, written under another name and renamed; ``ours, by HTTP`` is
 WebHDFS alone, which does what PyHDFS and curl do: it is what is left behind a gateway. rclone, like ours,
 speaks Hadoop's own protocol; to be ahead of it is wished for, not required.
-The jars: python tests/storage/hdfs_jars.py.
+The jars: python -m tests.storage.hdfs_jars.
 """
 
 from __future__ import annotations

@@ -105,8 +105,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Twice as many as there are processors: most tests wait for a process or a server."""
-    return 2 * (os.cpu_count() or 1)
+    """One more than there are processors: tests wait for processes and servers, too."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(wrapper=True)

@@ -26,7 +26,7 @@ class News:
         self._last = ""
 
     def __call__(self, job: JobInfo) -> None:
-        if self._attempt is not None and job.attempt > self._attempt and not job.final:
+        if self._attempt is not None and job.attempt > self._attempt:
             self._say(f"job {job.name} has failed and is tried again (attempt {job.attempt + 1})")
             self._waits_since, self._last = None, ""
         self._attempt = job.attempt

@@ -138,7 +138,9 @@ def test_a_data_node_killed_in_the_middle_of_a_copy_costs_a_try(hdfs, store, tmp
             return super().wait(seconds)
 
     def run():
-        results.append(copy(copies([at(LocalStore(), tmp_path / "f")], at(store, "/")), watch=Half()))
+        patient = WebHdfs([hdfs.name_node], "root", root=store.root)  # until the block is reported
+        results.append(copy(copies([at(LocalStore(), tmp_path / "f")], at(patient, "/")), watch=Half()))
+        patient.close()
 
     thread = threading.Thread(target=run)
     thread.start()
