@@ -22,6 +22,7 @@ from invoke.tasks import task as invoke_task
 from openpai_tasks.errors import ConfigError, PaiError, PathError
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import _display, _parser
+from openpai_tasks.tasks._ending import TERMINATED, Terminated
 
 if TYPE_CHECKING:
     from openpai_tasks.client import Client
@@ -90,7 +91,7 @@ class PaiTask(Task[Any]):
             log.debug("task failed", exc_info=True)  # shown under `inv -d`
             raise Exit("\n".join([f"error: {err}", *_further(err)]), code=err.exit_code) from err
         except KeyboardInterrupt as err:
-            raise Exit(code=INTERRUPTED) from err
+            raise Exit(code=TERMINATED if isinstance(err, Terminated) else INTERRUPTED) from err
         except BrokenPipeError:
             if not _reader_left():
                 raise

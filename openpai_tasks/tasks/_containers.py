@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import sys
 import threading
 
@@ -108,23 +106,6 @@ def not_over(found, among):
     if over:
         say(f"left out: {', '.join(over)}")
     return left
-
-
-@contextlib.contextmanager
-def ending_by_term():
-    """TERM ends us as Ctrl-C does, so that what runs over there can be ended first."""
-
-    def end(number, frame):
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():  # where nobody may say what signals do
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def usages(items):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 import threading
 import time
@@ -13,12 +12,11 @@ from invoke.exceptions import Exit
 from openpai_tasks.lazy import lazy
 from openpai_tasks.storage.progress import Stopped, Watch
 from openpai_tasks.tasks._base import INTERRUPTED, settings, show
+from openpai_tasks.tasks._ending import TERMINATED, Terminated, terminable
 from openpai_tasks.tasks._screen import Screen
 
 listings = lazy("openpai_tasks.tasks._listings")
 render = lazy("openpai_tasks.render")
-
-TERMINATED = 143
 
 DRAW_SECONDS = 0.1
 LINE_SECONDS = 5.0  # where nothing can be drawn over
@@ -120,33 +118,11 @@ def copying(c, output, names=False):
 def ended_by(told):
     """Ctrl-C ends what is done here, and so does SIGTERM; a line says how far it came."""
     try:
-        with _terminable():
+        with terminable():
             yield
     except (KeyboardInterrupt, Stopped) as err:
         code = TERMINATED if isinstance(err, Terminated) else INTERRUPTED
         raise Exit(f"interrupted: {told()}", code=code) from err
-
-
-class Terminated(KeyboardInterrupt):
-    """Whoever runs us wants us to end: `timeout`, Docker and batch systems say so by SIGTERM."""
-
-
-@contextlib.contextmanager
-def _terminable():
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:  # somebody else's to handle
-        yield
-        return
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _terminate(number, frame):
-    signal.signal(number, signal.SIG_IGN)  # once is enough: what was begun is being cleared away
-    raise Terminated
 
 
 def _what_arrived(meter):

@@ -10,6 +10,7 @@ from pathlib import Path
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks._base import connect, say, settings, show, task, the_command
+from openpai_tasks.tasks._ending import terminable
 from openpai_tasks.tasks._screen import Screen
 
 container_files = lazy("openpai_tasks.sdk.container_files")
@@ -90,12 +91,12 @@ def run(c, name, command=None, role=None, index=None, all=False, cluster_alias=N
     found = reaching.reach(client, name, given)
     if all:
         meant = shown.not_over(found, reaching.chosen(found, role, index))
-        with everywhere.Crowd(client, found, meant, given) as crowd, shown.ending_by_term():
+        with everywhere.Crowd(client, found, meant, given) as crowd, terminable():
             ended = crowd.run(wanted, shown.out_line, shown.err_line)
         shown.leave(shown.tell_ended(ended))
         return
     container = reaching.one(found, role, index)
-    with reaching.open_soon(client, found, container, given, say) as remote, shown.ending_by_term():
+    with reaching.open_soon(client, found, container, given, say) as remote, terminable():
         talk = (remote, wanted, shown.out, shown.err, shown.stdin())
         code = shown.surely(client, found, container, sessions.run, *talk)
     shown.leave(code)
