@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
-BASE = {"errors", "home", "key_pairs", "lazy"}
+BASE = {"errors", "home", "key_pairs", "lazy", "nap"}
 VALUES = BASE | {"protocol", "config", "registry", "credentials"}
 MAY_IMPORT = {
     "__init__": {"client", "data", "errors", "magics", "protocol", "tasks"},
     "errors": set(),
     "lazy": set(),
+    "nap": set(),
     "completion": set(),
     "render": {"errors"},
     "render_html": {"render"},

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import Lost, PaiError, TimedOut, Unreachable
+from openpai_tasks.nap import nap
 from openpai_tasks.sdk import fates, reaching, sessions, top
 from openpai_tasks.sdk.abreast import abreast
 from openpai_tasks.sdk.reaching import Container, Reach
@@ -69,7 +70,7 @@ class Crowd:
             threading.Thread(target=work, args=pair, daemon=True).start()
         try:
             for _, done in waited:
-                while not done.wait(LOOK_UP):
+                while not nap(done, LOOK_UP):
                     pass
         except (KeyboardInterrupt, SystemExit):
             stop.set()
@@ -146,7 +147,7 @@ class Crowd:
 def _wait_for_all(events: Iterable[threading.Event], seconds: float) -> None:
     limit = time.monotonic() + seconds
     for event in events:
-        event.wait(max(0.0, limit - time.monotonic()))
+        nap(event, limit - time.monotonic())
 
 
 class _Lines:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError, Denied, Lost, NotFound, PaiError
+from openpai_tasks.nap import nap
 from openpai_tasks.sdk.remote import Remote
 from openpai_tasks.sdk.remote_login import NotListening
 
@@ -92,7 +93,7 @@ class Forward:
     def serve(self) -> str:
         """Keep the connection until the job is over; why it ended."""
         pause = FIRST_PAUSE
-        while not self._ended.wait(LOOK_UP):
+        while not nap(self._ended, LOOK_UP):
             if self._remote is not None and self._remote.is_open:
                 pause = FIRST_PAUSE
                 continue
@@ -126,7 +127,7 @@ class Forward:
             raise
         except PaiError as err:
             self._say(f"{err}; trying again in {pause:g} s")
-            self._ended.wait(pause)
+            nap(self._ended, pause)
         else:
             self._say("connected again")
 

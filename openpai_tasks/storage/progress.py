@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.nap import nap
 
 if TYPE_CHECKING:
     from openpai_tasks.storage.copy import Copied
@@ -45,4 +46,4 @@ class Watch:
 
     def wait(self, seconds: float) -> bool:
         """Pause; True when the copy is to end."""
-        return self._stop.wait(seconds)
+        return nap(self._stop, seconds)

@@ -1,0 +1,38 @@
+"""Waiting that Ctrl-C may interrupt at any moment."""
+
+import random
+import signal
+import threading
+import time
+
+from openpai_tasks.nap import nap
+
+
+def test_an_event_that_was_waited_for_can_be_set_whenever_ctrl_c_came():
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(2000):
+            event = threading.Event()
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00002, 0.0003))
+            try:
+                while True:
+                    nap(event, 0.00001)
+            except KeyboardInterrupt:
+                setting = threading.Thread(target=event.set, daemon=True)
+                setting.start()
+                setting.join(30)
+            assert event.is_set()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_it_ends_when_the_event_is_set_or_the_time_is_over():
+    event = threading.Event()
+    assert nap(event, 0.01) is False
+    threading.Timer(0.05, event.set).start()
+    began = time.monotonic()
+    assert nap(event, 60) is True and time.monotonic() - began < 30
+    assert nap(event, 0) is True
