@@ -56,7 +56,8 @@ def fate(client: Client, found: Reach, container: Container) -> tuple[str, str]:
     if after is None or attempt(now, after) != container.attempt:
         return f"{container.label} of job {now.name!r} was started again meanwhile", AGAIN
     if after.state != RUNNING:
-        return f"{container.label} of job {now.name!r} is {after.state} now", f"{AGAIN} when it runs"
+        advice = logs if after.state == states.SUCCEEDED else f"{AGAIN} when it runs"
+        return f"{container.label} of job {now.name!r} is {after.state} now", advice
     return "", AGAIN
 
 
