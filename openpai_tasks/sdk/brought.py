@@ -6,7 +6,6 @@ any other one stays, and what is brought gets a free name beside it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.home import home, locked, write_private
+from openpai_tasks.sdk.notebook_server import digest_of
 
 NAMES = 1000  # that are tried for a file beside another one
 
@@ -41,27 +41,18 @@ def note(paths: Iterable[Path]) -> None:
     """Remember the files as they are now; where that cannot be, they are never replaced."""
     try:
         with locked(_file()):
-            told = _known() | {_key(path): digest(path) for path in paths if path.is_file()}
+            told = _known() | {_key(path): digest_of(path) for path in paths if path.is_file()}
             kept = {key: value for key, value in told.items() if os.path.isfile(key)}
             write_private(_file(), json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
     except (ConfigError, OSError) as err:
         log.warning("warning: what was brought could not be noted: %s", err)
 
 
-def digest(path: Path) -> str:
-    """Of the content of a file."""
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        while part := file.read(1 << 20):
-            found.update(part)
-    return found.hexdigest()
-
-
 def _is_ours(path: Path, known: dict[str, str]) -> bool:
     if path.is_symlink() or not path.is_file() or _key(path) not in known:
         return False
     try:
-        return digest(path) == known[_key(path)]
+        return digest_of(path) == known[_key(path)]
     except OSError as err:
         raise PathError(f"cannot read {path}: {err.strerror}") from err
 

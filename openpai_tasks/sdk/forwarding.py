@@ -14,13 +14,13 @@ from openpai_tasks.errors import ConfigError, Denied, Lost, NotFound, PaiError
 from openpai_tasks.nap import nap
 from openpai_tasks.sdk.remote import Remote
 from openpai_tasks.sdk.remote_login import NotListening
+from openpai_tasks.storage.addresses import LAST_PORT
 
 if TYPE_CHECKING:
     import paramiko
 
 HERE = "127.0.0.1"
 PIECE = 1 << 16
-HIGHEST = 65535  # of all ports
 HOPELESS = (ConfigError, Denied, NotFound)  # what another try would not change
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
 LOOK_UP = 0.2  # seconds between two looks whether the connection is there
@@ -41,7 +41,7 @@ def port(text: str) -> Port:
     """``8888`` is the same port on both sides, ``8888:9999`` is 9999 here."""
     there, colon, here = text.partition(":")
     numbers = [int(word) if word.isdecimal() else -1 for word in (there, here if colon else there)]
-    if not (0 < numbers[0] <= HIGHEST and 0 <= numbers[1] <= HIGHEST):
+    if not (0 < numbers[0] <= LAST_PORT and 0 <= numbers[1] <= LAST_PORT):
         raise ConfigError(f"a port is PORT or PORT:LOCAL, such as 8888 or 8888:9999, got {text!r}")
     return Port(*numbers)
 
@@ -170,7 +170,7 @@ def _listening(wanted: Port, word: str) -> socket.socket:
         listener.listen(64)
     except OSError as err:
         listener.close()
-        next_one = wanted.here + 1 if wanted.here < HIGHEST else 0
+        next_one = wanted.here + 1 if wanted.here < LAST_PORT else 0
         other = f"take another one: {word.format(there=wanted.there, here=next_one)}"
         raise ConfigError(
             f"port {wanted.here} cannot be had here ({(err.strerror or str(err)).lower()}); {other}"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from ipaddress import IPv6Address
 
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk import keys
 from openpai_tasks.sdk.remote_target import PORT, Gateway, is_host, is_user
-
-_BRACKETED = re.compile(r"\[([^\]]+)\](?::(\d{1,5}))?")
-_PLAIN = re.compile(r"([^:]+)(?::(\d{1,5}))?")
+from openpai_tasks.storage import addresses
 
 
 def gateway(settings: Settings) -> Gateway | None:
@@ -20,18 +17,19 @@ def gateway(settings: Settings) -> Gateway | None:
     if not text:
         return None
     user, _, place = text.rpartition("@")
-    host, port = _host_and_port(place)
-    if not 0 < port < 65536 or not is_host(host) or (user and not is_user(user)):
-        raise ConfigError(f"the setting ssh.gateway must be USER@HOST:PORT, got {text!r}")
+    wrong = ConfigError(f"the setting ssh.gateway must be USER@HOST:PORT, got {text!r}")
+    try:
+        host, port = _host_and_port(place)
+    except ValueError:
+        raise wrong from None
+    if not is_host(host) or (user and not is_user(user)):
+        raise wrong
     return Gateway(host, port, user, keys.gateway_key(settings))
 
 
 def _host_and_port(place: str) -> tuple[str, int]:
     """An address of IPv6 has more colons than one, and a port behind it only after brackets."""
-    found = _BRACKETED.fullmatch(place) or _PLAIN.fullmatch(place)
-    if found:
-        return found[1], int(found[2] or PORT)
-    try:
+    if place.count(":") > 1 and not place.startswith("["):
         return str(IPv6Address(place)), PORT
-    except ValueError:
-        return "", PORT
+    host, port = addresses.server(place)
+    return host.strip("[]"), port or PORT

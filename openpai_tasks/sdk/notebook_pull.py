@@ -25,7 +25,7 @@ from openpai_tasks.sdk.notebook_origins import Origins
 from openpai_tasks.sdk.notebook_results import when_it_ends
 from openpai_tasks.sdk.notebook_runner import replacing, visible
 from openpai_tasks.sdk.notebook_serve import check_mark
-from openpai_tasks.sdk.notebook_server import MANIFEST, SAVED, digest
+from openpai_tasks.sdk.notebook_server import MANIFEST, SAVED, digest, digest_of
 from openpai_tasks.sdk.outputs import Outputs
 from openpai_tasks.sdk.places import Mounts
 from openpai_tasks.storage.copy import Failure
@@ -233,7 +233,7 @@ def _digest_of(path: Path) -> str | None:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return None
-        return digest(path.read_bytes())
+        return digest_of(path)
     except FileNotFoundError:
         return None
     except OSError as err:

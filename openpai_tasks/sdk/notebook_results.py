@@ -16,6 +16,7 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import brought as ours_here
 from openpai_tasks.sdk import documents, outputs, records
 from openpai_tasks.sdk.notebook_runner import EXECUTED
+from openpai_tasks.sdk.notebook_server import digest_of
 from openpai_tasks.sdk.notebook_told import Told, told
 from openpai_tasks.sdk.notebooks import Mark, mark_of
 from openpai_tasks.sdk.outputs import Outputs
@@ -177,7 +178,7 @@ def _once(result: Result) -> Result:
     """Nothing is kept beside a file that is the same."""
     path, wanted = Path(result.path), Path(result.instead_of)
     try:
-        if result.instead_of and wanted.is_file() and ours_here.digest(wanted) == ours_here.digest(path):
+        if result.instead_of and wanted.is_file() and digest_of(wanted) == digest_of(path):
             path.unlink()
             return Result(str(wanted), result.size)
     except OSError:

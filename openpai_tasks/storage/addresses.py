@@ -7,7 +7,7 @@ import re
 from urllib.parse import SplitResult, urlsplit
 
 LAST_PORT = 65535
-_SERVER = re.compile(r"(?:\[(.+)\]|([\w.-]+))(?::([0-9]*))?")
+_SERVER = re.compile(r"(?:\[(.+)\]|([\w.-]+))(?::([0-9]+))?")
 
 
 def server(text: str) -> tuple[str, int | None]:

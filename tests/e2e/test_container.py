@@ -96,18 +96,22 @@ def test_ctrl_c_ends_the_command_over_there_too(inside):
     wait_for(lambda: not runs(pid))
 
 
+def ends_with_its_commands(running, code, pids):
+    try:
+        running.communicate(timeout=SECONDS)
+        assert running.returncode == code
+        wait_for(lambda: not any(runs(pid) for pid in pids), 20)
+    finally:
+        for pid in filter(runs, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("how", [[], ["--all"]], ids=["one", "all"])
 def test_term_ends_the_command_over_there_too(inside, how):
     running = inside.start("inv", "container.run", "train", *how, "--", "sh", "-c", "echo $$; exec sleep 323")
     pids = [int(running.stdout.readline().rpartition(" ")[2]) for _ in range(2 if how else 1)]
     running.terminate()
-    try:
-        running.communicate(timeout=SECONDS)
-        assert running.returncode == 143
-        wait_for(lambda: not any(runs(pid) for pid in pids), 20)
-    finally:
-        for pid in filter(runs, pids):
-            os.kill(pid, signal.SIGKILL)
+    ends_with_its_commands(running, 143, pids)
 
 
 @pytest.mark.parametrize("which", [["--index", "0"], []], ids=["one", "two"])
@@ -116,13 +120,7 @@ def test_ctrl_c_ends_the_command_in_all_containers(inside, which):
     running = inside.start("inv", "container.run", *words)
     pids = [int(running.stdout.readline().rpartition(" ")[2]) for _ in range(1 if which else 2)]
     running.send_signal(signal.SIGINT)
-    try:
-        running.communicate(timeout=SECONDS)
-        assert running.returncode == 130
-        wait_for(lambda: not any(runs(pid) for pid in pids), 20)
-    finally:
-        for pid in filter(runs, pids):
-            os.kill(pid, signal.SIGKILL)
+    ends_with_its_commands(running, 130, pids)
 
 
 @pytest.mark.parametrize(("ignored", "left"), [("INT", False), ("INT TERM HUP", True)], ids=["int", "all"])
