@@ -7,6 +7,13 @@ from pathlib import Path
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
+DEV = [  # pinned: another version may find other faults
+    "mypy==2.4.1",
+    "ruff==0.17.4",
+    "types-PyYAML==6.0.12.20261103",
+    "types-requests==2.33.0.20261030",
+]
+
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "openpai_tasks/__init__.py").read_text())[1]
 
@@ -37,27 +44,32 @@ setup(
     install_requires=[
         "invoke>=2.2.1,<4",
         "fabric>=3.2.3",
-        "requests>=2.31",
+        "paramiko>=3.4.0",
+        "requests>=2.33.0",
+        "urllib3>=2.7.0",
         "PyYAML>=6.0.1",
         "pathspec>=0.12",
         "fsspec>=2024.2",
         "PyHDFS>=0.3.1",
         "google-crc32c>=1.5",
-        "starlette>=0.37",
+        "starlette>=1.3.1",
         "uvicorn>=0.29",
-        "asyncssh>=2.14.2",
-        "cryptography>=41",
+        "h11>=0.16.0",
+        "asyncssh>=2.23.1",
+        "cryptography>=46.0.7",
     ],
     extras_require={
         "keyring": ["keyring>=24"],
         "smb": ["smbprotocol>=1.17"],
         "s3": ["s3fs>=2024.6"],
         "azure": ["adlfs>=2024.7"],
-        "notebook": ["nbconvert>=7.16", "ipykernel>=6.29"],
+        "notebook": ["nbconvert>=7.17", "ipykernel>=6.29"],
+        "dev": DEV,
         "test": [
+            *DEV,
             "jupyterlab>=4.1",
             "websocket-client>=1.7",
-            "nbconvert>=7.16",
+            "nbconvert>=7.17",
             "ipykernel>=6.29",
             "smbprotocol>=1.17",
             "s3fs>=2024.6",

@@ -36,7 +36,7 @@ else:
 TOKEN, PORT = "JUPYTER_TOKEN", "jupyter"
 PORTS = f"PAI_CONTAINER_HOST_{PORT}_PORT_LIST"
 SENT, SAVED, MANIFEST = "sent.json", "notebooks", "notebooks.json"
-LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"
+LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104 - only where the user asks for --direct
 NOT_SAVED, STOPPED = 3, 143
 """What it ends with, if neither with 0 nor as Jupyter did."""
 LARGEST = 100 << 20  # bytes of a file that is no notebook, up to which changes in it are kept
@@ -169,7 +169,7 @@ class Server:
     def get(self, path: str, token: str | None = None) -> Any:
         """What it answers; raises OSError or ValueError where that is nothing."""
         headers = {"Authorization": f"token {self._token if token is None else token}"}
-        request = urllib.request.Request(self._url + path, headers=headers)
+        request = urllib.request.Request(self._url + path, headers=headers)  # noqa: S310 - always http
         with self._opener.open(request, timeout=30) as answer:
             return json.load(answer)
 

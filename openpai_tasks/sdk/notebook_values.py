@@ -37,7 +37,7 @@ def read_value(text: str, where: str) -> Any:
     if not is_scalar and word[:1] not in ("[", "{", '"', "'"):
         return text
     try:
-        value = yaml.load(word, Loader=_Loader)
+        value = yaml.load(word, Loader=_Loader)  # noqa: S506 - made from SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError) as err:
         raise ConfigError(
             f"{where}: {text!r} is not a value in YAML; put text that begins so in quotes"

@@ -1,0 +1,293 @@
+"""Planted secrets: run every command, then search its output, all files and the process list."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+import yaml
+
+from tests.conftest import Ran, Shell, make_shell
+from tests.server.conftest import Api
+
+pytestmark = pytest.mark.timeout(600)  # every command there is
+
+PASSWORD = "canary-password-3f9a"
+SECRET = "canary-job-secret-77c1"
+STORAGE = "canary-storage-key-1d2e"
+VARIABLE = "canary-variable-b804"
+
+RUNS = {
+    "cluster.add": ["again {uri} --user ann --password-file {project}/password", "broken {uri} --user ann"],
+    "cluster.delete": ["again", "nothing"],
+    "cluster.edit": ["--editor true"],
+    "cluster.info": ["lab"],
+    "cluster.list": [""],
+    "cluster.resources": [""],
+    "cluster.select": ["lab"],
+    "cluster.start": [""],
+    "cluster.status": [""],
+    "cluster.stop": [""],
+    "cluster.update": ["lab", "lab --user ann --password-file {project}/wrong"],
+    "config.completion": ["bash"],
+    "config.set": ["cpu=1"],
+    "config.show": [""],
+    "config.unset": ["cpu"],
+    "container.build": ["--tag nothing:1 {project}/no-folder"],
+    "container.check": ["no-such-image:1"],
+    "container.dockerfile": ["--file -"],
+    "container.extend": ["secretive --timeout 1h"],
+    "container.forward": ["nothing 80"],
+    "container.get": ["nothing a b"],
+    "container.images": [""],
+    "container.key": ["nothing"],
+    "container.list": ["secretive"],
+    "container.push": ["no-such-image:1"],
+    "container.put": ["nothing a b"],
+    "container.run": ["nothing true"],
+    "container.ssh": ["nothing"],
+    "container.ssh-config": ["nothing"],
+    "container.start": ["--cpu 0"],
+    "container.stop": ["nothing"],
+    "container.top": ["secretive"],
+    "job.config": ["secretive", "nothing"],
+    "job.connect": ["secretive"],
+    "job.diff": ["secretive wrong"],
+    "job.list": [""],
+    "job.logs": ["secretive"],
+    "job.new": ["no-such-template {project}/new.yaml"],
+    "job.open": ["secretive --no-browser"],
+    "job.outputs": ["secretive"],
+    "job.resubmit": ["secretive --preview", "secretive --job-name secretive-2"],
+    "job.results": ["secretive"],
+    "job.schema": [""],
+    "job.status": ["secretive", "wrong"],
+    "job.stop": ["secretive"],
+    "job.sub": [
+        "true --secret T --preview",
+        "true --secret T --gpu 9999 --preview --job-name bad/name",
+        "true --secret T --sources {project}/missing",
+    ],
+    "job.submit": ["{project}/document.yaml --preview", "{project}/password"],
+    "job.templates": [""],
+    "job.validate": ["{project}/document.yaml", "{project}/password"],
+    "job.wait": ["secretive", "wrong"],
+    "job.why": ["secretive", "wrong"],
+    "notebook.fetch": ["nothing"],
+    "notebook.local": ["{project}/missing.ipynb"],
+    "notebook.pull": ["nothing"],
+    "notebook.resubmit": ["nothing"],
+    "notebook.run": [
+        "{project}/book.ipynb --secret T -a local",
+        "{project}/book.ipynb --secret T -a local --preview",
+        "{project}/failing.ipynb --secret T -a local",
+    ],
+    "notebook.serve": ["{project}/missing.ipynb"],
+    "storage.add": [
+        "share --type samba --address //127.0.0.1:1/data --user ann --password-file {project}/key",
+        "share --type s3 --address http://127.0.0.1:1 --path bucket --user ann --password-file {project}/key",
+    ],
+    "storage.cat": ["pai://local/home/a.txt", "pai://lab/share/a"],
+    "storage.clean": ["--yes -a local"],
+    "storage.copy": ["{project}/few/one.txt pai://local/home/a.txt", "pai://lab/share/a {project}/got"],
+    "storage.du": ["pai://local/home"],
+    "storage.find": ["pai://local/home"],
+    "storage.forget": ["share", "nothing"],
+    "storage.getinfo": ["pai://local/home/a.txt"],
+    "storage.head": ["pai://local/home/a.txt"],
+    "storage.list": [""],
+    "storage.listdir": ["pai://local/home", "pai://lab/share"],
+    "storage.makedir": ["pai://local/home/made"],
+    "storage.pack": ["{project}/few pai://local/home/packed"],
+    "storage.remove": ["pai://local/home/made --recursive --yes"],
+    "storage.select": ["home -a local"],
+    "storage.sync": ["pai://local/home/made {project}/synced"],
+    "storage.tree": ["pai://local/home"],
+    "storage.unpack": ["pai://local/home/packed {project}/unpacked"],
+    "storage.usage": ["-a local"],
+}
+"""How each task is run, well and badly; a new task needs a row."""
+
+PRINTS_SECRETS = {"cluster.credentials": "it prints a token on purpose"}
+
+
+@dataclass
+class World:
+    """A cluster that somebody else runs, and a user of it; all that was said and seen meanwhile."""
+
+    server: Shell
+    user: Shell
+    uri: str
+    token: str = ""
+    said: dict[str, str] = field(default_factory=dict)
+    processes: set[str] = field(default_factory=set)
+
+    @property
+    def canaries(self) -> tuple[str, ...]:
+        return (PASSWORD, SECRET, STORAGE, VARIABLE, self.token)
+
+    def run(self, name: str, *argv: str, **environment: str) -> Ran:
+        ran = self.user.run("pai", *argv, T=SECRET, AWS_SECRET_ACCESS_KEY=VARIABLE, **environment)
+        key = " ".join(argv)
+        self.said[f"{name}: {key}"] = ran.out + ran.err
+        return ran
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    server, user = (make_shell(tmp_path_factory.mktemp(name)) for name in ("server", "user"))
+    started = server.pai("cluster.start", AWS_SECRET_ACCESS_KEY=VARIABLE)
+    assert started.code == 0, started
+    access = server.pai("cluster.credentials", "local", "-o", "json").json()
+    admin = Api(access["rest_server_uri"], access["token"])
+    created = admin.call(
+        "POST", "/api/v2/users", json={"username": "ann", "password": PASSWORD, "virtualCluster": ["default"]}
+    )
+    assert created.status_code == 201, created.text
+    made = World(server, user, access["uri"])
+    _write_project(user.project)
+    with _watched_processes(made.processes):
+        _use_everything(made)
+        yield made
+    user.pai("cluster.stop")
+    server.pai("cluster.stop")
+
+
+def _write_project(folder: Path) -> None:
+    for name, text in {"password": PASSWORD, "wrong": f"{PASSWORD}-but-wrong", "key": STORAGE}.items():
+        (folder / name).write_text(text)
+    document = {
+        "protocolVersion": 2,
+        "name": "from-a-file",
+        "type": "job",
+        "prerequisites": [{"name": "image", "type": "dockerimage", "uri": "busybox"}],
+        "taskRoles": {
+            "main": {
+                "dockerImage": "image",
+                "resourcePerInstance": {"cpu": 1, "memoryMB": 64, "gpu": 0},
+                "commands": ["test <% $secrets.word %>"],
+            }
+        },
+        "secrets": {"word": SECRET},
+    }
+    (folder / "document.yaml").write_text(yaml.safe_dump(document))
+    (folder / "few").mkdir()
+    (folder / "few" / "one.txt").write_text("one")
+    for name, code in {"book": 'import os\nprint(len(os.environ["T"]))', "failing": "1 / 0"}.items():
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+        nbformat.write(notebook, folder / f"{name}.ipynb")
+
+
+def _use_everything(world: World) -> None:
+    """Log in, run a job that uses its secret and one that fails, then run each command of the table."""
+    password = str(world.user.project / "password")
+    added = world.run(
+        "cluster.add", "cluster.add", "lab", world.uri, "--user", "ann", "--password-file", password
+    )
+    assert added.code == 0, added
+    world.token = yaml.safe_load((world.user.home / "credentials.yaml").read_text())[0]["token"]
+    assert world.run("cluster.select", "cluster.select", "lab").code == 0
+    for name, command in {"secretive": "test -n $T", "wrong": "test -z $T"}.items():
+        line = ("job.sub", command, "--secret", "T", "--job-name", name, "--cpu", "1", "--follow")
+        ran = world.run("job.sub", *line)
+        assert ran.code == (0 if name == "secretive" else 1), ran
+    for name, lines in RUNS.items():
+        for line in lines:
+            words = line.format(uri=world.uri, project=world.user.project).split()
+            world.run(name, "-d", name, *words, INVOKE_OPENPAI_OUTPUT="json")
+
+
+class _watched_processes:
+    """Notes every command line on this machine while the block runs."""
+
+    def __init__(self, seen: set[str]) -> None:
+        self._seen, self._over = seen, threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.05):
+            for file in Path("/proc").glob("[0-9]*/cmdline"):
+                try:
+                    self._seen.add(file.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+                except OSError:
+                    continue  # it has ended
+
+
+def _holders(folder: Path, word: str) -> set[str]:
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return {str(path.relative_to(folder)) for path in files if word.encode() in path.read_bytes()}
+
+
+def test_every_task_is_run(world: World) -> None:
+    listed = json.loads(world.user.pai("--list", "-F", "json").out)["collections"]
+    tasks = {f"{group['name']}.{task['name']}" for group in listed for task in group["tasks"]}
+    assert tasks == RUNS.keys() | PRINTS_SECRETS.keys()
+
+
+def test_no_command_shows_a_secret(world: World) -> None:
+    assert world.token
+    words = (*world.canaries, "token=ey")  # the second is how the address of a log begins to show its key
+    assert [(line, word) for line, text in world.said.items() for word in words if word in text] == []
+
+
+def test_no_command_ends_in_a_traceback_of_its_own(world: World) -> None:
+    assert [
+        line for line, text in world.said.items() if "Traceback" in text and "task failed" not in text
+    ] == []
+
+
+def test_no_process_shows_a_secret(world: World) -> None:
+    assert any("openpai_tasks.server" in line for line in world.processes)
+    shown = [(line, word) for line in world.processes for word in world.canaries if word in line]
+    assert shown == []
+
+
+def test_the_users_home_holds_secrets_only_in_the_credentials_file(world: World) -> None:
+    for word in (PASSWORD, world.token):
+        assert _holders(world.user.home, word) == {"credentials.yaml"}
+    assert os.stat(world.user.home / "credentials.yaml").st_mode & 0o777 == 0o600
+    assert _holders(world.user.home, VARIABLE) == set()
+
+
+def test_the_project_holds_no_secret_but_those_that_the_user_put_there(world: World) -> None:
+    planted = {"password", "wrong", "key", "document.yaml"}
+    for word in world.canaries:
+        assert _holders(world.user.project, word) <= planted
+
+
+def test_the_server_keeps_only_what_it_needs(world: World) -> None:
+    """The tokens it gave out, to take them back, and the documents of jobs, to run them again."""
+    for word in (PASSWORD, STORAGE, VARIABLE):
+        assert _holders(world.server.home, word) == set()
+    for word in (SECRET, world.token):
+        assert {Path(name).name.partition("-")[0] for name in _holders(world.server.home, word)} <= {
+            "cluster.db"
+        }
+    assert _tables_with(world.server.home / "local" / "cluster.db", SECRET) == {"jobs.source"}
+    assert _tables_with(world.server.home / "local" / "cluster.db", world.token) == {"account_tokens.token"}
+
+
+def _tables_with(database: Path, word: str) -> set[str]:
+    """The columns, ``table.column``, with a value that holds the word."""
+    with sqlite3.connect(database) as connection:
+        connection.row_factory = sqlite3.Row
+        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        rows: list[tuple[str, Any]] = [
+            (table, row) for table in tables for row in connection.execute(f"SELECT * FROM {table}")
+        ]
+    return {f"{table}.{name}" for table, row in rows for name in dict(row) if word in str(row[name])}
