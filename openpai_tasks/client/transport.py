@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from openpai_tasks.client.answers import cause, error, led_to, pause
 from openpai_tasks.client.dialects import Dialect, dialect_of
+from openpai_tasks.client.log_masking import mask_addresses
 from openpai_tasks.client.redirects import may_follow, origin
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ApiError, ConfigError, Denied, Unreachable
@@ -222,6 +223,7 @@ class Connection:
     def _session(self) -> requests.Session:
         import requests
 
+        mask_addresses()
         session = self._given_session or requests.Session()
         session.auth = _unchanged
         session.trust_env = not self.cluster.uri.startswith("http://127.0.0.1")  # no proxy for loopback
