@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,7 @@ class World:
     token: str = ""
     said: dict[str, str] = field(default_factory=dict)
     processes: set[str] = field(default_factory=set)
+    environments: set[bytes] = field(default_factory=set)
 
     @property
     def canaries(self) -> tuple[str, ...]:
@@ -154,7 +156,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     assert created.status_code == 201, created.text
     made = World(server, user, access["uri"])
     _write_project(user.project)
-    with _watched_processes(made.processes):
+    with _watched_processes(made):
         _use_everything(made)
         yield made
     user.pai("cluster.stop")
@@ -206,10 +208,10 @@ def _use_everything(world: World) -> None:
 
 
 class _watched_processes:
-    """Notes every command line on this machine while the block runs."""
+    """Notes every command line on this machine, and what each server process has for an environment."""
 
-    def __init__(self, seen: set[str]) -> None:
-        self._seen, self._over = seen, threading.Event()
+    def __init__(self, world: World) -> None:
+        self._world, self._over = world, threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
     def __enter__(self) -> None:
@@ -222,10 +224,11 @@ class _watched_processes:
     def _watch(self) -> None:
         while not self._over.wait(0.05):
             for file in Path("/proc").glob("[0-9]*/cmdline"):
-                try:
-                    self._seen.add(file.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
-                except OSError:
-                    continue  # it has ended
+                with suppress(OSError):  # it has ended
+                    line = file.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                    self._world.processes.add(line)
+                    if "openpai_tasks.server" in line or "runner.py" in line:
+                        self._world.environments.add(file.with_name("environ").read_bytes())
 
 
 def _holders(folder: Path, word: str) -> set[str]:
@@ -255,6 +258,11 @@ def test_no_process_shows_a_secret(world: World) -> None:
     assert any("openpai_tasks.server" in line for line in world.processes)
     shown = [(line, word) for line in world.processes for word in world.canaries if word in line]
     assert shown == []
+
+
+def test_no_part_of_the_server_has_the_variables_of_whoever_started_it(world: World) -> None:
+    assert any(world.environments)
+    assert not [held for held in world.environments if VARIABLE.encode() in held or SECRET.encode() in held]
 
 
 def test_the_users_home_holds_secrets_only_in_the_credentials_file(world: World) -> None:
