@@ -26,12 +26,13 @@ _COLOUR = r"\x1b\[(?!(?:[0-9;]*;)?0*8[;m])[0-9;]*m"  # but none that conceals
 
 def plain(text: str) -> str:
     """Text of several lines; newlines and tabs stay."""
-    return text if text.isprintable() else _pattern(f"[{UNSAFE}]").sub(_escape, text)
+    return text if _is_printable(text) else _pattern(f"[{UNSAFE}]").sub(_escape, text)
 
 
 def one_line(text: str) -> str:
     """Text on one line."""
-    return text if text.isprintable() else _pattern(rf"[\t\n{UNSAFE}]").sub(_escape, text)
+    is_safe = text.isascii() and text.isprintable()
+    return text if is_safe else _pattern(rf"[\t\n{UNSAFE}]").sub(_escape, text)
 
 
 def is_plain(text: str) -> bool:
@@ -47,7 +48,7 @@ def coloured(text: str) -> str:
 
 def in_json(text: str) -> str:
     """A JSON document that says the same, with escapes in its strings."""
-    return text if text.isprintable() else _pattern(f"[{UNSAFE}]").sub(_json_escape, text)
+    return text if _is_printable(text) else _pattern(f"[{UNSAFE}]").sub(_json_escape, text)
 
 
 def width(text: str) -> int:
@@ -86,6 +87,11 @@ class PlainBytes:
         at = unfinished.start() if unfinished else len(text)
         text, self._held = text[:at], text[at:]
         return plain(_pattern(_SEQUENCE).sub("", text)).encode()
+
+
+def _is_printable(text: str) -> bool:
+    """Whether that is seen at once, much faster than by a pattern; blanks of other scripts are printable."""
+    return text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
 
 
 @functools.cache

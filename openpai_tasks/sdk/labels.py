@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 
@@ -10,7 +11,7 @@ from openpai_tasks.plain_text import one_line
 LONGEST = 1 << 16
 """As much of a line waits for its end; a longer one is passed on in pieces."""
 
-_SEGMENT = re.compile(rb"([^\r\n]*)(\r?\n|\r)")
+_SEGMENT = re.compile(rb"([^\r\n]*)([\r\n])")
 
 
 class Labels:
@@ -59,12 +60,18 @@ class Labels:
         return written
 
     def _segments(self, task: str, data: bytes) -> bytes:
-        if b"\r" in data:
-            return b"".join(self._write(task, *found) for found in _SEGMENT.findall(data))
-        first, _, rest = data.partition(b"\n")
-        label = _label(task)
-        lines = label + rest[:-1].replace(b"\n", b"\n" + label) + b"\n" if rest else b""
-        return self._write(task, first, b"\n") + lines
+        """Lines that all have their end: behind the first one written, labels are all that is missing."""
+        data, written, at = data.replace(b"\r\n", b"\n"), b"", 0
+        while not written and at < len(data):
+            found = _SEGMENT.match(data, at)
+            assert found
+            written, at = self._write(task, *found.groups()), found.end()
+        if at == len(data):
+            return written
+        label, last = _label(task), data[-1:]
+        self._writer, self._is_returned = (task, True) if last == b"\r" else ("", False)
+        more = data[at:-1].replace(b"\n", b"\n" + label).replace(b"\r", b"\r" + label)
+        return written + label + more + last
 
     def _write(self, task: str, text: bytes, end: bytes = b"") -> bytes:
         """One line, or a part of it that has no end yet."""
@@ -77,10 +84,11 @@ class Labels:
         if before:
             self._cut.add(self._writer)
         has_label = not goes_on or (self._is_returned and bool(text))
-        self._writer = "" if end.endswith(b"\n") else task
+        self._writer = "" if end == b"\n" else task
         self._is_returned = end == b"\r"
         return before + (_label(task) if has_label else b"") + text + end
 
 
+@functools.lru_cache(maxsize=1024)
 def _label(task: str) -> bytes:
     return f"[{one_line(task)}] ".encode()
