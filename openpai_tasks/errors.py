@@ -17,12 +17,17 @@ PaiError                 base, never raised itself
 
 from __future__ import annotations
 
+from openpai_tasks.plain_text import one_line
+
 
 class PaiError(Exception):
     """What went wrong, with which value, and what to do about it: one line."""
 
     exit_code = 125
     is_given_up = False  # other tries were made already, as many as help
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class ConfigError(PaiError):

@@ -18,7 +18,7 @@ from invoke.program import Program
 from openpai_tasks import __version__
 from openpai_tasks.__main__ import INTERRUPTED
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import Namespace, namespace
+from openpai_tasks.tasks import Namespace, _output, namespace
 from openpai_tasks.tasks._contexts import Classic
 from openpai_tasks.tasks._mend import mend
 from openpai_tasks.tasks._parser import Parser
@@ -117,7 +117,8 @@ class PaiProgram(Program):
             module, folder = loader.load(self.args.collection.value)
         except CollectionNotFound as err:
             if self.args.collection.value:
-                raise Exit(f"error: no tasks named {err.name!r} from {err.start} upwards", code=120) from err
+                text = f"error: no tasks named {err.name!r} from {err.start} upwards"
+                raise _output.ending(120, text) from err
             self.collection = namespace()
             self._load_project(_settings_folder(Path(start or os.getcwd())))
             return
@@ -130,7 +131,7 @@ class PaiProgram(Program):
 
     def parse_cleanup(self) -> None:
         if self.shell:
-            print(commands.completion_script(self, self.shell))
+            _output.exact(commands.completion_script(self, self.shell) + "\n")
             raise Exit
         super().parse_cleanup()
 
@@ -140,7 +141,7 @@ class PaiProgram(Program):
 
     def print_help(self) -> None:
         super().print_help()
-        print(f"`{self.binary} --list` shows the tasks, `{self.binary} TASK --help` explains one.")
+        _output.put(f"`{self.binary} --list` shows the tasks, `{self.binary} TASK --help` explains one.")
 
 
 def combined(module: Any, folder: str, auto_dash_names: bool) -> Collection:
@@ -182,6 +183,7 @@ def _settings_folder(start: Path) -> str | None:
 def main() -> None:
     """The console script."""
     mend()
+    sys.excepthook = _output.show_uncaught
     program = PaiProgram(
         version=__version__, name="pai", binary="pai", binary_names=["pai"], loader_class=Loader
     )

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.plain_text import in_json, is_plain, one_line, padded, plain, width
 
 Columns = Sequence[str] | Callable[[Any], str]
 """The fields a table shows, or what draws the whole picture of one value."""
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _TIMES = frozenset({"submitted", "launched", "completed", "modified", "started"})
 
 
 def text(items: Any, columns: Columns, output: str = "table") -> str:
-    """One value or a list of them, in the format named ``output``."""
+    """One value or a list of them, in the format named ``output``, with nothing that steers a terminal."""
     check_format(output)
-    return FORMATS[output](items, columns)
+    return plain(FORMATS[output](items, columns))
 
 
 def check_format(output: str) -> None:
@@ -34,8 +34,8 @@ def table(items: Any, columns: Columns) -> str:
     if callable(columns):
         return columns(items)
     rows = [list(map(_header, columns)), *cells(items, columns)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
-    lines = ("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)) for row in rows)
+    widths = [max(width(row[i]) for row in rows) for i in range(len(columns))]
+    lines = ("  ".join(map(padded, row, widths)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -49,19 +49,23 @@ def cell(name: str, value: Any) -> str:
     """One value as a person reads it, on one line, with nothing that could steer a terminal."""
     if value is None or value == "":
         return "-"
-    if name in _TIMES:
-        return when(value)
-    if name == "duration":
-        return duration(value)
-    if name == "size":
-        return size(value)
+    if name in _TIMES or name in _AMOUNTS:
+        return _measure(name, value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
         value = ", ".join(f"{key}={item}" for key, item in value.items()) or "-"
     elif isinstance(value, (list, tuple)):
         value = ", ".join(map(str, value)) or "-"
-    return _CONTROL.sub(" ", str(value))
+    return one_line(str(value))
+
+
+def _measure(name: str, value: Any) -> str:
+    """A time or an amount; one that cannot be is shown as it came."""
+    try:
+        return when(value) if name in _TIMES else _AMOUNTS[name](value)
+    except (ValueError, TypeError, OverflowError, OSError):
+        return one_line(str(value))
 
 
 def when(milliseconds: int) -> str:
@@ -87,6 +91,8 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
+_AMOUNTS: dict[str, Callable[[Any], str]] = {"duration": duration, "size": size}
+
 JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "user_exit_code", "exit_code")
 TASK = ("role", "index", "state", "ip", "ports", "exit_code")
 EVENT = ("type", "reason", "message")
@@ -105,9 +111,10 @@ def verdicts(items: Any) -> str:
     """A line for each problem of a job file, ``file:line: what``, as compilers write them for editors."""
     lines = []
     for item in items:
-        lines += [f"{item.file}: valid"] if item.valid else []
+        file = one_line(str(item.file))
+        lines += [f"{file}: valid"] if item.valid else []
         for problem in item.problems:
-            place = item.file if problem.line is None else f"{item.file}:{problem.line}"
+            place = file if problem.line is None else f"{file}:{problem.line}"
             what = f"{problem.path}: {problem.rule}" if problem.path else problem.rule
             lines.append(f"{place}: {cell('rule', what)}")
     return "\n".join(lines)
@@ -115,10 +122,10 @@ def verdicts(items: Any) -> str:
 
 def explanation(item: Any) -> str:
     """Why a job is as it is: the reason, what is known beside it, its last output, what to do."""
-    parts = [f"{item.name} is {item.state}: {cell('why', item.why)}"]
+    parts = [one_line(f"{item.name} is {item.state}: {item.why}")]
     parts += ["\n".join(f"- {cell('fact', fact)}" for fact in item.facts)] if item.facts else []
-    log = "\n".join(f"  | {_CONTROL.sub(' ', line)}" for line in item.log)
-    parts += [f"the last output of {item.log_of}:\n{log}"] if log else []
+    log = "\n".join(f"  | {plain(line)}" for line in item.log)
+    parts += [f"the last output of {one_line(item.log_of)}:\n{log}"] if log else []
     advice = "\n".join(f"- {cell('advice', line)}" for line in item.advice)
     parts += [f"what to do:\n{advice}"] if advice else []
     return "\n\n".join(parts)
@@ -126,7 +133,7 @@ def explanation(item: Any) -> str:
 
 def difference(item: Any) -> str:
     """The lines of a unified diff, with nothing that could steer a terminal."""
-    return "\n".join(_CONTROL.sub(" ", line) for line in item.lines)
+    return "\n".join(map(one_line, item.lines))
 
 
 def flat_table(items: Any) -> str:
@@ -156,8 +163,9 @@ def _flat_row(item: dict[str, Any]) -> dict[str, Any]:
 def facts(item: Any) -> str:
     """One value, a line for each thing it has to tell."""
     told = {name: value for name, value in _plain(item).items() if value not in (None, "", [], {})}
-    width = max(map(len, told), default=0)
-    return "\n".join(f"{_header(name):{width}}  {cell(name, value)}" for name, value in told.items())
+    rows = [(_header(name), cell(name, value)) for name, value in told.items()]
+    longest = max((width(name) for name, _ in rows), default=0)
+    return "\n".join(f"{padded(name, longest)}  {value}" for name, value in rows)
 
 
 def document(item: Any) -> str:
@@ -168,11 +176,11 @@ def document(item: Any) -> str:
 def progress(job: Any) -> str:
     """A job in one line."""
     tasks = ", ".join(f"{task.label} {task.state}" for task in job.tasks)
-    return f"{job.name} {job.state}" + (f" ({tasks})" if tasks else "")
+    return one_line(f"{job.name} {job.state}" + (f" ({tasks})" if tasks else ""))
 
 
 def _header(name: str) -> str:
-    return name.replace("_", " ").upper()
+    return one_line(name.replace("_", " ").upper())
 
 
 def _get(item: Any, name: str) -> Any:
@@ -193,13 +201,30 @@ def _plain(value: Any) -> Any:
 
 
 def _json(items: Any, columns: Columns) -> str:
-    return json.dumps(_plain(items), indent=2, ensure_ascii=False)
+    return in_json(json.dumps(_plain(items), indent=2, ensure_ascii=False))
 
 
 def _yaml(items: Any, columns: Columns) -> str:
     import yaml
 
-    return str(yaml.safe_dump(_plain(items), sort_keys=False, allow_unicode=True)).rstrip("\n")
+    text: str = yaml.dump(_plain(items), Dumper=_dumper(), sort_keys=False, allow_unicode=True)
+    return plain(text).rstrip("\n")
+
+
+@functools.cache
+def _dumper() -> Any:
+    """Double quotes around what is not plain: between them the filter's escapes are YAML's own."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def string(dumper: Any, value: str) -> Any:
+        style = None if is_plain(value) else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, string)
+    return Dumper
 
 
 def _csv(items: Any, columns: Columns) -> str:
@@ -219,7 +244,9 @@ def _csv(items: Any, columns: Columns) -> str:
 
 
 def _value(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (bool, dict, list)) else value
+    if isinstance(value, (bool, dict, list)):
+        return in_json(json.dumps(value, ensure_ascii=False))
+    return plain(value) if isinstance(value, str) else value
 
 
 FORMATS: dict[str, Callable[[Any, Columns], str]] = {

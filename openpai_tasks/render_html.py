@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from openpai_tasks import render
+from openpai_tasks.plain_text import one_line
 
 ROWS = 500
 """As many rows are drawn: the picture is kept in the notebook's file."""
@@ -45,7 +46,7 @@ def values(items: Any, columns: render.Columns) -> list[dict[str, Any]]:
 def table(items: Any, columns: Sequence[str]) -> str:
     """One row for each item, with a header."""
     found = list(items) if isinstance(items, (list, tuple)) else [items]
-    head = "".join(f'<th style="{_LEFT}">{escape(name.replace("_", " "))}</th>' for name in columns)
+    head = "".join(f'<th style="{_LEFT}">{escape(one_line(name.replace("_", " ")))}</th>' for name in columns)
     body = "".join(_row(row, columns) for row in render.cells(found[:ROWS], columns))
     left = len(found) - ROWS
     told = f"and {left} more" if left > 0 else "none" if not found else ""

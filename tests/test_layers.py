@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
-BASE = {"errors", "home", "key_pairs", "lazy", "nap"}
+BASE = {"errors", "home", "key_pairs", "lazy", "nap", "plain_text"}
 VALUES = BASE | {"protocol", "config", "registry", "credentials"}
 MAY_IMPORT = {
     "__init__": {"client", "data", "errors", "magics", "protocol", "tasks"},
-    "errors": set(),
+    "errors": {"plain_text"},
+    "plain_text": set(),
     "lazy": set(),
     "nap": set(),
     "completion": set(),
-    "render": {"errors"},
-    "render_html": {"render"},
+    "render": {"errors", "plain_text"},
+    "render_html": {"plain_text", "render"},
     "home": {"errors"},
     "key_pairs": {"errors", "home"},
     "protocol": BASE,
@@ -71,6 +72,43 @@ def test_only_tasks_and_the_programs_print(path):
         return
     called = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     assert not [func for func in called if isinstance(func, ast.Name) and func.id == "print"]
+
+
+PRINTERS = {  # and what each of them may use
+    "tasks/_output.py": {
+        "print",
+        "Exit",
+        "stream.write",
+        "stream.flush",
+        "sys.stderr.write",
+        "stream.buffer",
+    },
+    "tasks/_asking.py": {"getpass.getpass"},
+    "magics/commands.py": {"stream.write"},  # passes on what a command has printed
+    "magics/this_notebook.py": {"sys.stderr.write"},
+}
+
+
+def written(node: ast.AST) -> str | None:
+    """The way to the terminal that a piece of code takes, if it takes one."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        is_exit = node.func.id == "Exit" and bool(node.args)  # with a message, which Invoke prints
+        return node.func.id if is_exit or node.func.id in ("print", "input") else None
+    if not isinstance(node, ast.Attribute):
+        return None
+    name = ast.unparse(node)
+    streams = ("stdout", "stderr", "stream", "_stream")
+    is_stream = node.attr in ("write", "writelines", "buffer") and name.split(".")[-2] in streams
+    return name if is_stream or name in ("getpass.getpass", "os.write") else None
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_the_module_that_filters_writes_to_a_terminal(path):
+    name = str(path.relative_to(PACKAGE))
+    if path.relative_to(PACKAGE).parts[0] not in ("tasks", "program.py", "magics", "completion"):
+        return
+    found = {written(node) for node in ast.walk(ast.parse(path.read_text()))} - {None}
+    assert found <= PRINTERS.get(name, set())
 
 
 def needed(path: Path) -> set[str]:

@@ -44,7 +44,7 @@ def test_yaml_says_the_same_as_json():
 
 
 def test_nothing_in_a_cell_can_steer_the_terminal():
-    assert render.cell("name", "a\x1b[2Jb\nc") == "a [2Jb c"
+    assert render.cell("name", "a\x1b[2Jb\nc") == r"a\x1b[2Jb\nc"
 
 
 def test_an_unknown_format_names_the_known_ones():

@@ -15,6 +15,7 @@ from typing import Any
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.magics.commands import Failed, settings
+from openpai_tasks.plain_text import one_line
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import amounts, clusters, jobs, notebooks, submission, wishes
 from openpai_tasks.sdk.notebook_runner import source_of
@@ -204,5 +205,5 @@ def _running_cell() -> str:
 
 def _say(line: str) -> None:
     if line:
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{one_line(line)}\n")
         sys.stderr.flush()

@@ -19,6 +19,7 @@ from openpai_tasks.storage.progress import Stopped
 
 ABREAST = 16
 LOOK_UP = 0.2
+LONGEST_LINE = 1 << 20  # a longer one is told as several
 LAST_WORDS = 3 * sessions.GRACE  # seconds for all commands to end after Ctrl-C
 
 Line = Callable[[str, bytes], object]
@@ -154,14 +155,18 @@ class _Lines:
     """Cuts pieces of output into lines, so that those of several containers do not mix."""
 
     def __init__(self, label: str, tell: Line) -> None:
-        self._label, self._tell, self._rest = label, tell, b""
+        self._label, self._tell, self._rest = label, tell, bytearray()
 
     def add(self, piece: bytes) -> None:
-        *lines, self._rest = (self._rest + piece).split(b"\n")
+        *lines, last = piece.split(b"\n")
         for line in lines:
-            self._tell(self._label, line)
+            self._tell(self._label, bytes(self._rest) + line)
+            self._rest.clear()
+        self._rest += last
+        if len(self._rest) > LONGEST_LINE:
+            self.end()
 
     def end(self) -> None:
         if self._rest:
-            self._tell(self._label, self._rest)
-            self._rest = b""
+            self._tell(self._label, bytes(self._rest))
+            self._rest.clear()

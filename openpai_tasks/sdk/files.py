@@ -14,7 +14,7 @@ from openpai_tasks.storage import patterns, plan
 from openpai_tasks.storage.copy import Copied, Rules
 from openpai_tasks.storage.location import Book, Location, locate, naming
 from openpai_tasks.storage.progress import Watch
-from openpai_tasks.storage.store import Entry, join, shown
+from openpai_tasks.storage.store import Entry, join
 from openpai_tasks.storage.transfer import is_part
 from openpai_tasks.storage.walk import Found, stream, walk
 
@@ -93,7 +93,7 @@ def facts(place: Location, checksum: bool = False) -> FileFacts:
     with naming(place):
         told = place.store.digest(place.path) if checksum and not entry.is_folder else None
     return FileFacts(
-        shown(place.url),
+        place.url,
         FOLDER if entry.is_folder else FILE,
         entry.size,
         entry.mtime_ms,
@@ -250,4 +250,4 @@ def _refuse_file(place: Location) -> None:
 
 def _info(entry: Entry, name: str, url: str) -> FileInfo:
     kind = FOLDER if entry.is_folder else FILE
-    return FileInfo(shown(name), kind, entry.size, entry.mtime_ms, entry.is_link, shown(url))
+    return FileInfo(name, kind, entry.size, entry.mtime_ms, entry.is_link, url)

@@ -9,11 +9,16 @@ from dataclasses import dataclass
 
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ApiError, ConfigError, NotFound
+from openpai_tasks.plain_text import PlainBytes
 from openpai_tasks.protocol.log_addresses import addresses
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.sdk import jobs
+from openpai_tasks.sdk.labels import Labels
 from openpai_tasks.sdk.polling import Pauses
+
+LONGEST_LINE = 16 << 20
+"""As much of a line's end is kept where whole lines are needed."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,9 @@ class Chunk:
     task: str  # "" when only one task is read
     data: bytes
 
+
+PAUSE = Chunk("", b"")
+"""Nothing more comes for a while."""
 
 Look = Callable[[JobInfo], object]
 
@@ -91,14 +99,20 @@ def output(
     follow: bool = False,
     lines: int | None = None,
     look: Look | None = None,
+    plain: bool = False,
 ) -> Iterator[bytes]:
-    """What to show of a job's output: all of it or the last lines, until now or until it is over."""
+    """What to show of a job's output: all of it or the last lines, until now or until it is over.
+
+    It is as the tasks wrote it unless ``plain``, which leaves out what would steer a terminal.
+    """
     if lines is not None and lines < 0:
         raise ConfigError(f"the number of lines cannot be negative: {lines}")
     if follow:
-        return labelled(Follower(client, which, lines, look).until_over(name))
-    chunks = read(client, name, which)
-    return labelled(chunks if lines is None else last_lines(chunks, lines))
+        chunks = Follower(client, which, lines, look).until_over(name)
+    else:
+        chunks = read(client, name, which)
+        chunks = chunks if lines is None else last_lines(chunks, lines)
+    return labelled(filtered(chunks) if plain else chunks)
 
 
 def read(client: Client, name: str, which: Which) -> Iterator[Chunk]:
@@ -138,6 +152,7 @@ class Follower:
             seen = job
             if job.final:
                 return
+            yield PAUSE
             pauses.wait(moved)
 
     def _between(self, seen: JobInfo | None, job: JobInfo) -> Iterator[JobInfo]:
@@ -177,20 +192,30 @@ def _label(task: TaskInfo, tasks: list[TaskInfo]) -> str:
 
 
 class Lines:
-    """Whole lines of several tasks' output, each task's own."""
+    """Whole lines of several tasks' output, each task's own; of a very long one only the end."""
 
     def __init__(self) -> None:
-        self._rest: dict[str, bytes] = {}
+        self._rest: dict[str, bytearray] = {}
 
     def feed(self, chunk: Chunk) -> Iterator[Chunk]:
         """The lines that are complete now."""
-        *whole, rest = (self._rest.get(chunk.task, b"") + chunk.data).split(b"\n")
-        self._rest[chunk.task] = rest
+        rest = self._rest.setdefault(chunk.task, bytearray())
+        *whole, last = chunk.data.split(b"\n")
+        if whole:
+            whole[0] = _line_end(rest) + whole[0]
+            rest.clear()
+        rest += last
+        if len(rest) > 2 * LONGEST_LINE:
+            rest[:] = _line_end(rest)
         return (Chunk(chunk.task, line + b"\n") for line in whole)
 
     def end(self) -> Iterator[Chunk]:
         """What came without an end of line."""
-        return (Chunk(task, rest + b"\n") for task, rest in self._rest.items() if rest)
+        return (Chunk(task, _line_end(rest) + b"\n") for task, rest in self._rest.items() if rest)
+
+
+def _line_end(rest: bytearray) -> bytes:
+    return bytes(memoryview(rest)[-LONGEST_LINE:])
 
 
 def last_lines(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
@@ -204,16 +229,23 @@ def last_lines(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
     return (Chunk(task, data) for task, tail in kept.items() for data in tail)
 
 
+def filtered(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """The same without what would steer a terminal."""
+    filters: dict[str, PlainBytes] = {}
+    for chunk in chunks:
+        data = filters.setdefault(chunk.task, PlainBytes()).feed(chunk.data)
+        if data or chunk == PAUSE:
+            yield Chunk(chunk.task, data)
+    yield from (Chunk(task, one.feed(b"", final=True)) for task, one in filters.items())
+
+
 def labelled(chunks: Iterable[Chunk]) -> Iterator[bytes]:
     """The bytes to show: as they come for one task, line by line behind its label for several."""
-    lines = Lines()
+    labels = Labels()
     for chunk in chunks:
-        if chunk.task:
-            yield from map(_with_label, lines.feed(chunk))
-        else:
-            yield chunk.data
-    yield from map(_with_label, lines.end())
-
-
-def _with_label(line: Chunk) -> bytes:
-    return b"[%s] %s" % (line.task.encode(), line.data)
+        data = labels.feed(chunk.task, chunk.data) if chunk.task else chunk.data or labels.pause()
+        if data:
+            yield data
+    last = labels.end()
+    if last:
+        yield last

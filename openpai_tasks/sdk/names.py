@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.home import home, make_private
+from openpai_tasks.plain_text import one_line
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.registry import LOCAL, Cluster
@@ -30,7 +31,6 @@ MOST_PATHS = 2000
 MOST_STORAGES = 100
 
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def folder() -> Path:
@@ -109,7 +109,7 @@ def _read(path: Path) -> list[str]:
 
 def _write(path: Path, names: Iterable[str], most: int | None = None) -> None:
     """Replace a list, each name once; not at all if nothing is new."""
-    wanted = [name for name in dict.fromkeys(names) if name and not _CONTROL.search(name)][:most]
+    wanted = [name for name in dict.fromkeys(names) if name and one_line(name) == name][:most]
     if wanted == _read(path):
         return
     with contextlib.suppress(OSError, ConfigError):

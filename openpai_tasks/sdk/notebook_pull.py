@@ -29,7 +29,6 @@ from openpai_tasks.sdk.notebook_server import MANIFEST, SAVED, digest, digest_of
 from openpai_tasks.sdk.outputs import Outputs
 from openpai_tasks.sdk.places import Mounts
 from openpai_tasks.storage.copy import Failure
-from openpai_tasks.storage.store import shown
 
 LONGEST_WAIT = 10.0  # seconds for what was saved a moment ago
 LOOKS = (0.0, 0.3, 1.0)  # pauses before reading again what is just being written
@@ -121,7 +120,7 @@ def pull(saved: Saved, here: Path, target: Path | None = None) -> Pull:
         try:
             files.append(_bring(saved, change, notebook_origins.place(change.name, root, known)))
         except PaiError as err:
-            failed.append(Failure(shown(change.name), shown(str(err))))
+            failed.append(Failure(change.name, str(err)))
     return Pull(files, tuple(failed))
 
 

@@ -27,7 +27,6 @@ from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.plan import Errand
 from openpai_tasks.storage.progress import Watch
-from openpai_tasks.storage.store import shown
 
 NOTEBOOK, PAGE, PAPER = ".ipynb", ".html", ".pdf"
 LONGEST = 255 - len(".remote-999")  # bytes of a name, with room for that of a file beside it
@@ -151,7 +150,7 @@ def _one(results: Results, name: str, folder: Path, watch: Watch | None) -> tupl
             [Errand(source, entry, Location(LocalStore(), str(path), str(path)))], watch=watch
         )
     except PaiError as err:
-        return Copied(failed=(Failure(shown(name), shown(str(err))),)), None
+        return Copied(failed=(Failure(name, str(err)),)), None
     if copied.failed:
         return copied, None
     return copied, _once(Result(str(path), entry.size, str(wanted) if path != wanted else ""))

@@ -18,7 +18,7 @@ from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.plan import Errand
 from openpai_tasks.storage.progress import Watch
-from openpai_tasks.storage.store import Entry, join, shown
+from openpai_tasks.storage.store import Entry, join
 from openpai_tasks.storage.transfer import is_part
 from openpai_tasks.storage.walk import walk
 
@@ -44,7 +44,7 @@ class Outputs:
 
     @property
     def rows(self) -> list[Output]:
-        return [Output(shown(name), entry.size, entry.mtime_ms) for name, entry in self.files.items()]
+        return [Output(name, entry.size, entry.mtime_ms) for name, entry in self.files.items()]
 
     @property
     def size(self) -> int:
@@ -82,7 +82,7 @@ def listing(job: str, folder: Location) -> Outputs:
         if entry.is_link and not entry.is_folder:
             entry = _inside(folder, entry, root) or entry
         if entry.is_link or entry.is_special:
-            left_out.append(shown(found.name))
+            left_out.append(found.name)
         else:
             files[found.name] = entry
     return Outputs(job, folder, files, tuple(left_out))

@@ -11,13 +11,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.plain_text import one_line
 from openpai_tasks.storage.location import naming
 from openpai_tasks.storage.plan import Errand, can_meet, refuse_loss
 from openpai_tasks.storage.progress import Stopped, Watch
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.sameness import is_same, is_told_same
 from openpai_tasks.storage.stale import clear_stale
-from openpai_tasks.storage.store import Store, parent, shown
+from openpai_tasks.storage.store import Store, parent
 from openpai_tasks.storage.transfer import transfer
 from openpai_tasks.storage.walk import Item, Step, Steps, Surplus, Trouble, checked_link
 
@@ -82,7 +83,7 @@ class _Tally:
 
     def fail(self, path: str, reason: str) -> None:
         with self.lock:
-            self.failed.append(Failure(shown(path), shown(reason.removeprefix(f"{path}: "))))
+            self.failed.append(Failure(path, reason.removeprefix(f"{one_line(path)}: ")))
         self.watch.ended(path, "failed", 0)
 
     def result(self, preview: bool, interrupted: bool = False) -> Copied:

@@ -213,17 +213,10 @@ def base(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
-def shown(name: str) -> str:
-    """The name as it can be printed: bytes of a local name that are no UTF-8 become a mark."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
 def refuse_no_text(path: str, who: str) -> None:
     """For stores whose names are text, not bytes."""
     if any("\ud800" <= letter <= "\udfff" for letter in path):
-        raise PathError(
-            f"{shown(path)}: the name is no text (UTF-8), so {who} can hold it; choose another one"
-        )
+        raise PathError(f"{path}: the name is no text (UTF-8), so {who} can hold it; choose another one")
 
 
 def fingerprint(hasher: Hasher, pieces: Iterable[bytes]) -> Digest:

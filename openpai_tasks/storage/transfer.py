@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from openpai_tasks.errors import NotFound, PaiError, PathError
+from openpai_tasks.plain_text import one_line
 from openpai_tasks.storage.progress import Watch
 from openpai_tasks.storage.resume import Note, is_broken_off, is_claimed, note_of
 from openpai_tasks.storage.retry import Damaged, paused, retrying
@@ -160,7 +161,8 @@ def _part(
             if note and note.part:
                 note.forget()
         if isinstance(err, PaiError):  # the part is ours alone: who reads of it knows the file
-            err.args = (str(err).replace(base(part), base(path)), *err.args[1:])
+            names = (one_line(base(part)), one_line(base(path)))
+            err.args = (str(err).replace(*names), *err.args[1:])
         raise
     if note:
         note.forget()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 import select
 import sys
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.plain_text import one_line
+from openpai_tasks.tasks import _output
 
 LOOK = 0.2  # seconds
 
@@ -31,8 +34,12 @@ def ask(question):
 
 def answer(prompt):
     """What the person types, in one line; empty at the end of the input."""
-    sys.stderr.write(prompt)
-    sys.stderr.flush()
+    _output.prompt(prompt)
     while sys.stdin.isatty() and not select.select([sys.stdin], [], [], LOOK)[0]:
         pass  # a Ctrl-C that comes just before a read would be noticed only after it
     return sys.stdin.readline().strip()
+
+
+def secret(prompt):
+    """What the person types on the terminal, unseen."""
+    return getpass.getpass(one_line(prompt))

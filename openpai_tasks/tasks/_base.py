@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import logging
-import os
-import select
 import shlex
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
@@ -19,10 +15,13 @@ from invoke.parser.argument import Argument
 from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
-from openpai_tasks.errors import ConfigError, PaiError, PathError
+from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import _display, _parser
+from openpai_tasks.plain_text import plain
+from openpai_tasks.tasks import _display, _output, _parser
 from openpai_tasks.tasks._ending import TERMINATED, Terminated
+from openpai_tasks.tasks._output import ending
+from openpai_tasks.tasks._output import say as say
 
 if TYPE_CHECKING:
     from openpai_tasks.client import Client
@@ -85,15 +84,15 @@ class PaiTask(Task[Any]):
             if kwargs.get("output"):
                 render.check_format(kwargs["output"])  # before anything is done, not when it is shown
             result = super().__call__(*args, **kwargs)
-            _flush()
+            _output.flush()
             return result
         except PaiError as err:
-            log.debug("task failed", exc_info=True)  # shown under `inv -d`
-            raise Exit("\n".join([f"error: {err}", *_further(err)]), code=err.exit_code) from err
+            _log_traceback()
+            raise ending(err.exit_code, f"error: {err}", *_further(err)) from err
         except KeyboardInterrupt as err:
             raise Exit(code=TERMINATED if isinstance(err, Terminated) else INTERRUPTED) from err
         except BrokenPipeError:
-            if not _reader_left():
+            if not _output.reader_left():
                 raise
             raise Exit(code=BROKEN_PIPE) from None
 
@@ -167,13 +166,7 @@ def show(
     text = render.text(items, columns, form)
     if form == "table" and _display.takes(items, columns, text):
         return
-    with _writing():
-        print(text)
-
-
-def say(text: str) -> None:
-    """Tell the person something; programs that read our output don't see it."""
-    print(text, file=sys.stderr, flush=True)
+    _output.put(text)
 
 
 def remainder() -> list[str]:
@@ -198,30 +191,9 @@ def _further(err: PaiError) -> list[str]:
     return [f"  {problem}" for problem in getattr(err, "problems", ())[1:]]
 
 
-def _flush() -> None:
-    if sys.stdout is not None:  # closed by whoever started us
-        with _writing():
-            sys.stdout.flush()
+def _log_traceback() -> None:
+    """Shown under `inv -d`."""
+    if log.isEnabledFor(logging.DEBUG):
+        import traceback
 
-
-@contextlib.contextmanager
-def _writing() -> Iterator[None]:
-    """A place that takes no more output is an error of ours; a reader that has gone is none."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as err:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise PathError(f"cannot write the output: {err.strerror}") from err
-
-
-def _reader_left() -> bool:
-    """Whether whoever read our output is gone; then nothing more is written, not even at the end."""
-    out = sys.stdout.fileno()
-    watch = select.poll()
-    watch.register(out, 0)  # the ends of a pipe that are gone are always told
-    if not watch.poll(0):
-        return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), out)
-    return True
+        log.debug("task failed\n%s", plain(traceback.format_exc()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Any
 
-from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 from invoke.program import Program
@@ -14,6 +13,7 @@ from invoke.util import helpline
 from openpai_tasks import config, render
 from openpai_tasks.completion import FILES, MANY, SHELLS, Command, Flag, script
 from openpai_tasks.tasks._contexts import EXIT_CODE, Contexts
+from openpai_tasks.tasks._output import ending
 
 CLUSTERS, JOBS, TEMPLATES, PATHS, STORAGES = "clusters", "jobs", "templates", "paths", "storages"
 NOTHING = "nothing"
@@ -71,7 +71,7 @@ KINDS = (
 def completion_script(program: Program, shell: str, binaries: list[str] | None = None) -> str:
     """The script for the shell; it completes the program itself, unless other names are given."""
     if shell not in SHELLS:
-        raise Exit(f"error: no completion for {shell!r} (known: {', '.join(SHELLS)})", code=EXIT_CODE)
+        raise ending(EXIT_CODE, f"error: no completion for {shell!r} (known: {', '.join(SHELLS)})")
     names = binaries or list(program.binary_names)
     return script(shell, names, commands(program), _command("", program.initial_context, ""))
 

@@ -9,6 +9,8 @@ from invoke.exceptions import Exit
 
 from openpai_tasks.errors import Lost, PaiError
 from openpai_tasks.lazy import lazy
+from openpai_tasks.plain_text import one_line
+from openpai_tasks.tasks import _output
 from openpai_tasks.tasks._asking import ask
 from openpai_tasks.tasks._base import say
 
@@ -24,27 +26,24 @@ _LOCK = threading.Lock()
 
 
 def out(piece):
-    _write(sys.stdout, piece)
+    _output.raw(sys.stdout, piece)
 
 
 def err(piece):
-    _write(sys.stderr, piece)
+    _output.raw(sys.stderr, piece)
 
 
 def out_line(label, line):
-    with _LOCK:
-        _write(sys.stdout, f"{label}: ".encode() + line + b"\n")
+    _write_line(sys.stdout, label, line)
 
 
 def err_line(label, line):
+    _write_line(sys.stderr, label, line)
+
+
+def _write_line(stream, label, line):
     with _LOCK:
-        _write(sys.stderr, f"{label}: ".encode() + line + b"\n")
-
-
-def _write(stream, piece):
-    stream.flush()
-    stream.buffer.write(piece)
-    stream.buffer.flush()
+        _output.raw(stream, f"{one_line(label)}: ".encode() + line + b"\n")
 
 
 def stdin():

@@ -12,6 +12,8 @@ from invoke.exceptions import Exit, ParseError
 from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 
+from openpai_tasks.plain_text import one_line
+
 EXIT_CODE = 120
 COMMAND = "command"
 PLACEHOLDERS = {str: "STRING", int: "INT", float: "NUMBER", list: "STRING"}
@@ -21,7 +23,7 @@ class UsageError(ParseError, Exit):
     """A line that can't be understood: Invoke prints it as a ParseError and ends with our exit code."""
 
     def __init__(self, text: str, context: ParserContext | None = None) -> None:
-        Exception.__init__(self, f"error: {text}")
+        Exception.__init__(self, one_line(f"error: {text}"))
         self.context = context
         self.message = None  # else it would be printed twice
         self._code = EXIT_CODE

@@ -6,9 +6,9 @@ Each line of it is a JSON object: ``data`` is a bundle of MIME types, ``rows`` a
 from __future__ import annotations
 
 import os
-import sys
 
 from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import _output
 
 render_html = lazy("openpai_tasks.render_html")
 
@@ -29,7 +29,7 @@ def takes(items, columns, text):
     import json
 
     data = {"text/plain": text, "text/html": picture}
-    sys.stdout.flush()  # what was printed before is shown before
+    _output.flush()  # what was printed before is shown before
     line = json.dumps({"data": data, "rows": render_html.values(items, columns)})
     try:
         with open(int(_pipe), "w", encoding="utf-8", closefd=False) as out:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import itertools
+import sys
 
 from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import _output
 from openpai_tasks.tasks._asking import confirm
 
 render = lazy("openpai_tasks.render")
@@ -16,32 +17,26 @@ COLUMNS = ("name", "type", "size", "modified", "link", "url")
 USAGE = ("size", "files", "folders", "url")
 
 
-def escape(out):
-    """From here on, what the encoding of ``out`` cannot write is written with backslashes."""
-    if isinstance(out, io.TextIOWrapper):
-        out.reconfigure(errors="backslashreplace")
-
-
-def stream(found, output, out):
+def stream(found, output):
     """Files a line each, without waiting for the last one; other formats need them all."""
     if output != "table":
-        print(render.text(sorted(found, key=lambda info: info.name), COLUMNS, output), file=out)
+        _output.put(render.text(sorted(found, key=lambda info: info.name), COLUMNS, output))
         return
     first = list(itertools.islice(found, SORTED))
     if len(first) < SORTED:
         first.sort(key=lambda info: info.name)
     for info in itertools.chain(first, found):
-        out.write(f"{line(info)}\n")
+        _output.put(line(info))
 
 
-def usage(found, output, out):
+def usage(found, output):
     """A row for each thing in a folder and, last, one for the folder: a long list is printed as it comes."""
     rows = list(itertools.islice(found, SORTED if output == "table" else None))
     if len(rows) < SORTED or output != "table":
         rows[:-1] = sorted(rows[:-1], key=lambda row: row.url)
-    print(render.text(rows, USAGE, output), file=out)
+    _output.put(render.text(rows, USAGE, output))
     for row in found:
-        out.write("  ".join(render.cell(name, getattr(row, name)) for name in USAGE) + "\n")
+        _output.put("  ".join(render.cell(name, getattr(row, name)) for name in USAGE))
 
 
 def line(info):
@@ -51,16 +46,16 @@ def line(info):
     return f"{size:>10}  {changed:>19}  {render.cell('name', info.name)}{mark}"
 
 
-def tree(url, found, output, out):
+def tree(url, found, output):
     """The folder and all below it; as data, one row for each."""
     if output != "table":
         rows = [{"path": item.name, "depth": item.depth, **_facts(item.entry)} for _, item in found]
-        print(render.text(rows, ("path", "type", "size"), output), file=out)
+        _output.put(render.text(rows, ("path", "type", "size"), output))
         return
-    out.write(f"{render.cell('name', url)}\n")
+    _output.put(render.cell("name", url))
     for bars, item in found:
         mark = "/" if item.entry.is_folder else ""
-        out.write(f"{bars}{render.cell('name', item.entry.name)}{mark}\n")
+        _output.put(f"{bars}{render.cell('name', item.entry.name)}{mark}")
 
 
 def _facts(entry):
@@ -86,12 +81,10 @@ def packed(made):
     return f"{made.files} packed ({size}) into {shards} ({whole}), {made.seconds:.1f}s"
 
 
-def pour(pieces, out):
+def pour(pieces):
     """Bytes as they are."""
-    out.flush()
     for piece in pieces:
-        out.buffer.write(piece)
-    out.buffer.flush()
+        _output.raw(sys.stdout, piece)
 
 
 def confirm_removals(removals):

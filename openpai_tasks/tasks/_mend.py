@@ -23,7 +23,7 @@ from invoke.runners import Runner
 from invoke.tasks import Call
 from invoke.util import helpline, yaml  # type: ignore[attr-defined]
 
-from openpai_tasks.tasks import _parser
+from openpai_tasks.tasks import _output, _parser
 from openpai_tasks.tasks._contexts import EXIT_CODE, Contexts, UsageError, suggestion
 
 LIST_FORMATS = ("flat", "nested", "json")
@@ -31,7 +31,7 @@ OURS = "openpai"
 
 
 def _fail(text: str) -> Exit:
-    return Exit(f"error: {text}", code=EXIT_CODE)
+    return _output.ending(EXIT_CODE, f"error: {text}")
 
 
 # The command line
@@ -83,11 +83,11 @@ def print_task_help(program: Program, name: str) -> None:
     contexts: Contexts = program.parser.contexts  # type: ignore[assignment]
     context = contexts[name]
     flags = context.help_tuples()
-    print(f"Usage: {program.binary} {context.usage()}{' [--options]' if flags else ''}\n")
+    _output.put(f"Usage: {program.binary} {context.usage()}{' [--options]' if flags else ''}\n")
     for line in (inspect.getdoc(program.collection[context.name]) or "").splitlines():
-        print(f"  {line}".rstrip())
+        _output.put(f"  {line}".rstrip())
     if flags:
-        print("\nOptions:\n")
+        _output.put("\nOptions:\n")
         program.print_columns(flags)
 
 

@@ -6,7 +6,9 @@ import sys
 
 from openpai_tasks.errors import JobFailed
 from openpai_tasks.lazy import lazy
+from openpai_tasks.plain_text import shortened
 from openpai_tasks.tasks._base import say, show
+from openpai_tasks.tasks._output import say_coloured
 from openpai_tasks.tasks._screen import Screen
 from openpai_tasks.tasks._sending import SUBMITTED, goes_on, submitted
 
@@ -102,15 +104,14 @@ def _nothing(job, complaint):
 
 
 def _fitting(line):
-    width = shutil.get_terminal_size().columns - 1
-    return line if len(line) <= width else line[: max(1, width - 1)] + "…"
+    return shortened(line, shutil.get_terminal_size().columns - 1)
 
 
 def _bring(found, folder):
     with transfers.metered() as meter:
         brought = results.bring(found, folder, meter)
     if brought.copied.failed:
-        say(listings.summary(brought.copied))
+        say(*listings.summary(brought.copied).split("\n"))
         say(f"`notebook.fetch {found.job.name} --folder FOLDER` brings what is missing to another folder")
     for result in brought.files:
         if result.instead_of:
@@ -168,4 +169,4 @@ def _tell_cell(told):
     say(f"cell {told.cell} of {told.of}:")
     for line in told.source.splitlines():
         say(f"    {line}")
-    say(telling.plain(told.traceback, sys.stderr.isatty()))
+    say_coloured(telling.plain(told.traceback, sys.stderr.isatty()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from openpai_tasks.tasks import _output
+
 UP_AND_CLEAR = "\x1b[{lines}F\x1b[J"
 
 
@@ -15,17 +17,14 @@ class Screen:
         """Draw ``picture`` over the last one, or print ``line`` where nothing can be drawn over."""
         if not self._stream.isatty():
             if line != self._last:
-                print(line, file=self._stream, flush=True)
+                _output.draw(self._stream, line)
             self._last = line
             return
-        if self._lines:
-            self._stream.write(UP_AND_CLEAR.format(lines=self._lines))
-        print(picture, file=self._stream, flush=True)
+        _output.draw(self._stream, picture, UP_AND_CLEAR.format(lines=self._lines) if self._lines else "")
         self._lines = picture.count("\n") + 1
 
     def clear(self):
         """Take the picture away, to make room for what stays."""
         if self._lines:
-            self._stream.write(UP_AND_CLEAR.format(lines=self._lines))
-            self._stream.flush()
+            _output.steer(self._stream, UP_AND_CLEAR.format(lines=self._lines))
         self._lines = 0

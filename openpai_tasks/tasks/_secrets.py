@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import _asking
 from openpai_tasks.tasks._base import say
 
 credentials = lazy("openpai_tasks.credentials")
@@ -38,7 +38,7 @@ def ask(prompt):
         raise ConfigError(
             "no password is given and no terminal is there to ask on; use --password-file or OPENPAI_PASSWORD"
         )
-    password = getpass.getpass(prompt)
+    password = _asking.secret(prompt)
     if not password:
         raise ConfigError("no password was given")
     return password
@@ -53,7 +53,7 @@ def for_job(name):
     if not sys.stdin.isatty():
         known = f"set the variable {variable}"
         raise ConfigError(f"the secret {name!r} is needed, and no terminal is there to ask on; {known}")
-    return getpass.getpass(f"secret {name}: ")
+    return _asking.secret(f"secret {name}: ")
 
 
 def for_storage(storage, password_file=None):
@@ -69,7 +69,7 @@ def for_storage(storage, password_file=None):
         raise ConfigError(
             f"the {storage.secret_word} of {storage.user!r} is needed, and no terminal is there; {ways}"
         )
-    secret = getpass.getpass(f"{storage.secret_word} of {storage.user}: ")
+    secret = _asking.secret(f"{storage.secret_word} of {storage.user}: ")
     if not secret:
         raise ConfigError(f"no {storage.secret_word} was given")
     return secret

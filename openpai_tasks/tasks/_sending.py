@@ -7,6 +7,7 @@ import sys
 
 from openpai_tasks.errors import Unreachable
 from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import _output
 from openpai_tasks.tasks._base import say, show
 
 jobs = lazy("openpai_tasks.sdk.jobs")
@@ -18,7 +19,7 @@ waiting = lazy("openpai_tasks.sdk.waiting")
 SUBMITTED = ("name", "state", "virtual_cluster")
 
 
-def send(c, client, submission, follow, preview, output, after=(), tags=()):
+def send(c, client, submission, follow, preview, output, after=(), tags=(), plain=False):
     """Show what would be sent, or send it and stay or leave."""
     job = submitted(client, submission, preview, after, tags)
     if job is None:
@@ -28,7 +29,8 @@ def send(c, client, submission, follow, preview, output, after=(), tags=()):
         return
     say(f"job {job.name} is submitted to {client.cluster.alias}")
     with goes_on(job.name):
-        write(logs.output(client, job.name, logs.Which(), follow=True, look=waiting.News(client, say)))
+        news = waiting.News(client, say)
+        write(logs.output(client, job.name, logs.Which(), follow=True, look=news, plain=plain))
     jobs.check(jobs.find(client, job.name))
 
 
@@ -66,14 +68,13 @@ def show_preview(client, submission):
     hidden = " (its secrets are masked here)" if submission.shown != submission.text else ""
     url = client.v1_submit_url if submission.v1 else client.submit_url
     say(f"would POST to {url}; nothing was sent{hidden}")
-    print(submission.shown, end="")
+    _output.exact(submission.shown)
 
 
 def write(chunks):
     """A job's output, as it comes."""
     for data in chunks:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        _output.raw(sys.stdout, data)
 
 
 @contextlib.contextmanager
@@ -84,7 +85,7 @@ def goes_on(name, follows=True, again="`job.logs {name} --follow` shows it again
         yield
     except KeyboardInterrupt:
         if follows:
-            say(f"\n{told}")
+            say("", told)
         raise
     except Unreachable as err:
         if follows and type(err) is Unreachable:  # others of its kind say what to do themselves

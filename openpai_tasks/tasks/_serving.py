@@ -10,6 +10,7 @@ from typing import Any
 
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import _output
 from openpai_tasks.tasks._asking import agrees
 from openpai_tasks.tasks._base import say, show
 from openpai_tasks.tasks._sending import goes_on
@@ -89,7 +90,7 @@ def _open(c, client, job, served, how):
     """The address on stdout, or the page in a browser by way of a private file: `ps` shows no token."""
     if how.no_browser:
         show(c, served, lambda served: served.url, how.output)
-        sys.stdout.flush()
+        _output.flush()
         yield
         return
     door = kept.door(client, job)

@@ -47,10 +47,15 @@ def goes_on(client, name):
     try:
         yield
     except KeyboardInterrupt:
-        if sys.stdin.isatty() and agrees(f"\nstop job {name} too?"):
+        if sys.stdin.isatty() and _agrees_to_stop(name):
             jobs.stop(client, [name])
             say(f"job {name} is stopped")
         else:
             ways = f"`container.ssh {name}` opens a shell when it runs, `container.stop {name}` ends it"
-            say(f"\njob {name} goes on; {ways}")
+            say("", f"job {name} goes on; {ways}")
         raise
+
+
+def _agrees_to_stop(name):
+    say("")  # behind the ^C
+    return agrees(f"stop job {name} too?")

@@ -53,5 +53,5 @@ def _resumable(run):
         yield
     except KeyboardInterrupt:
         told = f"{run.submitted} of {len(run.jobs)} jobs of sweep {run.sweep.name} are submitted and go on"
-        say(f"\n{told}; the same command again submits what is missing")
+        say("", f"{told}; the same command again submits what is missing")
         raise

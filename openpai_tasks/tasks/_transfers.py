@@ -7,10 +7,9 @@ import sys
 import threading
 import time
 
-from invoke.exceptions import Exit
-
 from openpai_tasks.lazy import lazy
 from openpai_tasks.storage.progress import Stopped, Watch
+from openpai_tasks.tasks import _output
 from openpai_tasks.tasks._base import INTERRUPTED, settings, show
 from openpai_tasks.tasks._ending import TERMINATED, Terminated, terminable
 from openpai_tasks.tasks._screen import Screen
@@ -57,7 +56,7 @@ class Meter(Watch):
             if outcome == "skipped":
                 self._moved += size
             if self._names:
-                print(f"{outcome} {render.cell('path', name)}", file=self._stream, flush=True)
+                _output.draw(self._stream, f"{outcome} {render.cell('path', name)}")
             self._draw()
 
     def interrupted(self, copied):
@@ -122,7 +121,7 @@ def ended_by(told):
             yield
     except (KeyboardInterrupt, Stopped) as err:
         code = TERMINATED if isinstance(err, Terminated) else INTERRUPTED
-        raise Exit(f"interrupted: {told()}", code=code) from err
+        raise _output.ending(code, *f"interrupted: {told()}".split("\n")) from err
 
 
 def _what_arrived(meter):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import _parser
+from openpai_tasks.tasks import _output, _parser
 from openpai_tasks.tasks._base import say, settings, show, task
 
 commands = lazy("openpai_tasks.tasks._commands")
@@ -69,7 +69,7 @@ def unset(c, names, is_global=False):
 )
 def completion(c, shell, program=None):
     """Print the script that completes command lines at a TAB."""
-    print(commands.completion_script(_parser.running[0], shell, program))
+    _output.exact(commands.completion_script(_parser.running[0], shell, program) + "\n")
 
 
 def _pair(word):

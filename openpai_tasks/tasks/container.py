@@ -9,6 +9,7 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import _output
 from openpai_tasks.tasks._base import connect, say, settings, show, task, the_command
 from openpai_tasks.tasks._ending import terminable
 from openpai_tasks.tasks._screen import Screen
@@ -63,7 +64,7 @@ def ssh(c, name, role=None, index=None, print_command=False, cluster_alias=None)
     found = reaching.reach(client, name, given)
     container = reaching.one(found, role, index)
     if print_command:
-        print(shlex.join(ssh_config_.argv(reaching.target(client, found, container, given))))
+        _output.exact(shlex.join(ssh_config_.argv(reaching.target(client, found, container, given))) + "\n")
         return
     with reaching.open_soon(client, found, container, given, say) as remote:
         if sys.stdin.isatty():
@@ -231,7 +232,7 @@ def ssh_config(c, name, print_=False, yes=False, cluster_alias=None):
     found = shown.reached(client, name, given, writes=not print_)
     hosts = shown.hosts(client, found, given)
     if print_:
-        print(ssh_config_.block(client.cluster.alias, found.job, hosts), end="")
+        _output.exact(ssh_config_.block(client.cluster.alias, found.job, hosts))
         return
     written = ssh_config_.write(client, found.job, hosts)
     say(f"{written.path} knows {', '.join(name for host in hosts for name in host.names)}")
@@ -241,7 +242,6 @@ def ssh_config(c, name, print_=False, yes=False, cluster_alias=None):
 
 def _copy(c, act, name, paths, role, index, how, cluster_alias, output):
     workers, checksum, preview = how
-    listings.escape(sys.stdout)
     client, given = connect(c, cluster_alias), settings(c)
     found = reaching.reach(client, name, given)
     container = reaching.one(found, role, index)

@@ -10,6 +10,7 @@ from invoke.exceptions import CommandTimedOut
 
 from openpai_tasks.errors import TimedOut
 from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import _output
 from openpai_tasks.tasks._base import say, settings, show, task
 
 dockerfiles = lazy("openpai_tasks.sdk.dockerfiles")
@@ -89,7 +90,7 @@ def dockerfile(c, base=None, pip=None, apt=None, ssh=False, file="Dockerfile", y
     given = settings(c)
     text = dockerfiles.text(base or given.image, pip or (), apt or (), ssh, given.python)
     if file == STDOUT or c.config.run.dry:
-        print(text, end="")
+        _output.exact(text)
         return
     dockerfiles.write(Path(file), text, yes)
     say(f"wrote {file}; `container.build --tag NAME` builds it")

@@ -71,6 +71,7 @@ def config(c, name, cluster_alias=None, output=None):
         "stdout": "only what went to stdout",
         "stderr": "only what went to stderr",
         "lines": "only the last so many lines of each task",
+        "plain": "without colours and all else that steers a terminal",
         "cluster-alias": ALIAS_HELP,
     },
 )
@@ -83,13 +84,14 @@ def logs(
     stdout=False,
     stderr=False,
     lines=None,
+    plain=False,
     cluster_alias=None,
 ):
     """Show a job's output."""
     client = connect(c, cluster_alias)
     which = logs_.Which(role, index, logs_.stream(stdout, stderr))
     with goes_on(name, follow):
-        write(logs_.output(client, name, which, follow, lines, waiting.News(client, say)))
+        write(logs_.output(client, name, which, follow, lines, waiting.News(client, say), plain))
     if follow:
         jobs.check(jobs.find(client, name))
 

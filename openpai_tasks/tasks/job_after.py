@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import _secrets
+from openpai_tasks.tasks import _output, _secrets
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks._base import connect, say, settings, show, task
 from openpai_tasks.tasks._sending import send
@@ -37,6 +37,7 @@ OTHER = "a job's name, or cluster:name for one of another cluster"
         "to": "the cluster to run it on, if not the same",
         "exact": "repeat what ./.openpai/jobs has on record of it: command, files, settings; or say why not",
         "follow": "stay, show the output, end with the job's own exit code",
+        "plain": "of --follow: without colours and all else that steers a terminal",
         "preview": "show exactly what would be sent, and send nothing",
         "cluster-alias": "the cluster that has the job",
     },
@@ -50,6 +51,7 @@ def resubmit(
     to=None,
     exact=False,
     follow=False,
+    plain=False,
     preview=False,
     cluster_alias=None,
     output=None,
@@ -62,7 +64,7 @@ def resubmit(
     original = resubmit_.find(source, name, Path.cwd(), changes, exact, say, mounted)
     submission = resubmit_.prepare(original, target, changes, _secrets.for_job, mounted)
     tags = resubmit_.tags(source, target, name)
-    send(c, target, submission, follow, preview, output, tags=tags)
+    send(c, target, submission, follow, preview, output, tags=tags, plain=plain)
 
 
 @task(
@@ -94,7 +96,7 @@ def outputs(c, name, to=None, cluster_alias=None, output=None):
     if to is not None:
         with transfers.metered() as meter:
             brought = outputs_.bring(found, Path(to), meter)
-        say(listings.summary(brought) if brought.failed else _brought(found, to))
+        say(*listings.summary(brought).split("\n") if brought.failed else [_brought(found, to)])
         files.check(brought)
     show(c, found.rows, ("name", "size", "modified"), output)
 
@@ -116,7 +118,8 @@ def open_(c, name, no_browser=False, cluster_alias=None):
     """Print the address of a job's page in the web portal, and open it."""
     client = connect(c, cluster_alias)
     url = portal.job_page(client, jobs.find(client, name))
-    print(url, flush=True)
+    _output.put(url)
+    _output.flush()
     if not portal.exists(client):
         say(f"the embedded cluster has no web portal; `job.status {name}` shows the job")
     elif not no_browser and not portal.browse(url):

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import _output
 from openpai_tasks.tasks._base import show, task
 
 render = lazy("openpai_tasks.render")
@@ -24,4 +25,4 @@ def validate(c, files, output=None):
 @task(help={"settings": "of the settings in an invoke.yaml, not of a job file"})
 def schema(c, settings=False):
     """Print the JSON Schema of job files, for editors."""
-    print(json.dumps(schemas.settings_schema() if settings else schemas.job_schema(), indent=2))
+    _output.put(json.dumps(schemas.settings_schema() if settings else schemas.job_schema(), indent=2))

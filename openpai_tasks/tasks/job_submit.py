@@ -19,6 +19,7 @@ sweeps = lazy("openpai_tasks.sdk.sweeps")
 wishes = lazy("openpai_tasks.sdk.wishes")
 
 FOLLOW_HELP = "stay, show the output, end with the job's own exit code"
+PLAIN_HELP = "of --follow: without colours and all else that steers a terminal"
 
 
 @job_task(
@@ -37,6 +38,7 @@ FOLLOW_HELP = "stay, show the output, end with the job's own exit code"
         "max-parallel": "of a sweep, how many jobs may be unfinished at a time",
         "detach": "leave as soon as all jobs of a sweep are submitted",
         "follow": FOLLOW_HELP,
+        "plain": PLAIN_HELP,
     },
 )
 def submit_command(
@@ -52,6 +54,7 @@ def submit_command(
     max_parallel=None,
     detach=False,
     follow=False,
+    plain=False,
     cluster_alias=None,
     output=None,
 ):
@@ -74,15 +77,15 @@ def submit_command(
         planned = sweeps.plan(draft, found, job.job_name, job.update, job.tag)
         run_sweep(c, client, planned, job.after, max_parallel, detach, only, output)
     else:
-        send(c, client, draft.submission(job.update), follow, only, output, job.after, job.tag)
+        send(c, client, draft.submission(job.update), follow, only, output, job.after, job.tag, plain)
 
 
 @job_task(
     *("update", "tag", "after", "preview"),
     positional=["file"],
-    help={"file": "a job file: v2 YAML or v1 JSON", "follow": FOLLOW_HELP},
+    help={"file": "a job file: v2 YAML or v1 JSON", "follow": FOLLOW_HELP, "plain": PLAIN_HELP},
 )
-def submit(c, file, *, job, follow=False, cluster_alias=None, output=None):
+def submit(c, file, *, job, follow=False, plain=False, cluster_alias=None, output=None):
     """Submit a job file."""
     submission.load(Path(file))  # most of what can be wrong with it needs no cluster to be told
     client = connect(c, cluster_alias)
@@ -91,4 +94,4 @@ def submit(c, file, *, job, follow=False, cluster_alias=None, output=None):
         say(f"{file} is a v1 job; it is sent as v2")
     for change in read.renamed:
         say(f"version 2 does not allow a name: {change}")
-    send(c, client, read, follow, only_looks(c, job.preview), output, job.after, job.tag)
+    send(c, client, read, follow, only_looks(c, job.preview), output, job.after, job.tag, plain)

@@ -48,7 +48,7 @@ def listdir(c, paths=None, all=False, output=None):
     """List folders and files."""
     given = settings(c, output=output)
     found = names.noting_paths(files.listing(files.open_places(paths or ["."], _book(c)), all))
-    listings.stream(found, given.output, sys.stdout)
+    listings.stream(found, given.output)
 
 
 @task(
@@ -125,20 +125,20 @@ def getinfo(c, path, checksum=False, output=None):
 @task(positional=["paths"], iterable=["paths"], help={"paths": PATH})
 def cat(c, paths):
     """Print files."""
-    listings.pour(files.content(files.open_places(paths, _book(c))), sys.stdout)
+    listings.pour(files.content(files.open_places(paths, _book(c))))
 
 
 @task(positional=["path"], kinds={"lines": int}, help={"path": PATH, "lines": "how many lines"})
 def head(c, path, lines=10):
     """Print the first lines of a file."""
-    listings.pour(files.head(locations.locate(path, _book(c)), lines), sys.stdout)
+    listings.pour(files.head(locations.locate(path, _book(c)), lines))
 
 
 @task(positional=["path"], help={"path": f"{PATH}; this folder if none"})
 def du(c, path=".", output=None):
     """Show how much space each thing in a folder takes up."""
     found = files.usage(locations.locate(path, _book(c)))
-    listings.usage(found, settings(c, output=output).output, sys.stdout)
+    listings.usage(found, settings(c, output=output).output)
 
 
 @task(
@@ -149,7 +149,7 @@ def du(c, path=".", output=None):
 def tree(c, path=".", depth=0, output=None):
     """Show a folder and all below it as a tree."""
     place = locations.locate(path, _book(c))
-    listings.tree(place.url, files.tree(place, depth), settings(c, output=output).output, sys.stdout)
+    listings.tree(place.url, files.tree(place, depth), settings(c, output=output).output)
 
 
 @task(
@@ -165,11 +165,10 @@ def tree(c, path=".", depth=0, output=None):
 def find(c, path=".", name=None, type=None, min_size=0, output=None):
     """Find files and folders by name, type and size."""
     found = files.find(locations.locate(path, _book(c)), name, type, min_size)
-    listings.stream(found, settings(c, output=output).output, sys.stdout)
+    listings.stream(found, settings(c, output=output).output)
 
 
 def _book(c):
-    listings.escape(sys.stdout)
     return storages.Clusters(settings(c), say)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks._base import say, settings, show, task
 from openpai_tasks.tasks.storage import COPYING, PATH
@@ -60,6 +58,5 @@ def unpack(c, source, target, checksum=False, workers=8, preview=False, output=N
 
 
 def _located(c, *texts):
-    listings.escape(sys.stdout)
     book = storages.Clusters(settings(c), say)
     return [locations.locate(text, book) for text in texts]

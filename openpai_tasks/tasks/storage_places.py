@@ -82,7 +82,7 @@ def _asked(given, alias):
     """What a person answers who sees the choices."""
     if not sys.stdin.isatty():
         raise selecting.missing(given, alias, say)
-    say(render.text(storages.listed(given, alias, say), CHOICES, "table"))
+    say(*render.text(storages.listed(given, alias, say), CHOICES, "table").split("\n"))
     chosen = answer("storage: ")
     if not chosen:
         raise selecting.missing(given, alias, say)

@@ -69,5 +69,5 @@ def _ask(cleaning, url):
     count = f"{len(cleaning.jobs)} jobs and {len(cleaning.archives)} archives of sources"
     if not sys.stdin.isatty():
         raise ConfigError(f"{count} would be removed from {url}; --yes removes them, --preview shows them")
-    say(pictures.table(cleaning.jobs))
+    say(*pictures.table(cleaning.jobs).split("\n"))
     confirm(f"remove the files of {count} ({render.size(cleaning.size)}) from {url}?")

@@ -123,6 +123,42 @@ taskRoles:
     assert one.out == "I am 1 of 2\n"
 
 
+BARS = """
+protocolVersion: 2
+name: bars
+type: job
+prerequisites: [{name: img, type: dockerimage, uri: "python:3"}]
+taskRoles:
+  worker:
+    instances: 2
+    completion: {minSucceededInstances: 2}
+    dockerImage: img
+    resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
+    commands:
+      - |
+        printf '\\033[32m\\r 10%%\\r 50%%'
+        while [ ! -e GATE ]; do sleep 0.1; done
+        printf '\\r100%%'
+"""
+
+
+def test_a_progress_bar_of_returns_only_is_shown_while_it_grows(cluster):
+    gate = cluster.project / "gate"
+    (cluster.project / "bars.yaml").write_text(BARS.replace("GATE", str(gate)))
+    cluster.ok("job.submit", "bars.yaml")
+    with cluster.start("pai", "job.logs", "bars", "--follow") as following:
+        shown = ""
+        while not ("[worker-0]  50%" in shown and "[worker-1]  50%" in shown):
+            shown += following.stdout.read(1)
+        gate.touch()
+        shown += following.stdout.read()
+        assert following.wait() == 0
+    assert "[worker-0] 100%" in shown and "[worker-1] 100%" in shown and shown.endswith("%\n")
+    plain = cluster.ok("job.logs", "bars", "--plain", "--index", "0").out
+    assert plain == "\n 10%\n 50%\n100%"
+    assert cluster.ok("job.logs", "bars", "--index", "0").out.startswith("\x1b[32m")
+
+
 def test_logs_choose_stream_and_lines(cluster):
     name = submit(cluster, "for i in 1 2 3; do echo out $i; done; echo err >&2")
     cluster.inv("job.wait", name)

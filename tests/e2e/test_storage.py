@@ -102,7 +102,7 @@ def test_files_are_looked_at(files):
         "├── a.txt",
         "└── sub/",
         "    ├── empty/",
-        "    └── odd #%? é",
+        r"    └── odd #%?\né",
     ]
     assert len(files.ok("storage.tree", f"{HOME}/data", "--depth", "1", "-o", "json").json()) == 2
     found = files.ok("storage.find", f"{HOME}/data", "--name", "odd*", "--type", "file", "-o", "json").json()

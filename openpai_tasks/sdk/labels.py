@@ -1,0 +1,94 @@
+"""The output of several tasks in one stream: whole lines, each behind the label of its task."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+
+from openpai_tasks.plain_text import one_line
+
+LONGEST = 1 << 16
+"""As much of a line waits for its end; a longer one is passed on in pieces."""
+
+_SEGMENT = re.compile(rb"([^\r\n]*)([\r\n])")
+
+
+class Labels:
+    """Puts labels before lines.
+
+    What ends with a carriage return is written too, so that a progress bar redraws itself; when another task
+    writes, the line that is unfinished is ended first.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, bytearray] = {}
+        self._bars = set[str]()  # tasks whose last end was a carriage return
+        self._cut = set[str]()  # tasks whose line was ended for another one
+        self._writer = ""  # of the line that is unfinished
+        self._is_returned = False  # whether the cursor is at its beginning
+
+    def feed(self, task: str, data: bytes) -> bytes:
+        """What can be written now."""
+        waiting = self._waiting.setdefault(task, bytearray())
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        written = b""
+        if end:
+            written = self._segments(task, bytes(waiting) + data[:end])
+            waiting.clear()
+            (self._bars.add if data[end - 1 : end] == b"\r" else self._bars.discard)(task)
+        waiting += data[end:]
+        if len(waiting) >= LONGEST:
+            written += self._write(task, bytes(waiting))
+            waiting.clear()
+        return written
+
+    def pause(self) -> bytes:
+        """What is to be seen while nothing more comes: progress bars that have no end yet."""
+        return self._rest(self._bars)
+
+    def end(self) -> bytes:
+        """All that came without an end of line, and the end of the line that is unfinished."""
+        last = self._rest(self._waiting)
+        return last + (b"\n" if self._writer else b"")
+
+    def _rest(self, tasks: Iterable[str]) -> bytes:
+        found = [(task, self._waiting[task]) for task in self._waiting if task in tasks]
+        written = b"".join(self._write(task, bytes(waiting)) for task, waiting in found if waiting)
+        for _, waiting in found:
+            waiting.clear()
+        return written
+
+    def _segments(self, task: str, data: bytes) -> bytes:
+        """Lines that all have their end: behind the first one written, labels are all that is missing."""
+        data, written, at = data.replace(b"\r\n", b"\n"), b"", 0
+        while not written and at < len(data):
+            found = _SEGMENT.match(data, at)
+            assert found
+            written, at = self._write(task, *found.groups()), found.end()
+        if at == len(data):
+            return written
+        label, last = _label(task), data[-1:]
+        self._writer, self._is_returned = (task, True) if last == b"\r" else ("", False)
+        more = data[at:-1].replace(b"\n", b"\n" + label).replace(b"\r", b"\r" + label)
+        return written + label + more + last
+
+    def _write(self, task: str, text: bytes, end: bytes = b"") -> bytes:
+        """One line, or a part of it that has no end yet."""
+        goes_on = self._writer == task
+        was_cut = task in self._cut
+        self._cut.discard(task)
+        if not text and not goes_on and (was_cut or end == b"\r"):
+            return b""  # its line is ended already, or nothing is there to return from
+        before = b"\n" if self._writer and not goes_on else b""
+        if before:
+            self._cut.add(self._writer)
+        has_label = not goes_on or (self._is_returned and bool(text))
+        self._writer = "" if end == b"\n" else task
+        self._is_returned = end == b"\r"
+        return before + (_label(task) if has_label else b"") + text + end
+
+
+@functools.lru_cache(maxsize=1024)
+def _label(task: str) -> bytes:
+    return f"[{one_line(task)}] ".encode()

@@ -1,0 +1,157 @@
+"""Whatever goes in, what is shown, said or complained of cannot steer a terminal."""
+
+import csv
+import io
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+
+import pytest
+import yaml
+from hypothesis import given
+from invoke import Context, Exit
+
+from openpai_tasks import render, render_html
+from openpai_tasks.errors import ConfigError, ProtocolError
+from openpai_tasks.tasks import _asking, _output
+from openpai_tasks.tasks._base import PaiTask
+from openpai_tasks.tasks._contexts import UsageError
+from openpai_tasks.tasks._screen import UP_AND_CLEAR, Screen
+from tests.attacks import ALL, forbidden, is_from_json, texts, without_colours
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    tags: tuple[str, ...] = ()
+    ports: dict[str, str] = field(default_factory=dict)
+
+
+def rows(text):
+    return [Row(text, (text, "b"), {text: text}), Row("漢字")]
+
+
+def shown(act, *args):
+    """What reaches stdout and stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        act(*args)
+    return out.getvalue(), err.getvalue()
+
+
+@given(texts)
+def test_no_format_shows_what_steers_a_terminal(text):
+    for form in render.FORMATS:
+        assert not forbidden(render.text(rows(text), ("name", "tags", "ports"), form))
+    for picture in (render.flat_table, render.document):
+        assert not forbidden(render.text(rows(text), picture))
+    assert not forbidden(render.text({text: text}, render.facts))
+    assert not forbidden(render_html.table([{text: text}], (text,)))
+
+
+@given(texts.filter(is_from_json))
+def test_json_and_yaml_say_exactly_what_it_was(text):
+    assert json.loads(render.text([text, {text: text}], (), "json")) == [text, {text: text}]
+    assert yaml.safe_load(render.text([text, {text: text}], (), "yaml")) == [text, {text: text}]
+
+
+@given(texts)
+def test_a_table_has_a_line_for_each_row_whatever_is_in_it(text):
+    assert len(render.text(rows(text), ("name", "tags")).split("\n")) == 3
+
+
+@given(texts)
+def test_csv_has_a_record_for_each_row_and_plain_text_as_it_is(text):
+    found = list(csv.reader(io.StringIO(render.text(rows(text), ("name", "tags"), "csv"), newline="")))
+    assert len(found) == 3
+    if not forbidden(text):
+        assert found[1][0] == text and json.loads(found[1][1]) == [text, "b"]
+
+
+def test_wide_characters_keep_the_columns_aligned():
+    lines = render.text([Row("漢字", ("x",)), Row("abcd", ("y",))], ("name", "tags")).splitlines()
+    assert lines == ["NAME  TAGS", "漢字  x", "abcd  y"]
+
+
+@pytest.mark.parametrize("value", [1e300, float("nan"), "soon", [1], -(10**30)])
+@pytest.mark.parametrize("name", ["submitted", "duration", "size"])
+def test_a_time_or_an_amount_that_cannot_be_is_shown_as_it_came(name, value):
+    assert render.cell(name, value)
+
+
+@given(texts)
+def test_nothing_that_is_said_or_asked_steers_a_terminal(text):
+    for act in (_output.say, _output.put, _output.prompt):
+        assert not forbidden("".join(shown(act, text)))
+    assert not forbidden(without_colours("".join(shown(_output.say_coloured, text))))
+    out, err = shown(_output.say, text)
+    assert not out and err.count("\n") == 1
+
+
+@given(texts)
+def test_a_live_view_moves_only_as_we_say(text):
+    stream = Terminal()
+    screen = Screen(stream)
+    for _ in range(2):
+        screen.show(f"{text}\n{text}", text)
+    screen.clear()
+    lines = 2 + 2 * text.count("\n")
+    drawn = stream.getvalue().replace(UP_AND_CLEAR.format(lines=lines), "")
+    assert not forbidden(drawn)
+    stream = io.StringIO()
+    Screen(stream).show(text, text)
+    assert not forbidden(stream.getvalue())
+
+
+@given(texts)
+def test_no_error_steers_a_terminal_or_looks_like_two(text):
+    def fail(c):
+        raise ProtocolError(text, ("first", text, text))
+
+    with pytest.raises(Exit) as ended:
+        PaiTask(fail)(Context())
+    assert not forbidden(ended.value.message) and ended.value.message.count("\n") == 2
+    assert not forbidden(str(UsageError(text))) and "\n" not in str(UsageError(text))
+
+
+def test_a_traceback_cannot_steer_a_terminal():
+    try:
+        raise ValueError(ALL)
+    except ValueError:
+        _, err = shown(_output.show_uncaught, *sys.exc_info())
+    assert err.startswith("Traceback") and not forbidden(err)
+
+
+def test_a_question_for_a_secret_is_filtered(monkeypatch):
+    asked = []
+    monkeypatch.setattr("getpass.getpass", asked.append)
+    _asking.secret(f"password of {ALL}: ")
+    assert asked and not forbidden(asked[0])
+
+
+def test_a_text_for_a_program_is_exact_and_filtered_for_a_person(capsysbinary):
+    _output.exact("emoji \U0001f468\u200d\U0001f469 \udcff\n")
+    assert capsysbinary.readouterr().out == "emoji \U0001f468\u200d\U0001f469 ".encode() + b"\xff\n"
+    terminal = Terminal()
+    with redirect_stdout(terminal):
+        _output.exact("emoji \U0001f468\u200d\U0001f469\n")
+    assert terminal.getvalue() == "emoji \U0001f468\\u200d\U0001f469\n"
+
+
+def test_what_an_encoding_lacks_is_written_with_backslashes():
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    with redirect_stdout(stream):
+        _output.put("größe")
+    stream.flush()
+    assert stream.buffer.getvalue() == b"gr\\xf6\\xdfe\n"
+
+
+def test_an_end_without_words_has_no_message():
+    assert _output.ending(3).message is None and _output.ending(3).code == 3
+    assert str(ConfigError("a")) == "a"

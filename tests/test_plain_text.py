@@ -1,0 +1,115 @@
+"""The filter of everything that is shown."""
+
+import itertools
+import unicodedata
+
+import pytest
+from hypothesis import given, strategies
+
+from openpai_tasks import plain_text
+from openpai_tasks.errors import NotFound, PathError
+from tests.attacks import ALL, ATTACKS, forbidden, is_forbidden, texts, without_colours
+
+EVERY = "".join(map(chr, range(0x110000)))
+
+
+def test_no_character_that_steers_or_hides_is_left():
+    assert not forbidden(plain_text.plain(EVERY))
+    alone = [character for character in EVERY if is_forbidden(character)]
+    assert not [one for one in alone if plain_text.plain(one) == one or plain_text.in_json(one) == one]
+    assert not [one for one in alone if plain_text.one_line(one) == one]
+
+
+def test_every_other_character_stays():
+    known = (character for character in EVERY if unicodedata.category(character) != "Cn")
+    kept = "".join(character for character in known if not is_forbidden(character))
+    assert plain_text.plain(kept) == kept
+    assert plain_text.is_plain("Grüße, 漢字, émoji ❤\ufe0f, \U0001f680, عربى\n\tx")
+
+
+@given(texts)
+def test_text_is_made_plain_once_and_for_all(text):
+    shown = plain_text.plain(text)
+    assert not forbidden(shown) and plain_text.plain(shown) == shown
+    line = plain_text.one_line(text)
+    assert not forbidden(line) and "\n" not in line and "\t" not in line
+
+
+@given(texts)
+def test_the_colours_of_a_text_are_all_of_it_that_steers(text):
+    shown = plain_text.coloured(f"\x1b[31m{text}\x1b[0m")
+    assert shown.startswith("\x1b[31m") and shown.endswith("\x1b[0m")
+    assert not forbidden(without_colours(shown))
+
+
+NO_COLOURS = ("\x1b[2J", "\x1b[8m", "\x1b[1;8m", "\x1b[08;1m", "\x1b]0;x\x07", "\x1bc")
+
+
+@pytest.mark.parametrize("sequence", NO_COLOURS)
+def test_what_is_no_colour_is_not_kept_as_one(sequence):
+    assert not forbidden(plain_text.coloured(f"a{sequence}b"))
+
+
+@pytest.mark.parametrize("sequence", ["\x1b[0m", "\x1b[m", "\x1b[1;31m", "\x1b[38;5;28m", "\x1b[48;5;18m"])
+def test_colours_are_kept(sequence):
+    assert plain_text.coloured(f"a{sequence}b") == f"a{sequence}b"
+
+
+def test_names_that_differ_look_different():
+    names = ["train", *(f"train{attack}" for attack in ATTACKS.values())]
+    assert len({plain_text.one_line(name) for name in names}) == len(names)
+    assert plain_text.one_line("a\x1b\u202e\U000e0041\udcff\n") == r"a\x1b\u202e\U000e0041\udcff\n"
+
+
+@pytest.mark.parametrize("text, columns", [("abc", 3), ("漢字", 4), ("é", 1), ("e\u0301", 1), ("", 0)])
+def test_the_width_is_that_on_a_terminal(text, columns):
+    assert plain_text.width(text) == columns
+    assert plain_text.padded(text, 5) == text + " " * (5 - columns)
+
+
+def test_a_text_is_shortened_to_the_columns_there_are():
+    assert plain_text.shortened("漢字漢字", 8) == "漢字漢字"
+    assert plain_text.shortened("漢字漢字", 6) == "漢字…"
+    assert plain_text.shortened("abc", 0) == "…"
+
+
+@pytest.mark.parametrize("kind", [NotFound, PathError])
+def test_an_error_says_in_one_plain_line_what_a_server_said(kind):
+    assert not forbidden(str(kind(f"no job {ALL}"))) and "\n" not in str(kind(ALL))
+    assert str(kind("no job 'ü'")) == "no job 'ü'"
+
+
+# Bytes in pieces
+
+
+def piecewise(data, cuts):
+    """The filter's output for the data, cut at these places."""
+    one, places = plain_text.PlainBytes(), [0, *sorted(cuts), len(data)]
+    pieces = [data[begin:end] for begin, end in itertools.pairwise(places)]
+    return b"".join([*map(one.feed, pieces), one.feed(b"", final=True)])
+
+
+@given(texts, strategies.data())
+def test_output_is_filtered_the_same_however_it_is_cut(text, data):
+    written = text.encode("utf-8", "surrogatepass") + b"\xff\xe4\xbd"
+    cuts = data.draw(strategies.lists(strategies.integers(0, len(written))))
+    shown = piecewise(written, cuts)
+    assert not forbidden(shown.decode())
+    assert shown == piecewise(written, ())
+
+
+def test_a_character_that_comes_in_parts_is_whole():
+    data = "grün 漢字 \U0001f680".encode()
+    assert piecewise(data, range(len(data))) == data
+
+
+def test_colours_are_left_out_even_in_parts_and_returns_end_lines():
+    data = b"\x1b[1;31mred\x1b[0m\r\n10%\r20%\r\n\x1b[2K\x1b]0;t\x07"
+    expected = b"red\n10%\n20%\n\\x1b]0;t\\x07"
+    assert piecewise(data, ()) == piecewise(data, range(len(data))) == expected
+
+
+def test_a_sequence_without_an_end_holds_nothing_back():
+    one = plain_text.PlainBytes()
+    assert b"1" * 100 in one.feed(b"\x1b[" + b"1" * 200)
+    assert one.feed(b"done\x1b") == b"done" and one.feed(b"", final=True) == b"\\x1b"
