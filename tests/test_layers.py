@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
-BASE = {"errors", "home", "key_pairs", "lazy", "nap"}
+BASE = {"errors", "exchange", "home", "key_pairs", "lazy", "nap", "retry"}
 VALUES = BASE | {"protocol", "config", "registry", "credentials"}
 MAY_IMPORT = {
     "__init__": {"client", "data", "errors", "magics", "protocol", "tasks"},
     "errors": set(),
+    "exchange": set(),
     "lazy": set(),
     "nap": set(),
+    "retry": set(),
     "completion": set(),
     "render": {"errors"},
     "render_html": {"render"},
