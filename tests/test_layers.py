@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
-BASE = {"errors", "home", "key_pairs", "lazy", "nap", "plain_text"}
+BASE = {"errors", "exchange", "home", "key_pairs", "lazy", "nap", "plain_text", "retry"}
 VALUES = BASE | {"protocol", "config", "registry", "credentials"}
 MAY_IMPORT = {
     "__init__": {"client", "data", "errors", "magics", "protocol", "tasks"},
     "errors": {"plain_text"},
+    "exchange": set(),
     "plain_text": set(),
     "lazy": set(),
     "nap": set(),
+    "retry": set(),
     "completion": set(),
     "render": {"errors", "plain_text"},
     "render_html": {"plain_text", "render"},

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import email.utils
 import json
+import re
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
@@ -14,8 +16,12 @@ from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRe
 if TYPE_CHECKING:
     import requests
 
+NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?")
 KINDS: dict[int, type[ApiError]] = {401: Denied, 403: Denied, 404: NotFound, 409: Conflict}
 A_WHILE = 2.0  # seconds to wait when a server does not say how long
+LONGEST = 24 * 3600.0  # seconds; who wants a longer pause is not waited for at all
+SKEW = 60.0  # seconds that a reset may lie back and still be one
+LONGEST_LINE = 2000  # characters of a server's words
 
 
 def error(response: requests.Response, where: str) -> ApiError:
@@ -24,7 +30,8 @@ def error(response: requests.Response, where: str) -> ApiError:
     code, message = _said(response)
     if status == 429:
         wait = pause(response)
-        words = f"{where} takes no more requests for now; try again in {wait:.0f} s"
+        when = "later" if wait in (0, LONGEST) else f"in {wait:.0f} s"
+        words = f"{where} takes no more requests for now; try again {when}"
         return TooManyRequests(words, status, code, wait)
     if response.is_redirect:
         message = (
@@ -36,28 +43,63 @@ def error(response: requests.Response, where: str) -> ApiError:
 
 
 def led_to(response: requests.Response) -> str:
-    """Where a redirect leads."""
-    return urljoin(response.url, response.headers["Location"])
+    """Where a redirect leads; "" where that is no address."""
+    try:
+        return urljoin(response.url, response.headers["Location"])
+    except ValueError:
+        return ""
+
+
+def status_line(response: requests.Response) -> str:
+    return _line(f"HTTP {response.status_code} {response.reason}")
 
 
 def pause(response: requests.Response) -> float:
-    """The seconds that the server wants to be left alone: given as a number or as a date."""
-    text = response.headers.get("Retry-After", "")
+    """Return the seconds that the server wants to be left alone, from 0 to LONGEST.
+
+    The end of its window (``X-RateLimit-Reset``) counts before ``Retry-After``, which OpenPAI fills with the
+    length of the whole window.
+    """
+    headers = response.headers
+    wait = _until_reset(headers.get("X-RateLimit-Reset", ""), headers.get("Date", ""))
+    return _retry_after(headers.get("Retry-After", "")) if wait is None else wait
+
+
+def _until_reset(text: str, date: str) -> float | None:
+    """Return the seconds to a time since 1970 by the server's own clock; None if that makes no sense."""
+    if not NUMBER.fullmatch(text):
+        return None
+    now = _seconds(date)
+    wait = float(text) - (time.time() if now is None else now)
+    return max(0.0, wait) if -SKEW <= wait <= LONGEST else None
+
+
+def _retry_after(text: str) -> float:
+    if NUMBER.fullmatch(text):
+        return min(float(text), LONGEST)
+    moment = _seconds(text)
+    return A_WHILE if moment is None else min(max(0.0, moment - time.time()), LONGEST)
+
+
+def _seconds(date: str) -> float | None:
+    """Return the time since 1970 of a date as HTTP writes it."""
     try:
-        return max(0.0, float(text))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except (TypeError, ValueError):
-        return A_WHILE
+        return email.utils.parsedate_to_datetime(date).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def chain(err: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and what it wraps, outermost first."""
+    inner: BaseException | None = err
+    while inner is not None:
+        yield inner
+        inner = inner.__cause__ or inner.__context__
 
 
 def cause(err: BaseException) -> str:
     """The innermost reason of a chain of wrapped exceptions, as one line."""
-    inner: BaseException | None = err
-    while inner is not None:
-        last, inner = inner, inner.__cause__ or inner.__context__
+    *_, last = chain(err)
     return _line(getattr(last, "strerror", None) or last)
 
 
@@ -65,11 +107,11 @@ def _said(response: requests.Response) -> tuple[str, str]:
     """OpenPAI's code, which some of its answers lack, and message; or what a proxy in between wrote."""
     try:
         body = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     body = body if isinstance(body, dict) else {}
     message = _line(_readable(body.get("message") or ""))
-    return str(body.get("code") or ""), message or f"HTTP {response.status_code} {response.reason}"
+    return str(body.get("code") or ""), message or status_line(response)
 
 
 def _readable(message: Any) -> Any:
@@ -77,10 +119,10 @@ def _readable(message: Any) -> Any:
     try:
         problems = json.loads(message)
         places = [f"{one.get('dataPath') or ''} {one['message']}".strip() for one in problems]
-    except (TypeError, ValueError, KeyError, AttributeError):
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
         return message
     return "; ".join(places) or message
 
 
 def _line(text: object) -> str:
-    return " ".join(str(text).split())
+    return " ".join(str(text)[: 2 * LONGEST_LINE].split())[:LONGEST_LINE]

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urljoin
 
-from openpai_tasks.client import listing
+from openpai_tasks.client import bodies, listing
+from openpai_tasks.client.retries import NEVER
 from openpai_tasks.client.transport import Answer, Connection
 from openpai_tasks.errors import ApiError, NotFound
 from openpai_tasks.protocol import log_addresses, reader, routes
@@ -23,6 +24,7 @@ from openpai_tasks.protocol.models import (
 
 V1_JOBS = "jobs of protocol version 1"
 PAGE = 5000  # jobs asked for at once; servers give up to 50000
+MOST_PAGES = 200
 
 
 class Client(Connection):
@@ -38,7 +40,7 @@ class Client(Connection):
 
     def probe(self, path: str) -> Answer:
         """What a GET without a token brings, refusals too, at the first try: to find out what is there."""
-        response = self._send("GET", self.cluster.rest + path, tries=1)
+        response = self._send("GET", self.cluster.rest + path, policies=NEVER)
         try:
             body: Any = response.json()
         except ValueError:
@@ -46,7 +48,7 @@ class Client(Connection):
         return Answer(response.status_code, response.url, body)
 
     def virtual_clusters(self) -> dict[str, dict[str, Any]]:
-        return self._object("GET", self.dialect.virtual_clusters, auth=self._guarded)
+        return self._object("GET", self.dialect.virtual_clusters, auth=self._guarded, limit=bodies.DOCUMENT)
 
     def storages(self, default: bool = False) -> list[dict[str, Any]]:
         query = {"default": "true"} if default else {}
@@ -84,7 +86,9 @@ class Client(Connection):
         """Page by page until all are there; what moved to the next page meanwhile is not told twice."""
         found: dict[str, JobInfo] = {}
         limit, offset = query.get("limit"), int(query.get("offset", 0))
-        while limit is None or len(found) < int(limit):
+        for _ in range(MOST_PAGES):
+            if limit is not None and len(found) >= int(limit):
+                break
             size = PAGE if limit is None else min(PAGE, int(limit) - len(found))
             page = {"offset": offset, "limit": size, "withTotalCount": "true"}
             total, rows = self._page({**query, **page})
@@ -93,11 +97,15 @@ class Client(Connection):
             ended = len(rows) < size if total is None else offset >= total
             if ended or len(found) == before:
                 break
+        else:
+            raise ApiError(f"{self._where()} lists jobs without an end; limit their number with --limit")
         return list(found.values())[: None if limit is None else int(limit)]
 
     def _page(self, query: dict[str, Any]) -> tuple[int | None, list[dict[str, Any]]]:
         """How many there are in all, where the server says it, and the rows of one page."""
-        body = self._json("GET", self.dialect.jobs, query=query, auth=self._guarded)
+        wanted = query.get("limit")
+        limit = bodies.JOB_LIST if wanted is None else bodies.USUAL + wanted * bodies.JOB_ROW
+        body = self._json("GET", self.dialect.jobs, query=query, auth=self._guarded, limit=limit)
         total, rows = (body.get("totalCount"), body.get("data")) if isinstance(body, dict) else (None, body)
         if not isinstance(rows, list):
             raise ApiError(f"{self._where()} does not answer {self.dialect.jobs} with a list: is it OpenPAI?")
@@ -106,7 +114,7 @@ class Client(Connection):
     def job(self, key: str) -> JobInfo:
         """One job by ``user~name``, or by the bare name of one from before jobs had owners."""
         path = self._path(self.dialect.job, job=key)
-        body = self._object("GET", path, auth=self._guarded)
+        body = self._object("GET", path, auth=self._guarded, limit=bodies.JOB)
         if not isinstance(body.get("jobStatus"), dict):
             raise ApiError(f"{self._where()} does not answer {path} with a job: is it OpenPAI?")
         return job_from_detail(body, key)
@@ -114,11 +122,12 @@ class Client(Connection):
     def job_attempt(self, key: str, attempt: int) -> JobInfo:
         """The job as it was in one of its tries, from 0; servers before 1.3 don't tell."""
         path = self._path(self.dialect.attempt, "tries of jobs", job=key, attempt=attempt)
-        return job_from_detail(self._object("GET", path), key)
+        return job_from_detail(self._object("GET", path, limit=bodies.JOB), key)
 
     def job_config(self, key: str) -> str:
         """The document as the server tells it: YAML, or JSON whatever its content type says."""
-        return self._call("GET", self._path(self.dialect.config, job=key), auth=self._guarded).text
+        path = self._path(self.dialect.config, job=key)
+        return self._call("GET", path, auth=self._guarded, limit=bodies.DOCUMENT).text
 
     def job_document(self, key: str) -> Any:
         """The document a job was submitted as, of version 1 or 2; the server has masked its secrets."""
@@ -130,13 +139,14 @@ class Client(Connection):
 
     def job_events(self, key: str) -> tuple[EventInfo, ...]:
         path = self._path(self.dialect.events, "events of jobs", job=key)
-        return tuple(map(event_from_body, _rows(self._object("GET", path).get("data"))))
+        body = self._object("GET", path, limit=bodies.JOB)
+        return tuple(map(event_from_body, _rows(body.get("data"))))
 
     def job_ssh(self, key: str) -> tuple[SshInfo, ...]:
         """Where the job's containers take ssh; newer servers tell it by the tasks' ports."""
         if self.dialect.ssh:
             path, known = self._path(self.dialect.ssh, job=key), bool(self._credentials)
-            return ssh_from_body(self._object("GET", path, auth=self._guarded or known))
+            return ssh_from_body(self._object("GET", path, auth=self._guarded or known, limit=bodies.JOB))
         return tuple(task.ssh for task in self.job(key).tasks if task.ssh)
 
     def ssh_key(self, url: str) -> str:
@@ -186,17 +196,18 @@ class Client(Connection):
             yield from filter(None, [self._log_page(log_addresses.page(url, offset))])
             return
         headers = {"Range": f"bytes={offset}-", "Accept-Encoding": "identity"}
-        with self._send("GET", url, headers=headers, stream=True, abroad=True) as response:
+        exchange = self._exchange()
+        with self._send("GET", url, headers=headers, stream=exchange, abroad=True) as response:
             if response.status_code == 416:
                 return
             self._check(response)
             skip = 0 if response.status_code == 206 else offset
-            for chunk in response.iter_content(1 << 16):
+            for chunk in self._pieces(response, exchange):
                 yield from filter(None, [chunk[skip:]])
                 skip = max(0, skip - len(chunk))
 
     def _log_page(self, url: str) -> bytes:
-        response = self._send("GET", url, abroad=True)
+        response = self._send("GET", url, abroad=True, limit=bodies.LOG_PAGE)
         self._check(response)
         return log_addresses.text_of_page(response.content.decode("utf-8", "replace"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+LONGEST_HOST = 300  # characters that are shown of one
 PORTS = {"http": 80, "https": 443}
 
 
@@ -33,8 +34,12 @@ def may_follow(url: str, target: str, token: bool, abroad: bool) -> bool:
 
 def origin(url: str) -> str:
     """The address without its path: what may be shown and added."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "an invalid address"
+    host = parts.netloc.rpartition("@")[2][:LONGEST_HOST]
+    return f"{parts.scheme}://{host}" if host else "an invalid address"
 
 
 def _place(url: str) -> Place:

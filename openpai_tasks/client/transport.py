@@ -1,32 +1,32 @@
-"""How anything is said to a cluster: tokens, timeouts, retries, redirects; the one home of ``requests``."""
+"""How anything is said to a cluster: tokens, timeouts, retries, redirects; the limits of each exchange."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from openpai_tasks.client.answers import cause, error, led_to, pause
+from openpai_tasks.client import bodies
+from openpai_tasks.client.answers import cause, chain, error, led_to, status_line
 from openpai_tasks.client.dialects import Dialect, dialect_of
 from openpai_tasks.client.log_masking import mask_addresses
 from openpai_tasks.client.redirects import may_follow, origin
+from openpai_tasks.client.retries import GONE_FOR_NOW, TOO_MANY, USUAL, Policies, Retries
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ApiError, ConfigError, Denied, Unreachable
+from openpai_tasks.exchange import CONNECT_SECONDS, STREAM_STEP, TOTAL, Exchange, Overdue, Oversized
 from openpai_tasks.protocol import routes
 from openpai_tasks.registry import Cluster
 
 if TYPE_CHECKING:
     import requests
 
-CONNECT_SECONDS = 10.0
-TRIES = 4  # of a read that was not answered
-PATIENCE = 120.0  # seconds to wait in all for a server that says "too many requests"
 MOST_REDIRECTS = 5
-ANSWERS = 4  # how many times the patience for one piece of an answer is that for all of it
-LARGEST_ANSWER = 1 << 28
-GONE_FOR_NOW = (502, 503, 504)
+SILENT_PAUSE = 2.0  # seconds; the user is told of a longer one
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,17 @@ class Connection:
         credentials: Credentials,
         save_token: Callable[[str], None] | None = None,
         timeout: float = 60.0,
-        session: requests.Session | None = None,
         learn: Callable[[Cluster], Cluster] | None = None,
+        say: Callable[[str], None] = lambda line: None,
+        policies: Policies = USUAL,
     ) -> None:
         self.cluster = cluster
         self._credentials = credentials
         self._token = credentials.token
         self._save_token = save_token
         self._timeout = timeout
-        self._given_session = session
-        self._learn = learn
+        self._learn, self._say = learn, say
+        self._policies = policies
 
     @property
     def user(self) -> str:
@@ -100,7 +101,7 @@ class Connection:
         response = self._call(method, path, **options)
         try:
             return response.json()
-        except ValueError as err:
+        except (ValueError, RecursionError) as err:
             raise ApiError(f"{self._where()} does not answer {path} with JSON: is it OpenPAI?") from err
 
     def _call(
@@ -113,7 +114,7 @@ class Connection:
         headers: dict[str, str] | None = None,
         **body: Any,
     ) -> requests.Response:
-        """A call of the REST API that must succeed."""
+        """A call of the REST API that must succeed; ``limit`` is how many bytes it may be answered with."""
         _ = self.dialect  # an unknown cluster may have its API elsewhere
         url = self.cluster.rest + path
         response = self._send(method, url, headers=self._headers(headers, auth), params=query, **body)
@@ -127,62 +128,78 @@ class Connection:
         bearer = {"Authorization": f"Bearer {self.token()}"} if auth else {}
         return {**(headers or {}), **bearer}
 
-    def _send(self, method: str, url: str, *, tries: int = TRIES, **options: Any) -> requests.Response:
-        """Send it; where the server asks for a pause that can be borne, pause and send it again."""
-        patience = PATIENCE if tries > 1 else 0.0
-        while True:
-            response = self._reach(method, url, tries, options)
-            wait = pause(response)
-            if response.status_code != 429 or wait > patience:
-                return response
-            response.close()
-            time.sleep(wait)
-            patience -= wait
-
-    def _reach(self, method: str, url: str, tries: int, options: dict[str, Any]) -> requests.Response:
-        """Send it, and again where that cannot do harm: a read that was not answered."""
+    def _send(
+        self, method: str, url: str, *, policies: Policies | None = None, **options: Any
+    ) -> requests.Response:
+        """Send it, and after a pause once more where that can help and do no harm."""
         import requests
         import urllib3
 
-        hopeless = (requests.exceptions.InvalidURL, UnicodeError)
-        for left in reversed(range(tries)):
+        foreign = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError)
+        retries = Retries(policies or self._policies, method)
+        while True:
             try:
                 response = self._follow(method, url, **options)
-            except requests.exceptions.SSLError as err:
-                raise Unreachable(f"no safe connection to {self._where()}: {cause(err)}") from err
-            except requests.exceptions.Timeout as err:  # who was silent for so long will be so again
-                raise Unreachable(f"no answer from {self._where()}: {self._patience(err)}") from err
-            except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, UnicodeError) as err:
-                if method != "GET" or not left or isinstance(err, hopeless):
-                    raise Unreachable(f"no answer from {self._where()}: {cause(err)}") from err
+            except foreign as err:
+                wait = retries.after_error(err)
+                if wait is None:
+                    raise self._unreachable(err) from err
             else:
-                if method != "GET" or not left or response.status_code not in GONE_FOR_NOW:
+                wait = retries.after(response)
+                if wait is None:
                     return response
                 response.close()
-            time.sleep(0.2 * (tries - left))
-        raise AssertionError("the last try returns or raises")
+                if response.status_code == TOO_MANY and wait > SILENT_PAUSE:
+                    self._say(f"{self._where()} takes no more requests for now; waiting {wait:.0f} s")
+            time.sleep(wait)
 
-    def _patience(self, err: requests.exceptions.Timeout) -> str:
+    def _unreachable(self, err: Exception) -> Unreachable:
+        """The same in our words."""
         import requests
 
-        is_connecting = isinstance(err, requests.exceptions.ConnectTimeout)
-        seconds = min(CONNECT_SECONDS, self._timeout) if is_connecting else self._timeout
-        return f"nothing came within {seconds:g} s (the setting http-timeout)"
+        if isinstance(err, requests.exceptions.SSLError):
+            return Unreachable(f"no safe connection to {self._where()}: {cause(err)}")
+        own = next((one for one in chain(err) if isinstance(one, (Overdue, Oversized))), None)
+        if isinstance(own, Overdue):
+            reason = f"{own} ({TOTAL} times the setting http-timeout)"
+        elif any(isinstance(one, TimeoutError) for one in chain(err)) and not own:
+            is_connecting = isinstance(err, requests.exceptions.ConnectTimeout)
+            seconds = min(CONNECT_SECONDS, self._timeout) if is_connecting else self._timeout
+            reason = f"nothing came within {seconds:g} s (the setting http-timeout)"
+        else:
+            reason = str(own or cause(err))
+        return Unreachable(f"no answer from {self._where()}: {reason}")
 
-    def _follow(self, method: str, url: str, *, abroad: bool = False, **options: Any) -> requests.Response:
-        """Send it and go where a read is sent on to; a token goes nowhere but to the cluster it is for."""
+    def _follow(
+        self,
+        method: str,
+        url: str,
+        *,
+        abroad: bool = False,
+        limit: int = bodies.USUAL,
+        stream: Exchange | None = None,
+        **options: Any,
+    ) -> requests.Response:
+        """Send it and go where a read is sent on to; a token goes nowhere but to the cluster it is for.
+
+        All of it has the time of one exchange. The content is read up to ``limit`` bytes, or left to
+        ``_pieces`` with the same exchange where ``stream`` is one.
+        """
         token = "Authorization" in options.get("headers", {})
+        exchange: Any = stream or self._exchange()
+        exchange.renew()
         for _ in range(MOST_REDIRECTS):
             response = self._session.request(
                 method,
                 url,
                 allow_redirects=False,
                 verify=self.cluster.verify or True,
-                timeout=(min(CONNECT_SECONDS, self._timeout), self._timeout),
-                **{**options, "stream": True},
+                timeout=exchange,
+                stream=True,
+                **options,
             )
             if method != "GET" or not response.is_redirect:
-                return response if options.get("stream") else self._whole(response)
+                return self._received(response, exchange, limit, is_stream=stream is not None)
             target = led_to(response)
             response.close()
             if not may_follow(url, target, token, abroad):
@@ -193,25 +210,52 @@ class Connection:
             url, options["params"] = target, None
         raise ApiError(f"{self._where()} sends this call on again and again")
 
-    def _whole(self, response: requests.Response) -> requests.Response:
-        """Its body read, within a time and a size: a server that drips must not hold us for ever."""
-        limit = time.monotonic() + ANSWERS * self._timeout
-        pieces, size = [], 0
-        for piece in response.iter_content(1 << 16):
-            pieces.append(piece)
-            size += len(piece)
-            if size > LARGEST_ANSWER or time.monotonic() > limit:
-                response.close()
-                raise Unreachable(f"the answer of {self._where()} does not come to an end")
-        response._content = b"".join(pieces)
+    def _received(
+        self, response: requests.Response, exchange: Exchange, limit: int, is_stream: bool
+    ) -> requests.Response:
+        """The answer with its content, or ready to be streamed; of an error only the beginning is read."""
+        is_error = response.status_code >= 300
+        if is_stream and not is_error:
+            exchange.allow(STREAM_STEP)
+            return response
+        exchange.allow(bodies.ERROR if is_error else limit)
+        with self._refusing(response):
+            content = bodies.beginning(response) if is_error else bodies.whole(response, limit)
+        response._content = content
+        response.encoding = response.encoding or "utf-8"  # requests would guess, for minutes
         return response
+
+    def _pieces(self, response: requests.Response, exchange: Exchange) -> Iterator[bytes]:
+        """Yield the content of a stream; it may last as long as it goes on."""
+        import urllib3
+
+        try:
+            with self._refusing(response):
+                for piece in bodies.as_sent(response):
+                    exchange.streamed(len(piece))
+                    with exchange.suspended():
+                        yield piece
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as err:
+            raise self._unreachable(err) from err
+
+    @contextlib.contextmanager
+    def _refusing(self, response: requests.Response) -> Iterator[None]:
+        try:
+            yield
+        except bodies.Refused as err:
+            path = urlsplit(response.url).path
+            raise ApiError(f"the answer of {self._where()} to {path} is refused: {err}") from err
+        finally:
+            response.close()
 
     def _check(self, response: requests.Response) -> None:
         if response.status_code in GONE_FOR_NOW:  # a gateway's word: what became of the call is not known
-            said = f"HTTP {response.status_code} {response.reason}"
-            raise Unreachable(f"no answer from {self._where()}: {said}")
-        if response.status_code >= 300:
+            raise Unreachable(f"no answer from {self._where()}: {status_line(response)}")
+        if not 200 <= response.status_code < 300:
             raise error(response, self._where())
+
+    def _exchange(self) -> Exchange:
+        return Exchange(self._timeout)
 
     def _where(self) -> str:
         return f"cluster {self.cluster.alias!r} ({self.cluster.uri})"
@@ -221,10 +265,10 @@ class Connection:
 
     @functools.cached_property
     def _session(self) -> requests.Session:
-        import requests
+        from openpai_tasks.client.limited_http import LimitedSession
 
         mask_addresses()
-        session = self._given_session or requests.Session()
+        session = LimitedSession()
         session.auth = _unchanged
         session.trust_env = not self.cluster.uri.startswith("http://127.0.0.1")  # no proxy for loopback
         return session

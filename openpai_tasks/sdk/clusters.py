@@ -91,6 +91,7 @@ def connect(settings: Settings, alias: str | None = None, say: Say = lambda line
         save_token=_keeper(cluster, kept) if kept else None,
         timeout=settings.http_timeout,
         learn=_learner(book, settings.http_timeout),
+        say=say,
     )
 
 

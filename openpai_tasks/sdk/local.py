@@ -70,7 +70,7 @@ def folder() -> Path:
 
 def connect(options: LocalOptions, say: Say, timeout: float = 60.0) -> Client:
     """Speak to the embedded cluster as its first user; it is started first if it isn't running."""
-    return _client(ensure(options, say), timeout)
+    return _client(ensure(options, say), timeout, say)
 
 
 def ensure(options: LocalOptions, say: Say) -> Cluster:
@@ -155,12 +155,14 @@ def _cluster() -> Cluster:
     return with_choices(running)
 
 
-def _client(cluster: Cluster, timeout: float = 60.0) -> Client:
+def _client(cluster: Cluster, timeout: float = 60.0, say: Say = lambda line: None) -> Client:
     """A client that keeps its token between commands, as logging in is slow on purpose."""
     kept = folder() / "token"
     token = kept.read_text(encoding="utf-8").strip() if kept.exists() else ""
     known = Credentials(password=login().password, token=token)
-    return Client(cluster, known, save_token=lambda fresh: write_private(kept, fresh), timeout=timeout)
+    return Client(
+        cluster, known, save_token=lambda fresh: write_private(kept, fresh), timeout=timeout, say=say
+    )
 
 
 def _own_login() -> dict[str, str]:

@@ -37,7 +37,7 @@ def sign_in(
         generation=server.generation,
         info=server.info,
     )
-    client = Client(cluster, known, timeout=timeout)
+    client = Client(cluster, known, timeout=timeout, say=say)
     record = _log_in(client, known)
     known = dataclasses.replace(known, token=client.token())
     return dataclasses.replace(

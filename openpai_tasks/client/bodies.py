@@ -1,0 +1,77 @@
+"""The content of answers, read within a limit that counts it decompressed."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import requests
+
+PIECE = 1 << 16
+KB, MB = 1 << 10, 1 << 20
+
+ERROR = 64 * KB
+USUAL = 1 * MB
+DOCUMENT = 4 * MB
+JOB = 16 * MB  # a job tells all its tasks, about 1 KB each
+JOB_LIST = 32 * MB  # of servers that give it in one piece
+JOB_ROW = 4 * KB  # of those that give pages
+LOG_PAGE = 64 * MB
+
+
+class Refused(Exception):
+    """The content is too large, or compressed in a way that was not asked for."""
+
+
+def whole(response: requests.Response, limit: int) -> bytes:
+    """Return the content; stop reading as soon as it is too large."""
+    found = bytearray()
+    for piece in _decoded(response):
+        found += piece
+        if len(found) > limit:
+            raise Refused(f"it is larger than {_size(limit)}")
+    return bytes(found)
+
+
+def beginning(response: requests.Response) -> bytes:
+    """Return the content of an error, nothing if it is none that can be shown."""
+    try:
+        return whole(response, ERROR)
+    except Refused:
+        return b""
+
+
+def as_sent(response: requests.Response) -> Iterator[bytes]:
+    """Yield the bytes of a stream, which was asked for without compression."""
+    if encoding := _encoding(response):
+        raise Refused(f"the content encoding {encoding[:40]!r} was not asked for")
+    yield from response.raw.stream(PIECE, decode_content=False)
+
+
+def _size(limit: int) -> str:
+    return f"{limit / MB:.3g} MB" if limit >= MB else f"{limit // KB} KB"
+
+
+def _encoding(response: requests.Response) -> str:
+    return response.headers.get("Content-Encoding", "").strip().lower().removeprefix("identity")
+
+
+def _decoded(response: requests.Response) -> Iterator[bytes]:
+    if _encoding(response) not in ("gzip", "x-gzip"):
+        yield from as_sent(response)
+        return
+    inflater, has_come = zlib.decompressobj(zlib.MAX_WBITS | 16), False
+    for piece in response.raw.stream(PIECE, decode_content=False):
+        while piece:
+            has_come = True
+            if inflater.eof:  # another member follows
+                inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            try:
+                yield inflater.decompress(piece, PIECE)
+            except zlib.error as err:
+                raise Refused(f"broken gzip: {err}") from err
+            piece = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+    if has_come and not inflater.eof:
+        raise Refused("broken gzip: it ends early")

@@ -1,0 +1,66 @@
+"""What an exchange with a server may take: seconds of silence, seconds in all, and bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+CONNECT_SECONDS = 10.0
+TOTAL = 4  # how many times the seconds of silence an exchange may take in all
+STREAM_STEP = 1 << 16  # bytes of a stream that must come within the time of an exchange
+OVERHEAD = 1 << 18  # bytes on the wire besides the content: headers, chunk sizes
+
+
+class Overdue(TimeoutError):
+    """The server sent something again and again, but no whole answer in time."""
+
+
+class Oversized(OSError):
+    """The server sent more bytes than the answer may have."""
+
+
+class Exchange:
+    """The limits of one request and its answer, checked at each send and receive."""
+
+    def __init__(self, silence: float) -> None:
+        self.silence = silence
+        self.seconds = TOTAL * silence
+        self.renew()
+
+    def renew(self) -> None:
+        """Start the clock and allow no content yet."""
+        self._end = time.monotonic() + self.seconds
+        self._streamed = 0
+        self.allow(0)
+
+    def allow(self, content: int) -> None:
+        """Let so many bytes of content come, from now on."""
+        self._room = 2 * content + OVERHEAD  # twice: small chunks have as much around them
+
+    def patience(self) -> float:
+        """Return the seconds that the next send or receive may take."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise Overdue(f"no whole answer within {self.seconds:g} s")
+        return min(self.silence, left)
+
+    def received(self, size: int) -> None:
+        """Count bytes that came."""
+        self._room -= size
+        if self._room < 0:
+            raise Oversized("it sends without an end")
+
+    def streamed(self, size: int) -> None:
+        """Count content of a stream; each step of it has the time and room of an exchange of its own."""
+        self._streamed += size
+        if self._streamed >= STREAM_STEP:
+            self.renew()
+            self.allow(STREAM_STEP)
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Stop the clock while the content is used."""
+        begun = time.monotonic()
+        yield
+        self._end += time.monotonic() - begun

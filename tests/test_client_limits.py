@@ -1,0 +1,245 @@
+"""Every request ends in time, however slowly or endlessly a server answers, over real sockets."""
+
+import gzip
+import threading
+import time
+
+import pytest
+
+from openpai_tasks import exchange
+from openpai_tasks.client import Client
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import ApiError, Unreachable
+from openpai_tasks.registry import Cluster
+from tests.hostile import CHUNKED, OK, Hostile, client_of, for_ever, one_by_one
+from tests.sdk.test_clusters import certificate  # noqa: F401
+
+TIMEOUT = 0.2
+OFTEN = 0.03  # seconds between two bytes: no silence, and no end
+LONG = 60.0  # seconds that no slow machine needs
+MB = 1 << 20
+
+
+def ends_unreachable(server, act):
+    begun = time.monotonic()
+    with pytest.raises(Unreachable, match="cluster 'lab'") as caught:
+        act()
+    assert time.monotonic() - begun < LONG
+    assert "\n" not in str(caught.value)
+    assert server.requests <= 1
+    return str(caught.value)
+
+
+DRIPS = {
+    "in the status line": (b"HTTP/1.1 200 ", b"x"),
+    "in a header": (OK + b"X-Long: ", b"x"),
+    "between headers": (OK, b"X: 1\r\n"),
+    "in the content": (OK + b"Content-Length: 100000\r\n\r\n", b" "),
+    "in content without a length": (OK + b"\r\n", b" "),
+    "in the size of a chunk": (CHUNKED + b"5;", b"x"),
+    "between chunks": (CHUNKED, b"1\r\n \r\n"),
+    "in the trailers": (CHUNKED + b"0\r\n", b"X: 1\r\n"),
+    "between interim answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "between early hints": (b"", b"HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n"),
+    "in the content of an error": (b"HTTP/1.1 500 Oh\r\nContent-Length: 100000\r\n\r\n", b" "),
+}
+FLOODS = {
+    "headers": (OK, b"X: 1\r\n" * 1000),
+    "one header": (OK + b"X-Long: ", b"x" * 8192),
+    "the size of a chunk": (CHUNKED + b"5;", b"x" * 8192),
+    "trailers": (CHUNKED + b"0\r\n", b"X: 1\r\n" * 1000),
+    "interim answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 400),
+    "early hints": (b"", b"HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n" * 200),
+}
+
+
+@pytest.mark.parametrize("begin, again", DRIPS.values(), ids=DRIPS)
+def test_a_server_that_drips_is_given_up_in_time(begin, again):
+    with Hostile(for_ever(begin, again), OFTEN) as server:
+        ends_unreachable(server, lambda: client_of(server, TIMEOUT).user_info("alice"))
+
+
+def test_how_long_an_answer_may_take_in_all_is_told():
+    with Hostile(for_ever(OK + b"X-Long: ", b"x"), 0.01) as server:
+        told = ends_unreachable(server, lambda: client_of(server, 1.0).user_info("alice"))
+    assert told.endswith("no whole answer within 4 s (4 times the setting http-timeout)")
+
+
+@pytest.mark.parametrize("begin, again", FLOODS.values(), ids=FLOODS)
+def test_a_flood_around_the_content_ends(begin, again):
+    with Hostile(for_ever(begin, again)) as server:
+        with pytest.raises(Unreachable, match="cluster 'lab'"):
+            client_of(server, 5.0).user_info("alice")
+        assert server.sent < 64 * MB
+
+
+def test_a_write_is_not_held_by_a_drip_either():
+    with Hostile(for_ever(OK + b"X-Long: ", b"x"), OFTEN) as server:
+        ends_unreachable(server, lambda: client_of(server, TIMEOUT).create_job("name: x\n"))
+
+
+def test_early_hints_are_no_answer():
+    answer = b"HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n" + OK + b"Content-Length: 2\r\n\r\n{}"
+    with Hostile(lambda request: [answer]) as server:
+        assert client_of(server, LONG).user_info("alice") == {}
+
+
+def test_a_change_of_protocol_that_nobody_asked_for_is_an_error():
+    with (
+        Hostile(lambda request: [b"HTTP/1.1 101 Switching Protocols\r\n\r\n"]) as server,
+        pytest.raises(ApiError, match="HTTP 101"),
+    ):
+        client_of(server, LONG).create_job("name: x\n")
+
+
+def test_redirects_share_the_time_of_one_request():
+    def answer(request):
+        return one_by_one(b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n")
+
+    with Hostile(answer, 0.02) as server:
+        with pytest.raises(Unreachable):
+            client_of(server, TIMEOUT).user_info("alice")
+        assert server.requests < 5
+
+
+@pytest.mark.parametrize(
+    "target", ["http://[", "http://[::1", "//[x]/", "", "http://pai:port/", "javascript:1", "http://\x01/"]
+)
+def test_a_redirect_to_nowhere_is_one_line(target):
+    moved = f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode()
+    with Hostile(lambda request: [moved]) as server:
+        for act in (lambda c: c.user_info("alice"), lambda c: c.create_job("x")):
+            with pytest.raises((ApiError, Unreachable)) as caught:
+                act(client_of(server, LONG))
+            assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [b"-1", b"-5", b"zz", b"", b"1_0", b"f" * 100, b"x" * 70000])
+def test_a_chunk_whose_size_is_wrong_is_an_error(size):
+    with (
+        Hostile(lambda request: [CHUNKED + size + b"\r\n{}\r\n0\r\n\r\n"]) as server,
+        pytest.raises((ApiError, Unreachable)),
+    ):
+        client_of(server, TIMEOUT).create_job("x")
+
+
+def test_a_tls_handshake_that_drips_ends():
+    record = b"\x16\x03\x03\x40\x00" + b"\x02\x00\x3f\xfc" + bytes(1 << 14)
+    with Hostile(lambda request: one_by_one(record), OFTEN, is_eager=True) as server:
+        client = client_of(f"https://127.0.0.1:{server.port}", TIMEOUT)
+        ends_unreachable(server, lambda: client.user_info("alice"))
+
+
+@pytest.mark.parametrize("place", ["in the status line", "in the content", "in the size of a chunk"])
+def test_a_drip_in_an_encrypted_answer_ends(certificate, place):  # noqa: F811
+    begin, again = DRIPS[place]
+    with Hostile(for_ever(begin, again), OFTEN, certificate) as server:
+        cluster = Cluster("lab", server.uri, user="alice", generation="1.8", verify=certificate)
+        client = Client(cluster, Credentials(token="t0ken"), timeout=0.5)
+        ends_unreachable(server, lambda: client.user_info("alice"))
+
+
+@pytest.mark.parametrize("begin, again", [(b"HTTP/1.1 200 ", b"x"), (OK, b"X: 1\r\n")])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_drips_ends(monkeypatch, scheme, begin, again):
+    with Hostile(for_ever(begin, again), OFTEN) as proxy:
+        for name in ("http_proxy", "https_proxy", "no_proxy"):
+            monkeypatch.delenv(name.upper(), raising=False)
+            monkeypatch.setenv(name, "" if name == "no_proxy" else proxy.uri)
+        client = client_of(f"{scheme}://pai.invalid", TIMEOUT)
+        ends_unreachable(proxy, lambda: client.user_info("alice"))
+        assert proxy.requests == 1
+
+
+def test_connections_are_kept_and_used_again():
+    answer = OK + b"Content-Length: 2\r\n\r\n{}"
+    with Hostile(lambda request: [answer]) as server:
+        client = client_of(server, LONG)
+        for _ in range(5):
+            assert client.user_info("alice") == {}
+        assert (server.requests, server.connections) == (5, 1)
+
+
+def test_many_threads_each_have_their_own_exchange():
+    """One that is held by a drip takes nothing of the time of the others."""
+
+    def answer(request):
+        if b"/drip" in request:
+            return for_ever(OK + b"X-Long: ", b"x")(request)
+        return [OK + b"Content-Length: 2\r\n\r\n{}"]
+
+    with Hostile(answer, 0.01) as server:
+        client, failed = client_of(server, 1.0), []
+
+        def drip():
+            try:
+                client.user_info("drip")
+            except Unreachable:
+                failed.append(1)
+
+        slow = threading.Thread(target=drip)
+        slow.start()
+        while slow.is_alive():
+            assert client.user_info("alice") == {}
+        slow.join()
+    assert failed == [1]
+
+
+def log_of(server, offset=0, timeout=TIMEOUT):
+    return client_of(server, timeout).read_log(f"{server.uri}/log", offset)
+
+
+@pytest.mark.parametrize("place", DRIPS, ids=DRIPS)
+def test_a_log_that_drips_ends_too(place):
+    with Hostile(for_ever(*DRIPS[place]), OFTEN) as server, pytest.raises((Unreachable, ApiError)):
+        for _ in log_of(server):
+            pass
+
+
+@pytest.mark.parametrize("place", ["the size of a chunk", "trailers"])
+def test_a_flood_around_a_log_ends(place):
+    with Hostile(for_ever(*FLOODS[place])) as server, pytest.raises(Unreachable):
+        list(log_of(server, timeout=5.0))
+
+
+def test_a_log_may_take_longer_than_an_answer_if_it_goes_on(monkeypatch):
+    monkeypatch.setattr(exchange, "TOTAL", 1)
+    count, part = 9, b"x" * (1 << 16)
+
+    def answer(request):
+        yield OK + b"Content-Length: %d\r\n\r\n" % (count * len(part))
+        for _ in range(count):
+            yield part
+
+    with Hostile(answer, 0.5) as server:
+        begun = time.monotonic()
+        got = sum(map(len, log_of(server, timeout=3.0)))
+    assert got == count * len(part)
+    assert time.monotonic() - begun > 3
+
+
+def test_who_reads_a_log_slowly_is_not_cut_off(monkeypatch):
+    monkeypatch.setattr(exchange, "TOTAL", 1)
+    part = b"x" * (1 << 16)
+    head = OK + b"Content-Length: %d\r\n\r\n" % (40 * len(part))
+    with Hostile(lambda request: [head, part * 40]) as server:
+        pieces = log_of(server, timeout=2.0)
+        got = len(next(pieces))
+        time.sleep(2.5)  # `pai job.logs | less`
+        got += sum(map(len, pieces))
+    assert got == 40 * len(part)
+
+
+def test_a_log_that_breaks_off_is_an_error_of_ours():
+    with (
+        Hostile(lambda request: [CHUNKED + b"5\r\nhello\r\n", b"oops\r\n"]) as server,
+        pytest.raises(Unreachable),
+    ):
+        list(log_of(server, timeout=LONG))
+
+
+def test_a_log_in_an_encoding_that_was_not_asked_for_is_refused():
+    bomb = gzip.compress(bytes(MB))
+    head = OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)
+    with Hostile(lambda request: [head + bomb]) as server, pytest.raises(ApiError, match="content encoding"):
+        list(log_of(server, timeout=LONG))

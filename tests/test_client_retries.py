@@ -1,0 +1,158 @@
+"""What is tried again, after which pause, and when it is given up, over real HTTP."""
+
+import email.utils
+import itertools
+import time
+
+import pytest
+
+from openpai_tasks.client import Client, endpoints
+from openpai_tasks.client.retries import USUAL, Policies
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import ApiError, PaiError, TooManyRequests, Unreachable
+from openpai_tasks.registry import Cluster
+from openpai_tasks.retry import RetryPolicy
+from tests.hostile import OK, Hostile, client_of, reading
+from tests.scripted import Said, Scripted
+
+QUICK = Policies(USUAL.unanswered, RetryPolicy(tries=20, least_pause=0.5, budget_seconds=2.0))
+JOBS = "/rest-server/api/v2/jobs"
+USER = "/rest-server/api/v1/user/alice"
+
+
+def busy(**headers):
+    named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    return Said("Too many requests, please try again later.", 429, named)
+
+
+@pytest.fixture
+def serve():
+    started = []
+
+    def start(answers):
+        started.append(Scripted(answers))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+NO_PAUSE = ["0", "-1", "nan", "-nan", "1e0", "0.0", "", "soon", "0x1", "1_0", "Thu, 01 Jan 1970 00:00:00 GMT"]
+NO_PAUSE += ["Thu, 99 Foo 99999 99:99:99 GMT", "Mon, 01 Jan 0001 00:00:00 -0000", "inf", "-inf", "\x0b0"]
+TOO_LONG = ["86400", "9" * 5000, "Fri, 31 Dec 9999 23:59:59 GMT", "3600"]
+
+
+@pytest.mark.parametrize("wanted", NO_PAUSE)
+def test_a_busy_server_is_never_asked_without_a_pause(serve, wanted):
+    times = []
+    said = busy(Retry_After=wanted)
+    server = serve({f"POST {JOBS}": lambda asked: times.append(time.monotonic()) or said})
+    with pytest.raises(TooManyRequests, match="takes no more requests"):
+        client_of(server, policies=QUICK).create_job("x")
+    assert 1 <= len(times) <= 4
+    assert all(later - earlier >= 0.5 for earlier, later in itertools.pairwise(times))
+
+
+@pytest.mark.parametrize("wanted", TOO_LONG)
+def test_a_pause_beyond_the_budget_is_told_at_once(serve, wanted):
+    server = serve({f"GET {USER}": busy(Retry_After=wanted)})
+    with pytest.raises(TooManyRequests, match="takes no more requests") as caught:
+        client_of(server).user_info("alice")
+    assert len(server.seen) == 1
+    assert len(str(caught.value)) < 200
+    assert 0 < caught.value.retry_after <= 86400
+
+
+def test_the_end_of_the_window_counts_and_not_its_length():
+    """By the server's own clock, which may be wrong."""
+    there = time.time() - 10_000
+    date = email.utils.formatdate(there, usegmt=True)
+    full = (
+        f"HTTP/1.1 429 Busy\r\nRetry-After: 3600\r\nDate: {date}\r\nX-RateLimit-Reset: {int(there) + 1}\r\n"
+    )
+    answers = [f"{full}Content-Length: 0\r\n\r\n".encode(), OK + b"Content-Length: 2\r\n\r\n{}"]
+    with Hostile(lambda request: [answers.pop(0)]) as server:
+        assert client_of(server).user_info("alice") == {}
+
+
+@pytest.mark.parametrize("reset", ["", "60", "nan", "-5", "1e10", "9" * 400, "99999999999"])
+def test_a_window_without_a_sensible_end_has_its_length(serve, reset):
+    server = serve({f"GET {USER}": busy(Retry_After="3600", X_RateLimit_Reset=reset)})
+    with pytest.raises(TooManyRequests, match="try again in 3600 s"):
+        client_of(server).user_info("alice")
+
+
+def test_a_long_pause_is_told_and_a_short_one_is_not(serve):
+    answers = [busy(Retry_After="1"), busy(Retry_After="3"), {"username": "alice"}]
+    server, said = serve({f"GET {USER}": lambda asked: answers.pop(0)}), []
+    client_of(server, say=said.append).user_info("alice")
+    assert len(said) == 1
+    assert "cluster 'lab'" in said[0] and "waiting 3 s" in said[0]
+
+
+def test_a_server_that_is_busy_and_gone_in_turn_is_given_up(serve):
+    answers = {0: busy(Retry_After="0"), 1: Said("", 502)}
+    server = serve({f"GET {USER}": lambda asked: answers[len(server.seen) % 2]})
+    with pytest.raises(PaiError):
+        client_of(server, policies=QUICK).user_info("alice")
+    assert len(server.seen) <= 8
+
+
+@pytest.mark.parametrize("method, times", [("GET", 4), ("PUT", 4), ("POST", 1)])
+def test_only_what_does_no_harm_is_repeated(serve, method, times):
+    gone = Said("", 502)
+    server = serve({f"GET {USER}": gone, f"PUT {JOBS}/alice~x/tag": gone, f"POST {JOBS}": gone})
+    client = client_of(server)
+    acts = {
+        "GET": lambda: client.user_info("alice"),
+        "PUT": lambda: client.add_tag("alice~x", "t"),
+        "POST": lambda: client.create_job("x"),
+    }
+    with pytest.raises(Unreachable, match="HTTP 502"):
+        acts[method]()
+    assert len(server.seen) == times
+
+
+def test_a_login_that_never_helps_is_tried_once(serve):
+    refused = Said({"message": "no"}, 401)
+    server = serve({f"GET {USER}": refused, "POST /rest-server/api/v1/token": {"token": "t"}})
+    cluster = Cluster("lab", server.uri, user="alice", generation="1.8")
+    with pytest.raises(ApiError):
+        Client(cluster, Credentials(password="s3cret", token="old")).user_info("alice")
+    assert len(server.seen) == 3
+
+
+@pytest.mark.parametrize("total", [10**18, None], ids=["grows", "unknown"])
+def test_a_job_list_without_an_end_is_given_up(serve, monkeypatch, total):
+    """Each page has other jobs."""
+    monkeypatch.setattr(endpoints, "MOST_PAGES", 5)
+
+    def page(asked):
+        first, size = int(asked.query["offset"]), int(asked.query["limit"])
+        rows = [{"name": f"j{first + number}", "username": "a"} for number in range(min(size, 100))]
+        return {"totalCount": 10**18, "data": rows} if total else [{**row} for row in rows] * 50
+
+    server = serve({f"GET {JOBS}": page})
+    with pytest.raises(ApiError, match="without an end"):
+        client_of(server).jobs()
+    assert len(server.seen) == 5
+
+
+def test_pauses_grow_and_stay_within_the_budget():
+    policy = RetryPolicy(tries=20, least_pause=0.5, budget_seconds=60.0)
+    spent, pauses = 0.0, []
+    while (pause := policy.pause(len(pauses), spent=spent)) is not None:
+        spent, pauses = spent + pause, [*pauses, pause]
+    assert pauses == sorted(pauses) and min(pauses) >= 0.5 and spent <= 60
+    assert len(set(RetryPolicy(2, 1.0).pause(0) for _ in range(100))) > 1
+    assert policy.pause(0, wanted=59) >= 59
+    assert policy.pause(0, wanted=61) is None
+
+
+def test_an_interrupt_ends_a_pause_at_once():
+    head = b"HTTP/1.1 429 Busy\r\nRetry-After: 100\r\nContent-Length: 0\r\n\r\n"
+    with Hostile(lambda request: [head]) as server, reading(server) as process:
+        assert "waiting 100 s" in process.stdout.readline()
+        process.send_signal(2)
+        assert process.wait(60) != 0

@@ -1,0 +1,132 @@
+"""No answer is larger than its endpoint needs, compressed or not, and what is refused costs little memory."""
+
+import gzip
+import zlib
+
+import pytest
+
+from openpai_tasks.errors import ApiError, NotFound
+from tests import memory
+from tests.hostile import CHUNKED, OK, Hostile, client_of, for_ever, reading
+from tests.scripted import Said, Scripted
+
+MB = 1 << 20
+JOBS = "/rest-server/api/v2/jobs"
+USER = "/rest-server/api/v1/user/alice"
+
+CALLS = {
+    "info": lambda client: client.info(),
+    "login": lambda client: client.login("alice", "s3cret"),
+    "user": lambda client: client.user_info("alice"),
+    "job": lambda client: client.job("alice~x"),
+    "jobs": lambda client: client.jobs(limit=100),
+    "all jobs": lambda client: client.jobs(),
+    "config": lambda client: client.job_config("alice~x"),
+    "events": lambda client: client.job_events("alice~x"),
+    "storages": lambda client: client.storages(),
+    "virtual clusters": lambda client: client.virtual_clusters(),
+    "logs": lambda client: client.log_locations("alice~x", 0, "main", 0, 0),
+    "log page": lambda client: list(client.read_log("/yarn/x/node/containerlogs/c/alice/stdout/")),
+    "probe": lambda client: client.probe("/api/v2/info"),
+    "submit": lambda client: client.create_job("name: x\n"),
+    "key": lambda client: client.ssh_key("/key"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_no_answer_is_read_to_an_end_that_never_comes(call):
+    with Hostile(for_ever(OK + b"\r\n", b"[" * (1 << 16))) as server:
+        with pytest.raises(ApiError, match=r"is refused: it is larger than [0-9.]+ MB") as caught:
+            call(client_of(server))
+        assert "\n" not in str(caught.value)
+
+
+def test_an_answer_of_the_usual_size_is_taken():
+    rows = [{"name": f"job-{number}", "username": "alice", "state": "RUNNING"} for number in range(5000)]
+    server = Scripted({f"GET {JOBS}": {"totalCount": 5000, "data": rows}})
+    try:
+        assert len(client_of(server).jobs()) == 5000
+    finally:
+        server.close()
+
+
+def gzipped(data):
+    return OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_compressed_answer_is_read(members):
+    parts = [b"{" + b" " * 1000, b" " * 300000, b"}"][:members] if members > 1 else [b"{}"]
+    with Hostile(lambda request: [gzipped(b"".join(map(gzip.compress, parts)))]) as server:
+        assert client_of(server).user_info("alice") == {}
+
+
+@pytest.mark.parametrize(
+    "encoding, data",
+    [
+        ("gzip", gzip.compress(bytes(8 * MB))),
+        ("gzip, gzip", gzip.compress(gzip.compress(bytes(64 * MB)))),
+        ("deflate", zlib.compress(bytes(8 * MB))),
+        ("br", b"x"),
+        ("gzip", gzip.compress(b"{}")[:-4]),
+        ("gzip", b"{}"),
+    ],
+    ids=["bomb", "bomb in a bomb", "deflate", "unknown", "cut", "no gzip"],
+)
+def test_a_bomb_or_a_broken_encoding_is_refused(encoding, data):
+    head = OK + b"Content-Encoding: %b\r\nContent-Length: %d\r\n\r\n" % (encoding.encode(), len(data))
+    with Hostile(lambda request: [head + data]) as server, pytest.raises(ApiError, match="is refused"):
+        client_of(server).user_info("alice")
+
+
+@pytest.mark.parametrize("status, kind", [(404, NotFound), (400, ApiError)])
+def test_an_error_keeps_its_kind_however_large_it_is(status, kind):
+    body = b'{"code": "X", "message": "' + b"x" * MB
+    head = f"HTTP/1.1 {status} Oh no\r\nContent-Length: {1 << 40}\r\n\r\n".encode()
+    with (
+        Hostile(lambda request: [head, body]) as server,
+        pytest.raises(kind, match=f"HTTP {status} Oh no$"),
+    ):
+        client_of(server).user_info("alice")
+
+
+def test_the_words_of_an_error_have_an_end():
+    server = Scripted({f"GET {USER}": Said({"message": "x " * 20000}, 400)})
+    try:
+        with pytest.raises(ApiError) as caught:
+            client_of(server).user_info("alice")
+    finally:
+        server.close()
+    assert len(str(caught.value)) < 3000
+
+
+HEAVY = {
+    "a long answer": lambda request: [
+        OK + b"Content-Length: %d\r\n\r\n" % (90 * MB),
+        *[b"[[]," * 4096] * 5760,
+    ],
+    "a bomb": lambda request: [gzipped(gzip.compress(bytes(256 * MB)))],
+    "an error": lambda request: [
+        b"HTTP/1.1 400 Oh\r\nContent-Length: %d\r\n\r\n" % (90 * MB),
+        *[b" " * MB] * 90,
+    ],
+    "a redirect": lambda request: [
+        b"HTTP/1.1 302 Found\r\nLocation: /rest-server/x\r\nContent-Length: %d\r\n\r\n" % (90 * MB),
+        *[b" " * MB] * 90,
+    ],
+    "the size of a chunk": for_ever(CHUNKED + b"5;", b"x" * (1 << 16)),
+    "deep nesting": lambda request: [OK + b"Content-Length: %d\r\n\r\n" % 500000, b"[" * 500000],
+}
+
+
+@memory.measurable
+@pytest.mark.parametrize("answer", HEAVY.values(), ids=HEAVY)
+def test_what_is_refused_costs_little_memory(answer):
+    with Hostile(answer) as server:
+        process = reading(server)
+        highest = memory.peak(process)
+        told, _ = process.communicate()
+    assert "Traceback" not in told
+    assert told.count("\n") == 1, told
+    assert "lab" in told
+    assert highest < 100 * MB
