@@ -10,6 +10,7 @@ from urllib.parse import urljoin
 
 from openpai_tasks.client.redirects import origin
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRequests
+from openpai_tasks.protocol.json_text import parse
 
 if TYPE_CHECKING:
     import requests
@@ -64,7 +65,7 @@ def cause(err: BaseException) -> str:
 def _said(response: requests.Response) -> tuple[str, str]:
     """OpenPAI's code, which some of its answers lack, and message; or what a proxy in between wrote."""
     try:
-        body = response.json()
+        body = parse(response.content)
     except ValueError:
         body = None
     body = body if isinstance(body, dict) else {}
