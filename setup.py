@@ -82,6 +82,7 @@ setup(
             "pytest>=8",
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.5",
+            "hypothesis>=6.98",
             "keyring>=24",
             "setuptools>=68",
             "pandas>=2",

@@ -19,6 +19,7 @@ from typing import Any
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.home import home, locked, write_private
+from openpai_tasks.protocol.json_text import parse
 
 SERVICE = "openpai-tasks"
 FAILURES = (ImportError, OSError, RuntimeError, AttributeError, TypeError, ValueError)
@@ -93,7 +94,7 @@ def claims(token: str) -> dict[str, Any]:
     """What a token says about itself (user name, application or not, end), not verified; maybe nothing."""
     try:
         payload = token.split(".")[1]
-        said = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        said = parse(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     except (IndexError, ValueError):
         return {}
     return said if isinstance(said, dict) else {}

@@ -44,6 +44,7 @@ class Scripted:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # head and body are written one after the other
 
             def log_message(self, *args: Any) -> None:
                 pass

@@ -12,6 +12,7 @@ from urllib.parse import urljoin
 
 from openpai_tasks.client.redirects import origin
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRequests
+from openpai_tasks.protocol.json_text import parse
 
 if TYPE_CHECKING:
     import requests
@@ -106,8 +107,8 @@ def cause(err: BaseException) -> str:
 def _said(response: requests.Response) -> tuple[str, str]:
     """OpenPAI's code, which some of its answers lack, and message; or what a proxy in between wrote."""
     try:
-        body = response.json()
-    except (ValueError, RecursionError):
+        body = parse(response.content)
+    except ValueError:
         body = None
     body = body if isinstance(body, dict) else {}
     message = _line(_readable(body.get("message") or ""))

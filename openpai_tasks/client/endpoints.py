@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urljoin
@@ -11,7 +10,8 @@ from openpai_tasks.client import bodies, listing
 from openpai_tasks.client.retries import NEVER
 from openpai_tasks.client.transport import Answer, Connection
 from openpai_tasks.errors import ApiError, NotFound
-from openpai_tasks.protocol import log_addresses, reader, routes
+from openpai_tasks.protocol import fields, log_addresses, reader, routes
+from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import (
     EventInfo,
     JobInfo,
@@ -42,18 +42,19 @@ class Client(Connection):
         """What a GET without a token brings, refusals too, at the first try: to find out what is there."""
         response = self._send("GET", self.cluster.rest + path, policies=NEVER)
         try:
-            body: Any = response.json()
+            body: Any = parse(response.content)
         except ValueError:
             body = response.text
         return Answer(response.status_code, response.url, body)
 
     def virtual_clusters(self) -> dict[str, dict[str, Any]]:
-        return self._object("GET", self.dialect.virtual_clusters, auth=self._guarded, limit=bodies.DOCUMENT)
+        found = self._object("GET", self.dialect.virtual_clusters, auth=self._guarded, limit=bodies.DOCUMENT)
+        return {name: fields.mapping(record) for name, record in found.items()}
 
     def storages(self, default: bool = False) -> list[dict[str, Any]]:
         query = {"default": "true"} if default else {}
         path = self._path(self.dialect.storages, "storages")
-        return _rows(self._object("GET", path, query=query).get("storages"))
+        return fields.rows(self._object("GET", path, query=query).get("storages"))
 
     def storage(self, name: str) -> dict[str, Any]:
         return self._object("GET", self._path(self.dialect.storage, "storages", storage=name))
@@ -65,7 +66,10 @@ class Client(Connection):
 
     def application_token(self) -> str:
         path = self._path(self.dialect.application_token, "application tokens")
-        return str(self._object("POST", path)["token"])
+        token = fields.text(self._object("POST", path).get("token"))
+        if not token:
+            raise ApiError(f"{self._where()} does not answer {path} with a token: is it OpenPAI?")
+        return token
 
     def user_info(self, name: str) -> dict[str, Any]:
         return self._object("GET", self._path(routes.USER_V1, user=name))
@@ -109,20 +113,22 @@ class Client(Connection):
         total, rows = (body.get("totalCount"), body.get("data")) if isinstance(body, dict) else (None, body)
         if not isinstance(rows, list):
             raise ApiError(f"{self._where()} does not answer {self.dialect.jobs} with a list: is it OpenPAI?")
-        return total, [row for row in _rows(rows) if row.get("name")]
+        return fields.whole(total), [row for row in fields.rows(rows) if fields.text(row.get("name"))]
 
     def job(self, key: str) -> JobInfo:
         """One job by ``user~name``, or by the bare name of one from before jobs had owners."""
         path = self._path(self.dialect.job, job=key)
-        body = self._object("GET", path, auth=self._guarded, limit=bodies.JOB)
-        if not isinstance(body.get("jobStatus"), dict):
-            raise ApiError(f"{self._where()} does not answer {path} with a job: is it OpenPAI?")
-        return job_from_detail(body, key)
+        return self._job(self._object("GET", path, auth=self._guarded, limit=bodies.JOB), key)
 
     def job_attempt(self, key: str, attempt: int) -> JobInfo:
         """The job as it was in one of its tries, from 0; servers before 1.3 don't tell."""
         path = self._path(self.dialect.attempt, "tries of jobs", job=key, attempt=attempt)
-        return job_from_detail(self._object("GET", path, limit=bodies.JOB), key)
+        return self._job(self._object("GET", path, limit=bodies.JOB), key)
+
+    def _job(self, body: dict[str, Any], key: str) -> JobInfo:
+        if not isinstance(body.get("jobStatus"), dict):
+            raise ApiError(f"{self._where()} does not answer with a job for {key!r}: is it OpenPAI?")
+        return job_from_detail(body, key)
 
     def job_config(self, key: str) -> str:
         """The document as the server tells it: YAML, or JSON whatever its content type says."""
@@ -133,14 +139,14 @@ class Client(Connection):
         """The document a job was submitted as, of version 1 or 2; the server has masked its secrets."""
         text = self.job_config(key)
         try:
-            return json.loads(text)
+            return parse(text)
         except ValueError:
             return reader.read(text).value
 
     def job_events(self, key: str) -> tuple[EventInfo, ...]:
         path = self._path(self.dialect.events, "events of jobs", job=key)
         body = self._object("GET", path, limit=bodies.JOB)
-        return tuple(map(event_from_body, _rows(body.get("data"))))
+        return tuple(map(event_from_body, fields.rows(body.get("data"))))
 
     def job_ssh(self, key: str) -> tuple[SshInfo, ...]:
         """Where the job's containers take ssh; newer servers tell it by the tasks' ports."""
@@ -151,7 +157,7 @@ class Client(Connection):
 
     def ssh_key(self, url: str) -> str:
         """The private key behind the link that ``job_ssh`` told. No token is sent."""
-        response = self._send("GET", urljoin(self.cluster.uri + "/", url), abroad=True)
+        response = self._send("GET", self._absolute(url), abroad=True)
         self._check(response)
         return response.text
 
@@ -187,11 +193,13 @@ class Client(Connection):
         """Names of a task's logs and the (short-lived) addresses of their text."""
         where: dict[str, str | int] = {"job": key, "attempt": attempt, "role": role, "index": index}
         path = self._path(self.dialect.task_logs, "endpoint for logs", task_attempt=retry, **where)
-        return {log["name"]: log["uri"] for log in _rows(self._object("GET", path).get("locations"))}
+        rows = fields.rows(self._object("GET", path).get("locations"))
+        found = {fields.text(log.get("name")): fields.text(log.get("uri")) for log in rows}
+        return {name: uri for name, uri in found.items() if name and uri}
 
     def read_log(self, uri: str, offset: int = 0) -> Iterator[bytes]:
         """A log's bytes from ``offset`` on, in pieces; nothing if it has not grown. No token is sent."""
-        url = urljoin(self.cluster.uri + "/", uri)
+        url = self._absolute(uri)
         if log_addresses.is_page(url):
             yield from filter(None, [self._log_page(log_addresses.page(url, offset))])
             return
@@ -211,6 +219,13 @@ class Client(Connection):
         self._check(response)
         return log_addresses.text_of_page(response.content.decode("utf-8", "replace"))
 
+    def _absolute(self, address: str) -> str:
+        """An address that the server tells, from its root or whole."""
+        try:
+            return urljoin(self.cluster.uri + "/", address)
+        except ValueError as err:
+            raise ApiError(f"{self._where()} tells an invalid address: {address[:80]!r}") from err
+
     @property
     def _guarded(self) -> bool:
         return self.dialect.reads_need_token
@@ -223,7 +238,3 @@ class Client(Connection):
         return path.format(
             **{name: quote(str(value), safe="~", errors="replace") for name, value in values.items()}
         )
-
-
-def _rows(value: Any) -> list[dict[str, Any]]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []

@@ -20,6 +20,7 @@ from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ApiError, ConfigError, Denied, Unreachable
 from openpai_tasks.exchange import CONNECT_SECONDS, STREAM_STEP, TOTAL, Exchange, Overdue, Oversized
 from openpai_tasks.protocol import routes
+from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.registry import Cluster
 
 if TYPE_CHECKING:
@@ -100,8 +101,8 @@ class Connection:
     def _json(self, method: str, path: str, **options: Any) -> Any:
         response = self._call(method, path, **options)
         try:
-            return response.json()
-        except (ValueError, RecursionError) as err:
+            return parse(response.content)
+        except ValueError as err:
             raise ApiError(f"{self._where()} does not answer {path} with JSON: is it OpenPAI?") from err
 
     def _call(

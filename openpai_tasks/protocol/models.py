@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from openpai_tasks.protocol.fields import count, mapping, moment, rows, text, texts, whole
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.states import FINAL
 
@@ -124,49 +125,49 @@ class JobInfo:
 def job_from_summary(body: dict[str, Any]) -> JobInfo:
     """A row of the job list."""
     return JobInfo(
-        name=body["name"],
-        user=body.get("username") or "",
-        state=body.get("state") or "UNKNOWN",
-        virtual_cluster=body.get("virtualCluster") or "",
-        submitted=body.get("submissionTime") or body.get("createdTime"),
-        launched=body.get("launchedTime"),
-        completed=body.get("completedTime"),
-        exit_code=body.get("appExitCode"),
+        name=text(body.get("name")),
+        user=text(body.get("username")),
+        state=text(body.get("state")) or "UNKNOWN",
+        virtual_cluster=text(body.get("virtualCluster")),
+        submitted=moment(body.get("submissionTime")) or moment(body.get("createdTime")),
+        launched=moment(body.get("launchedTime")),
+        completed=moment(body.get("completedTime")),
+        exit_code=whole(body.get("appExitCode")),
         user_exit_code=None,
-        retries=body.get("retries") or 0,
-        attempt=body.get("retries") or 0,
-        gpus=body.get("totalGpuNumber"),
-        task_count=body.get("totalTaskNumber"),
-        tags=tuple(body.get("tags") or ()),
-        namespace="" if body.get("legacy") else body.get("namespace") or None,
+        retries=count(body.get("retries")),
+        attempt=count(body.get("retries")),
+        gpus=whole(body.get("totalGpuNumber")),
+        task_count=whole(body.get("totalTaskNumber")),
+        tags=texts(body.get("tags")),
+        namespace="" if body.get("legacy") else text(body.get("namespace")) or None,
     )
 
 
 def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
     """The answer for the job that was asked for by ``key``."""
-    status = body["jobStatus"]
+    status = mapping(body.get("jobStatus"))
     owner, _, name = key.partition("~") if "~" in key else ("", "", key)
-    user = status.get("username") or owner
+    user = text(status.get("username")) or owner
     tasks = tuple(
-        _task(role, task)
-        for role, group in (body.get("taskRoles") or {}).items()
-        for task in group.get("taskStatuses") or ()
+        _task(role, number, task)
+        for role, group in mapping(body.get("taskRoles")).items()
+        for number, task in enumerate(rows(mapping(group).get("taskStatuses")))
     )
     return JobInfo(
         name=name,
         user=user,
-        state=status.get("state") or "UNKNOWN",
-        virtual_cluster=status.get("virtualCluster") or "",
-        submitted=status.get("submissionTime") or status.get("createdTime"),
-        launched=status.get("launchedTime") or status.get("appLaunchedTime"),
-        completed=status.get("completedTime"),
-        exit_code=status.get("appExitCode"),
+        state=text(status.get("state")) or "UNKNOWN",
+        virtual_cluster=text(status.get("virtualCluster")),
+        submitted=moment(status.get("submissionTime")) or moment(status.get("createdTime")),
+        launched=moment(status.get("launchedTime")) or moment(status.get("appLaunchedTime")),
+        completed=moment(status.get("completedTime")),
+        exit_code=whole(status.get("appExitCode")),
         user_exit_code=_own_exit_code(status),
-        retries=status.get("retries") or 0,
-        attempt=status.get("attemptId", status.get("retries")) or 0,
+        retries=count(status.get("retries")),
+        attempt=count(status.get("attemptId", status.get("retries"))),
         gpus=None,
         task_count=len(tasks),
-        tags=tuple(body.get("tags") or ()),
+        tags=texts(body.get("tags")),
         message=_message(status),
         tasks=tasks,
         namespace=None if owner == user else owner,
@@ -175,64 +176,58 @@ def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
 
 def event_from_body(body: dict[str, Any]) -> EventInfo:
     return EventInfo(
-        type=str(body.get("type") or ""),
-        reason=str(body.get("reason") or ""),
-        message=str(body.get("message") or ""),
-        count=body.get("count") or 1,
-        last=str(body.get("lastTimestamp") or ""),
-        container=str(body.get("podUid") or ""),
+        type=text(body.get("type")),
+        reason=text(body.get("reason")),
+        message=text(body.get("message")),
+        count=count(body.get("count")) or 1,
+        last=text(body.get("lastTimestamp")),
+        container=text(body.get("podUid")),
     )
 
 
-def _task(role: str, body: dict[str, Any]) -> TaskInfo:
-    ports = body.get("containerPorts") or {}
+def _task(role: str, number: int, body: dict[str, Any]) -> TaskInfo:
+    index = whole(body.get("taskIndex"))
     return TaskInfo(
         role=role,
-        index=int(body["taskIndex"]),
-        state=body.get("taskState") or "UNKNOWN",
-        attempt=body.get("attemptId") or 0,
-        ip=body.get("containerIp") or "",
-        ports={label: str(value) for label, value in ports.items()},
-        exit_code=body.get("containerExitCode"),
-        launched=body.get("launchedTime"),
-        completed=body.get("completedTime"),
-        message=body.get("containerExitDiagnostics") or "",
-        container=body.get("containerId") or "",
-        log=body.get("containerLog") or "",
+        index=number if index is None else index,
+        state=text(body.get("taskState")) or "UNKNOWN",
+        attempt=count(body.get("attemptId")),
+        ip=text(body.get("containerIp")),
+        ports={label: text(value) for label, value in mapping(body.get("containerPorts")).items()},
+        exit_code=whole(body.get("containerExitCode")),
+        launched=moment(body.get("launchedTime")),
+        completed=moment(body.get("completedTime")),
+        message=text(body.get("containerExitDiagnostics")),
+        container=text(body.get("containerId")),
+        log=text(body.get("containerLog")),
     )
 
 
 def ssh_from_body(body: dict[str, Any]) -> tuple[SshInfo, ...]:
     """What the servers that have an endpoint for it say."""
-    key_url = str((body.get("keyPair") or {}).get("privateKeyDirectDownloadLink") or "")
+    key_url = text(mapping(body.get("keyPair")).get("privateKeyDirectDownloadLink"))
     return tuple(
-        SshInfo(str(one.get("id") or ""), str(one["sshIp"]), int(one["sshPort"]), key_url)
-        for one in body.get("containers") or ()
-        if one.get("sshIp") and _is_port(str(one.get("sshPort") or ""))
+        SshInfo(text(one.get("id")), text(one.get("sshIp")), int(text(one.get("sshPort"))), key_url)
+        for one in rows(body.get("containers"))
+        if text(one.get("sshIp")) and _is_port(text(one.get("sshPort")))
     )
 
 
-def _is_port(text: str) -> bool:
-    return text.isdecimal() and len(text) < 6 and 0 < int(text) < 65536
+def _is_port(word: str) -> bool:
+    return word.isdecimal() and len(word) < 6 and 0 < int(word) < 65536
 
 
 def _own_exit_code(status: dict[str, Any]) -> int | None:
     """The command's own, which the platform keeps where it replaced it by one of its own."""
     runtime = _runtime(status)
-    code = runtime.get("originUserExitCode", runtime.get("originalUserExitCode"))
-    try:
-        return None if code is None else int(code)
-    except (TypeError, ValueError):
-        return None
+    return whole(runtime.get("originUserExitCode", runtime.get("originalUserExitCode")))
 
 
 def _message(status: dict[str, Any]) -> str:
     """Why it ended so; the oldest servers say it best in the words of the container's runtime."""
     trigger, diagnostics = status.get("appExitTriggerMessage"), status.get("appExitDiagnostics")
-    reason = _runtime(status).get("reason")
-    return str(reason or diagnostics or trigger or "")
+    return text(_runtime(status).get("reason")) or text(diagnostics) or text(trigger)
 
 
 def _runtime(status: dict[str, Any]) -> dict[str, Any]:
-    found = (status.get("appExitMessages") or {}).get("runtime")
-    return found if isinstance(found, dict) else {}
+    return mapping(mapping(status.get("appExitMessages")).get("runtime"))

@@ -111,7 +111,7 @@ def _parsed(value: Any, kind: type) -> Any:
         return value
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
     return found if isinstance(found, kind) else value
 

@@ -14,9 +14,12 @@ from openpai_tasks.client import Answer, Client
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError, Unreachable
 from openpai_tasks.protocol import routes
+from openpai_tasks.protocol.fields import text
 from openpai_tasks.registry import Cluster
 
 PROBE_SECONDS = 10.0
+DESCRIBES = ("name", "version", "launcherType", "authnMethod")
+"""What is kept of a server's description of itself."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PASTED = re.compile(r"/rest-server(/.*)?$|/api/v[12](/.*)?$|/[^/]*\.html$")
 """What people copy along with the address: the REST server's path, or a page of the web portal."""
@@ -40,16 +43,16 @@ class Server:
 
 def candidates(address: str) -> tuple[str, ...]:
     """The addresses to try, best first: without a scheme https, then http."""
-    text = address.strip()
-    given = "://" in text
+    typed = address.strip()
+    given = "://" in typed
     try:
-        parts = urlsplit(text if given else f"//{text}")
+        parts = urlsplit(typed if given else f"//{typed}")
         port = parts.port
     except ValueError as err:
         raise ConfigError(f"the address {address!r} is none: {err}") from err
     if given and parts.scheme.lower() not in ("http", "https"):
         raise ConfigError(f"the address {address!r} must begin with https:// or http://")
-    if not parts.hostname or re.search(r"[\s\\]", text):
+    if not parts.hostname or re.search(r"[\s\\]", typed):
         raise ConfigError(f"{address!r} is not an address; it looks like https://pai.example.com")
     if "@" in parts.netloc:
         raise ConfigError("the address must not hold a user or password; give the user with --user")
@@ -144,7 +147,7 @@ def _describes(answer: Answer) -> bool:
 
 def _generation(client: Client, info: dict[str, Any]) -> str:
     """By its version, or where it keeps that to itself by routes that 1.3 brought and 1.1 took away."""
-    number = re.match(r"v?(\d+)\.(\d+)", str(info.get("version") or ""))
+    number = re.match(r"v?(\d{1,9})\.(\d{1,9})", text(info.get("version")))
     if number:
         return "1.8" if (int(number[1]), int(number[2])) >= (1, 1) else "0.18"
     has_events = not _is_unrouted(client.probe(routes.JOB_EVENTS.format(job="nobody~nothing")))
@@ -161,7 +164,8 @@ def _server(client: Client, generation: str, info: dict[str, Any]) -> Server:
         authn = client.probe(routes.AUTHN_INFO_V1).body
         way_in = authn.get("authn_type") if isinstance(authn, dict) else None
     cluster = client.cluster
-    return Server(cluster.uri, cluster.prefix, generation, info, str(way_in).upper() == "OIDC")
+    known = {key: text(info.get(key)) for key in DESCRIBES if text(info.get(key))}
+    return Server(cluster.uri, cluster.prefix, generation, known, text(way_in).upper() == "OIDC")
 
 
 def _reasons(err: BaseException | None) -> list[BaseException]:

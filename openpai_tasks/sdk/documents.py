@@ -8,8 +8,9 @@ from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.client import Client
-from openpai_tasks.errors import ConfigError
+from openpai_tasks.errors import ApiError, ConfigError
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.protocol.shape import misfit
 from openpai_tasks.sdk import jobs
 
 ORDER = (
@@ -57,7 +58,11 @@ def of_job(client: Client, name: str) -> tuple[JobInfo, dict[str, Any]]:
     found = protocol.read(client.job_config(job.key)).value
     if not isinstance(found, dict):
         raise ConfigError(f"cluster {client.cluster.alias!r} keeps no document of job {name!r}")
-    return job, as_v2(found)
+    document = as_v2(found)
+    if wrong := misfit(document):
+        where = f"cluster {client.cluster.alias!r}"
+        raise ApiError(f"the document that {where} keeps of job {name!r} is none: {wrong} is of a wrong type")
+    return job, document
 
 
 def as_v2(document: dict[str, Any]) -> dict[str, Any]:

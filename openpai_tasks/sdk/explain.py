@@ -11,6 +11,7 @@ from typing import Any
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ApiError, Unreachable
 from openpai_tasks.protocol import exits, states
+from openpai_tasks.protocol.fields import count, mapping, number
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.sdk import documents, jobs, logs, shortage, symptoms
 
@@ -78,9 +79,10 @@ def _asked(client: Client, job: JobInfo) -> dict[str, int]:
         _, document = documents.of_job(client, job.key)
     except ApiError:
         return {}
-    for role in (document.get("taskRoles") or {}).values():
+    for role in document["taskRoles"].values():
+        each, tasks = mapping(role.get("resourcePerInstance")), count(role.get("instances", 1))
         for kind in total:
-            total[kind] += int(role.get("instances", 1)) * int(role["resourcePerInstance"].get(kind) or 0)
+            total[kind] += tasks * count(each.get(kind))
     return total
 
 
@@ -110,8 +112,9 @@ def _too_large(client: Client, job: JobInfo, asked: dict[str, int]) -> tuple[str
 
 
 def _gpus(side: Any) -> float | None:
-    found = [side[key] for key in ("GPUs", "gpu") if key in side] if isinstance(side, dict) else []
-    return float(found[0]) if found and isinstance(found[0], (int, float)) else None
+    return next(
+        (found for key in ("GPUs", "gpu") if (found := number(mapping(side).get(key))) is not None), None
+    )
 
 
 # Jobs that are over

@@ -115,6 +115,6 @@ def _write(path: Path, names: Iterable[str], most: int | None = None) -> None:
     with contextlib.suppress(OSError, ConfigError):
         make_private(path.parent)
         handle, draft = tempfile.mkstemp(prefix=".", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
             file.writelines(f"{name}\n" for name in wanted)
         os.replace(draft, path)

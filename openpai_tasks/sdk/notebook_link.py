@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 import urllib.error
 import urllib.request
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, Denied, JobFailed, PaiError, TimedOut, Unreachable
+from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.sdk import jobs, logs, reaching
 from openpai_tasks.sdk.forwarding import HERE, Forward, Port
@@ -94,7 +94,7 @@ class Link:
     def answers(self, token: str) -> bool:
         """Whether Jupyter is there, and takes the token."""
         try:
-            found = json.loads(_get(f"{self.url}/api/status", token))
+            found = parse(_get(f"{self.url}/api/status", token))
         except urllib.error.HTTPError as err:
             if err.code in (401, 403):
                 raise Denied(f"the Jupyter server of job {self._name!r} refuses the token", err.code) from err

@@ -83,6 +83,17 @@ def check(name: str, root: Path | str) -> None:
         raise PathError(f"its name would lead out of {root}")
 
 
+def notebook_name(told: object) -> str:
+    """The name of a job's notebook as its document tells it; nothing for what could be another file."""
+    if not isinstance(told, str) or not told.endswith(SUFFIX):
+        return ""
+    try:
+        check(told, "")
+    except PathError:
+        return ""
+    return told
+
+
 def _below(name: str, root: Path, elsewhere: Mapping[str, str]) -> Path:
     key = next((one for one in _above(name) if one in elsewhere), "")
     start = Path(elsewhere[key]) if key else root

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import stat
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ApiError, NotFound, PaiError, PathError
+from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import brought, documents, notebook_origins, outputs
 from openpai_tasks.sdk.notebook_kept import kept
@@ -153,7 +153,7 @@ def _manifest(found: Outputs) -> dict[str, Any]:
     for pause in LOOKS:
         time.sleep(pause)
         with contextlib.suppress(ValueError, NotFound):
-            told = json.loads(found.read(MANIFEST))
+            told = parse(found.read(MANIFEST))
             if isinstance(told, dict):
                 return told
     raise ApiError(f"what job {found.job!r} says of its notebooks ({MANIFEST}) cannot be read")

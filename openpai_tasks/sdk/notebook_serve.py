@@ -143,8 +143,7 @@ def mark_of(document: Mapping[str, Any]) -> Mark | None:
     told = extras.get(MARK) if isinstance(extras, dict) else None
     if not isinstance(told, dict):
         return None
-    file = told.get("file")
-    return Mark(file if isinstance(file, str) else "", bool(told.get("direct")))
+    return Mark(notebook_origins.notebook_name(told.get("file")), bool(told.get("direct")))
 
 
 def check_mark(job: JobInfo, document: Mapping[str, Any]) -> Mark:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
-from openpai_tasks.sdk.notebook_runner import COLOUR, STATE, STEERING, source_of, visible
+from openpai_tasks.protocol.fields import count, mapping, rows, text, texts, whole
+from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.sdk.notebook_runner import COLOUR, STATE, STEERING, visible
 
 FAILED, RUNNING, DONE = "failed", "running", "done"
 
@@ -28,32 +29,40 @@ class Told:
 def told(content: bytes) -> Told | None:
     """What the notebook says of its run; nothing for one that is damaged."""
     try:
-        read = json.loads(content)
-        note, cells = read["metadata"][STATE], read["cells"]
-        cell: dict[str, Any] = cells[note["index"]] if "index" in note else {}
-        files = note.get("files", ())
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        read = mapping(parse(content))
+    except ValueError:
         return None
-    failed = cell if note.get("state") == FAILED else {}
+    note, cells = mapping(read.get("metadata")).get(STATE), read.get("cells")
+    if not isinstance(note, dict) or not isinstance(cells, list):
+        return None
+    index = whole(note.get("index"))
+    if "index" in note and (index is None or not 0 <= index < len(cells)):
+        return None
+    failed = mapping(cells[index]) if index is not None and note.get("state") == FAILED else {}
     return Told(
-        str(note.get("state")),
-        int(note.get("cell", 0)),
-        int(note.get("of", 0)),
-        visible(str(note.get("reason", ""))),
-        "\n".join(map(visible, source_of(failed).splitlines())),
+        text(note.get("state")),
+        count(note.get("cell")),
+        count(note.get("of")),
+        visible(text(note.get("reason"))),
+        "\n".join(map(visible, _source(failed).splitlines())),
         _traceback(failed),
-        tuple(name for name in files if isinstance(name, str)),
+        texts(note.get("files")),
     )
 
 
+def _source(cell: dict[str, Any]) -> str:
+    """What is typed in the cell: one text, or its lines."""
+    return text(cell.get("source")) or "".join(texts(cell.get("source")))
+
+
 def _traceback(cell: dict[str, Any]) -> str:
-    found = [output for output in cell.get("outputs", ()) if output.get("output_type") == "error"]
-    return "\n".join(str(line) for output in found for line in output.get("traceback", ()))
+    found = [output for output in rows(cell.get("outputs")) if output.get("output_type") == "error"]
+    return "\n".join(line for output in found for line in texts(output.get("traceback")))
 
 
-def plain(text: str, has_colours: bool) -> str:
+def plain(traceback: str, has_colours: bool) -> str:
     """A traceback as a terminal may show it: with its colours or without, and nothing else that steers."""
-    return "\n".join(_plain(line, has_colours) for line in text.splitlines())
+    return "\n".join(_plain(line, has_colours) for line in traceback.splitlines())
 
 
 def _plain(line: str, has_colours: bool) -> str:

@@ -19,9 +19,12 @@ from typing import Any
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.protocol import fields
+from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.template import OPEN
 from openpai_tasks.sdk import amounts, notebook_cells, wishes
 from openpai_tasks.sdk import notebook_runner as runner
+from openpai_tasks.sdk.notebook_origins import notebook_name
 from openpai_tasks.sdk.notebook_travelling import staying, travelling
 from openpai_tasks.sdk.notebook_values import plain_value, read_value
 from openpai_tasks.sdk.places import Mounts
@@ -317,24 +320,24 @@ def mark_of(document: Mapping[str, Any]) -> Mark | None:
     """Which notebook a job runs; nothing for a job that runs none."""
     extras = document.get("extras")
     told = extras.get(MARK) if isinstance(extras, dict) else None
-    if not isinstance(told, dict) or not isinstance(told.get("file"), str) or not told["file"]:
+    file = notebook_name(told.get("file")) if isinstance(told, dict) else ""
+    if not isinstance(told, dict) or not file:
         return None
     seconds, formats = told.get("cellSeconds"), told.get("formats")
     return Mark(
-        told["file"],
+        file,
         Options(
             parameters=_parameters(told.get("parameters")),
-            formats=tuple(name for name in formats if name in FORMATS) if isinstance(formats, list) else (),
-            kernel=str(told.get("kernel") or ""),
-            cell_seconds=seconds if isinstance(seconds, int) else None,
+            formats=tuple(name for name in fields.texts(formats) if name in FORMATS),
+            kernel=fields.text(told.get("kernel")),
+            cell_seconds=fields.whole(seconds),
             allow_errors=bool(told.get("allowErrors")),
         ),
     )
 
 
-def _parameters(text: Any) -> dict[str, Any]:
+def _parameters(told: Any) -> dict[str, Any]:
     try:
-        found = json.loads(text) if isinstance(text, str) else text
-    except (ValueError, RecursionError):
+        return fields.mapping(parse(told, float) if isinstance(told, str) else told)
+    except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}

@@ -153,6 +153,7 @@ def place(cluster: Cluster, own: OwnStorage, secret: str, mounts: tuple[tuple[st
         read_only=own.read_only,
         verify=own.option("ca") or True,
         mounts=((f"{cluster.alias}/{own.name}", mounted), *mounts) if mounted else mounts,
+        is_own=True,
     )
 
 

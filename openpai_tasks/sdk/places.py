@@ -176,10 +176,10 @@ def _granted(client: Client) -> dict[str, Any] | None:
     """The first default storage that takes files."""
     if not client.dialect.storages:
         return storages.HDFS
-    for summary in client.storages(default=True) or client.storages():
-        detail = client.storage(str(summary["name"]))
+    for summary in storages.named(client.storages(default=True) or client.storages()):
+        detail = client.storage(summary["name"])
         if not detail.get("readOnly"):
-            return detail
+            return {**detail, "name": summary["name"]}
     return None
 
 

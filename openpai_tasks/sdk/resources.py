@@ -7,6 +7,7 @@ from typing import Any
 
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import PaiError
+from openpai_tasks.protocol.fields import mapping, number
 from openpai_tasks.registry import LOCAL, Cluster
 from openpai_tasks.sdk import clusters, local
 from openpai_tasks.sdk.abreast import abreast
@@ -77,7 +78,7 @@ def _of(settings: Settings, alias: str, say: Say) -> list[Resources]:
 
 
 def _resources(alias: str, name: str, record: dict[str, Any]) -> Resources:
-    used, total = (record.get(key) or {} for key in ("resourcesUsed", "resourcesTotal"))
+    used, total = (mapping(record.get(key)) for key in ("resourcesUsed", "resourcesTotal"))
     return Resources(
         cluster=alias,
         virtual_cluster=name,
@@ -92,8 +93,7 @@ def _resources(alias: str, name: str, record: dict[str, Any]) -> Resources:
 
 def _amount(side: dict[str, Any], *names: str) -> Amount:
     """Generations call it differently."""
-    values = [side[name] for name in names if isinstance(side.get(name), (int, float))]
-    return values[0] if values else None
+    return next((found for name in names if (found := number(side.get(name))) is not None), None)
 
 
 def _share(used: Amount, total: Amount) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
+from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import jobs, logs, outputs, sweep_records
 from openpai_tasks.sdk.places import Mounts
@@ -103,8 +103,8 @@ def _object(line: bytes) -> dict[str, Any] | None:
     if not (line.startswith(b"{") and line.endswith(b"}")):
         return None
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
+        value = parse(line, float)
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 

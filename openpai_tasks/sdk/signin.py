@@ -9,6 +9,7 @@ from typing import Any
 from openpai_tasks.client import Client
 from openpai_tasks.credentials import Credentials, claims
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound
+from openpai_tasks.protocol.fields import text, texts
 from openpai_tasks.registry import Cluster
 from openpai_tasks.sdk.discovery import Server, discover
 
@@ -48,7 +49,7 @@ def sign_in(
 def identify(cluster: Cluster, known: Credentials, server: Server, ask: Ask) -> tuple[str, Credentials]:
     """The user's name, given or said by the token, and a password or token; asked for as the last resort."""
     said = claims(known.token)
-    name = str(said.get("username") or "")
+    name = text(said.get("username"))
     if cluster.user and name and name != cluster.user:
         raise ConfigError(f"the token is that of user {name!r}, not of {cluster.user!r}")
     if server.wants_token and not known.token:
@@ -83,14 +84,21 @@ def _virtual_clusters(client: Client, record: dict[str, Any]) -> tuple[str, ...]
     """Those granted to the user, or all where the server does not say."""
     granted = record.get("virtualCluster")
     if isinstance(granted, str):
-        granted = [name.strip() for name in granted.split(",") if name.strip()]
-    return tuple(granted) if granted else tuple(client.virtual_clusters())
+        granted = [name.strip() for name in granted.split(",")]
+    return tuple(filter(None, texts(granted))) or tuple(client.virtual_clusters())
 
 
 def _storages(client: Client) -> tuple[dict[str, Any], ...]:
     """Names and kinds only: the details hold account keys. The servers before storages have HDFS."""
     try:
-        return tuple(client.storages())
+        return tuple(_short(row) for row in client.storages() if text(row.get("name")))
     except NotFound:
         webhdfs = f"{client.cluster.uri}/webhdfs/api/v1"
         return ({"name": "hdfs", "type": "hdfs", "default": True, "data": {"webhdfs": webhdfs}},)
+
+
+def _short(row: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a storage in the list of clusters."""
+    said = {key: text(row.get(key)) for key in ("name", "type", "volumeName")}
+    flags = {key: row[key] for key in ("share", "default") if isinstance(row.get(key), bool)}
+    return {key: value for key, value in said.items() if value} | flags

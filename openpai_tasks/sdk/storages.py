@@ -10,8 +10,9 @@ from typing import Any
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, NotFound
+from openpai_tasks.protocol.fields import mapping, text
 from openpai_tasks.registry import LOCAL, Cluster
-from openpai_tasks.sdk import clusters, names, own_storages
+from openpai_tasks.sdk import clusters, local, names, own_storages
 from openpai_tasks.sdk.own_storages import owned
 from openpai_tasks.sdk.signin import Say
 from openpai_tasks.storage import mounted
@@ -56,14 +57,14 @@ class Clusters:
 
     def storages(self, cluster: str) -> tuple[str, ...]:
         own = owned(self.record(cluster))
-        theirs = [str(found["name"]) for found in granted(self._client(cluster))]
+        theirs = [found["name"] for found in granted(self._client(cluster))]
         return tuple(dict.fromkeys([*theirs, *own]))
 
     def rows(self, cluster: str) -> list[StorageRow]:
         record = self.record(cluster)
         client, mounts = self._client(cluster), self._mounts
         found = granted(client)
-        theirs = [place_of(client, detail_of(client, str(summary["name"])), mounts) for summary in found]
+        theirs = [place_of(client, detail_of(client, summary["name"]), mounts) for summary in found]
         own = [own_storages.place(record, one, "", mounts) for one in owned(record).values()]
         rows = [
             _row(place, bool(summary.get("default"))) for place, summary in zip(theirs, found, strict=True)
@@ -100,10 +101,14 @@ class Clusters:
 
 
 def granted(client: Client) -> list[dict[str, Any]]:
-    """What the cluster grants this user, in short."""
+    """What the cluster grants this user, in short; each has a name."""
     if not client.dialect.storages:
         return [HDFS]
-    return [found for found in client.storages() if found.get("name")]
+    return named(client.storages())
+
+
+def named(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**one, "name": text(one.get("name"))} for one in found if text(one.get("name"))]
 
 
 def detail_of(client: Client, storage: str, own: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -112,18 +117,18 @@ def detail_of(client: Client, storage: str, own: tuple[str, ...] = ()) -> dict[s
         storage = client.cluster.storage or _first(client)
     if not client.dialect.storages and storage == HDFS["name"]:
         return HDFS
-    known = [str(found["name"]) for found in granted(client)]
+    known = [found["name"] for found in granted(client)]
     if storage not in known:
         told = ", ".join([*known, *own]) or "none"
         raise NotFound(f"no storage named {storage!r} on {client.cluster.alias!r} (known: {told})", 404)
-    return client.storage(storage)
+    return {**client.storage(storage), "name": storage}
 
 
 def _first(client: Client) -> str:
     found = granted(client)
     if not found:
         raise ConfigError(f"cluster {client.cluster.alias!r} grants you no storage")
-    return str(next((one for one in found if one.get("default")), found[0])["name"])
+    return next((text(one["name"]) for one in found if one.get("default")), text(found[0]["name"]))
 
 
 def listed(settings: Settings, alias: str | None, say: Say) -> list[StorageRow]:
@@ -138,19 +143,25 @@ def listed(settings: Settings, alias: str | None, say: Say) -> list[StorageRow]:
 
 def place_of(client: Client, detail: dict[str, Any], mounts: tuple[tuple[str, str], ...]) -> Place:
     """What a back end needs to know of a storage that the cluster has told all about."""
-    data = detail.get("data")
+    data = {key: text(value) for key, value in mapping(detail.get("data")).items() if text(value)}
     return Place(
         cluster=client.cluster.alias,
-        name=str(detail["name"]),
-        kind=str(detail.get("type") or "unknown").lower(),
-        data=data if isinstance(data, dict) else {},
+        name=detail["name"],
+        kind=(text(detail.get("type")) or "unknown").lower(),
+        data=data,
         user=client.user,
         share=bool(detail.get("share", True)),
         read_only=bool(detail.get("readOnly")),
         cluster_uri=client.cluster.uri,
         verify=client.cluster.verify,
         mounts=mounts,
+        is_own=_is_embedded(client.cluster),
     )
+
+
+def _is_embedded(cluster: Cluster) -> bool:
+    """Whether it is the user's embedded cluster, maybe under an alias that was added for its address."""
+    return cluster.alias == LOCAL or cluster.uri == getattr(local.running(), "uri", "")
 
 
 def _row(place: Place, default: bool) -> StorageRow:

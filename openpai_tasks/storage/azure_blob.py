@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.storage import addresses
@@ -27,6 +28,12 @@ def open_store(place: Place) -> ObjectStore:
     )
     if not CONTAINER.fullmatch(name) or not account.name:
         raise ConfigError(f"storage {place.name!r} of {place.cluster!r} names no container of an account")
+    if not place.is_own and not (account.key or account.sas):
+        raise ConfigError(
+            f"storage {place.name!r} of {place.cluster!r} comes without a key of its own, and yours is not "
+            "used for what a cluster names; add it yourself: `pai storage.add NAME --type azureblob --user "
+            f"{shlex.quote(account.name)} --path {shlex.quote(name)}`"
+        )
     root = str(data.get("path") or data.get("rootPath") or "")
     if not place.share:
         root = f"{root}/{check_name(place.user, f'storage {place.name!r}')}"

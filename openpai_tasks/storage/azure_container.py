@@ -25,7 +25,7 @@ from fsspec.asyn import sync  # type: ignore[import-untyped]
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
 from openpai_tasks.storage.azure_account import Account
 from openpai_tasks.storage.md5 import MD5
-from openpai_tasks.storage.object_errors import hush, limited, line, release, silent, told
+from openpai_tasks.storage.object_errors import hush, limited, line, release, silent, told, understood
 from openpai_tasks.storage.object_upload import Body
 from openpai_tasks.storage.objects import Page, Thing, resumed
 from openpai_tasks.storage.retry import Damaged
@@ -60,7 +60,8 @@ class BlobContainer:
 
     def head(self, key: str) -> Thing | None:
         try:
-            return _thing(self.run(key, self._container.get_blob_client(key).get_blob_properties, **CALM))
+            with understood(key, self.address):
+                return _thing(self.run(key, self._container.get_blob_client(key).get_blob_properties, **CALM))
         except NotFound:
             return None
 
@@ -128,7 +129,8 @@ class BlobContainer:
         """What the request brings, in a thread that is not the loop's."""
         size = max((len(value) for value in args if isinstance(value, bytes)), default=CHUNK)
         try:
-            return sync(self._fs.loop, limited, size, act, *args, **values)
+            with understood(key, self.address):
+                return sync(self._fs.loop, limited, size, act, *args, **values)
         except FOREIGN as err:
             release(err)
             raise self._told(err, key) from err
@@ -261,5 +263,8 @@ def _milliseconds(text: str) -> int | None:
     if not found:
         return None
     zone = "+00:00" if found[3] == "Z" else found[3]
-    seconds = int(datetime.fromisoformat(found[1] + zone).timestamp())
+    try:
+        seconds = int(datetime.fromisoformat(found[1] + zone).timestamp())
+    except (ValueError, OverflowError):  # the 30th of February
+        return None
     return seconds * 1000 + int((found[2] or "").ljust(3, "0")[:3])

@@ -213,7 +213,12 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
 
 
 def open_store(place: Place) -> LocalStore:
-    """A storage that is a folder of this machine: the embedded cluster's, or one's own."""
+    """A storage that is a folder of this machine: the embedded cluster's, or the user's."""
+    if not place.is_own:
+        raise ConfigError(
+            f"cluster {place.cluster!r} says that its storage {place.name!r} is a folder of this machine: "
+            "refused; if you want that, add it yourself: `pai storage.add NAME --type local --path FOLDER`"
+        )
     if not os.path.isabs(str(place.data.get("path", ""))):
         raise ConfigError(f"storage {place.name!r} of {place.cluster!r} does not say which folder it is")
     root = users_part(Path(place.data["path"]), place)

@@ -6,13 +6,15 @@ Also how long an answer is waited for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError, Unreachable
+from openpai_tasks.protocol.fields import UNFIT
 from openpai_tasks.storage.retry import Damaged
 
 REFUSALS = ("ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "AuthorizationHeaderMalformed")
@@ -53,6 +55,18 @@ def silent(err: BaseException, key: str, address: str) -> Unreachable:
     """No answer, or half of one."""
     why = line(str(err)) or type(err).__name__
     return Unreachable(f"{f'{address}/{key}'.rstrip('/')}: no answer: {why}")
+
+
+@contextlib.contextmanager
+def understood(key: str, address: str) -> Iterator[None]:
+    """Tell an answer that is not what the service's own would be as one error."""
+    try:
+        yield
+    except PaiError:
+        raise
+    except UNFIT as err:
+        where = f"{address}/{key}".rstrip("/")
+        raise PathError(f"{where}: what the server answers is not understood; is its address right?") from err
 
 
 def release(err: BaseException | None) -> None:

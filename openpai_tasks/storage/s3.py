@@ -20,9 +20,15 @@ def open_store(place: Place) -> ObjectStore:
     if not BUCKET.fullmatch(name):
         raise ConfigError(f"storage {place.name!r} of {place.cluster!r} {_lacking(name)}")
     endpoint = str(data.get("endpoint") or data.get("address") or "")
+    endpoint = endpoint and checked_endpoint(endpoint, f"storage {place.name!r} of {place.cluster!r}")
+    if not place.is_own and not (data.get("accessKeyId") and data.get("secretAccessKey")):
+        raise ConfigError(
+            f"storage {place.name!r} of {place.cluster!r} comes without a key of its own, and yours is not "
+            f"used for what a cluster names; add it yourself: `pai storage.add NAME --type s3 --path {name}`"
+        )
     wire = S3Wire(
         name,
-        endpoint and checked_endpoint(endpoint, f"storage {place.name!r} of {place.cluster!r}"),
+        endpoint,
         str(data.get("accessKeyId") or ""),
         str(data.get("secretAccessKey") or ""),
         str(data.get("sessionToken") or ""),

@@ -7,6 +7,7 @@ import re
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from openpai_tasks.protocol.fields import LAST_MOMENT
 from openpai_tasks.storage.md5 import MD5, kind_of_parts
 from openpai_tasks.storage.object_upload import Body
 from openpai_tasks.storage.objects import Thing
@@ -64,7 +65,9 @@ def _digest(etag: str, size: int, part_size: str) -> Digest | None:
         return None
     if not mark:
         return Digest(MD5, value)
-    if not part_size.isdigit() or -(-size // int(part_size)) != int(count):
+    if not (part_size.isdecimal() and count.isdecimal() and len(part_size + count) < 20 and int(part_size)):
+        return None
+    if -(-size // int(part_size)) != int(count):
         return None
     return Digest(kind_of_parts(int(part_size)), f"{value}-{count}")
 
@@ -76,6 +79,7 @@ def _tells_md5(answer: dict[str, Any]) -> bool:
 
 def _milliseconds(text: str | None) -> int | None:
     try:
-        return None if text is None else int(Decimal(text) * 1000 // 1)
+        found = None if text is None else int(Decimal(text) * 1000 // 1)
     except (InvalidOperation, ValueError, OverflowError):
         return None
+    return found if found is not None and abs(found) <= LAST_MOMENT else None

@@ -9,6 +9,7 @@ from typing import Any
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.storage import s3_answers
+from openpai_tasks.storage.object_errors import understood
 from openpai_tasks.storage.object_upload import Body
 from openpai_tasks.storage.objects import Page, Thing, resumed
 from openpai_tasks.storage.retry import Damaged
@@ -39,8 +40,9 @@ class S3Bucket:
         more: dict[str, Any] = {} if rest is None else {"ContinuationToken": rest}
         cut: dict[str, Any] = {} if flat else {"Delimiter": "/"}
         found = self.wire.call("list_objects_v2", "", Prefix=prefix, MaxKeys=limit, **more, **cut)
-        things = [Thing(one["Prefix"], True) for one in found.get("CommonPrefixes", ())]
-        things += [s3_answers.listed(one) for one in found.get("Contents", ())]
+        with understood(prefix, self.wire.address):
+            things = [Thing(one["Prefix"], True) for one in found.get("CommonPrefixes", ())]
+            things += [s3_answers.listed(one) for one in found.get("Contents", ())]
         return Page(things, found.get("NextContinuationToken") if found.get("IsTruncated") else None)
 
     def get(self, key: str, offset: int, length: int | None) -> Iterator[bytes]:

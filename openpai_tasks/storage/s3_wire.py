@@ -22,7 +22,7 @@ from fsspec.asyn import sync  # type: ignore[import-untyped]
 
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.storage import addresses, s3_answers
-from openpai_tasks.storage.object_errors import hush, limited, release, silent, told
+from openpai_tasks.storage.object_errors import hush, limited, release, silent, told, understood
 from openpai_tasks.storage.objects import Thing
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import PIECE
@@ -68,12 +68,13 @@ class S3Wire:
         """What the request brings; ``size`` is how much it moves."""
         named = self.place(key) if key else {"Bucket": self._name}
         size = size or len(values.get("Body", b""))
-        with self._tells(key):
+        with self._tells(key), understood(key, self.address):
             return sync(self._fs.loop, limited, size, self._fs._call_s3, method, **named, **values)
 
     def head(self, key: str) -> Thing | None:
         try:
-            return s3_answers.thing(key, self.call("head_object", key))
+            with understood(key, self.address):
+                return s3_answers.thing(key, self.call("head_object", key))
         except NotFound:
             return None
 

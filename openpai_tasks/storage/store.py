@@ -184,6 +184,9 @@ class Place:
     cluster_uri: str = ""
     verify: bool | str = True
     mounts: tuple[tuple[str, str], ...] = ()  # what is mounted here: (address or cluster/storage, folder)
+    is_own: bool = False
+    """Named by the user or the embedded cluster: only then may it be a folder of this machine, or be opened
+    with keys of this machine's settings."""
 
 
 def is_closed(mode: int | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import select
 import socket
 import ssl
@@ -11,13 +11,22 @@ from typing import Any
 
 from requests.exceptions import ConnectionError as Broken  # what PyHDFS takes as a reason to ask another node
 
+from openpai_tasks.errors import PathError
+from openpai_tasks.protocol.json_text import parse
+
 PIECE = 1 << 16  # what one recv brings at most; larger buffers cost the processor more than they save
 HEAD_LIMIT = 1 << 16
 TEXT_LIMIT = 1 << 28  # of an answer read as a whole
+CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
+SAID = {"exception", "javaClassName", "message"}
 
 
 class Cut(Broken):
     """The connection ended before the answer did."""
+
+
+class NoJson(PathError):
+    """An answer that should have been JSON."""
 
 
 class Connection:
@@ -104,7 +113,15 @@ class Reply:
         """The answer's JSON; a success that says nothing (a rename with options) is a yes."""
         if self.status_code == 200 and not self.content:
             return {"boolean": True}
-        return json.loads(self.content)
+        try:
+            return parse(self.content)
+        except ValueError as err:
+            raise NoJson(f"what {self._connection.key[1]} answers is no JSON; is it WebHDFS?") from err
+
+    def discard(self) -> None:
+        """Read what is left of the body and forget it."""
+        if self.content:
+            self._content = b""
 
     def pieces(self) -> Iterator[bytes]:
         """The body as it comes; Cut when it ends early. Leaving it half read closes the connection."""
@@ -140,7 +157,7 @@ class Reply:
             yield piece
 
     def _chunks(self) -> Iterator[bytes]:
-        while left := int(self._connection.line().split(b";")[0] or b"0", 16):
+        while left := _chunk_size(self._connection.line()):
             while left > 0:
                 piece = self._connection.receive(min(PIECE, left))
                 if not piece:
@@ -163,17 +180,25 @@ class Reply:
 def explains(reply: Reply) -> bool:
     """Whether an error has the body that HDFS gives its errors."""
     try:
-        said = json.loads(reply.content)["RemoteException"]
-        return isinstance(said["exception"], str) and isinstance(said["message"], str)
-    except (ValueError, KeyError, TypeError):
+        said = parse(reply.content)["RemoteException"]
+        are_texts = all(isinstance(one, str) for one in said.values())
+        return are_texts and {"exception", "message"} <= said.keys() <= SAID
+    except (ValueError, LookupError, TypeError, AttributeError):
         return False
+
+
+def _chunk_size(line: bytes) -> int:
+    digits = line.split(b";")[0].strip() or b"0"
+    if not CHUNK_SIZE.fullmatch(digits):
+        raise Cut(f"a chunk of the size {digits[:20]!r}")
+    return int(digits, 16)
 
 
 def _length(headers: Mapping[str, str]) -> int | None:
     text = headers.get("content-length")
     if text is None:
         return None
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
         raise Cut(f"a content-length of {text[:20]!r}")
     return int(text)
 

@@ -16,7 +16,10 @@ import pyhdfs
 from requests.exceptions import RequestException
 
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError, Unreachable
+from openpai_tasks.protocol.fields import text
+from openpai_tasks.storage import webhdfs_answers
 from openpai_tasks.storage.retry import paused
+from openpai_tasks.storage.webhdfs_answers import reading, understood
 from openpai_tasks.storage.webhdfs_wire import V1, Wire
 
 Result = TypeVar("Result")
@@ -80,6 +83,11 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
         )
         self._wire, self.patience = wire, patience
 
+    mkdirs = understood(pyhdfs.HdfsClient.mkdirs, FOREIGN)
+    delete = understood(pyhdfs.HdfsClient.delete, FOREIGN)
+    set_times = understood(pyhdfs.HdfsClient.set_times, FOREIGN)
+    set_permission = understood(pyhdfs.HdfsClient.set_permission, FOREIGN)
+
     def patiently(self, act: Callable[[int], Result], path: str) -> Result:
         """What ``act(number of the try)`` brings; after what may pass, but never after a refusal, once more.
 
@@ -99,27 +107,42 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
     def _request(self, *args: Any, **kwargs: Any) -> Any:
         """PyHDFS says that no name node could be used; why is what the person wants to know."""
         try:
-            return super()._request(*args, **kwargs)
+            with reading(FOREIGN, str(args[1])):
+                return super()._request(*args, **kwargs)
         except pyhdfs.HdfsNoServerException as err:
             raise pyhdfs.HdfsNoServerException(self._wire.trouble()) from err
 
     def list_batch(self, path: str, after: str) -> tuple[list[dict[str, Any]], int]:
         """Some of a folder's entries, those after a name, and how many are left."""
-        listing = self._get(path, "LISTSTATUS_BATCH", startAfter=after).json()["DirectoryListing"]
-        return listing["partialListing"]["FileStatuses"]["FileStatus"], listing["remainingEntries"]
+        with reading(FOREIGN, path):
+            return webhdfs_answers.batch(self._get(path, "LISTSTATUS_BATCH", startAfter=after).json())
 
     def list_all(self, path: str) -> list[dict[str, Any]]:
         """A folder's entries in one answer, for an HDFS that cannot give them in batches."""
-        return list(self._get(path, "LISTSTATUS").json()["FileStatuses"]["FileStatus"])
+        with reading(FOREIGN, path):
+            return webhdfs_answers.statuses(self._get(path, "LISTSTATUS").json())
 
-    def server_defaults(self) -> dict[str, Any]:
+    def file_status(self, path: str) -> dict[str, Any]:
+        """What is known of one file or folder."""
+        with reading(FOREIGN, path):
+            return webhdfs_answers.status(self._get(path, "GETFILESTATUS").json()["FileStatus"])
+
+    def checksum(self, path: str, **but: str) -> tuple[str, str]:
+        """The kind of a file's fingerprint, and the fingerprint."""
+        with reading(FOREIGN, path):
+            found = self.get_file_checksum(path, **but)
+            return text(found["algorithm"]), text(found["bytes"])
+
+    def server_defaults(self) -> dict[str, int]:
         """What new files get: blockSize, bytesPerChecksum, checksumType."""
-        return dict(self._get("/", "GETSERVERDEFAULTS").json()["FsServerDefaults"])
+        with reading(FOREIGN, "/"):
+            return webhdfs_answers.defaults(self._get("/", "GETSERVERDEFAULTS").json())
 
     def is_open(self, path: str) -> bool:
         """Whether somebody still writes the file, as far as the name node knows."""
-        found = self._get(path, "GET_BLOCK_LOCATIONS").json()["LocatedBlocks"]
-        return bool(found["isUnderConstruction"])
+        with reading(FOREIGN, path):
+            found = self._get(path, "GET_BLOCK_LOCATIONS").json()["LocatedBlocks"]
+            return bool(found["isUnderConstruction"])
 
     def rpc_address(self, path: str, is_new: bool) -> tuple[str, int] | None:
         """Where the name node speaks Hadoop's own protocol, as its redirects tell data nodes."""
@@ -128,7 +151,8 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
         sent_to = urlsplit(reply.headers["location"])
         host, _, port = parse_qs(sent_to.query).get("namenoderpcaddress", [""])[0].rpartition(":")
         is_gateway = not sent_to.path.startswith(V1)  # which nothing but HTTP gets past
-        return (host, int(port)) if host and port.isdigit() and not is_gateway else None
+        is_port = port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536
+        return (host, int(port)) if host and is_port and not is_gateway else None
 
     def replace(self, path: str, target: str) -> None:
         """Rename a file in place of the one that may have the name: one step for whoever looks."""
@@ -139,22 +163,22 @@ def told(err: Exception, path: str) -> PaiError:
     """A foreign error in our words: one line with the path."""
     if not isinstance(err, pyhdfs.HdfsHttpException):
         return Unreachable(f"{path}: HDFS does not answer: {_line(str(err))}")
-    text = _line(err.message.partition("\n")[0])  # a stack trace may follow
-    if text.startswith("Path is not a file"):
+    line = _line(err.message.partition("\n")[0])  # a stack trace may follow
+    if line.startswith("Path is not a file"):
         return PathError(f"{path}: a folder, not a file")
     if isinstance(err, pyhdfs.HdfsFileNotFoundException):
         return NotFound(f"{path}: no such file or folder on HDFS", 404)
-    if isinstance(err, (pyhdfs.HdfsRetriableException, pyhdfs.HdfsStandbyException)) or _may_pass(err, text):
-        return Unreachable(f"{path}: HDFS cannot now: {text}")
+    if isinstance(err, (pyhdfs.HdfsRetriableException, pyhdfs.HdfsStandbyException)) or _may_pass(err, line):
+        return Unreachable(f"{path}: HDFS cannot now: {line}")
     if isinstance(err, pyhdfs.HdfsFileAlreadyExistsException):
         return PathError(f"{path}: there is a file or folder of that name")
-    if NO_FOLDER.search(text):
+    if NO_FOLDER.search(line):
         return BelowFile(f"{path}: below a file, not a folder")
     if isinstance(err, (pyhdfs.HdfsAccessControlException, pyhdfs.HdfsSecurityException)):
-        return Denied(f"{path}: HDFS refuses: {text}", 403)
+        return Denied(f"{path}: HDFS refuses: {line}", 403)
     if isinstance(err, pyhdfs.HdfsPathIsNotEmptyDirectoryException):
         return PathError(f"{path}: the folder is not empty")
-    return PathError(f"{path}: HDFS says: {text}")
+    return PathError(f"{path}: HDFS says: {line}")
 
 
 def is_past_end(err: Exception) -> bool:
@@ -174,9 +198,9 @@ def is_unknown_operation(err: Exception) -> bool:
     return isinstance(err, pyhdfs.HdfsIllegalArgumentException) and '"op"' in err.message
 
 
-def _may_pass(err: pyhdfs.HdfsHttpException, text: str) -> bool:
-    return err.status_code >= 500 or bool(NO_DATA_NODE.search(text))
+def _may_pass(err: pyhdfs.HdfsHttpException, line: str) -> bool:
+    return err.status_code >= 500 or bool(NO_DATA_NODE.search(line))
 
 
-def _line(text: str) -> str:
-    return " ".join(text.split())[:300]
+def _line(words: str) -> str:
+    return " ".join(words.split())[:300]

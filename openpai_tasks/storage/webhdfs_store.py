@@ -122,7 +122,7 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
 
     def _status(self, real: str, path: str) -> Any:
         try:
-            return self._names.patiently(lambda _: self._names.get_file_status(real), path)
+            return self._names.patiently(lambda _: self._names.file_status(real), path)
         except (NotFound, BelowFile):
             return None
 
@@ -206,10 +206,9 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         real = self._real(path)
 
         def act(_: int) -> Any:
-            return self._http.elsewhere(lambda but: self._names.get_file_checksum(real, **but))
+            return self._http.elsewhere(lambda but: self._names.checksum(real, **but))
 
-        found = self._names.patiently(act, path)
-        algorithm, value = str(found.algorithm), str(found.bytes)
+        algorithm, value = self._names.patiently(act, path)
         return Digest(algorithm, value[24:56] if Shape.of(algorithm) else value)
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
@@ -225,9 +224,7 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
 
     def make_executable(self, path: str) -> None:
         real = self._real(path)
-        mode = int(
-            str(self._names.patiently(lambda _: self._names.get_file_status(real), path).permission), 8
-        )
+        mode = self._names.patiently(lambda _: self._names.file_status(real), path)["permission"]
         text = f"{mode | (mode & 0o444) >> 2:o}"
         self._names.patiently(lambda _: self._names.set_permission(real, permission=text), path)
 
@@ -258,8 +255,8 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         while left:
             found, left = self._names.patiently(batch, path)
             yield from found
-            left = left if found else 0
-            after = found[-1]["pathSuffix"] if found else ""
+            before, after = after, found[-1]["pathSuffix"] if found else ""
+            left = left if after != before else 0
 
     def _written_now(self) -> Shape | None:
         """What decides the fingerprint of a new file; None where an older HDFS does not tell."""
@@ -293,7 +290,7 @@ def _direct_entry(status: Status, name: str, path: str) -> Entry:
 def _entry(status: Any, name: str, path: str) -> Entry:
     is_folder, is_link = status["type"] == "DIRECTORY", status["type"] == "SYMLINK"
     facts = is_folder, status["length"], status["modificationTime"], is_link
-    return _told(name, path, *facts, int(status["permission"], 8), status.get("fileId", ""))
+    return _told(name, path, *facts, status["permission"], status["fileId"])
 
 
 def _told(

@@ -19,10 +19,14 @@ from requests.exceptions import ConnectionError as Broken
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.retry import Damaged
-from openpai_tasks.storage.webhdfs_http import HEAD_LIMIT, Connection, Reply, explains, why
+from openpai_tasks.storage.webhdfs_answers import is_address
+from openpai_tasks.storage.webhdfs_http import HEAD_LIMIT, Connection, NoJson, Reply, explains, why
 
 IDLE = 16  # connections kept for each server
 V1 = "/webhdfs/v1"
+REDIRECT = 307
+DONE = {"GET": 200, "POST": 200, "PUT": 201}
+"""How a data node says that all went well."""
 POOL = "/jmx?get=Hadoop:service=NameNode,name=NameNodeInfo::BlockPoolId"
 NO_WEBHDFS = ", which has no WebHDFS: the web port of a name node is wanted, such as 9870 or 50070"
 GATEWAY = re.compile(r"/a/([^/:]+)")  # OpenPAI's way to a data node
@@ -69,6 +73,10 @@ class Wire:
             if reply.status_code >= 400 and not explains(reply):
                 hint = NO_WEBHDFS if reply.status_code == 404 else ""
                 raise Broken(f"http status {reply.status_code} from {host}{hint}")
+            if reply.status_code == REDIRECT:
+                reply.discard()
+                if not is_address(reply.headers.get("location", "")):
+                    raise Broken(f"{host} sends us on to no address")
         except Broken as err:
             self._trouble.text = str(err)
             raise
@@ -84,7 +92,7 @@ class Wire:
         try:
             reply = self._ask("GET", scheme, host, POOL)
             told = reply.json()["beans"][0]["BlockPoolId"] if reply.status_code == 200 else ""
-        except (Broken, ValueError, LookupError, TypeError):
+        except (Broken, NoJson, ValueError, LookupError, TypeError):
             return ""
         return str(told)
 
@@ -120,8 +128,11 @@ class Wire:
         host = behind[1] if behind else parts.hostname or ""
         try:
             reply = self._ask(method, parts.scheme, parts.netloc, target, body)
-            if reply.status_code >= 400 and not explains(reply):
+            is_odd = reply.status_code != DONE[method] and not (reply.status_code >= 400 and explains(reply))
+            if is_odd:
                 raise Broken(f"http status {reply.status_code} from {parts.netloc}")
+            if body is not None and reply.status_code == DONE[method]:
+                reply.discard()
         except Broken as err:
             raise DataNodeGone(str(err), host) from err
         return reply

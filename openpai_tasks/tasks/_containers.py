@@ -157,7 +157,7 @@ def hosts(client, found, given):
     running = [one for one in found.containers if one.state == reaching.RUNNING and one.host]
     targets = [(one.label, reaching.target(client, found, one, given)) for one in running]
     if not targets:
-        reaching.target(client, found, found.containers[0], given)  # says why there is none
+        reaching.target(client, found, reaching.one(found), given)  # says why there is none
     taken, name = users_ssh.names(), ssh_config.job_host(client, found.job)
     if name in taken:
         say(f"{users_ssh.config()} has a host {name!r} of its own, which stays: use {name}-{targets[0][0]}")

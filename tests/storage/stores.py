@@ -33,7 +33,7 @@ def local(folder: Path) -> Iterator[Location]:
 @contextlib.contextmanager
 def embedded(folder: Path) -> Iterator[Location]:
     """The embedded cluster's storage: a folder of the user's own in a folder of this machine."""
-    place = Place("local", "home", "local", {"path": str(folder)}, user="ann", share=False)
+    place = Place("local", "home", "local", {"path": str(folder)}, user="ann", share=False, is_own=True)
     yield Location(open_place(place), "/", "pai://local/home/")
 
 

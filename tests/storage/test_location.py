@@ -21,7 +21,7 @@ class OneCluster:
     """A cluster `lab` with a storage `home`."""
 
     def __init__(self, root, user="ann"):
-        self.given = Place("lab", "home", "local", {"path": str(root)}, user)
+        self.given = Place("lab", "home", "local", {"path": str(root)}, user, is_own=True)
 
     def storages(self, cluster):
         return ("home", "data")

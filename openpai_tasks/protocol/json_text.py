@@ -1,0 +1,57 @@
+"""JSON of a server or a job, read so that whatever it holds can be walked through, shown and written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+DEPTH = 64
+"""How deep a value may be: no real answer has ten levels, and recursion ends at a thousand."""
+
+_HALF = re.compile("[\ud800-\udfff]")
+_ESCAPED = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+
+
+def parse(text: str | bytes, constant: Callable[[str], Any] = lambda name: None) -> Any:
+    """The value of the text; ValueError where it is no JSON, or deeper than anybody means it.
+
+    NaN and Infinity, which JSON does not have, become null unless ``constant`` reads them; half characters
+    become U+FFFD.
+    """
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text), "replace")
+    try:
+        value = json.loads(text, parse_constant=constant)
+    except RecursionError as err:
+        raise ValueError("it is nested too deeply") from err
+    _refuse_depth(value)
+    return _clean(value) if _ESCAPED.search(text) else value
+
+
+def whole_characters(text: str) -> str:
+    """The text with each half of a character replaced: nothing that writes UTF-8 takes it."""
+    return text if text.isascii() else _HALF.sub("\ufffd", text)
+
+
+def _refuse_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(DEPTH + 1):
+        level = [
+            inner
+            for item in level
+            for inner in (item.values() if isinstance(item, dict) else item if isinstance(item, list) else ())
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested deeper than {DEPTH} levels")
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {whole_characters(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    return whole_characters(value) if isinstance(value, str) else value

@@ -1,0 +1,198 @@
+"""Every endpoint that the client reads, over HTTP: a good result that can be shown, or an error of ours."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openpai_tasks import render
+from openpai_tasks.client import Client
+from openpai_tasks.config import Settings
+from openpai_tasks.credentials import Credentials, claims
+from openpai_tasks.errors import PaiError
+from openpai_tasks.registry import Cluster, dump, parse
+from openpai_tasks.sdk import (
+    documents,
+    explain,
+    jobs,
+    logs,
+    places,
+    portal,
+    reaching,
+    resources,
+    signin,
+    storages,
+)
+from tests.properties.answers import ERROR, JOB, KINDS, RUNNING, TOKEN, V1, V2, WAITING, OddCluster
+from tests.properties.mutations import BROKEN, body, steady
+from tests.scripted import Said
+
+LOGS = f"{JOB}/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs"
+OLD = f"{V1}/jobs/ann~train"
+SETTINGS = Settings(http_timeout=30.0)
+
+
+def signed_in(client: Client) -> Any:
+    known = Credentials(password="secret")
+    cluster = Cluster("lab", client.cluster.uri, "ann")
+    found, _ = signin.sign_in(cluster, known, lambda prompt: "", lambda line: None, 30.0)
+    text = dump([found])
+    assert parse(text, None)[0][0] == found  # it can be kept, and is the same when it is read again
+    text.encode()
+    return found
+
+
+def storage_rows(client: Client) -> Any:
+    found = [storages.place_of(client, storages.detail_of(client, "0"), ())]
+    return [storages._row(place, True) for place in found]
+
+
+def a_document(client: Client) -> Any:
+    _, document = documents.of_job(client, "train")
+    return document
+
+
+def output(client: Client) -> Any:
+    return [str(piece) for piece in logs.output(client, "train", logs.Which())]
+
+
+READS: dict[str, dict[str, list[Any]]] = {
+    "1.8": {
+        f"GET {V2}/info": [Client.info, signed_in],
+        f"GET {V1}/authn/info": [signed_in],
+        f"POST {V1}/token": [signed_in, lambda client: client.login("ann", "secret") and client.token()],
+        f"GET {V1}/user/ann": [signed_in, lambda client: client.user_info("ann")],
+        f"GET {V2}/virtual-clusters": [
+            lambda client: [resources._resources("lab", *row) for row in client.virtual_clusters().items()],
+            signed_in,
+        ],
+        f"GET {V2}/storages": [storages.granted, signed_in, storage_rows, places.home],
+        f"GET {V2}/storages/team": [storage_rows, places.home],
+        f"GET {V2}/jobs": [Client.jobs, lambda client: client.jobs(limit=3, username="ann", keyword="t")],
+        f"GET {JOB}": [
+            lambda client: jobs.describe(client, "train"),
+            lambda client: explain.why(client, "train"),
+            lambda client: portal.job_page(client, client.job("ann~train")),
+            lambda client: client.job_ssh("ann~train"),
+            output,
+        ],
+        f"GET {JOB}/attempts/0": [lambda client: client.job_attempt("ann~train", 0)],
+        f"GET {JOB}/events": [lambda client: jobs.describe(client, "train")],
+        f"GET {JOB}/config": [lambda client: jobs.config(client, "train"), a_document],
+        f"GET {LOGS}": [output],
+        f"GET {V2}/tokens/check": [Client.check_token],
+        f"POST {V2}/tokens/application": [Client.application_token],
+    },
+    "0.14": {
+        f"GET {V1}": [signed_in],
+        f"GET {V1}/virtual-clusters": [signed_in],
+        f"GET {V1}/jobs": [Client.jobs, lambda client: client.jobs(order="jobName,ASC", tagsContain="a")],
+        f"GET {OLD}": [lambda client: jobs.describe(client, "train"), output],
+        f"GET {OLD}/config": [a_document, lambda client: jobs.config(client, "train")],
+        f"GET {OLD}/ssh": [lambda client: client.job_ssh("ann~train")],
+    },
+    "0.18": {f"GET {V2}/info": [signed_in], f"GET {V2}/jobs": [Client.jobs]},
+}
+CASES = [(generation, route) for generation, routes in READS.items() for route in routes]
+GOING = {
+    "running": (RUNNING, lambda client: reaching.reach(client, "train", SETTINGS)),
+    "waiting": (WAITING, lambda client: explain.why(client, "train")),
+}
+
+
+@pytest.fixture(scope="module")
+def servers():
+    found = {generation: OddCluster(generation) for generation in KINDS}
+    yield found
+    for server in found.values():
+        server.close()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_home(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENPAI_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+        yield
+
+
+def client_of(server: OddCluster, generation: str) -> Client:
+    cluster = Cluster("lab", server.uri, "ann", generation=generation)
+    return Client(cluster, Credentials(token=TOKEN), timeout=30.0)
+
+
+def attempt(read: Any, client: Client) -> None:
+    """Read it and show it in every way there is; whatever is wrong must be an error of ours."""
+    try:
+        found = read(client)
+    except PaiError as err:
+        str(err).encode()
+        assert err.exit_code
+        return
+    rows = found if isinstance(found, list) else [found]
+    values = [
+        one if isinstance(one, dict) or dataclasses.is_dataclass(one) else {"value": one} for one in rows
+    ]
+    for form in render.FORMATS:
+        shown = render.text(values, str if form == "table" else (), form)
+        shown.encode()
+
+
+@pytest.mark.parametrize("generation, route", CASES, ids=lambda one: one.replace("/rest-server/api", ""))
+def test_real_answers_are_read_without_a_complaint(servers, generation, route):
+    servers[generation].instead = {}
+    for read in READS[generation][route]:
+        read(client_of(servers[generation], generation))
+
+
+@pytest.mark.parametrize("generation, route", CASES, ids=lambda one: one.replace("/rest-server/api", ""))
+def test_no_answer_ends_in_a_traceback(servers, generation, route):
+    server, real = servers[generation], KINDS[generation][route]
+
+    @steady(60)
+    @given(body(real), st.sampled_from(READS[generation][route]))
+    def check(odd_body, read):
+        server.instead = {route: Said(odd_body)}
+        attempt(read, client_of(server, generation))
+
+    check()
+
+
+@pytest.mark.parametrize("real, read", GOING.values(), ids=GOING)
+def test_no_answer_about_a_job_that_goes_on_ends_in_a_traceback(servers, real, read):
+    server = servers["1.8"]
+    server.instead = {f"GET {JOB}": Said(real)}
+    read(client_of(server, "1.8"))
+
+    @steady(60)
+    @given(body(real))
+    def check(odd_body):
+        server.instead = {f"GET {JOB}": Said(odd_body)}
+        attempt(read, client_of(server, "1.8"))
+
+    check()
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 500])
+def test_no_refusal_ends_in_a_traceback(servers, status):
+    server, route = servers["1.8"], f"GET {JOB}"
+
+    @steady(25)
+    @given(body(ERROR))
+    def check(odd_body):
+        server.instead = {route: Said(odd_body, status)}
+        with pytest.raises(PaiError) as told:
+            jobs.find(client_of(server, "1.8"), "train")
+        str(told.value).encode()
+
+    check()
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=lambda one: repr(one[:12]))
+def test_a_token_is_read_as_far_as_it_can_be(text):
+    assert isinstance(claims(f"x.{base64.urlsafe_b64encode(text).decode().rstrip('=')}.x"), dict)
