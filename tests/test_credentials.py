@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from openpai_tasks import credentials
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.credentials import Credentials, Destination
 from openpai_tasks.errors import ConfigError
 
-LAB = ("lab", "https://lab", "alice")
+LAB = Destination("lab", "https://lab/rest-server", "alice")
 SECRET = Credentials("pass: word # '\"", "to.ke.n")
 
 WORKING = """
@@ -74,32 +74,32 @@ def install(tmp_path, monkeypatch):
 @pytest.mark.parametrize("text", [REFUSING, CRASHING, FORGETFUL, UNLOADABLE])
 def test_a_keyring_that_does_not_work_is_replaced_by_a_private_file(install, own_home, text):
     install(text)
-    where = credentials.save(*LAB, SECRET)
+    where = credentials.save(LAB, SECRET)
     assert where == str(own_home / "credentials.yaml")
-    assert credentials.load(*LAB) == SECRET
+    assert credentials.load(LAB) == SECRET
     assert stat.S_IMODE((own_home / "credentials.yaml").stat().st_mode) == 0o600
-    credentials.forget(*LAB)
-    assert not credentials.load(*LAB)
+    credentials.forget(LAB)
+    assert not credentials.load(LAB)
 
 
 def test_a_working_keyring_keeps_the_secret_and_no_file_does(install, own_home, tmp_path):
     install(WORKING)
-    assert credentials.save(*LAB, SECRET) == "the system keyring"
-    assert credentials.load(*LAB) == SECRET
+    assert credentials.save(LAB, SECRET) == "the system keyring"
+    assert credentials.load(LAB) == SECRET
     assert not (own_home / "credentials.yaml").exists()
-    credentials.forget(*LAB)
-    assert not credentials.load(*LAB)
+    credentials.forget(LAB)
+    assert not credentials.load(LAB)
     assert "pass: word" not in (tmp_path / "ring.json").read_text()
 
 
 def test_a_keyring_that_works_again_takes_the_secret_over_from_the_file(install, own_home):
     install(REFUSING)
-    credentials.save(*LAB, SECRET)
+    credentials.save(LAB, SECRET)
     install(WORKING)
-    assert credentials.load(*LAB) == SECRET
-    credentials.save(*LAB, SECRET)
+    assert credentials.load(LAB) == SECRET
+    credentials.save(LAB, SECRET)
     assert SECRET.token not in (own_home / "credentials.yaml").read_text()
-    assert credentials.load(*LAB) == SECRET
+    assert credentials.load(LAB) == SECRET
 
 
 def test_the_real_keyring_without_a_back_end_falls_back_to_the_file(own_home, monkeypatch):
@@ -107,13 +107,13 @@ def test_the_real_keyring_without_a_back_end_falls_back_to_the_file(own_home, mo
     from keyring.backends import fail
 
     monkeypatch.setattr(keyring.core, "_keyring_backend", fail.Keyring())
-    assert credentials.save(*LAB, SECRET) == str(own_home / "credentials.yaml")
-    assert credentials.load(*LAB) == SECRET
+    assert credentials.save(LAB, SECRET) == str(own_home / "credentials.yaml")
+    assert credentials.load(LAB) == SECRET
 
 
 def test_a_secret_is_not_handed_out_for_another_address_or_user(install):
     install(REFUSING)
-    credentials.save(*LAB, SECRET)
+    credentials.save(LAB, SECRET)
     assert not credentials.load("lab", "https://elsewhere", "alice")
     assert not credentials.load("lab", "https://lab", "bob")
 
@@ -129,7 +129,7 @@ def test_a_broken_credentials_file_is_one_line_without_its_content(install, own_
     own_home.mkdir()
     (own_home / "credentials.yaml").write_text("- password: [hunter2\n")
     with pytest.raises(ConfigError, match="not valid YAML") as raised:
-        credentials.load(*LAB)
+        credentials.load(LAB)
     assert "hunter2" not in str(raised.value) and "\n" not in str(raised.value)
 
 

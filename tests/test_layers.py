@@ -8,12 +8,13 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
 BASE = {"errors", "home", "key_pairs", "lazy", "nap"}
-VALUES = BASE | {"protocol", "config", "registry", "credentials"}
+VALUES = BASE | {"protocol", "config", "registry", "credentials", "web_address"}
 MAY_IMPORT = {
     "__init__": {"client", "data", "errors", "magics", "protocol", "tasks"},
     "errors": set(),
     "lazy": set(),
     "nap": set(),
+    "web_address": set(),
     "completion": set(),
     "render": {"errors"},
     "render_html": {"render"},

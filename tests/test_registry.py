@@ -166,7 +166,7 @@ def test_removing_a_cluster_removes_its_secrets(registry):
     write(registry, OLD_0_14)
     registry.remove("yarn")
     assert registry.clusters() == ()
-    assert not credentials.load("yarn", "http://10.0.0.1", "alice")
+    assert not credentials.load(Cluster("yarn", "http://10.0.0.1", "alice").destination)
     assert "0123" not in credentials.path().read_text()
 
 
@@ -183,7 +183,8 @@ from openpai_tasks.registry import Cluster, Registry, registry_path
 for number in range(20):
     alias = f"{sys.argv[1]}-{number}"
     Registry(registry_path()).put(Cluster(alias, "https://lab"))
-    credentials.save(alias, "https://lab", "alice", credentials.Credentials("password of " + alias))
+    login = Cluster(alias, "https://lab", "alice").destination
+    credentials.save(login, credentials.Credentials("password of " + alias))
 """
 
 
@@ -194,7 +195,10 @@ def test_writers_in_several_processes_lose_nothing(registry):
     expected = {f"{name}-{number}" for name in names for number in range(20)}
     assert {cluster.alias for cluster in registry.clusters()} == expected
     for alias in expected:
-        assert credentials.load(alias, "https://lab", "alice").password == f"password of {alias}"
+        assert (
+            credentials.load(Cluster(alias, "https://lab", "alice").destination).password
+            == f"password of {alias}"
+        )
 
 
 def test_the_file_can_be_that_of_the_folder(tmp_path, monkeypatch):

@@ -48,6 +48,7 @@ class Connection:
         timeout: float = 60.0,
         session: requests.Session | None = None,
         learn: Callable[[Cluster], Cluster] | None = None,
+        hint: str = "",
     ) -> None:
         self.cluster = cluster
         self._credentials = credentials
@@ -56,6 +57,7 @@ class Connection:
         self._timeout = timeout
         self._given_session = session
         self._learn = learn
+        self._hint = hint  # why there are no credentials
 
     @property
     def user(self) -> str:
@@ -83,10 +85,11 @@ class Connection:
         """The token that requests carry, after logging in if there is none yet."""
         if not self._token:
             if not self._credentials.password:
-                raise Denied(f"no password or token is known for {self._who()}", status=401)
+                hint = self._hint or f"`pai cluster.update {self.cluster.alias} --login` asks for a password"
+                raise Denied(f"no password or token is kept for {self._who()}; {hint}", status=401)
             self.login(self.user, self._credentials.password)
         if not (self._token.isascii() and self._token.isprintable()) or " " in self._token:
-            raise ConfigError(f"the token for {self._who()}: what is kept has characters that no token has")
+            raise ConfigError(f"the token for {self._who()} has characters in it that no token has")
         return self._token
 
     def _object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
@@ -216,7 +219,7 @@ class Connection:
         return f"cluster {self.cluster.alias!r} ({self.cluster.uri})"
 
     def _who(self) -> str:
-        return f"user {self.user!r} of cluster {self.cluster.alias!r}; say it with `cluster.add`"
+        return f"user {self.user!r} of {self._where()}"
 
     @functools.cached_property
     def _session(self) -> requests.Session:

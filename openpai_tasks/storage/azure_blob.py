@@ -27,6 +27,8 @@ def open_store(place: Place) -> ObjectStore:
     )
     if not CONTAINER.fullmatch(name) or not account.name:
         raise ConfigError(f"storage {place.name!r} of {place.cluster!r} names no container of an account")
+    if not account.key and not account.sas:  # this machine's own login to Azure is for urls only
+        raise ConfigError(f"storage {place.name!r} of {place.cluster!r} comes without its account key")
     root = str(data.get("path") or data.get("rootPath") or "")
     if not place.share:
         root = f"{root}/{check_name(place.user, f'storage {place.name!r}')}"

@@ -27,11 +27,6 @@ def given(password=None, password_file=None, token=None, token_file=None, login=
     )
 
 
-def lent():
-    """What the environment holds."""
-    return credentials.from_environment()
-
-
 def ask(prompt):
     """A password typed on the terminal, unseen."""
     if not sys.stdin.isatty():
@@ -46,13 +41,27 @@ def ask(prompt):
 
 def for_job(name):
     """The value of a job's secret: the variable of that name, or typed on the terminal, unseen."""
-    variable = name.replace(".", "_").replace("-", "_")
+    variable = _variable(name)
     if variable in os.environ:
         say(f"the secret {name} is taken from the environment")
         return os.environ[variable]
+    return _typed(name, f"set the variable {variable}")
+
+
+def for_document(name):
+    """The same for a name that a job's document brings: what is for a cluster or storage is not lent."""
+    if _variable(name).upper().startswith("OPENPAI_"):
+        return _typed(name, "variables whose names begin with OPENPAI_ are not given to it")
+    return for_job(name)
+
+
+def _variable(name):
+    return name.replace(".", "_").replace("-", "_")
+
+
+def _typed(name, hint):
     if not sys.stdin.isatty():
-        known = f"set the variable {variable}"
-        raise ConfigError(f"the secret {name!r} is needed, and no terminal is there to ask on; {known}")
+        raise ConfigError(f"the secret {name!r} is needed, and no terminal is there to ask on; {hint}")
     return getpass.getpass(f"secret {name}: ")
 
 

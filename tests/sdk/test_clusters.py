@@ -11,19 +11,21 @@ from openpai_tasks import credentials
 from openpai_tasks.config import Settings
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
+from openpai_tasks.registry import Cluster
 from openpai_tasks.sdk import access, clusters, editing
 from openpai_tasks.sdk.discovery import candidates, discover
 from openpai_tasks.sdk.resources import resources
 from tests.sdk.pai_server import PASSWORD, USER, PaiServer, jwt
 
 SETTINGS = Settings(http_timeout=30.0)
+LAB = Settings(http_timeout=30.0, cluster_alias="lab")
 
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
-    for name in ("OPENPAI_PASSWORD", "OPENPAI_TOKEN"):
+    for name in ("OPENPAI_PASSWORD", "OPENPAI_TOKEN", "OPENPAI_URI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "home"
@@ -88,6 +90,11 @@ def quiet(line):
 
 def no_terminal(prompt):
     raise AssertionError(f"asked for {prompt}")
+
+
+def kept(*login):
+    """What is kept for an alias, address and user."""
+    return credentials.load(Cluster(*login).destination)
 
 
 def add(server, alias="lab", address=None, check=True, ask=no_terminal, say=quiet, **new):
@@ -184,7 +191,7 @@ def test_adding_stores_what_the_server_has_and_keeps_secrets_out(serve, own_home
     assert cluster.storages[0]["name"] == "nfs"
     text = (own_home / "clusters.yaml").read_text()
     assert PASSWORD not in text and server.token not in text
-    assert credentials.load("lab", server.uri, USER) == Credentials(PASSWORD, server.token)
+    assert kept("lab", server.uri, USER) == Credentials(PASSWORD, server.token)
     assert said == [f"the password is kept in {own_home / 'credentials.yaml'}"]
 
 
@@ -229,7 +236,7 @@ def test_a_name_that_does_not_resolve_is_unreachable():
 def test_no_check_stores_what_was_said_without_asking_the_server(dead):
     cluster = add(None, address=dead + "/rest-server/", check=False)
     assert (cluster.uri, cluster.user, cluster.generation) == (dead, USER, "")
-    assert credentials.load("lab", dead, USER).password == PASSWORD
+    assert kept("lab", dead, USER).password == PASSWORD
 
 
 def test_a_token_names_its_user(serve):
@@ -243,7 +250,7 @@ def test_an_application_token_is_kept_as_one(serve):
     server = serve()
     server.token = jwt(USER, application=True)
     add(server, user="", credentials=Credentials(token=server.token))
-    assert credentials.load("lab", server.uri, USER).application
+    assert kept("lab", server.uri, USER).application
 
 
 def test_somebody_elses_token_is_refused(serve):
@@ -278,7 +285,7 @@ def test_another_address_under_a_known_alias_needs_force(serve):
         add(second)
     assert second.seen == []
     assert add(second, force=True).uri == second.uri
-    assert not credentials.load("lab", first.uri, USER)
+    assert not kept("lab", first.uri, USER)
 
 
 # TLS
@@ -342,8 +349,8 @@ def test_the_environment_lends_a_token_where_none_is_kept(serve, monkeypatch, ow
     server = serve()
     add(server, credentials=Credentials(), check=False)
     monkeypatch.setenv("OPENPAI_TOKEN", server.token)
-    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
-    clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet)
+    assert clusters.connect(LAB, "lab").virtual_clusters()
+    clusters.update(LAB, "lab", clusters.Renewal(), no_terminal, quiet)
     assert not (own_home / "credentials.yaml").exists()
 
 
@@ -401,7 +408,7 @@ def test_update_takes_a_new_password(serve):
         clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet)
     new = clusters.Renewal(credentials=Credentials("another password"))
     assert not clusters.update(SETTINGS, "lab", new, no_terminal, quiet).problem
-    assert credentials.load("lab", server.uri, USER) == Credentials("another password", server.token)
+    assert kept("lab", server.uri, USER) == Credentials("another password", server.token)
 
 
 def test_updating_all_keeps_one_that_fails_and_says_so(serve, dead):
@@ -437,7 +444,7 @@ def test_deleting_needs_every_alias_to_be_known(serve):
         clusters.delete(SETTINGS, ["lab", "nope"])
     assert clusters.registry(SETTINGS).get("lab")
     clusters.delete(SETTINGS, ["lab"])
-    assert not credentials.load("lab", server.uri, USER)
+    assert not kept("lab", server.uri, USER)
 
 
 def test_what_was_kept_for_the_jobs_of_a_cluster_goes_with_it(serve, own_home):
@@ -483,7 +490,7 @@ def test_editing_takes_secrets_out_of_the_text(own_home):
     draft.path.write_text("- {cluster_alias: lab, pai_uri: 'http://x', user: ann, password: hunter22}\n")
     assert editing.finish(draft, 0)
     assert "hunter22" not in (own_home / "clusters.yaml").read_text()
-    assert credentials.load("lab", "http://x", "ann").password == "hunter22"
+    assert kept("lab", "http://x", "ann").password == "hunter22"
     assert not draft.path.exists()
 
 
