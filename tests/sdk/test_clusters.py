@@ -1,7 +1,5 @@
 """Adding clusters and speaking to them, against small servers that answer as each generation does."""
 
-import datetime
-import ipaddress
 import socket
 import time
 
@@ -15,6 +13,7 @@ from openpai_tasks.registry import Cluster
 from openpai_tasks.sdk import access, clusters, editing
 from openpai_tasks.sdk.discovery import candidates, discover
 from openpai_tasks.sdk.resources import resources
+from tests.certificates import make_certificate
 from tests.sdk.pai_server import PASSWORD, USER, PaiServer, jwt
 
 SETTINGS = Settings(http_timeout=30.0)
@@ -55,33 +54,7 @@ def dead():
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A certificate for 127.0.0.1 that is its own CA, with its key, in one PEM file."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test CA")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(address, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    path.write_bytes(pem + made.public_bytes(serialization.Encoding.PEM))
-    return path
+    return make_certificate(tmp_path_factory.mktemp("tls") / "both.pem")
 
 
 def quiet(line):
@@ -368,6 +341,75 @@ def test_nothing_known_about_the_user_is_one_clear_line(serve):
         clusters.connect(SETTINGS, "lab").virtual_clusters()
 
 
+def test_a_login_moves_along_with_the_prefix_that_the_server_turns_out_to_have(serve, own_home):
+    server = serve(prefix="")
+    add(server, check=False)
+    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
+    found = clusters.registry(SETTINGS).get("lab")
+    assert found.prefix == "" and credentials.load(found.destination).token == server.token
+    assert (own_home / "credentials.yaml").read_text().count("password") == 1
+    server.seen.clear()
+    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
+    assert [method for method, *_ in server.seen] == ["GET"]
+
+
+def test_a_new_ca_needs_the_password_again(serve, certificate, tmp_path):
+    server = serve(tls=certificate)
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(certificate.read_bytes())
+    add(server, ca=str(ca))
+    ca.write_bytes(b"# renewed\n" + certificate.read_bytes())
+    with pytest.raises(Denied, match=r"pai cluster\.update lab --login"):
+        clusters.connect(SETTINGS, "lab").virtual_clusters()
+    asked = []
+    clusters.update(
+        SETTINGS, "lab", clusters.Renewal(), lambda prompt: asked.append(prompt) or PASSWORD, quiet
+    )
+    assert asked == [f"password of {USER} at {server.uri} (checked with {ca}): "]
+    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
+    with pytest.raises(AssertionError, match="asked for"):
+        clusters.update(SETTINGS, "lab", clusters.Renewal(ca=str(certificate)), no_terminal, quiet)
+
+
+def test_the_same_ca_in_another_file_keeps_the_login(serve, certificate, tmp_path):
+    server = serve(tls=certificate)
+    add(server, ca=str(certificate))
+    (tmp_path / "same.pem").write_bytes(certificate.read_bytes())
+    new = clusters.Renewal(ca=str(tmp_path / "same.pem"))
+    assert not clusters.update(SETTINGS, "lab", new, no_terminal, quiet).problem
+
+
+def test_a_kept_login_does_not_follow_a_server_that_sends_it_on(serve):
+    server, other = serve(), serve()
+    add(server)
+    server.redirect = other.uri
+    with pytest.raises(Unreachable, match=f"leads to {other.uri}.*pai cluster.add lab {other.uri} --force"):
+        clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet)
+    assert not any(auth or body for _, _, auth, body in other.seen)
+
+
+def test_updating_all_lends_the_environment_to_the_selected_cluster_alone(serve, monkeypatch):
+    first, second = serve(), serve()
+    add(first, credentials=Credentials(), check=False)
+    add(second, alias="other", credentials=Credentials(), check=False)
+    monkeypatch.setenv("OPENPAI_PASSWORD", PASSWORD)
+    rows = {row.alias: row.problem for row in clusters.update_all(LAB, quiet)}
+    assert not rows["lab"] and f"set OPENPAI_URI={second.uri} to use it here" in rows["other"]
+    assert not any(auth or body for _, _, auth, body in second.seen)
+
+
+def test_an_added_address_gets_the_password_of_the_environment_unless_it_is_for_another(serve, monkeypatch):
+    server = serve()
+    monkeypatch.setenv("OPENPAI_PASSWORD", PASSWORD)
+    monkeypatch.setenv("OPENPAI_URI", "https://elsewhere")
+    with pytest.raises(ConfigError, match="OPENPAI_PASSWORD counts for https://elsewhere, not for http"):
+        add(server, credentials=Credentials(), ask=clusters.cannot_ask)
+    assert not any(auth or body for _, _, auth, body in server.seen)
+    monkeypatch.delenv("OPENPAI_URI")
+    add(server, credentials=Credentials())
+    assert kept("lab", server.uri, USER).password == PASSWORD
+
+
 def test_resources_are_asked_of_all_at_once_and_a_dead_one_is_a_row(serve, dead):
     new, old = serve("1.8"), serve("0.14", None)
     add(new, alias="new")
@@ -450,7 +492,8 @@ def test_deleting_needs_every_alias_to_be_known(serve):
 def test_what_was_kept_for_the_jobs_of_a_cluster_goes_with_it(serve, own_home):
     add(serve())
     known, locks = own_home / "known_hosts", (".lab.lock", ".far.lock")
-    for folder in (known, own_home / "ssh", own_home / "keys" / "lab", own_home / "keys" / "far"):
+    things = [own_home / kind / alias for kind in ("keys", "notebooks") for alias in ("lab", "far")]
+    for folder in (known, own_home / "ssh", *things):
         folder.mkdir(parents=True)
         (folder / "ann~train").write_text("k")
     for name in ("lab", "far", ".gateways", *locks):
@@ -459,7 +502,8 @@ def test_what_was_kept_for_the_jobs_of_a_cluster_goes_with_it(serve, own_home):
     (own_home / "ssh" / "config").write_text(blocks)
     clusters.delete(SETTINGS, ["lab"])
     assert {path.name for path in known.iterdir()} == {"ann~train", "far", ".far.lock", ".gateways"}
-    assert [path.name for path in (own_home / "keys").iterdir()] == ["far"]
+    for kind in ("keys", "notebooks"):
+        assert [path.name for path in (own_home / kind).iterdir()] == ["far"]
     text = (own_home / "ssh" / "config").read_text()
     assert "Host far\n" in text and "Host lab\n" not in text and (own_home / "ssh" / "ann~train").exists()
 
