@@ -45,6 +45,7 @@ class Renewal:
     user: str = ""
     credentials: Credentials = field(default_factory=Credentials)
     ca: str = ""
+    login: bool = False  # ask for a password although one is kept
 
 
 @dataclass(frozen=True)
@@ -159,17 +160,18 @@ def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> 
     before = book.get(alias)
     verify = trusted(new.ca or (before.verify if isinstance(before.verify, str) else None))
     wanted = dataclasses.replace(before, user=new.user or before.user, verify=verify)
-    kept = book.credentials(alias) if wanted.destination == before.destination else Credentials()
-    given = new.credentials or kept
-    lent = Lent() if given else environment.for_cluster(settings, wanted)
+    kept, lent = Credentials(), Lent()
+    if not new.credentials and not new.login:
+        kept = book.credentials(alias) if wanted.destination == before.destination else kept
+        lent = lent if kept else environment.for_cluster(settings, wanted)
+    known, typed = new.credentials or kept or lent.credentials, bool(new.credentials)
     asking = _explaining(ask, lent.why_not)
-    known = given or lent.credentials
-    found, known = sign_in(wanted, known, asking, say, settings.http_timeout, typed=bool(new.credentials))
+    found, fresh_login = sign_in(wanted, known, asking, say, settings.http_timeout, typed)
     fresh: dict[str, Any] = {name: getattr(found, name) for name in LEARNT}
     after = book.change(alias, lambda now: dataclasses.replace(now, **fresh))
     names.saw_clusters(book.clusters())
-    if not lent.credentials:  # what is lent is not kept
-        credentials.save(after.destination, known)
+    if typed or not known or (kept and _is_stored(before, kept)):  # what is lent is not kept
+        credentials.save(after.destination, fresh_login)
     return _updated(after)
 
 
@@ -260,13 +262,17 @@ def _explaining(ask: Ask, why_not: str) -> Ask:
     return asked
 
 
+def _is_stored(cluster: Cluster, kept: Credentials) -> bool:
+    """Whether the login is one of the store: what a project's file holds in the clear does not get there."""
+    return cluster.is_own or kept == credentials.load(cluster.destination)
+
+
 class _Login:
     """Keeps a fresh token, and what a cluster tells of itself when first asked, for the next command."""
 
     def __init__(self, book: Registry, cluster: Cluster, kept: Credentials, seconds: float) -> None:
         self._book, self._cluster, self._kept, self._seconds = book, cluster, kept, seconds
-        # What a project's file holds in the clear does not get into the user's store.
-        self._is_stored = bool(kept) and (cluster.is_own or kept == credentials.load(cluster.destination))
+        self._is_stored = bool(kept) and _is_stored(cluster, kept)
 
     def keep_token(self, token: str) -> None:
         if self._is_stored:

@@ -13,14 +13,12 @@ from openpai_tasks.tasks._base import say
 credentials = lazy("openpai_tasks.credentials")
 
 
-def given(password=None, password_file=None, token=None, token_file=None, login=False):
+def given(password=None, password_file=None, token=None, token_file=None):
     """The credentials that the flags name; empty when they name none."""
     if (password and password_file) or (token and token_file):
         raise ConfigError("give a password or token itself or in a file, not both")
     if password or token:
         say("warning: others can see what is on the command line; use --password-file or --token-file")
-    if login and not (password or password_file or token or token_file):
-        password = ask("password: ")
     return credentials.Credentials(
         password or (credentials.read_secret(password_file) if password_file else ""),
         token or (credentials.read_secret(token_file) if token_file else ""),
@@ -84,7 +82,7 @@ def for_storage(storage, password_file=None):
     return secret
 
 
-def refuse_for_all(credentials, user, ca):
+def refuse_for_all(credentials, user, ca, login):
     """One login does not fit all clusters."""
-    if credentials or user or ca:
+    if credentials or user or ca or login:
         raise ConfigError("say which cluster the new login is for: cluster.update ALIAS")

@@ -94,12 +94,12 @@ def update(
     output=None,
 ):
     """Ask clusters again what they have, or renew the login of one."""
-    given = _secrets.given(password, password_file, token, token_file, login)
+    given = _secrets.given(password, password_file, token, token_file)
     if cluster_alias is None:
-        _secrets.refuse_for_all(given, user, ca)
+        _secrets.refuse_for_all(given, user, ca, login)
         rows = clusters.update_all(settings(c), say)
     else:
-        new = clusters.Renewal(user or "", given, ca or "")
+        new = clusters.Renewal(user or "", given, ca or "", login)
         rows = [clusters.update(chosen(c, cluster_alias), cluster_alias, new, _secrets.ask, say)]
     show(c, rows, UPDATED, output)
     clusters.check_updated(rows)

@@ -453,6 +453,14 @@ def test_update_takes_a_new_password(serve):
     assert kept("lab", server.uri, USER) == Credentials("another password", server.token)
 
 
+def test_a_new_login_asks_although_a_password_is_kept(serve):
+    server, asked = serve(), []
+    add(server)
+    new = clusters.Renewal(login=True)
+    clusters.update(SETTINGS, "lab", new, lambda prompt: asked.append(prompt) or PASSWORD, quiet)
+    assert asked == [f"password of {USER} at {server.uri}: "]
+
+
 def test_updating_all_keeps_one_that_fails_and_says_so(serve, dead):
     add(serve(), alias="good")
     add(None, alias="gone", address=dead, check=False)

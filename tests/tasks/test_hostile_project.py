@@ -164,8 +164,8 @@ def test_a_project_does_not_replace_or_remove_the_login_of_the_user(project, hom
     before = (home / "credentials.yaml").read_text()
     record = f"cluster_alias: lab, pai_uri: '{thief.uri}', user: {USER}, ca: ../ca.pem"
     attack(f"- {{{record}, password: {PASSWORD}}}\n")
-    project.pai("job.list")
-    project.pai("cluster.delete", "lab")
+    for command in (("job.list",), ("cluster.update",), ("cluster.delete", "lab")):
+        project.pai(*command)
     assert (home / "credentials.yaml").read_text() == before
 
 
