@@ -82,11 +82,19 @@ class Settings:
     )
     origins: Mapping[str, str] = field(default_factory=dict, repr=False)
     unknown: tuple[str, ...] = field(default=(), repr=False)
+    overruled: Mapping[str, Value] = field(default_factory=dict, repr=False)
+    """The user's own values of settings that a project's files say something else about."""
+
+    def own(self, name: str) -> Value:
+        """A setting as the user's own files, variables and flags have it, whatever the project says."""
+        value: Value = getattr(self, VARIABLES[name].field)
+        return self.overruled.get(name, value)
 
     @classmethod
     def load(cls, config: Any = None, flags: Mapping[str, Any] | None = None) -> Settings:
         """Read every place; ``config`` is Invoke's, ``flags`` what the command line said, by field."""
         values: dict[str, Any] = {}
+        own: dict[str, Any] = {}
         origins = {name: BUILT_IN for name in VARIABLES}
         unknown: list[str] = []
         for layer in layers(config):
@@ -99,13 +107,19 @@ class Settings:
                 elif value not in (None, ""):
                     origin = layer.naming.get(given, layer.origin)
                     values[variable.field] = variable.read(value, origin)
+                    own |= {} if layer.is_project else {variable.field: values[variable.field]}
                     origins[variable.name] = origin
         for key, value in (flags or {}).items():
             if value is not None and value != [] and value != ():
                 variable = _BY_FIELD[key]
-                values[key] = variable.read(value, f"--{variable.name}")
+                values[key] = own[key] = variable.read(value, f"--{variable.name}")
                 origins[variable.name] = FLAG
-        return cls(**values, origins=origins, unknown=tuple(unknown))
+        overruled = {
+            variable.name: own.get(key, variable.default)
+            for key, variable in _BY_FIELD.items()
+            if values.get(key) != own.get(key)
+        }
+        return cls(**values, origins=origins, unknown=tuple(unknown), overruled=overruled)
 
 
 @dataclass(frozen=True)
@@ -212,17 +226,18 @@ class Layer:
     values: Mapping[Any, Any]
     naming: Mapping[str, str] = field(default_factory=dict)
     is_ours: bool = False
+    is_project: bool = False  # it comes with the folder, so somebody else may have written it
 
 
 def layers(config: Any = None) -> Iterator[Layer]:
     """The places settings are read from, weakest first."""
-    yield Layer("tasks.py", _section(config, "_collection", "tasks.py"))
+    yield Layer("tasks.py", _section(config, "_collection", "tasks.py"), is_project=True)
     yield _file_layer(config, "system")
     yield _file_layer(config, "user")
     yield _defaults_layer(defaults_path(is_global=True))
     yield _file_layer(config, "project")
     if defaults_path(is_global=False) != defaults_path(is_global=True):
-        yield _defaults_layer(defaults_path(is_global=False))
+        yield _defaults_layer(defaults_path(is_global=False), is_project=True)
     yield _environment()
     yield _file_layer(config, "runtime")
     yield Layer("this program", _section(config, "_overrides", "this program"))
@@ -231,7 +246,7 @@ def layers(config: Any = None) -> Iterator[Layer]:
 
 def _file_layer(config: Any, level: str) -> Layer:
     origin = str(getattr(config, f"_{level}_path", None) or level)
-    return Layer(origin, _section(config, f"_{level}", origin))
+    return Layer(origin, _section(config, f"_{level}", origin), is_project=level == "project")
 
 
 def _section(config: Any, level: str, origin: str) -> dict[str, Any]:
@@ -265,8 +280,8 @@ def defaults_path(is_global: bool) -> Path:
     return (home() if is_global else Path.cwd() / ".openpai") / "defaults.yaml"
 
 
-def _defaults_layer(path: Path) -> Layer:
-    return Layer(str(path), _flat(read_defaults(path)), is_ours=True)
+def _defaults_layer(path: Path, is_project: bool = False) -> Layer:
+    return Layer(str(path), _flat(read_defaults(path)), is_ours=True, is_project=is_project)
 
 
 def read_defaults(path: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Passwords and tokens of the clusters: in the system keyring when one works, else in a private file.
 
-An entry belongs to one alias, address and user, so what was given for one server is never sent to another.
+An entry belongs to what it is sent to: it is handed out for that alias, address, user and CA only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.home import home, locked, write_private
@@ -42,33 +43,72 @@ class Credentials:
         return f"Credentials({', '.join(held) or 'none'}, application={self.application})"
 
 
-def load(alias: str, uri: str, user: str) -> Credentials:
-    """What is kept for this user of this cluster; empty when nothing is."""
-    stored = _read_file().get((alias, uri, user))
-    if stored is None:  # the keyring only when the file has none: saving there removes it from here
-        stored = _read_keyring(alias, uri, user)
-    return _credentials(stored or {})
+@dataclass(frozen=True)
+class Destination:
+    """What credentials are sent to, and so what they are kept for."""
+
+    alias: str
+    address: str  # scheme, host, port and path, in the form that is compared
+    user: str
+    ca: str = ""  # fingerprint of the CA file that the server is checked with; "" for the system's CAs
+    former: str = field(default="", compare=False)
+    """The address that older versions kept the entry under; "" where such entries must not be used."""
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Where to look for the entry, the current form first."""
+        now = Key("address", self.alias, self.address, self.user)
+        return (now, Key("pai_uri", self.alias, self.former, self.user)) if self.former else (now,)
 
 
-def save(alias: str, uri: str, user: str, credentials: Credentials) -> str:
+class Key(NamedTuple):
+    """Where an entry is filed; older versions named its address ``pai_uri``."""
+
+    form: str
+    alias: str
+    address: str
+    user: str
+
+    @property
+    def name(self) -> str:
+        """Its name in a keyring; no two keys share one."""
+        if self.form == "pai_uri":
+            return f"{self.alias} {self.user}@{self.address}"
+        return " ".join(quote(part, safe=":/@[]~") for part in (self.alias, self.address, self.user))
+
+
+def load(destination: Destination) -> Credentials:
+    """What is kept for the destination; empty when nothing is. An old entry is moved to the new form."""
+    key, *former = destination.keys
+    stored = _find(key)
+    if stored is not None:
+        is_meant = str(stored.get("ca") or "") == destination.ca
+        return _credentials(stored) if is_meant else Credentials()
+    found = next((_credentials(record) for record in map(_find, former) if record), Credentials())
+    if found:
+        with suppress(ConfigError):  # a home that cannot be written to is no reason to fail
+            save(destination, found)
+    return found
+
+
+def save(destination: Destination, credentials: Credentials) -> str:
     """Keep the credentials and say where they went: ``the system keyring`` or the file."""
     if not credentials:
-        forget(alias, uri, user)
+        forget(destination)
         return "nowhere"
-    if _write_keyring(alias, uri, user, credentials):
-        _change_file((alias, uri, user), None)
-        return "the system keyring"
-    _change_file((alias, uri, user), credentials)
-    return str(path())
+    key, *former = destination.keys
+    record = _record(destination, credentials)
+    in_keyring = _write_keyring(key, record)
+    _change_file(key, None if in_keyring else record)
+    for old in former:
+        _forget(old)
+    return "the system keyring" if in_keyring else str(path())
 
 
-def forget(alias: str, uri: str, user: str) -> None:
-    """Remove the entry wherever it is; no entry is fine."""
-    _change_file((alias, uri, user), None)
-    name = _name(alias, uri, user)
-    with _keyring() as ring:
-        if ring is not None and ring.get_password(SERVICE, name) is not None:
-            ring.delete_password(SERVICE, name)
+def forget(destination: Destination) -> None:
+    """Remove the entry wherever it is and whatever its CA; no entry is fine."""
+    for key in destination.keys:
+        _forget(key)
 
 
 def from_environment() -> Credentials:
@@ -105,12 +145,21 @@ def path() -> Path:
     return home() / "credentials.yaml"
 
 
-Key = tuple[str, str, str]  # alias, uri, user
-
-
 def _credentials(record: dict[str, Any]) -> Credentials:
     password, token = (str(record.get(name) or "") for name in ("password", "token"))
     return Credentials(password, token, bool(record.get("application")))
+
+
+def _find(key: Key) -> dict[str, Any] | None:
+    stored = _read_file().get(key)
+    return _read_keyring(key) if stored is None else stored  # saving in the keyring removes it from the file
+
+
+def _forget(key: Key) -> None:
+    _change_file(key, None)
+    with _keyring() as ring:
+        if ring is not None and ring.get_password(SERVICE, key.name) is not None:
+            ring.delete_password(SERVICE, key.name)
 
 
 def _read_file() -> dict[Key, dict[str, Any]]:
@@ -126,63 +175,64 @@ def _read_file() -> dict[Key, dict[str, Any]]:
         raise ConfigError(f"{path()} is not valid YAML; mend it, or remove it and log in again") from err
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise ConfigError(f"{path()} must be a list of entries; mend it, or remove it and log in again")
-    return {
-        (str(record.get("cluster_alias")), str(record.get("pai_uri")), str(record.get("user") or "")): record
-        for record in records
-    }
+    return {_key(record): record for record in records}
 
 
-def _change_file(key: Key, credentials: Credentials | None) -> None:
+def _key(record: dict[str, Any]) -> Key:
+    form = "address" if "address" in record else "pai_uri"
+    alias, address = str(record.get("cluster_alias")), str(record.get(form))
+    return Key(form, alias, address, str(record.get("user") or ""))
+
+
+def _change_file(key: Key, record: dict[str, Any] | None) -> None:
     """Set or remove one entry; a file that needs no change is not touched."""
     import yaml
 
-    if credentials is None and not path().exists():
+    if record is None and not path().exists():
         return
     with locked(path()):
         entries = _read_file()
         before = dict(entries)
         entries.pop(key, None)
-        if credentials is not None:
-            entries[key] = _record(key, credentials)
+        if record is not None:
+            entries[key] = record
         if entries != before:
             write_private(path(), yaml.safe_dump(list(entries.values()), sort_keys=False, allow_unicode=True))
 
 
-def _record(key: Key, credentials: Credentials) -> dict[str, Any]:
-    record: dict[str, Any] = dict(zip(("cluster_alias", "pai_uri", "user"), key, strict=True))
-    if credentials.password:
-        record["password"] = credentials.password
-    if credentials.token:
-        record["token"] = credentials.token
-    if credentials.application:
-        record["application"] = True
-    return record
+def _record(destination: Destination, credentials: Credentials) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "cluster_alias": destination.alias,
+        "address": destination.address,
+        "user": destination.user,
+        "ca": destination.ca,
+        "password": credentials.password,
+        "token": credentials.token,
+        "application": credentials.application,
+    }
+    return {name: value for name, value in record.items() if value or name == "user"}
 
 
-def _name(alias: str, uri: str, user: str) -> str:
-    return f"{alias} {user}@{uri}"
-
-
-def _read_keyring(alias: str, uri: str, user: str) -> dict[str, Any] | None:
+def _read_keyring(key: Key) -> dict[str, Any] | None:
     text = None
     with _keyring() as ring:
         if ring is not None:
-            text = ring.get_password(SERVICE, _name(alias, uri, user))
+            text = ring.get_password(SERVICE, key.name)
     try:
         record = json.loads(text or "null")
     except ValueError:
         return None
-    return record if isinstance(record, dict) else None
+    return record if isinstance(record, dict) and _key(record) == key else None
 
 
-def _write_keyring(alias: str, uri: str, user: str, credentials: Credentials) -> bool:
+def _write_keyring(key: Key, record: dict[str, Any]) -> bool:
     """True when the keyring really has it now: some take everything and keep nothing."""
-    text = json.dumps(_record((alias, uri, user), credentials))
+    text = json.dumps(record)
     kept = False
     with _keyring() as ring:
         if ring is not None:
-            ring.set_password(SERVICE, _name(alias, uri, user), text)
-            kept = ring.get_password(SERVICE, _name(alias, uri, user)) == text
+            ring.set_password(SERVICE, key.name, text)
+            kept = ring.get_password(SERVICE, key.name) == text
     return kept
 
 

@@ -6,19 +6,26 @@ to the credentials store when the file is first written.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks import credentials
-from openpai_tasks.credentials import Credentials
+from openpai_tasks import credentials, web_address
+from openpai_tasks.credentials import Credentials, Destination, Key
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.home import home, locked, write_private
 from openpai_tasks.protocol.routes import PREFIX
 
 LOCAL = "local"
 """The alias of the embedded cluster: always there, never in the file."""
+_MEND = "mend it with cluster.edit"
+_NO_ALIAS = re.compile(r"\..*|.*[/\x00-\x1f\x7f].*", re.DOTALL)
+"""An alias is the name of files: it must not lead to another folder or be hidden."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +46,40 @@ class Cluster:
     verify: bool | str = True  # the file with the CA to trust, or True for the system's
     prefix: str = PREFIX  # "" for a REST server without the reverse proxy in front
     extra: dict[str, Any] = field(default_factory=dict)
+    is_own: bool = True  # False for one that the clusters.yaml of a project names
 
     @property
     def rest(self) -> str:
         """What the paths of the REST API come after."""
         return self.uri + self.prefix
+
+    @property
+    def destination(self) -> Destination:
+        """What its user's credentials are sent to."""
+        address = web_address.normal(self.rest)
+        return Destination(
+            self.alias, address, self.user, fingerprint(self.verify), self.uri if self.is_own else ""
+        )
+
+    @property
+    def shelf(self) -> str:
+        """The name that things of its jobs are filed under; a project cannot choose that of yours."""
+        if self.is_own:
+            return self.alias
+        where = f"{self.destination.address} {self.destination.ca}"
+        return f"{self.alias}+{hashlib.sha256(where.encode()).hexdigest()[:16]}"
+
+
+def fingerprint(verify: bool | str) -> str:
+    """By what a file with CAs is recognised: its content; "" stands for the system's CAs."""
+    if not isinstance(verify, str):
+        return ""
+    try:
+        if not os.path.isfile(verify):
+            return "unreadable"
+        return f"sha256:{hashlib.sha256(Path(verify).read_bytes()).hexdigest()}"
+    except OSError:
+        return "unreadable"
 
 
 class Registry:
@@ -68,7 +104,7 @@ class Registry:
         if not found:
             return Credentials()
         cluster, plain = found[0]
-        stored = credentials.load(cluster.alias, cluster.uri, cluster.user)
+        stored = credentials.load(cluster.destination)
         same = stored.password and stored.password == plain.password  # then the store may have a token too
         return plain if plain and not same else stored
 
@@ -114,7 +150,7 @@ class Registry:
         with locked(self.path):
             if self.text() != expected:
                 raise ConfigError(f"{self.path} was changed by another command meanwhile")
-            clusters = _keep_secrets(loaded)
+            clusters = self._keep_secrets(loaded)
             self._write(_parsed(expected, self.path), clusters)
         return clusters
 
@@ -123,13 +159,29 @@ class Registry:
 
     def _migrate(self) -> tuple[Cluster, ...]:
         """The clusters, with the plain secrets of an old file put into the store first."""
-        return _keep_secrets(self._load())
+        return self._keep_secrets(self._load())
+
+    def _keep_secrets(self, loaded: Iterable[tuple[Cluster, Credentials]]) -> tuple[Cluster, ...]:
+        taken = self._users_own()
+        clusters = []
+        for cluster, plain in loaded:
+            if plain and cluster.destination.keys[0] not in taken:
+                credentials.save(cluster.destination, plain)
+            clusters.append(cluster)
+        return tuple(clusters)
 
     def _write(self, before: Iterable[Cluster], after: Collection[Cluster]) -> None:
         """Replace the file; secrets that belong to nothing in it any more go with it."""
         write_private(self.path, dump(after))
-        for gone in _keys(before) - _keys(after):
-            credentials.forget(*gone)
+        left, taken = _destinations(after), self._users_own()
+        for key, gone in _destinations(before).items():
+            if left.get(key) != gone and key not in taken:
+                credentials.forget(gone)
+
+    def _users_own(self) -> Collection[Key]:
+        """What a project's file must neither set nor remove the credentials of."""
+        own = Registry(registry_path())
+        return () if self.path == own.path else _destinations(own.clusters()).keys()
 
     @staticmethod
     def _find(clusters: Iterable[Cluster], alias: str) -> Cluster:
@@ -154,14 +206,14 @@ def parse(text: str, path: Path) -> list[tuple[Cluster, Credentials]]:
     except yaml.YAMLError as err:  # its own text would show lines of the file, which may hold a password
         mark = getattr(err, "problem_mark", None)
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise ConfigError(f"{path} is not valid YAML{place}; mend it with cluster.edit") from err
+        raise ConfigError(f"{path} is not valid YAML{place}; {_MEND}") from err
     if not isinstance(records, list):
-        raise ConfigError(f"{path} must be a list of clusters; mend it with cluster.edit")
+        raise ConfigError(f"{path} must be a list of clusters; {_MEND}")
     loaded = [_from_record(record, number, path) for number, record in enumerate(records, 1)]
     aliases = [cluster.alias for cluster, _ in loaded]
     for alias in aliases:
         if aliases.count(alias) > 1:
-            raise ConfigError(f"{path} has two clusters named {alias!r}; mend it with cluster.edit")
+            raise ConfigError(f"{path} has two clusters named {alias!r}; {_MEND}")
     return loaded
 
 
@@ -173,15 +225,6 @@ def dump(clusters: Iterable[Cluster]) -> str:
     return yaml.safe_dump(records, sort_keys=False, allow_unicode=True)
 
 
-def _keep_secrets(loaded: Iterable[tuple[Cluster, Credentials]]) -> tuple[Cluster, ...]:
-    clusters = []
-    for cluster, plain in loaded:
-        if plain:
-            credentials.save(cluster.alias, cluster.uri, cluster.user, plain)
-        clusters.append(cluster)
-    return tuple(clusters)
-
-
 def _parsed(text: str, path: Path) -> list[Cluster]:
     """The clusters of a text that may be broken: then none."""
     try:
@@ -190,28 +233,39 @@ def _parsed(text: str, path: Path) -> list[Cluster]:
         return []
 
 
-def _keys(clusters: Iterable[Cluster]) -> set[tuple[str, str, str]]:
+def _destinations(clusters: Iterable[Cluster]) -> dict[Key, Destination]:
     known = list(clusters)
-    own = {storage_key(cluster.alias, record) for cluster in known for record in cluster.own_storages}
-    return own | {(cluster.alias, cluster.uri, cluster.user) for cluster in known}
+    found = [storage_destination(cluster, record) for cluster in known for record in cluster.own_storages]
+    return {one.keys[0]: one for one in (*found, *(cluster.destination for cluster in known))}
 
 
-def storage_key(alias: str, record: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Whose secret it is: one for the same name at another address or for another user is another one."""
-    name, address, user = (str(record.get(key) or "") for key in ("name", "address", "user"))
-    return f"{alias}/{name}", f"{record.get('type')}:{address}", user
+def storage_destination(cluster: Cluster, record: Mapping[str, Any]) -> Destination:
+    """What the secret of a storage that the user added is sent to: all of its record decides that."""
+    kind, name, address, path, user = (
+        str(record.get(key) or "") for key in ("type", "name", "address", "path", "user")
+    )
+    options = _mapping(record.get("options"))
+    ca = str(options.pop("ca", None) or "")
+    further = {key: str(value) for key, value in sorted(options.items(), key=str) if key != "mount"}
+    where = json.dumps([kind, address, path, further], ensure_ascii=False)
+    former = f"{kind}:{address}" if cluster.is_own else ""
+    return Destination(f"{cluster.alias}/{name}", where, user, fingerprint(ca or True), former)
 
 
 def _from_record(record: object, number: int, path: Path) -> tuple[Cluster, Credentials]:
     if not isinstance(record, dict) or not record.get("cluster_alias") or not record.get("pai_uri"):
-        raise ConfigError(f"{path}: entry {number} lacks cluster_alias or pai_uri; mend it with cluster.edit")
+        raise ConfigError(f"{path}: entry {number} lacks cluster_alias or pai_uri; {_MEND}")
     rest = dict(record)
     alias, uri = str(rest.pop("cluster_alias")), str(rest.pop("pai_uri")).rstrip("/")
+    uri = uri if "://" in uri else f"http://{uri}"
+    prefix = str(rest.pop("prefix", PREFIX) or "").rstrip("/")
+    ca = str(rest.pop("ca", None) or "")
+    _check(path, alias, uri, prefix, ca)
     plain = Credentials(str(rest.pop("password", None) or ""), str(rest.pop("token", None) or ""))
     kind = str(rest.pop("type", None) or "openpai")
     cluster = Cluster(
         alias=f"{LOCAL}-cluster" if alias == LOCAL else alias,  # older clients let people choose this name
-        uri=uri if "://" in uri else f"http://{uri}",
+        uri=uri,
         user=str(rest.pop("user", None) or ""),
         kind="openpai" if kind == "pai" else kind,
         generation=str(rest.pop("generation", None) or ""),
@@ -221,11 +275,30 @@ def _from_record(record: object, number: int, path: Path) -> tuple[Cluster, Cred
         workspace=str(rest.pop("workspace", None) or ""),
         storage=str(rest.pop("storage_name", None) or ""),
         own_storages=_storages(rest.pop("own_storages", None)),
-        verify=str(rest.pop("ca", None) or "") or True,
-        prefix=str(rest.pop("prefix", PREFIX) or ""),
+        verify=os.path.abspath(path.parent / os.path.expanduser(ca)) if ca else True,
+        prefix=prefix,
         extra=rest,
+        is_own=path == registry_path(),
     )
     return cluster, plain
+
+
+def _check(path: Path, alias: str, uri: str, prefix: str, ca: str) -> None:
+    """An error if an alias cannot name files, or if requests would not go to where ``pai_uri`` says."""
+    wrong = ""
+    if _NO_ALIAS.fullmatch(alias):
+        wrong = "invalid alias: it must not begin with a dot or hold / or a control character"
+    elif not ca.isprintable():
+        wrong = f"invalid ca {ca!r}: it has a control character in it"
+    try:
+        what = "pai_uri" if "@" in uri else f"pai_uri {uri!r}"  # a password may be in front of the @
+        web_address.base(uri)
+        what = f"prefix {prefix!r}"
+        web_address.check_prefix(uri, prefix)
+    except ValueError as err:
+        wrong = wrong or f"invalid {what}: {err}"
+    if wrong:
+        raise ConfigError(f"{path}: cluster {alias!r}: {wrong}; {_MEND}")
 
 
 def _to_record(cluster: Cluster) -> dict[str, Any]:

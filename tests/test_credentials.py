@@ -1,15 +1,17 @@
 """Where passwords and tokens are kept, and that they are seen nowhere else."""
 
+import dataclasses
+import json
 import stat
 import sys
 
 import pytest
 
 from openpai_tasks import credentials
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.credentials import Credentials, Destination
 from openpai_tasks.errors import ConfigError
 
-LAB = ("lab", "https://lab", "alice")
+LAB = Destination("lab", "https://lab/rest-server", "alice")
 SECRET = Credentials("pass: word # '\"", "to.ke.n")
 
 WORKING = """
@@ -74,32 +76,32 @@ def install(tmp_path, monkeypatch):
 @pytest.mark.parametrize("text", [REFUSING, CRASHING, FORGETFUL, UNLOADABLE])
 def test_a_keyring_that_does_not_work_is_replaced_by_a_private_file(install, own_home, text):
     install(text)
-    where = credentials.save(*LAB, SECRET)
+    where = credentials.save(LAB, SECRET)
     assert where == str(own_home / "credentials.yaml")
-    assert credentials.load(*LAB) == SECRET
+    assert credentials.load(LAB) == SECRET
     assert stat.S_IMODE((own_home / "credentials.yaml").stat().st_mode) == 0o600
-    credentials.forget(*LAB)
-    assert not credentials.load(*LAB)
+    credentials.forget(LAB)
+    assert not credentials.load(LAB)
 
 
 def test_a_working_keyring_keeps_the_secret_and_no_file_does(install, own_home, tmp_path):
     install(WORKING)
-    assert credentials.save(*LAB, SECRET) == "the system keyring"
-    assert credentials.load(*LAB) == SECRET
+    assert credentials.save(LAB, SECRET) == "the system keyring"
+    assert credentials.load(LAB) == SECRET
     assert not (own_home / "credentials.yaml").exists()
-    credentials.forget(*LAB)
-    assert not credentials.load(*LAB)
+    credentials.forget(LAB)
+    assert not credentials.load(LAB)
     assert "pass: word" not in (tmp_path / "ring.json").read_text()
 
 
 def test_a_keyring_that_works_again_takes_the_secret_over_from_the_file(install, own_home):
     install(REFUSING)
-    credentials.save(*LAB, SECRET)
+    credentials.save(LAB, SECRET)
     install(WORKING)
-    assert credentials.load(*LAB) == SECRET
-    credentials.save(*LAB, SECRET)
+    assert credentials.load(LAB) == SECRET
+    credentials.save(LAB, SECRET)
     assert SECRET.token not in (own_home / "credentials.yaml").read_text()
-    assert credentials.load(*LAB) == SECRET
+    assert credentials.load(LAB) == SECRET
 
 
 def test_the_real_keyring_without_a_back_end_falls_back_to_the_file(own_home, monkeypatch):
@@ -107,15 +109,98 @@ def test_the_real_keyring_without_a_back_end_falls_back_to_the_file(own_home, mo
     from keyring.backends import fail
 
     monkeypatch.setattr(keyring.core, "_keyring_backend", fail.Keyring())
-    assert credentials.save(*LAB, SECRET) == str(own_home / "credentials.yaml")
-    assert credentials.load(*LAB) == SECRET
+    assert credentials.save(LAB, SECRET) == str(own_home / "credentials.yaml")
+    assert credentials.load(LAB) == SECRET
 
 
-def test_a_secret_is_not_handed_out_for_another_address_or_user(install):
+@pytest.mark.parametrize("ring", [REFUSING, WORKING], ids=["file", "keyring"])
+def test_a_secret_is_handed_out_for_what_it_was_given_for_alone(install, ring):
+    install(ring)
+    credentials.save(LAB, SECRET)
+    for other in (
+        {"alias": "prod"},
+        {"address": "https://elsewhere/rest-server"},
+        {"address": "https://lab"},
+        {"address": "http://lab/rest-server"},
+        {"user": "bob"},
+        {"ca": "sha256:0"},
+    ):
+        assert not credentials.load(dataclasses.replace(LAB, **other)), other
+    assert credentials.load(LAB) == SECRET
+
+
+@pytest.mark.parametrize("ring", [REFUSING, WORKING], ids=["file", "keyring"])
+def test_a_new_ca_takes_the_place_of_the_old_one(install, own_home, tmp_path, ring):
+    install(ring)
+    credentials.save(dataclasses.replace(LAB, ca="sha256:0"), Credentials("first"))
+    credentials.save(dataclasses.replace(LAB, ca="sha256:1"), Credentials("second"))
+    assert not credentials.load(LAB) and not credentials.load(dataclasses.replace(LAB, ca="sha256:0"))
+    credentials.forget(LAB)
+    kept = own_home / "credentials.yaml" if ring is REFUSING else tmp_path / "ring.json"
+    assert "first" not in kept.read_text() and "second" not in kept.read_text()
+
+
+def test_names_in_a_keyring_are_never_the_same_for_two_destinations():
+    first = Destination("a b", "https://lab", "c")
+    second = Destination("a", "b https://lab", "c")
+    third = Destination("a", "b", "https://lab c")
+    assert len({one.keys[0].name for one in (first, second, third)}) == 3
+
+
+OLD_FILE = """
+- cluster_alias: lab
+  pai_uri: https://lab
+  user: alice
+  password: old password
+  token: to.ke.n
+"""
+OLD_RING = {
+    "openpai-taskslab alice@https://lab": json.dumps(
+        {"cluster_alias": "lab", "pai_uri": "https://lab", "user": "alice", "password": "old password"}
+    )
+}
+
+
+def test_an_entry_of_the_old_form_is_for_the_users_own_clusters_and_is_moved(install, own_home):
     install(REFUSING)
-    credentials.save(*LAB, SECRET)
-    assert not credentials.load("lab", "https://elsewhere", "alice")
-    assert not credentials.load("lab", "https://lab", "bob")
+    own_home.mkdir()
+    (own_home / "credentials.yaml").write_text(OLD_FILE)
+    own = dataclasses.replace(LAB, ca="sha256:0", former="https://lab")
+    assert not credentials.load(dataclasses.replace(own, former=""))  # a project's
+    assert not credentials.load(dataclasses.replace(own, former="https://other"))
+    assert credentials.load(own) == Credentials("old password", "to.ke.n")
+    text = (own_home / "credentials.yaml").read_text()
+    assert "pai_uri" not in text and "ca: sha256:0" in text and "address: https://lab/rest-server" in text
+    assert not credentials.load(dataclasses.replace(own, ca="sha256:1"))
+
+
+def test_an_entry_of_the_old_form_is_moved_within_the_keyring(install, own_home, tmp_path):
+    install(WORKING)
+    (tmp_path / "ring.json").write_text(json.dumps(OLD_RING))
+    own = dataclasses.replace(LAB, former="https://lab")
+    assert not credentials.load(LAB)
+    assert credentials.load(own).password == "old password"
+    assert list(json.loads((tmp_path / "ring.json").read_text())) == [
+        "openpai-taskslab https://lab/rest-server alice"
+    ]
+    assert credentials.load(LAB).password == "old password"
+    assert not (own_home / "credentials.yaml").exists()
+
+
+def test_forgetting_removes_an_entry_of_the_old_form(install, own_home):
+    install(REFUSING)
+    own_home.mkdir()
+    (own_home / "credentials.yaml").write_text(OLD_FILE)
+    credentials.forget(dataclasses.replace(LAB, former="https://lab"))
+    assert "old password" not in (own_home / "credentials.yaml").read_text()
+
+
+def test_an_entry_of_a_keyring_under_a_name_that_is_not_its_own_is_not_used(install, tmp_path):
+    install(WORKING)
+    stray = {"cluster_alias": "lab", "address": "https://elsewhere", "user": "alice", "password": "x"}
+    name = "openpai-tasks" + LAB.keys[0].name
+    (tmp_path / "ring.json").write_text(json.dumps({name: json.dumps(stray)}))
+    assert not credentials.load(LAB)
 
 
 def test_repr_and_str_show_no_secret():
@@ -129,7 +214,7 @@ def test_a_broken_credentials_file_is_one_line_without_its_content(install, own_
     own_home.mkdir()
     (own_home / "credentials.yaml").write_text("- password: [hunter2\n")
     with pytest.raises(ConfigError, match="not valid YAML") as raised:
-        credentials.load(*LAB)
+        credentials.load(LAB)
     assert "hunter2" not in str(raised.value) and "\n" not in str(raised.value)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
 BASE = {"errors", "exchange", "home", "key_pairs", "lazy", "nap", "plain_text", "retry"}
-VALUES = BASE | {"protocol", "config", "registry", "credentials"}
+VALUES = BASE | {"protocol", "config", "registry", "credentials", "web_address"}
 MAY_IMPORT = {
     "__init__": {"client", "data", "errors", "magics", "protocol", "tasks"},
     "errors": {"plain_text"},
@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "lazy": set(),
     "nap": set(),
     "retry": set(),
+    "web_address": set(),
     "completion": set(),
     "render": {"errors", "plain_text"},
     "render_html": {"plain_text", "render"},

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from openpai_tasks import credentials
+from openpai_tasks.credentials import Destination
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.registry import Cluster, Registry, registry_path
+from openpai_tasks.registry import Cluster, Registry, registry_path, storage_destination
 
 OLD_0_14 = """
 - cluster_alias: yarn
@@ -166,7 +167,7 @@ def test_removing_a_cluster_removes_its_secrets(registry):
     write(registry, OLD_0_14)
     registry.remove("yarn")
     assert registry.clusters() == ()
-    assert not credentials.load("yarn", "http://10.0.0.1", "alice")
+    assert not credentials.load(Cluster("yarn", "http://10.0.0.1", "alice").destination)
     assert "0123" not in credentials.path().read_text()
 
 
@@ -176,6 +177,107 @@ def test_a_changed_address_does_not_inherit_the_old_secrets(registry):
     assert not registry.credentials("yarn")
 
 
+# What credentials are sent to
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("prefix", "@127.0.0.1:18082", "invalid prefix '@127.0.0.1:18082'"),
+        ("prefix", "/..", "invalid prefix"),
+        ("prefix", "/x\n", "invalid prefix"),
+        ("pai_uri", "https://lab\\@evil", "invalid pai_uri: it has a space, a backslash"),
+        ("pai_uri", "https://alice:hunter2@lab", "invalid pai_uri: it must not hold a user or password"),
+        ("pai_uri", "https://lab?x=", "invalid pai_uri 'https://lab?x=': it must not hold"),
+        ("pai_uri", "ftp://lab", "invalid pai_uri 'ftp://lab'"),
+        ("cluster_alias", "../x", "invalid alias"),
+        ("cluster_alias", ".gateways", "invalid alias"),
+        ("ca", "a\0b", "invalid ca 'a\\x00b'"),
+    ],
+)
+def test_a_record_that_could_lead_requests_or_files_elsewhere_is_one_clear_line(
+    registry, field, value, words
+):
+    write(registry, yaml.safe_dump([{"cluster_alias": "lab", "pai_uri": "https://lab", field: value}]))
+    with pytest.raises(ConfigError) as raised:
+        registry.clusters()
+    text = str(raised.value)
+    assert words in text and str(registry.path) in text and "\n" not in text and "hunter2" not in text
+    assert field == "cluster_alias" or "'lab'" in text
+
+
+def test_the_destination_has_all_that_decides_where_requests_go(tmp_path):
+    ca = tmp_path / "ca.pem"
+    ca.write_text("one")
+    lab = Cluster("lab", "https://Lab:443/", "alice", prefix="")
+    assert lab.destination == Destination("lab", "https://lab", "alice")
+    lab = Cluster("lab", "https://lab", "alice", verify=str(ca))
+    before = lab.destination
+    assert before.address == "https://lab/rest-server" and before.ca.startswith("sha256:")
+    ca.write_text("two")
+    assert lab.destination.ca != before.ca
+    ca.unlink()
+    assert lab.destination.ca == "unreadable"
+
+
+def test_entries_of_older_versions_are_for_the_users_own_file_alone(registry, tmp_path):
+    project = Registry(tmp_path / "project" / ".openpai" / "clusters.yaml")
+    for book in (registry, project):
+        write(book, "- {cluster_alias: lab, pai_uri: 'https://lab', user: alice}\n")
+    credentials.path().write_text(
+        "- {cluster_alias: lab, pai_uri: 'https://lab', user: alice, password: old}\n"
+    )
+    assert not project.credentials("lab")
+    assert registry.credentials("lab").password == "old"
+    assert project.credentials("lab").password == "old"  # the same destination, known as such by now
+
+
+def test_a_relative_ca_is_beside_the_file(registry, own_home):
+    write(registry, "- {cluster_alias: lab, pai_uri: 'https://lab', ca: our/ca.pem}\n")
+    assert registry.get("lab").verify == str(own_home / "our" / "ca.pem")
+
+
+def test_what_is_kept_for_jobs_of_a_projects_cluster_is_apart_from_the_users_own(registry, tmp_path):
+    project = Registry(tmp_path / "project" / ".openpai" / "clusters.yaml")
+    for book in (registry, project):
+        write(book, "- {cluster_alias: lab, pai_uri: 'https://lab', user: alice}\n")
+    assert registry.get("lab").shelf == "lab"
+    assert project.get("lab").shelf.startswith("lab+")
+
+
+S3 = {"name": "s", "type": "s3", "address": "https://s3", "path": "bucket/x", "user": "KEY"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"type": "samba"},
+        {"address": "https://evil"},
+        {"path": "other"},
+        {"user": "OTHER"},
+        {"name": "t"},
+        {"options": {"port": "1445"}},
+        {"options": {"domain": "EVIL"}},
+        {"options": {"ca": "/x"}},
+    ],
+)
+def test_the_secret_of_a_storage_belongs_to_all_that_decides_where_it_goes(change):
+    lab = Cluster("lab", "https://lab", "alice")
+    meant, other = storage_destination(lab, S3), storage_destination(lab, {**S3, **change})
+    credentials.save(meant, credentials.Credentials("secret"))
+    assert credentials.load(storage_destination(lab, {**S3, "read_only": True})).password == "secret"
+    assert not credentials.load(other)
+
+
+def test_the_secret_of_a_storage_that_an_older_version_kept_still_works(own_home):
+    old = "- {cluster_alias: lab/s, pai_uri: 's3:https://s3', user: KEY, password: secret}\n"
+    own_home.mkdir()
+    credentials.path().write_text(old)
+    lab = Cluster("lab", "https://lab", "alice")
+    assert not credentials.load(storage_destination(dataclasses.replace(lab, is_own=False), S3))
+    assert credentials.load(storage_destination(lab, S3)).password == "secret"
+
+
 ADD_MANY = """
 import sys
 from openpai_tasks import credentials
@@ -183,7 +285,8 @@ from openpai_tasks.registry import Cluster, Registry, registry_path
 for number in range(20):
     alias = f"{sys.argv[1]}-{number}"
     Registry(registry_path()).put(Cluster(alias, "https://lab"))
-    credentials.save(alias, "https://lab", "alice", credentials.Credentials("password of " + alias))
+    login = Cluster(alias, "https://lab", "alice").destination
+    credentials.save(login, credentials.Credentials("password of " + alias))
 """
 
 
@@ -194,7 +297,10 @@ def test_writers_in_several_processes_lose_nothing(registry):
     expected = {f"{name}-{number}" for name in names for number in range(20)}
     assert {cluster.alias for cluster in registry.clusters()} == expected
     for alias in expected:
-        assert credentials.load(alias, "https://lab", "alice").password == f"password of {alias}"
+        assert (
+            credentials.load(Cluster(alias, "https://lab", "alice").destination).password
+            == f"password of {alias}"
+        )
 
 
 def test_the_file_can_be_that_of_the_folder(tmp_path, monkeypatch):

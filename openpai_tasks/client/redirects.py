@@ -32,6 +32,12 @@ def may_follow(url: str, target: str, token: bool, abroad: bool) -> bool:
     return here == there or upgraded or not token
 
 
+def is_same_server(url: str, target: str) -> bool:
+    """Whether a login for ``url`` may be used at ``target``: there too, or there by https instead of http."""
+    same_path = urlsplit(url).path.rstrip("/") == urlsplit(target).path.rstrip("/")
+    return same_path and may_follow(url, target, token=True, abroad=False)
+
+
 def origin(url: str) -> str:
     """The address without its path: what may be shown and added."""
     try:

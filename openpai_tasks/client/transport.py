@@ -51,6 +51,7 @@ class Connection:
         learn: Callable[[Cluster], Cluster] | None = None,
         say: Callable[[str], None] = lambda line: None,
         policies: Policies = USUAL,
+        hint: str = "",
     ) -> None:
         self.cluster = cluster
         self._credentials = credentials
@@ -59,6 +60,7 @@ class Connection:
         self._timeout = timeout
         self._learn, self._say = learn, say
         self._policies = policies
+        self._hint = hint  # why there are no credentials
 
     @property
     def user(self) -> str:
@@ -86,10 +88,11 @@ class Connection:
         """The token that requests carry, after logging in if there is none yet."""
         if not self._token:
             if not self._credentials.password:
-                raise Denied(f"no password or token is known for {self._who()}", status=401)
+                hint = self._hint or f"`pai cluster.update {self.cluster.alias} --login` asks for a password"
+                raise Denied(f"no password or token is kept for {self._who()}; {hint}", status=401)
             self.login(self.user, self._credentials.password)
         if not (self._token.isascii() and self._token.isprintable()) or " " in self._token:
-            raise ConfigError(f"the token for {self._who()}: what is kept has characters that no token has")
+            raise ConfigError(f"the token for {self._who()} has characters in it that no token has")
         return self._token
 
     def _object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
@@ -262,7 +265,7 @@ class Connection:
         return f"cluster {self.cluster.alias!r} ({self.cluster.uri})"
 
     def _who(self) -> str:
-        return f"user {self.user!r} of cluster {self.cluster.alias!r}; say it with `cluster.add`"
+        return f"user {self.user!r} of {self._where()}"
 
     @functools.cached_property
     def _session(self) -> requests.Session:

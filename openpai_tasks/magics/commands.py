@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import json
 import os
 import selectors
@@ -69,9 +70,10 @@ def settings(**flags: Any) -> Settings:
         talk.feed(said.decode(errors="replace"))
         raise Failed(_last_words(["config.show"], talk.error(), done.returncode), done.returncode)
     found = {VARIABLES[row["name"]].field: row["value"] for row in json.loads(out)}
-    return Settings.load(
-        None, {**found, **{name: value for name, value in flags.items() if value is not None}}
-    )
+    given = {name: value for name, value in flags.items() if value is not None}
+    own = Settings.load(None, given).own("cluster-alias")
+    loaded = Settings.load(None, {**found, **given})  # as flags, values of the project look like the user's
+    return dataclasses.replace(loaded, overruled={"cluster-alias": own})
 
 
 def _last_words(words: Sequence[str], error: str, code: int) -> str:

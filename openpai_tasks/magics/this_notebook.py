@@ -70,6 +70,7 @@ def submit_this_notebook(
         **{"image": image, "sources": sources if sources is None else _several(sources), "python": python},
         **{"pip_installs": pip_installs if pip_installs is None else _several(pip_installs)},
         **{"cpu": cpu, "gpu": gpu, "workspace": workspace, "virtual_cluster": virtual_cluster},
+        "cluster_alias": cluster_alias or None,
     }
     try:
         _refuse(unknown)
@@ -89,7 +90,7 @@ def submit_this_notebook(
         )
         _tell(notebook, options)
         order = _Order(_several(update), _several(after), _several(tag))
-        return _submit(notebook, options, wish, settings(**flags), cluster_alias, order)
+        return _submit(notebook, options, wish, settings(**flags), order)
     except PaiError as err:
         raise Failed(str(err), err.exit_code) from None
 
@@ -108,10 +109,9 @@ def _submit(
     options: Options,
     wish: wishes.Wish,
     given: Settings,
-    alias: str | None,
     order: _Order,
 ) -> JobInfo:
-    client = clusters.connect(given, alias, _say)
+    client = clusters.connect(given, say=_say)
     mounts = mount_map(given.storage_mounts)
     submission.check_tags(client, order.tags)
     draft = notebooks.plan(client, notebook, options, wish, given, Path.cwd(), mounts)

@@ -14,7 +14,7 @@ from openpai_tasks import credentials
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.home import home, locked, write_private
-from openpai_tasks.registry import LOCAL, Cluster, Registry, registry_path, storage_key
+from openpai_tasks.registry import LOCAL, Cluster, Registry, registry_path, storage_destination
 
 NAMES = {"storage_name": "storage", "workspace": "workspace", "own_storages": "own_storages"}
 """Key in the file -> field of Cluster."""
@@ -42,10 +42,10 @@ def change(settings: Settings, alias: str, edit: Callable[[Cluster], Cluster]) -
         before = with_choices(Cluster(LOCAL, "", kind="embedded"))
         after = edit(before)
         _write(after)
-    kept = {storage_key(LOCAL, record) for record in after.own_storages}
+    kept = {storage_destination(after, record) for record in after.own_storages}
     for record in before.own_storages:
-        if storage_key(LOCAL, record) not in kept:
-            credentials.forget(*storage_key(LOCAL, record))
+        if (gone := storage_destination(before, record)) not in kept:
+            credentials.forget(gone)
     return after
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from openpai_tasks.config import Settings
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError, PaiError, Unreachable
 from openpai_tasks.registry import LOCAL, Cluster, Registry, registry_path
-from openpai_tasks.sdk import forgetting, local, names
+from openpai_tasks.sdk import environment, forgetting, local, names
 from openpai_tasks.sdk.abreast import abreast
 from openpai_tasks.sdk.discovery import candidates, learn, trusted
+from openpai_tasks.sdk.environment import Lent
 from openpai_tasks.sdk.signin import Ask, Say, sign_in
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -44,6 +45,7 @@ class Renewal:
     user: str = ""
     credentials: Credentials = field(default_factory=Credentials)
     ca: str = ""
+    login: bool = False  # ask for a password although one is kept
 
 
 @dataclass(frozen=True)
@@ -85,13 +87,16 @@ def connect(settings: Settings, alias: str | None = None, say: Say = lambda line
         raise ConfigError(f"the cluster {alias!r} is of type {cluster.kind!r}, which runs no jobs")
     trusted(cluster.verify if isinstance(cluster.verify, str) else None)
     kept = book.credentials(alias)
+    lent = Lent() if kept else environment.for_cluster(settings, cluster)
+    login = _Login(book, cluster, kept, settings.http_timeout)
     return Client(
         cluster,
-        kept or credentials.from_environment(),
-        save_token=_keeper(cluster, kept) if kept else None,
+        kept or lent.credentials,
+        save_token=login.keep_token if kept else None,
         timeout=settings.http_timeout,
-        learn=_learner(book, settings.http_timeout),
+        learn=login.learn,
         say=say,
+        hint=lent.why_not,
     )
 
 
@@ -129,16 +134,21 @@ def row(settings: Settings, cluster: Cluster) -> Listed:
 def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) -> Cluster:
     """Log in there and remember the cluster; without ``check`` remember what was said."""
     cluster = _prepare(settings, new)
-    known = new.credentials
+    typed, addresses = bool(new.credentials), candidates(new.address)
+    lent, meant = (Lent(), addresses) if typed else environment.for_addresses(addresses)
+    known = new.credentials or lent.credentials
     if check:
-        cluster, known = sign_in(cluster, known, ask, say, settings.http_timeout)
+        if len(meant) < len(addresses):  # the environment is for one of the schemes only
+            cluster = dataclasses.replace(cluster, uri=meant[0])
+        asking = _explaining(ask, lent.why_not)
+        cluster, known = sign_in(cluster, known, asking, say, settings.http_timeout, typed)
     else:
-        cluster = dataclasses.replace(cluster, uri=candidates(new.address)[0], user=_named(new))
+        cluster = dataclasses.replace(cluster, uri=meant[0], user=_named(new.user, known))
     book = registry(settings)
     book.put(cluster)
     names.saw_clusters(book.clusters())
     if known:
-        where = credentials.save(cluster.alias, cluster.uri, cluster.user, known)
+        where = credentials.save(cluster.destination, known)
         say(f"the {'password' if known.password else 'token'} is kept in {where}")
     return cluster
 
@@ -149,16 +159,20 @@ def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> 
         raise ConfigError(f"the embedded cluster {LOCAL!r} is always up to date")
     book = registry(settings)
     before = book.get(alias)
-    verify = trusted(new.ca) if new.ca else before.verify
+    verify = trusted(new.ca or (before.verify if isinstance(before.verify, str) else None))
     wanted = dataclasses.replace(before, user=new.user or before.user, verify=verify)
-    kept = new.credentials or (book.credentials(alias) if wanted.user == before.user else Credentials())
-    lent = credentials.from_environment()  # used where nothing is kept, and not kept then
-    found, known = sign_in(wanted, kept or lent, ask, say, settings.http_timeout)
+    kept, lent = Credentials(), Lent()
+    if not new.credentials and not new.login:
+        kept = book.credentials(alias) if wanted.destination == before.destination else kept
+        lent = lent if kept else environment.for_cluster(settings, wanted)
+    known, typed = new.credentials or kept or lent.credentials, bool(new.credentials)
+    asking = _explaining(ask, lent.why_not)
+    found, fresh_login = sign_in(wanted, known, asking, say, settings.http_timeout, typed)
     fresh: dict[str, Any] = {name: getattr(found, name) for name in LEARNT}
     after = book.change(alias, lambda now: dataclasses.replace(now, **fresh))
     names.saw_clusters(book.clusters())
-    if kept or not lent:
-        credentials.save(after.alias, after.uri, after.user, known)
+    if typed or not known or (kept and _is_stored(before, kept)):  # what is lent is not kept
+        credentials.save(after.destination, fresh_login)
     return _updated(after)
 
 
@@ -200,8 +214,7 @@ def delete(settings: Settings, aliases: Iterable[str]) -> list[Cluster]:
         book.get(alias)
     for alias in dict.fromkeys(aliases):
         gone.append(book.remove(alias))
-        if ALIAS.fullmatch(alias):  # one that was written by hand may name another folder
-            forgetting.forget_cluster(alias)
+        forgetting.forget_cluster(gone[-1].shelf)
     names.saw_clusters(book.clusters())
     return gone
 
@@ -229,34 +242,52 @@ def _prepare(settings: Settings, new: NewCluster) -> Cluster:
         if not new.force:
             raise ConfigError(f"{new.alias!r} is already the cluster at {base.uri}; --force replaces it")
         base = Cluster(new.alias, addresses[0])
-    verify = trusted(new.ca) if new.ca else base.verify
+    known_ca = base.verify if base.is_own else True  # a project's CA counts only if the user names it
+    verify = trusted(new.ca) if new.ca else known_ca
     return dataclasses.replace(base, uri=new.address, user=new.user, verify=verify)
 
 
-def _named(new: NewCluster) -> str:
-    return new.user or str(credentials.claims(new.credentials.token).get("username") or "")
+def _named(user: str, known: Credentials) -> str:
+    return user or str(credentials.claims(known.token).get("username") or "")
 
 
-def _keeper(cluster: Cluster, kept: Credentials) -> Callable[[str], None]:
-    """What stores a fresh token, so that the next command need not log in."""
+def _explaining(ask: Ask, why_not: str) -> Ask:
+    """The same question; where nobody can answer it, the error says why the environment does not."""
 
-    def keep(token: str) -> None:
-        fresh = dataclasses.replace(kept, token=token)
-        credentials.save(cluster.alias, cluster.uri, cluster.user, fresh)
+    def asked(prompt: str) -> str:
+        try:
+            return ask(prompt)
+        except ConfigError as err:
+            raise ConfigError(f"{err}; {why_not}" if why_not else str(err)) from err
 
-    return keep
+    return asked
 
 
-def _learner(book: Registry, seconds: float) -> Callable[[Cluster], Cluster]:
-    """What asks a cluster that was added without a check, and keeps what it says for the next command."""
+def _is_stored(cluster: Cluster, kept: Credentials) -> bool:
+    """Whether the login is one of the store: what a project's file holds in the clear does not get there."""
+    return cluster.is_own or kept == credentials.load(cluster.destination)
 
-    def keep(cluster: Cluster) -> Cluster:
-        found = learn(cluster, seconds)
+
+class _Login:
+    """Keeps a fresh token, and what a cluster tells of itself when first asked, for the next command."""
+
+    def __init__(self, book: Registry, cluster: Cluster, kept: Credentials, seconds: float) -> None:
+        self._book, self._cluster, self._kept, self._seconds = book, cluster, kept, seconds
+        self._is_stored = bool(kept) and _is_stored(cluster, kept)
+
+    def keep_token(self, token: str) -> None:
+        if self._is_stored:
+            credentials.save(self._cluster.destination, dataclasses.replace(self._kept, token=token))
+
+    def learn(self, cluster: Cluster) -> Cluster:
+        """Ask a cluster that was added without a check; its login moves along with its prefix."""
+        found = learn(cluster, self._seconds)
         said: dict[str, Any] = {"prefix": found.prefix, "generation": found.generation, "info": found.info}
-        book.change(cluster.alias, lambda now: dataclasses.replace(now, **said))
+        self._book.change(cluster.alias, lambda now: dataclasses.replace(now, **said))
+        if self._is_stored and found.destination != cluster.destination:
+            credentials.save(found.destination, self._kept)
+        self._cluster = found
         return found
-
-    return keep
 
 
 def cannot_ask(prompt: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from openpai_tasks import web_address
 from openpai_tasks.client import Answer, Client
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError, Unreachable
@@ -46,20 +47,15 @@ def candidates(address: str) -> tuple[str, ...]:
     typed = address.strip()
     given = "://" in typed
     try:
-        parts = urlsplit(typed if given else f"//{typed}")
-        port = parts.port
+        parts = web_address.split(typed if given else f"https://{typed}")
     except ValueError as err:
-        raise ConfigError(f"the address {address!r} is none: {err}") from err
-    if given and parts.scheme.lower() not in ("http", "https"):
-        raise ConfigError(f"the address {address!r} must begin with https:// or http://")
-    if not parts.hostname or re.search(r"[\s\\]", typed):
-        raise ConfigError(f"{address!r} is not an address; it looks like https://pai.example.com")
-    if "@" in parts.netloc:
-        raise ConfigError("the address must not hold a user or password; give the user with --user")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    place = host if port is None else f"{host}:{port}"
+        if "@" in typed:  # a password may be in front of it
+            raise ConfigError(f"invalid address: {err}; give the user with --user") from err
+        raise ConfigError(f"invalid address {address!r}: {err}") from err
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    place = host if parts.port is None else f"{host}:{parts.port}"
     path = PASTED.sub("", parts.path.rstrip("/")).rstrip("/")
-    schemes = (parts.scheme.lower(),) if given else ("https", "http")
+    schemes = (parts.scheme,) if given else ("https", "http")
     return tuple(urlunsplit((scheme, place, path, "", "")) for scheme in schemes)
 
 

@@ -59,7 +59,7 @@ def forget_keys(alias: str, job_key: str, names: Collection[str]) -> None:
 
 def forget_over(client: Client) -> None:
     """The same of all of the user's jobs, by one question; a cluster that does not answer is let be."""
-    alias, mine = client.cluster.alias, f"{client.user}~"
+    alias, mine = client.cluster.shelf, f"{client.user}~"
     with _LOCK:
         if client in _ASKED:
             return
@@ -84,7 +84,8 @@ def forget_cluster(alias: str) -> None:
         file = known_hosts(alias)
         for path in (file, file.with_name(f".{file.name}.lock")):
             path.unlink(missing_ok=True)
-        shutil.rmtree(home() / "keys" / alias, ignore_errors=True)
+        for kind in ("keys", "notebooks"):
+            shutil.rmtree(home() / kind / alias, ignore_errors=True)
 
 
 def _drop(alias: str, is_over: Callable[[str], bool]) -> None:

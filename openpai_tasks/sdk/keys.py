@@ -61,7 +61,7 @@ def check(path: Path, setting: str) -> None:
 
 def fetched_key(client: Client, job: JobInfo, target: Path | None = None, anew: bool = False) -> Path:
     """The private key that the cluster made for the job, fetched when it is not here yet."""
-    path = target or job_key_path(client.cluster.alias, job.key)
+    path = target or job_key_path(client.cluster.shelf, job.key)
     if target is not None and target.exists():
         raise PathError(f"{target} is there already; nothing was written")
     if anew or target is not None or not path.exists():

@@ -127,7 +127,7 @@ def write_door(path: Path, url: str) -> str:
 
 
 def _folder(client: Client) -> Path:
-    return home() / "notebooks" / client.cluster.alias
+    return home() / "notebooks" / client.cluster.shelf
 
 
 def _path(client: Client, key: str) -> Path:

@@ -16,7 +16,7 @@ from openpai_tasks import credentials
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.problems import closest
-from openpai_tasks.registry import LOCAL, Cluster, storage_key
+from openpai_tasks.registry import LOCAL, Cluster, storage_destination
 from openpai_tasks.sdk import choices
 from openpai_tasks.sdk.own_kinds import KINDS, Data, OwnStorage
 from openpai_tasks.storage import addresses, location
@@ -165,14 +165,14 @@ def refuse_missing(own: OwnStorage) -> None:
 
 def keep_secret(cluster: Cluster, own: OwnStorage, secret: str) -> str:
     """Keep the secret and say where."""
-    return credentials.save(*storage_key(cluster.alias, record(own)), Credentials(password=secret))
+    return credentials.save(storage_destination(cluster, record(own)), Credentials(password=secret))
 
 
 def forget_secret(cluster: Cluster, own: OwnStorage) -> None:
-    credentials.forget(*storage_key(cluster.alias, record(own)))
+    credentials.forget(storage_destination(cluster, record(own)))
 
 
 def kept_secret(cluster: Cluster, own: OwnStorage) -> str:
     if not KINDS[own.type].secret:
         return ""
-    return credentials.load(*storage_key(cluster.alias, record(own))).password
+    return credentials.load(storage_destination(cluster, record(own))).password

@@ -67,7 +67,7 @@ def reach(client: Client, name: str, settings: Settings, forgets: bool = True) -
     logs = f"`job.logs {job.name}` shows its output"
     if job.final:
         if forgets:
-            forgetting.forget(client.cluster.alias, job.key, _host_names(job))
+            forgetting.forget(client.cluster.shelf, job.key, _host_names(job))
         raise Unreachable(f"job {job.name!r} is {job.state}: its containers are gone ({logs})")
     if job.state == states.STOPPING:
         raise Unreachable(
@@ -131,7 +131,7 @@ def target(client: Client, found: Reach, container: Container, settings: Setting
         user=container.user,
         key=key,
         name=host_name(found.job, container),
-        known_hosts=forgetting.known_hosts(client.cluster.alias),
+        known_hosts=forgetting.known_hosts(client.cluster.shelf),
         label=f"{container.label} of job {found.job.name!r}",
         timeout=settings.ssh_timeout,
         gateway=gateway(settings),

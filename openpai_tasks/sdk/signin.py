@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from openpai_tasks.client import Client
+from openpai_tasks.client.redirects import is_same_server
 from openpai_tasks.credentials import Credentials, claims
-from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound
+from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, Unreachable
 from openpai_tasks.protocol.fields import text, texts
 from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk.discovery import Server, discover
+from openpai_tasks.sdk.discovery import Server, candidates, discover
 
 Ask = Callable[[str], str]
 Say = Callable[[str], None]
@@ -23,10 +24,15 @@ REFUSALS = {
 
 
 def sign_in(
-    cluster: Cluster, known: Credentials, ask: Ask, say: Say, timeout: float
+    cluster: Cluster, known: Credentials, ask: Ask, say: Say, timeout: float, typed: bool = False
 ) -> tuple[Cluster, Credentials]:
-    """Find the server, log in, and return the cluster as it is now with the credentials that worked."""
+    """Find the server, log in, and return the cluster as it is now with the credentials that worked.
+
+    Credentials that were not ``typed`` for this login do not follow a server that has moved.
+    """
     server = discover(cluster.alias, cluster.uri, cluster.verify, timeout)
+    if known and not typed:
+        _refuse_moved(cluster, server)
     user, known = identify(cluster, known, server, ask)
     if not server.is_encrypted:
         say(f"warning: {server.uri} is not encrypted; others on the way can read passwords and tokens")
@@ -46,6 +52,14 @@ def sign_in(
     ), known
 
 
+def _refuse_moved(cluster: Cluster, server: Server) -> None:
+    if not any(is_same_server(address, server.uri) for address in candidates(cluster.uri)):
+        command = f"pai cluster.add {cluster.alias} {server.uri} --force"
+        raise Unreachable(
+            f"{cluster.uri} leads to {server.uri}, which has no login yet; `{command}` makes one"
+        )
+
+
 def identify(cluster: Cluster, known: Credentials, server: Server, ask: Ask) -> tuple[str, Credentials]:
     """The user's name, given or said by the token, and a password or token; asked for as the last resort."""
     said = claims(known.token)
@@ -61,7 +75,8 @@ def identify(cluster: Cluster, known: Credentials, server: Server, ask: Ask) -> 
     if not user:
         raise ConfigError(f"who are you at {server.uri}? give the name with --user")
     if not known:
-        known = Credentials(password=ask(f"password of {user} at {server.uri}: "))
+        checked = f" (checked with {cluster.verify})" if isinstance(cluster.verify, str) else ""
+        known = Credentials(password=ask(f"password of {user} at {server.uri}{checked}: "))
     return user, dataclasses.replace(known, application=bool(said.get("application")))
 
 

@@ -101,7 +101,7 @@ def write(client: Client, job: JobInfo, found: Sequence[Host]) -> Written:
 
     A name that another job has too is this one's from now on; the other keeps its other names.
     """
-    alias = client.cluster.alias
+    alias = client.cluster.shelf
     new = block(alias, job, found)
     for host in found:
         _make_folders(host.target)
@@ -239,7 +239,7 @@ def _forget(over: list[host_blocks.Block]) -> None:
 
 def _is_over(client: Client, alias: str, key: str) -> bool:
     """Whether the job is known to be over; another cluster's jobs are let be."""
-    if alias != client.cluster.alias:
+    if alias != client.cluster.shelf:
         return False
     try:
         return client.job(key).final

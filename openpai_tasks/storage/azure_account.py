@@ -14,7 +14,7 @@ CLOUD = "blob.core.windows.net"
 
 @dataclass(frozen=True)
 class Account:
-    """Which account, and what opens it; without a key, whoever is logged in to Azure here."""
+    """Which account, and what opens it; of a url, without a key, whoever is logged in to Azure here."""
 
     name: str = ""
     endpoint: str = ""

@@ -28,11 +28,10 @@ def open_store(place: Place) -> ObjectStore:
     )
     if not CONTAINER.fullmatch(name) or not account.name:
         raise ConfigError(f"storage {place.name!r} of {place.cluster!r} names no container of an account")
-    if not place.is_own and not (account.key or account.sas):
+    if not account.key and not account.sas:  # this machine's own login to Azure is for urls only
         raise ConfigError(
-            f"storage {place.name!r} of {place.cluster!r} comes without a key of its own, and yours is not "
-            "used for what a cluster names; add it yourself: `pai storage.add NAME --type azureblob --user "
-            f"{shlex.quote(account.name)} --path {shlex.quote(name)}`"
+            f"storage {place.name!r} of {place.cluster!r} comes without a key; add it with yours: `pai storage.add"
+            f" NAME --type azureblob --user {shlex.quote(account.name)} --path {shlex.quote(name)}`"
         )
     root = str(data.get("path") or data.get("rootPath") or "")
     if not place.share:

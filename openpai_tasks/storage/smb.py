@@ -41,7 +41,9 @@ def open_url(url: str) -> tuple[SmbStore, str]:
     if not (user and host and share):
         raise ConfigError(f"{url!r} names no user, server or share: {URL}")
     name, port = _host(host, url)
-    password = os.environ.get(PASSWORD) or credentials.load("smb", f"smb://{host.lower()}", user).password
+    where = f"smb://{host.lower()}"
+    kept = credentials.Destination("smb", where, user, former=where)
+    password = os.environ.get(PASSWORD) or credentials.load(kept).password
     if not password:
         raise ConfigError(f"no password for {user!r} on {name}: set {PASSWORD}")
     return _store(name, port, share, domain, user, password), slash + path or "/"

@@ -147,14 +147,19 @@ def settings(c: Context, **flags: Any) -> Settings:
     return loaded
 
 
+def chosen(c: Context, cluster_alias: str | None) -> Settings:
+    """The settings, with the cluster that the user named on the command line, if any, as the selected one."""
+    return settings(c, cluster_alias=cluster_alias or None)
+
+
 @functools.cache
 def _warn(line: str) -> None:
     say(f"warning: {line}")
 
 
 def connect(c: Context, cluster_alias: str | None = None) -> Client:
-    """A client of the cluster named, or of the one that is selected."""
-    client: Client = clusters.connect(settings(c), cluster_alias, say=say)
+    """A client of the cluster that the user named, or of the one that is selected."""
+    client: Client = clusters.connect(chosen(c, cluster_alias), say=say)
     return client
 
 

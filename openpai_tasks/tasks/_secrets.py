@@ -13,23 +13,16 @@ from openpai_tasks.tasks._base import say
 credentials = lazy("openpai_tasks.credentials")
 
 
-def given(password=None, password_file=None, token=None, token_file=None, login=False):
+def given(password=None, password_file=None, token=None, token_file=None):
     """The credentials that the flags name; empty when they name none."""
     if (password and password_file) or (token and token_file):
         raise ConfigError("give a password or token itself or in a file, not both")
     if password or token:
         say("warning: others can see what is on the command line; use --password-file or --token-file")
-    if login and not (password or password_file or token or token_file):
-        password = ask("password: ")
     return credentials.Credentials(
         password or (credentials.read_secret(password_file) if password_file else ""),
         token or (credentials.read_secret(token_file) if token_file else ""),
     )
-
-
-def lent():
-    """What the environment holds."""
-    return credentials.from_environment()
 
 
 def ask(prompt):
@@ -46,13 +39,27 @@ def ask(prompt):
 
 def for_job(name):
     """The value of a job's secret: the variable of that name, or typed on the terminal, unseen."""
-    variable = name.replace(".", "_").replace("-", "_")
+    variable = _variable(name)
     if variable in os.environ:
         say(f"the secret {name} is taken from the environment")
         return os.environ[variable]
+    return _typed(name, f"set the variable {variable}")
+
+
+def for_document(name):
+    """The same for a name that a job's document brings: what is for a cluster or storage is not lent."""
+    if _variable(name).upper().startswith("OPENPAI_"):
+        return _typed(name, "variables whose names begin with OPENPAI_ are not given to it")
+    return for_job(name)
+
+
+def _variable(name):
+    return name.replace(".", "_").replace("-", "_")
+
+
+def _typed(name, hint):
     if not sys.stdin.isatty():
-        known = f"set the variable {variable}"
-        raise ConfigError(f"the secret {name!r} is needed, and no terminal is there to ask on; {known}")
+        raise ConfigError(f"the secret {name!r} is needed, and no terminal is there to ask on; {hint}")
     return _asking.secret(f"secret {name}: ")
 
 
@@ -75,7 +82,7 @@ def for_storage(storage, password_file=None):
     return secret
 
 
-def refuse_for_all(credentials, user, ca):
+def refuse_for_all(credentials, user, ca, login):
     """One login does not fit all clusters."""
-    if credentials or user or ca:
+    if credentials or user or ca or login:
         raise ConfigError("say which cluster the new login is for: cluster.update ALIAS")

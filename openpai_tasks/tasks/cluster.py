@@ -6,7 +6,7 @@ import subprocess
 
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import _secrets
-from openpai_tasks.tasks._base import say, settings, show, task
+from openpai_tasks.tasks._base import chosen, say, settings, show, task
 
 access = lazy("openpai_tasks.sdk.access")
 clusters = lazy("openpai_tasks.sdk.clusters")
@@ -61,7 +61,7 @@ def add(
 ):
     """Add a cluster: connect, log in, remember it."""
     given = _secrets.given(password, password_file, token, token_file)
-    new = clusters.NewCluster(cluster_alias, pai_uri, user or "", given or _secrets.lent(), ca or "", force)
+    new = clusters.NewCluster(cluster_alias, pai_uri, user or "", given, ca or "", force)
     added = clusters.add(settings(c), new, check, _secrets.ask, say)
     show(c, [clusters.row(settings(c), added)], LISTED, output)
 
@@ -94,13 +94,13 @@ def update(
     output=None,
 ):
     """Ask clusters again what they have, or renew the login of one."""
-    given = _secrets.given(password, password_file, token, token_file, login)
+    given = _secrets.given(password, password_file, token, token_file)
     if cluster_alias is None:
-        _secrets.refuse_for_all(given, user, ca)
+        _secrets.refuse_for_all(given, user, ca, login)
         rows = clusters.update_all(settings(c), say)
     else:
-        new = clusters.Renewal(user or "", given, ca or "")
-        rows = [clusters.update(settings(c), cluster_alias, new, _secrets.ask, say)]
+        new = clusters.Renewal(user or "", given, ca or "", login)
+        rows = [clusters.update(chosen(c, cluster_alias), cluster_alias, new, _secrets.ask, say)]
     show(c, rows, UPDATED, output)
     clusters.check_updated(rows)
 
@@ -136,19 +136,19 @@ def select(c, cluster_alias, is_global=False):
 @task(positional=["cluster_alias"], help={"cluster-alias": "the cluster; all if not given"})
 def resources(c, cluster_alias=None, output=None):
     """Show GPUs, vCores and memory, used/total, per virtual cluster."""
-    show(c, resources_.resources(settings(c), cluster_alias, say), RESOURCES, output)
+    show(c, resources_.resources(chosen(c, cluster_alias), cluster_alias, say), RESOURCES, output)
 
 
 @task(positional=["cluster_alias"])
 def info(c, cluster_alias=None, output=None):
     """Ask a cluster what it is and what it has for you."""
-    show(c, access.describe(settings(c), cluster_alias, say), render.facts, output)
+    show(c, access.describe(chosen(c, cluster_alias), None, say), render.facts, output)
 
 
 @task(positional=["cluster_alias"])
 def credentials(c, cluster_alias=None, output=None):
     """Print address, user and token, to point other clients at the same cluster."""
-    show(c, access.access(settings(c), cluster_alias, say), render.facts, output)
+    show(c, access.access(chosen(c, cluster_alias), None, say), render.facts, output)
 
 
 @task(kinds={"port": int}, help={"port": "the port to listen on; else the one it had before"})

@@ -232,7 +232,7 @@ def ssh_config(c, name, print_=False, yes=False, cluster_alias=None):
     found = shown.reached(client, name, given, writes=not print_)
     hosts = shown.hosts(client, found, given)
     if print_:
-        _output.exact(ssh_config_.block(client.cluster.alias, found.job, hosts))
+        _output.exact(ssh_config_.block(client.cluster.shelf, found.job, hosts))
         return
     written = ssh_config_.write(client, found.job, hosts)
     say(f"{written.path} knows {', '.join(name for host in hosts for name in host.names)}")

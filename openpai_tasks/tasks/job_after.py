@@ -62,7 +62,7 @@ def resubmit(
     target = connect(c, to) if to else source
     mounted = mounts.mount_map(settings(c).storage_mounts)
     original = resubmit_.find(source, name, Path.cwd(), changes, exact, say, mounted)
-    submission = resubmit_.prepare(original, target, changes, _secrets.for_job, mounted)
+    submission = resubmit_.prepare(original, target, changes, _secrets.for_document, mounted)
     tags = resubmit_.tags(source, target, name)
     send(c, target, submission, follow, preview, output, tags=tags, plain=plain)
 

@@ -12,6 +12,7 @@ from openpai_tasks.tasks._base import connect, say, settings, task
 from openpai_tasks.tasks._job_flags import RUN, job_task
 from openpai_tasks.tasks._sending import only_looks
 
+clusters = lazy("openpai_tasks.sdk.clusters")
 running = lazy("openpai_tasks.tasks._notebooks")
 mounts = lazy("openpai_tasks.storage.mounted")
 notebooks = lazy("openpai_tasks.sdk.notebooks")
@@ -140,8 +141,10 @@ def resubmit(
         flags |= {"no_browser": no_browser, "detach": detach, "output": output}
         return run.body(c, what, cluster_alias=cluster_alias, **flags)
     target = connect(c, cluster_alias)
-    source = target if chosen.cluster == target.cluster.alias else connect(c, chosen.cluster)
-    prepared = resubmit_.prepare(chosen, source, target, wanted, here, _secrets.for_job, mounted)
+    source = target
+    if chosen.cluster != target.cluster.alias:  # a record of the project may have named it, not the user
+        source = clusters.connect(settings(c, cluster_alias=source_cluster or None), chosen.cluster, say)
+    prepared = resubmit_.prepare(chosen, source, target, wanted, here, _secrets.for_document, mounted)
     say(f"runs again: {prepared.told}")
     running.tell(prepared.remarks)
     sent = running.launch(c, target, prepared.submission, only_looks(c, job.preview), detach, output)

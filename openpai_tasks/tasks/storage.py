@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks._base import say, settings, show, task
+from openpai_tasks.tasks._base import chosen, say, settings, show, task
 
 files = lazy("openpai_tasks.sdk.files")
 listings = lazy("openpai_tasks.tasks._listings")
@@ -32,7 +32,7 @@ COPYING = {
 @task(name="list", default=True, positional=["cluster_alias"])
 def list_(c, cluster_alias=None, output=None):
     """Show the storages that a cluster grants you, and those you added."""
-    show(c, storages.listed(settings(c), cluster_alias, say), STORAGES, output)
+    show(c, storages.listed(chosen(c, cluster_alias), None, say), STORAGES, output)
 
 
 @task(

@@ -7,7 +7,7 @@ import sys
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import _secrets
 from openpai_tasks.tasks._asking import answer
-from openpai_tasks.tasks._base import say, settings, show, task
+from openpai_tasks.tasks._base import chosen, say, show, task
 
 own_storages = lazy("openpai_tasks.sdk.own_storages")
 render = lazy("openpai_tasks.render")
@@ -27,9 +27,9 @@ ADDED = ("name", "type", "server", "permission", "origin", "url")
 )
 def select(c, storage_name=None, workspace="", cluster_alias=None, output=None):
     """Choose a cluster's storage, which pai://CLUSTER/0/ is then the root of, and your workspace on it."""
-    given = settings(c)
-    storage = storage_name or _asked(given, cluster_alias)
-    show(c, selecting.select(given, cluster_alias, storage, workspace, say), render.facts, output)
+    given = chosen(c, cluster_alias)
+    storage = storage_name or _asked(given, None)
+    show(c, selecting.select(given, None, storage, workspace, say), render.facts, output)
 
 
 @task(
@@ -67,13 +67,13 @@ def add(
     own = own_storages.new(called or "", type or "", address, path, user, words, read_only)
     own_storages.refuse_missing(own)
     secret = _secrets.for_storage(own, password_file)
-    show(c, [selecting.add(settings(c), cluster_alias, own, secret, say)], ADDED, output)
+    show(c, [selecting.add(chosen(c, cluster_alias), None, own, secret, say)], ADDED, output)
 
 
 @task(positional=["names"], iterable=["names"], help={"names": "storages that you added"})
 def forget(c, names, cluster_alias=None):
     """Forget storages of your own; the files on them stay."""
-    selecting.forget(settings(c), cluster_alias, names, say)
+    selecting.forget(chosen(c, cluster_alias), None, names, say)
     for name in dict.fromkeys(names):
         say(f"forgot {name}")
 

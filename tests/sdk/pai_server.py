@@ -29,7 +29,10 @@ class QuietServer(ThreadingHTTPServer):
 
 
 class PaiServer:
-    """One server with one user; ``seen`` are the requests it got: method, path, Authorization, body."""
+    """One server with one user; ``seen`` are the requests it got: method, path, Authorization, body.
+
+    ``heard`` are the same requests with all of their headers, as one text each.
+    """
 
     def __init__(
         self, generation="1.8", version="v1.8.1", oidc=False, prefix="/rest-server", redirect="", tls=None
@@ -39,6 +42,7 @@ class PaiServer:
         self.token = jwt(USER, application=False, exp=4102444800)
         self.password = PASSWORD
         self.seen: list[tuple[str, str, str, str]] = []
+        self.heard: list[str] = []
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -50,6 +54,7 @@ class PaiServer:
                 body = self.rfile.read(size).decode()
                 auth = self.headers.get("Authorization", "")
                 server.seen.append((self.command, self.path, auth, body))
+                server.heard.append(f"{self.requestline}\n{self.headers}\n{body}")
                 if server.redirect:
                     self.send_response(307)
                     self.send_header("Location", server.redirect + self.path)

@@ -1,7 +1,5 @@
 """Adding clusters and speaking to them, against small servers that answer as each generation does."""
 
-import datetime
-import ipaddress
 import socket
 import time
 
@@ -11,19 +9,22 @@ from openpai_tasks import credentials
 from openpai_tasks.config import Settings
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
+from openpai_tasks.registry import Cluster
 from openpai_tasks.sdk import access, clusters, editing
 from openpai_tasks.sdk.discovery import candidates, discover
 from openpai_tasks.sdk.resources import resources
+from tests.certificates import make_certificate
 from tests.sdk.pai_server import PASSWORD, USER, PaiServer, jwt
 
 SETTINGS = Settings(http_timeout=30.0)
+LAB = Settings(http_timeout=30.0, cluster_alias="lab")
 
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
-    for name in ("OPENPAI_PASSWORD", "OPENPAI_TOKEN"):
+    for name in ("OPENPAI_PASSWORD", "OPENPAI_TOKEN", "OPENPAI_URI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "home"
@@ -53,33 +54,7 @@ def dead():
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A certificate for 127.0.0.1 that is its own CA, with its key, in one PEM file."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test CA")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(address, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    path.write_bytes(pem + made.public_bytes(serialization.Encoding.PEM))
-    return path
+    return make_certificate(tmp_path_factory.mktemp("tls") / "both.pem")
 
 
 def quiet(line):
@@ -88,6 +63,11 @@ def quiet(line):
 
 def no_terminal(prompt):
     raise AssertionError(f"asked for {prompt}")
+
+
+def kept(*login):
+    """What is kept for an alias, address and user."""
+    return credentials.load(Cluster(*login).destination)
 
 
 def add(server, alias="lab", address=None, check=True, ask=no_terminal, say=quiet, **new):
@@ -184,7 +164,7 @@ def test_adding_stores_what_the_server_has_and_keeps_secrets_out(serve, own_home
     assert cluster.storages[0]["name"] == "nfs"
     text = (own_home / "clusters.yaml").read_text()
     assert PASSWORD not in text and server.token not in text
-    assert credentials.load("lab", server.uri, USER) == Credentials(PASSWORD, server.token)
+    assert kept("lab", server.uri, USER) == Credentials(PASSWORD, server.token)
     assert said == [f"the password is kept in {own_home / 'credentials.yaml'}"]
 
 
@@ -229,7 +209,7 @@ def test_a_name_that_does_not_resolve_is_unreachable():
 def test_no_check_stores_what_was_said_without_asking_the_server(dead):
     cluster = add(None, address=dead + "/rest-server/", check=False)
     assert (cluster.uri, cluster.user, cluster.generation) == (dead, USER, "")
-    assert credentials.load("lab", dead, USER).password == PASSWORD
+    assert kept("lab", dead, USER).password == PASSWORD
 
 
 def test_a_token_names_its_user(serve):
@@ -243,7 +223,7 @@ def test_an_application_token_is_kept_as_one(serve):
     server = serve()
     server.token = jwt(USER, application=True)
     add(server, user="", credentials=Credentials(token=server.token))
-    assert credentials.load("lab", server.uri, USER).application
+    assert kept("lab", server.uri, USER).application
 
 
 def test_somebody_elses_token_is_refused(serve):
@@ -278,7 +258,7 @@ def test_another_address_under_a_known_alias_needs_force(serve):
         add(second)
     assert second.seen == []
     assert add(second, force=True).uri == second.uri
-    assert not credentials.load("lab", first.uri, USER)
+    assert not kept("lab", first.uri, USER)
 
 
 # TLS
@@ -342,8 +322,8 @@ def test_the_environment_lends_a_token_where_none_is_kept(serve, monkeypatch, ow
     server = serve()
     add(server, credentials=Credentials(), check=False)
     monkeypatch.setenv("OPENPAI_TOKEN", server.token)
-    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
-    clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet)
+    assert clusters.connect(LAB, "lab").virtual_clusters()
+    clusters.update(LAB, "lab", clusters.Renewal(), no_terminal, quiet)
     assert not (own_home / "credentials.yaml").exists()
 
 
@@ -359,6 +339,75 @@ def test_nothing_known_about_the_user_is_one_clear_line(serve):
     add(serve(), credentials=Credentials(), check=False)
     with pytest.raises(Denied, match="no password or token"):
         clusters.connect(SETTINGS, "lab").virtual_clusters()
+
+
+def test_a_login_moves_along_with_the_prefix_that_the_server_turns_out_to_have(serve, own_home):
+    server = serve(prefix="")
+    add(server, check=False)
+    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
+    found = clusters.registry(SETTINGS).get("lab")
+    assert found.prefix == "" and credentials.load(found.destination).token == server.token
+    assert (own_home / "credentials.yaml").read_text().count("password") == 1
+    server.seen.clear()
+    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
+    assert [method for method, *_ in server.seen] == ["GET"]
+
+
+def test_a_new_ca_needs_the_password_again(serve, certificate, tmp_path):
+    server = serve(tls=certificate)
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(certificate.read_bytes())
+    add(server, ca=str(ca))
+    ca.write_bytes(b"# renewed\n" + certificate.read_bytes())
+    with pytest.raises(Denied, match=r"pai cluster\.update lab --login"):
+        clusters.connect(SETTINGS, "lab").virtual_clusters()
+    asked = []
+    clusters.update(
+        SETTINGS, "lab", clusters.Renewal(), lambda prompt: asked.append(prompt) or PASSWORD, quiet
+    )
+    assert asked == [f"password of {USER} at {server.uri} (checked with {ca}): "]
+    assert clusters.connect(SETTINGS, "lab").virtual_clusters()
+    with pytest.raises(AssertionError, match="asked for"):
+        clusters.update(SETTINGS, "lab", clusters.Renewal(ca=str(certificate)), no_terminal, quiet)
+
+
+def test_the_same_ca_in_another_file_keeps_the_login(serve, certificate, tmp_path):
+    server = serve(tls=certificate)
+    add(server, ca=str(certificate))
+    (tmp_path / "same.pem").write_bytes(certificate.read_bytes())
+    new = clusters.Renewal(ca=str(tmp_path / "same.pem"))
+    assert not clusters.update(SETTINGS, "lab", new, no_terminal, quiet).problem
+
+
+def test_a_kept_login_does_not_follow_a_server_that_sends_it_on(serve):
+    server, other = serve(), serve()
+    add(server)
+    server.redirect = other.uri
+    with pytest.raises(Unreachable, match=f"leads to {other.uri}.*pai cluster.add lab {other.uri} --force"):
+        clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet)
+    assert not any(auth or body for _, _, auth, body in other.seen)
+
+
+def test_updating_all_lends_the_environment_to_the_selected_cluster_alone(serve, monkeypatch):
+    first, second = serve(), serve()
+    add(first, credentials=Credentials(), check=False)
+    add(second, alias="other", credentials=Credentials(), check=False)
+    monkeypatch.setenv("OPENPAI_PASSWORD", PASSWORD)
+    rows = {row.alias: row.problem for row in clusters.update_all(LAB, quiet)}
+    assert not rows["lab"] and f"set OPENPAI_URI={second.uri} to use it here" in rows["other"]
+    assert not any(auth or body for _, _, auth, body in second.seen)
+
+
+def test_an_added_address_gets_the_password_of_the_environment_unless_it_is_for_another(serve, monkeypatch):
+    server = serve()
+    monkeypatch.setenv("OPENPAI_PASSWORD", PASSWORD)
+    monkeypatch.setenv("OPENPAI_URI", "https://elsewhere")
+    with pytest.raises(ConfigError, match="OPENPAI_PASSWORD counts for https://elsewhere, not for http"):
+        add(server, credentials=Credentials(), ask=clusters.cannot_ask)
+    assert not any(auth or body for _, _, auth, body in server.seen)
+    monkeypatch.delenv("OPENPAI_URI")
+    add(server, credentials=Credentials())
+    assert kept("lab", server.uri, USER).password == PASSWORD
 
 
 def test_resources_are_asked_of_all_at_once_and_a_dead_one_is_a_row(serve, dead):
@@ -401,7 +450,15 @@ def test_update_takes_a_new_password(serve):
         clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet)
     new = clusters.Renewal(credentials=Credentials("another password"))
     assert not clusters.update(SETTINGS, "lab", new, no_terminal, quiet).problem
-    assert credentials.load("lab", server.uri, USER) == Credentials("another password", server.token)
+    assert kept("lab", server.uri, USER) == Credentials("another password", server.token)
+
+
+def test_a_new_login_asks_although_a_password_is_kept(serve):
+    server, asked = serve(), []
+    add(server)
+    new = clusters.Renewal(login=True)
+    clusters.update(SETTINGS, "lab", new, lambda prompt: asked.append(prompt) or PASSWORD, quiet)
+    assert asked == [f"password of {USER} at {server.uri}: "]
 
 
 def test_updating_all_keeps_one_that_fails_and_says_so(serve, dead):
@@ -437,13 +494,14 @@ def test_deleting_needs_every_alias_to_be_known(serve):
         clusters.delete(SETTINGS, ["lab", "nope"])
     assert clusters.registry(SETTINGS).get("lab")
     clusters.delete(SETTINGS, ["lab"])
-    assert not credentials.load("lab", server.uri, USER)
+    assert not kept("lab", server.uri, USER)
 
 
 def test_what_was_kept_for_the_jobs_of_a_cluster_goes_with_it(serve, own_home):
     add(serve())
     known, locks = own_home / "known_hosts", (".lab.lock", ".far.lock")
-    for folder in (known, own_home / "ssh", own_home / "keys" / "lab", own_home / "keys" / "far"):
+    things = [own_home / kind / alias for kind in ("keys", "notebooks") for alias in ("lab", "far")]
+    for folder in (known, own_home / "ssh", *things):
         folder.mkdir(parents=True)
         (folder / "ann~train").write_text("k")
     for name in ("lab", "far", ".gateways", *locks):
@@ -452,7 +510,8 @@ def test_what_was_kept_for_the_jobs_of_a_cluster_goes_with_it(serve, own_home):
     (own_home / "ssh" / "config").write_text(blocks)
     clusters.delete(SETTINGS, ["lab"])
     assert {path.name for path in known.iterdir()} == {"ann~train", "far", ".far.lock", ".gateways"}
-    assert [path.name for path in (own_home / "keys").iterdir()] == ["far"]
+    for kind in ("keys", "notebooks"):
+        assert [path.name for path in (own_home / kind).iterdir()] == ["far"]
     text = (own_home / "ssh" / "config").read_text()
     assert "Host far\n" in text and "Host lab\n" not in text and (own_home / "ssh" / "ann~train").exists()
 
@@ -483,7 +542,7 @@ def test_editing_takes_secrets_out_of_the_text(own_home):
     draft.path.write_text("- {cluster_alias: lab, pai_uri: 'http://x', user: ann, password: hunter22}\n")
     assert editing.finish(draft, 0)
     assert "hunter22" not in (own_home / "clusters.yaml").read_text()
-    assert credentials.load("lab", "http://x", "ann").password == "hunter22"
+    assert kept("lab", "http://x", "ann").password == "hunter22"
     assert not draft.path.exists()
 
 

@@ -511,6 +511,14 @@ def test_a_token_opens_a_storage_as_a_key_does(service):
     assert "sig=" not in str(told.value)
 
 
+def test_a_storage_without_a_key_does_not_get_the_azure_login_of_this_machine(monkeypatch):
+    pytest.importorskip("adlfs")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sig=mine")
+    data = {"containerName": "data", "accountName": "lab", "dataStore": "https://127.0.0.1:9/lab"}
+    with pytest.raises(ConfigError, match="comes without its account key"):
+        open_place(Place("lab", "blobs", "azureBlob", data))
+
+
 @pytest.mark.parametrize("kind, data", [("s3", {}), ("azureBlob", {"containerName": "c"}), ("azureBlob", {})])
 def test_a_storage_that_says_too_little_is_told(kind, data):
     pytest.importorskip("s3fs")

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from openpai_tasks import credentials
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.credentials import Credentials, Destination
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError, PathError, Unreachable
 from openpai_tasks.storage import retry, smb, smb_files, smb_names, smb_wire
 from openpai_tasks.storage.copy import Rules, copy
@@ -257,7 +257,7 @@ def test_a_password_may_be_kept_where_the_others_are(monkeypatch, tmp_path):
     monkeypatch.delenv(smb.PASSWORD, raising=False)
     with pytest.raises(ConfigError, match=f"no password for 'u' on nas: set {smb.PASSWORD}"):
         locate("smb://u@nas/docs/x", NoBook())
-    credentials.save("smb", "smb://nas", "u", Credentials(password="kept"))
+    credentials.save(Destination("smb", "smb://nas", "u"), Credentials(password="kept"))
     assert locate("smb://u@nas/docs/x", NoBook()).store._server.login.password == "kept"
 
 

@@ -1,0 +1,61 @@
+"""Addresses of REST servers: which are valid, and when two of them are the same."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import SplitResult, unquote, urlsplit
+
+PORTS = {"http": 80, "https": 443}
+_FORBIDDEN = re.compile(r"[\s\\\x00-\x1f\x7f]")
+_HOST = re.compile(r"[\w.-]+|[0-9A-Fa-f:.]+(%25[\w.-]+)?")
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+
+
+def split(text: str) -> SplitResult:
+    """The parts of ``http[s]://HOST[:PORT][/PATH]``; ValueError with the reason for anything else.
+
+    The error never quotes the address, which may hold a password.
+    """
+    if _FORBIDDEN.search(text):
+        raise ValueError("it has a space, a backslash or a control character in it")
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018  (reading it is the check)
+    except ValueError:
+        raise ValueError("its host or port is not valid") from None
+    if parts.scheme not in PORTS:
+        raise ValueError("it must begin with https:// or http://")
+    if "@" in parts.netloc:
+        raise ValueError("it must not hold a user or password")
+    if not parts.hostname or not _HOST.fullmatch(parts.hostname):
+        raise ValueError("it names no host; it looks like https://pai.example.com")
+    if parts.port == 0:
+        raise ValueError("port 0 is not a port to connect to")
+    if any(unquote(part) in (".", "..") for part in parts.path.split("/")):
+        raise ValueError("it must not hold . or .. between slashes")
+    return parts
+
+
+def base(text: str) -> SplitResult:
+    """The same for an address that paths are appended to: it ends before ``?`` and ``#``."""
+    parts = split(text)
+    if "?" in text or "#" in text:
+        raise ValueError("it must not hold ? or #")
+    return parts
+
+
+def check_prefix(uri: str, prefix: str) -> None:
+    """ValueError unless requests below ``uri + prefix`` go to the server of ``uri``."""
+    if not _PREFIX.fullmatch(prefix):
+        raise ValueError("it must be empty or a path such as /rest-server, of letters, digits and . _ ~ -")
+    here, there = base(uri), base(uri + prefix)
+    if (here.scheme, here.netloc) != (there.scheme, there.netloc):
+        raise ValueError(f"it leads away from {normal(uri)}")
+
+
+def normal(text: str) -> str:
+    """The address in the one form that is compared: lower case, no usual port, no slash at the end."""
+    parts = base(text)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    port = "" if parts.port in (None, PORTS[parts.scheme]) else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}"
