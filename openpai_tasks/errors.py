@@ -18,6 +18,11 @@ PaiError                 base, never raised itself
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """The text on one line, with what could steer a terminal written as an escape."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 class PaiError(Exception):
     """What went wrong, with which value, and what to do about it: one line."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks import credentials
+from openpai_tasks import credentials, trust
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.home import home, locked, write_private
@@ -127,7 +127,8 @@ class Registry:
 
     def _write(self, before: Iterable[Cluster], after: Collection[Cluster]) -> None:
         """Replace the file; secrets that belong to nothing in it any more go with it."""
-        write_private(self.path, dump(after))
+        with trust.keeping_clusters(self.path):
+            write_private(self.path, dump(after))
         for gone in _keys(before) - _keys(after):
             credentials.forget(*gone)
 

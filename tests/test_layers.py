@@ -8,7 +8,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
 BASE = {"errors", "home", "key_pairs", "lazy", "nap"}
-VALUES = BASE | {"protocol", "config", "registry", "credentials"}
+CHECKS = {"ownership", "setting_types", "trust"}
+VALUES = BASE | CHECKS | {"protocol", "config", "registry", "credentials"}
 MAY_IMPORT = {
     "__init__": {"client", "data", "errors", "magics", "protocol", "tasks"},
     "errors": set(),
@@ -20,7 +21,10 @@ MAY_IMPORT = {
     "home": {"errors"},
     "key_pairs": {"errors", "home"},
     "protocol": BASE,
-    "config": BASE,
+    "ownership": {"errors"},
+    "setting_types": set(),
+    "trust": BASE | {"ownership"},
+    "config": BASE | CHECKS,
     "credentials": VALUES,
     "registry": VALUES,
     "client": VALUES,
@@ -29,7 +33,7 @@ MAY_IMPORT = {
     "data": VALUES | {"client", "storage", "sdk"},
     "tasks": VALUES | {"client", "storage", "sdk", "render", "render_html", "completion"},
     "magics": VALUES | {"client", "storage", "sdk", "render", "render_html"},
-    "program": {"__init__", "__main__", "lazy", "tasks"},
+    "program": {"__init__", "__main__", "errors", "lazy", "ownership", "tasks"},
     "__main__": {"program"},
     "server": BASE | {"protocol"},
 }
