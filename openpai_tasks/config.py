@@ -4,37 +4,48 @@ Weakest first: built in, tasks.py, Invoke's system and user files, ``~/.openpai/
 project's ``invoke.yaml``, ``./.openpai/defaults.yaml``, ``INVOKE_OPENPAI_*``, ``inv -f FILE``, the flag.
 They stay out of Invoke's merged configuration, where a clash of two keys would break every command;
 each place's own ``openpai`` section is read instead. Secrets are no settings (credentials.py).
+
+What shapes a job counts from every place. What reaches further (``FAR`` in the table, and sources that are
+``OUTSIDE`` of the project) counts from the files of a project only if the user trusts them (trust.py).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
+from openpai_tasks import ownership, trust
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.home import home, locked, write_private
+from openpai_tasks.setting_types import KINDS, READERS, Value
+from openpai_tasks.trust import Claim, Untrusted
 
 SECTION = "openpai"
 PREFIX = "INVOKE_OPENPAI_"
+PROGRAMS = ("invoke", "fabric")  # whose settings files a project may have
 BUILT_IN = "built-in"
 FLAG = "flag"
 
-Value = str | int | float | bool | tuple[str, ...]
-
-TRUE = ("true", "yes", "on", "1")
-FALSE = ("false", "no", "off", "0")
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", tuple: "a list", str: "text"}
+FAR = "far"
+OUTSIDE = "outside"
 
 
-def _setting(name: str, default: Any, about: str, least: float | None = None, among: str = "") -> Any:
-    details = {"name": name, "about": about, "least": least, "among": tuple(among.split())}
+def _setting(
+    name: str, default: Any, about: str, least: float | None = None, among: str = "", reach: str = ""
+) -> Any:
+    details = {"name": name, "about": about, "least": least, "among": tuple(among.split()), "reach": reach}
     return field(default=default, metadata=details)
+
+
+_far = functools.partial(_setting, reach=FAR)
 
 
 @dataclass(frozen=True)
@@ -48,40 +59,43 @@ class Settings:
     cpu: int = _setting("cpu", 2, "CPU cores of a job", least=1)
     gpu: int = _setting("gpu", 0, "GPUs of a job", least=0)
     memory_mb: int = _setting("memoryMB", 4096, "memory of a job, in MB", least=1)
-    sources: tuple[str, ...] = _setting("sources", (), "files and folders that jobs take along")
+    sources: tuple[str, ...] = _setting(
+        "sources", (), "files and folders that jobs take along", reach=OUTSIDE
+    )
     pip_installs: tuple[str, ...] = _setting("pip-installs", (), "packages that jobs install first")
-    python: str = _setting("python", "python3", "the python in the image that installs packages")
-    clusters_in_local: bool = _setting(
+    python: str = _far("python", "python3", "the python in the image that installs packages")
+    clusters_in_local: bool = _far(
         "clusters-in-local", False, "keep clusters.yaml in ./.openpai, not in ~/.openpai"
     )
     output: str = _setting("output", "table", "how results are shown", among="table json yaml csv")
-    editor: str = _setting("editor", "", "the program that `cluster.edit` opens")
+    editor: str = _far("editor", "", "the program that `cluster.edit` opens")
     http_timeout: float = _setting("http-timeout", 30.0, "seconds to wait for a cluster's answer", least=0.1)
-    local_enforce: bool = _setting(
+    local_enforce: bool = _far(
         "local.enforce", False, "the embedded cluster holds jobs back that are larger than the machine"
     )
-    local_engine: str = _setting(
+    local_engine: str = _far(
         "local.engine", "process", "how the embedded cluster runs tasks", among="process docker podman"
     )
-    local_profile: str = _setting(
+    local_profile: str = _far(
         "local.profile", "union", "the OpenPAI that the embedded cluster is", among="union 0.14 0.18 1.8"
     )
-    local_ssh: str = _setting(
+    local_ssh: str = _far(
         "local.ssh", "auto", "what serves ssh in the embedded cluster", among="auto sshd asyncssh off"
     )
-    ssh_key: str = _setting("ssh.key", "", "the private key that opens containers; else one of our own")
-    ssh_user: str = _setting("ssh.user", "root", "whom to log in to containers as")
-    ssh_timeout: float = _setting("ssh.timeout", 15.0, "seconds to wait for a container's answer", least=1)
-    ssh_gateway: str = _setting("ssh.gateway", "", "the host that leads to the containers: USER@HOST:PORT")
-    ssh_gateway_key: str = _setting("ssh.gateway-key", "", "the private key that opens the gateway")
-    container_engine: str = _setting(
+    ssh_key: str = _far("ssh.key", "", "the private key that opens containers; else one of our own")
+    ssh_user: str = _far("ssh.user", "root", "whom to log in to containers as")
+    ssh_timeout: float = _far("ssh.timeout", 15.0, "seconds to wait for a container's answer", least=1)
+    ssh_gateway: str = _far("ssh.gateway", "", "the host that leads to the containers: USER@HOST:PORT")
+    ssh_gateway_key: str = _far("ssh.gateway-key", "", "the private key that opens the gateway")
+    container_engine: str = _far(
         "container.engine", "auto", "what builds and checks images", among="auto docker podman"
     )
-    storage_mounts: tuple[str, ...] = _setting(
+    storage_mounts: tuple[str, ...] = _far(
         "storage.mounts", (), "where shares are mounted here: CLUSTER/STORAGE=FOLDER or ADDRESS=FOLDER"
     )
     origins: Mapping[str, str] = field(default_factory=dict, repr=False)
     unknown: tuple[str, ...] = field(default=(), repr=False)
+    withheld: tuple[Claim, ...] = field(default=(), repr=False)
     overruled: Mapping[str, Value] = field(default_factory=dict, repr=False)
     """The user's own values of settings that a project's files say something else about."""
 
@@ -91,35 +105,50 @@ class Settings:
         return self.overruled.get(name, value)
 
     @classmethod
-    def load(cls, config: Any = None, flags: Mapping[str, Any] | None = None) -> Settings:
-        """Read every place; ``config`` is Invoke's, ``flags`` what the command line said, by field."""
+    def load(
+        cls, config: Any = None, flags: Mapping[str, Any] | None = None, withhold: bool = False
+    ) -> Settings:
+        """Read every place; ``config`` is Invoke's, ``flags`` what the command line said, by field.
+
+        What a project wants and the user has not trusted is an error; or, to ``withhold``, it does not count.
+        """
         values: dict[str, Any] = {}
         own: dict[str, Any] = {}
         origins = {name: BUILT_IN for name in VARIABLES}
         unknown: list[str] = []
+        withheld: list[Claim] = []
         for layer in layers(config):
-            for given, value in layer.values.items():
-                variable = _BY_SPELLING.get(_spelling(given))
-                if variable is None and layer.is_ours:
-                    continue  # older clients kept more in there
-                if variable is None:
-                    unknown.append(f"{layer.origin}: {_unknown(given)}")
-                elif value not in (None, ""):
-                    origin = layer.naming.get(given, layer.origin)
+            unknown += _not_used(layer)
+            doubted = trust.untrusted(claims(layer))
+            withheld += doubted
+            for variable, given, value in _known(layer):
+                if all(claim.setting != variable.name for claim in doubted):
+                    origins[variable.name] = origin = layer.naming.get(given, layer.origin)
                     values[variable.field] = variable.read(value, origin)
-                    own |= {} if layer.is_project else {variable.field: values[variable.field]}
-                    origins[variable.name] = origin
+                    own |= {variable.field: values[variable.field]} if layer.is_own else {}
+                    if layer.is_project and variable.reach == OUTSIDE:
+                        values[variable.field] = trust.fenced(origin, values[variable.field])
         for key, value in (flags or {}).items():
             if value is not None and value != [] and value != ():
                 variable = _BY_FIELD[key]
                 values[key] = own[key] = variable.read(value, f"--{variable.name}")
                 origins[variable.name] = FLAG
+        is_local = values.get("clusters_in_local") or any(c.setting == "clusters-in-local" for c in withheld)
+        withheld += trust.untrusted(trust.used_clusters(Path.cwd(), not withhold)) if is_local else ()
+        if withheld and not withhold:
+            raise Untrusted(withheld)
         overruled = {
             variable.name: own.get(key, variable.default)
             for key, variable in _BY_FIELD.items()
             if values.get(key) != own.get(key)
         }
-        return cls(**values, origins=origins, unknown=tuple(unknown), overruled=overruled)
+        return cls(
+            **values,
+            origins=origins,
+            unknown=tuple(unknown),
+            withheld=tuple(withheld),
+            overruled=overruled,
+        )
 
 
 @dataclass(frozen=True)
@@ -132,6 +161,7 @@ class Variable:
     about: str
     least: float | None
     among: tuple[str, ...]
+    reach: str = ""
 
     @property
     def kind(self) -> type:
@@ -141,9 +171,9 @@ class Variable:
         """``value`` as this setting's type, or an error that names where it was written."""
         if self.among and isinstance(value, float):
             value = str(value)  # YAML takes 0.14 for a number
-        read: Value | None = _READERS[self.kind](value)
+        read: Value | None = READERS[self.kind](value)
         if read is None:
-            raise ConfigError(f"{origin}: {self.name} must be {_KINDS[self.kind]}, got {value!r}")
+            raise ConfigError(f"{origin}: {self.name} must be {KINDS[self.kind]}, got {value!r}")
         if self.least is not None and isinstance(read, (int, float)) and not read >= self.least:
             raise ConfigError(f"{origin}: {self.name} must be at least {self.least:g}, got {value!r}")
         if isinstance(read, float) and not math.isfinite(read):
@@ -151,44 +181,6 @@ class Variable:
         if self.among and read not in self.among:
             raise ConfigError(f"{origin}: {self.name} must be one of {', '.join(self.among)}, got {value!r}")
         return read
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _truth(value: Any) -> bool | None:
-    word = str(value).lower()
-    return word in TRUE if word in TRUE + FALSE and isinstance(value, (bool, int, str)) else None
-
-
-def _whole(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        return None
-    try:
-        return int(value)
-    except ValueError:
-        return None
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        return float(value)
-    except ValueError:
-        return None
-
-
-def _words(value: Any) -> tuple[str, ...] | None:
-    if isinstance(value, str):
-        return tuple(word.strip() for word in value.split(",") if word.strip())
-    if isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value):
-        return tuple(value)
-    return None
-
-
-_READERS: dict[type, Any] = {str: _text, bool: _truth, int: _whole, float: _number, tuple: _words}
 
 
 def _spelling(name: object) -> str:
@@ -226,18 +218,35 @@ class Layer:
     values: Mapping[Any, Any]
     naming: Mapping[str, str] = field(default_factory=dict)
     is_ours: bool = False
-    is_project: bool = False  # it comes with the folder, so somebody else may have written it
+    is_own: bool = True  # False for what comes with a project: somebody else may have written it
+    is_project: bool = False  # a file of a project, and no code: what reaches further needs trust
+    ignored: str = ""  # why a file of a project does not count at all
+
+
+def _known(layer: Layer) -> Iterator[tuple[Variable, str, Any]]:
+    """The settings that the layer gives a value, with the name that it has there."""
+    for given, value in layer.values.items():
+        variable = _BY_SPELLING.get(_spelling(given))
+        if variable and value not in (None, ""):
+            yield variable, given, value
+
+
+def _not_used(layer: Layer) -> list[str]:
+    """What of the layer does not count, and why; in our own files older clients kept more."""
+    names = [] if layer.is_ours else [name for name in layer.values if _spelling(name) not in _BY_SPELLING]
+    lines = [f"{layer.origin}: {_unknown(name)}" for name in names]
+    return [layer.ignored, *lines] if layer.ignored else lines
 
 
 def layers(config: Any = None) -> Iterator[Layer]:
     """The places settings are read from, weakest first."""
-    yield Layer("tasks.py", _section(config, "_collection", "tasks.py"), is_project=True)
+    yield Layer("tasks.py", _section(config, "_collection", "tasks.py"), is_own=False)
     yield _file_layer(config, "system")
     yield _file_layer(config, "user")
     yield _defaults_layer(defaults_path(is_global=True))
-    yield _file_layer(config, "project")
-    if defaults_path(is_global=False) != defaults_path(is_global=True):
-        yield _defaults_layer(defaults_path(is_global=False), is_project=True)
+    yield _project_layer(_file_layer(config, "project"))
+    if trust.is_project_file(defaults_path(is_global=False)):
+        yield _project_layer(_defaults_layer(defaults_path(is_global=False)))
     yield _environment()
     yield _file_layer(config, "runtime")
     yield Layer("this program", _section(config, "_overrides", "this program"))
@@ -246,7 +255,17 @@ def layers(config: Any = None) -> Iterator[Layer]:
 
 def _file_layer(config: Any, level: str) -> Layer:
     origin = str(getattr(config, f"_{level}_path", None) or level)
-    return Layer(origin, _section(config, f"_{level}", origin), is_project=level == "project")
+    return Layer(origin, _section(config, f"_{level}", origin), is_own=level != "project")
+
+
+def _project_layer(layer: Layer) -> Layer:
+    """The layer of a project's file; one that somebody else could have written counts for nothing."""
+    if not layer.values or layer.origin.endswith(".py"):  # code, which has already run
+        return layer
+    problem = ownership.problem(layer.origin)
+    if problem:
+        return Layer(layer.origin, {}, ignored=f"{layer.origin} is ignored: {problem}")
+    return dataclasses.replace(layer, is_own=False, is_project=True)
 
 
 def _section(config: Any, level: str, origin: str) -> dict[str, Any]:
@@ -280,8 +299,8 @@ def defaults_path(is_global: bool) -> Path:
     return (home() if is_global else Path.cwd() / ".openpai") / "defaults.yaml"
 
 
-def _defaults_layer(path: Path, is_project: bool = False) -> Layer:
-    return Layer(str(path), _flat(read_defaults(path)), is_ours=True, is_project=is_project)
+def _defaults_layer(path: Path) -> Layer:
+    return Layer(str(path), _flat(read_defaults(path)), is_ours=True)
 
 
 def read_defaults(path: Path) -> dict[str, Any]:
@@ -313,3 +332,39 @@ def change_defaults(path: Path, values: Mapping[str, Value], remove: Iterable[st
         kept |= {key: list(item) if isinstance(item, tuple) else item for key, item in values.items()}
         text = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True) if kept else ""
         write_private(path, text)
+    if trust.is_project_file(path):
+        trust.remember(_typed(path, values))
+
+
+# What a project asks for
+
+
+def claims(layer: Layer, base: Path | None = None) -> list[Claim]:
+    """What the layer says that reaches further than a job, if it is of a project; sources are in ``base``."""
+    found: dict[str, list[Claim]] = {}
+    for variable, _, value in _known(layer) if layer.is_project else ():
+        if variable.reach:
+            read: Any = variable.read(value, layer.origin)
+            if variable.reach == OUTSIDE:
+                found[variable.name] = trust.sources_claims(layer.origin, read, base or Path.cwd())
+            else:
+                found[variable.name] = [trust.setting_claim(layer.origin, variable.name, read)]
+    return [claim for several in found.values() for claim in several]
+
+
+def project_claims(folder: Path, base: Path) -> list[Claim]:
+    """All that the files of a project folder ask for, as a command that is run in ``base`` sees it."""
+    own = folder / ".openpai" / "defaults.yaml"
+    found = claims(_project_layer(_defaults_layer(own)), base) if trust.is_project_file(own) else []
+    for path in (folder / f"{name}.{suffix}" for name in PROGRAMS for suffix in ("yaml", "yml", "json")):
+        section = _section(SimpleNamespace(data=read_defaults(path)), "data", str(path))
+        found += claims(_project_layer(Layer(str(path), section)), base)
+    return found + trust.used_clusters(folder)
+
+
+def _typed(path: Path, values: Mapping[str, Value]) -> list[Claim]:
+    """What of a project's defaults.yaml the user has just typed himself."""
+    found = claims(_project_layer(_defaults_layer(path)))
+    sources = values.get("sources")
+    links = [trust.links_claim(str(path), sources)] if isinstance(sources, tuple) else []
+    return links + [claim for claim in found if claim.setting in values]

@@ -15,7 +15,7 @@ from invoke.exceptions import CollectionNotFound, Exit
 from invoke.loader import FilesystemLoader
 from invoke.program import Program
 
-from openpai_tasks import __version__
+from openpai_tasks import __version__, ownership
 from openpai_tasks.__main__ import INTERRUPTED
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import Namespace, _output, namespace
@@ -63,6 +63,14 @@ CLASSIC = {
 """The flat commands of the older clients; a project that has not the task is told so."""
 
 
+class Unsafe(CollectionNotFound):
+    """Raised for a tasks.py that somebody else could have written; ``reason`` says why."""
+
+    def __init__(self, name: str, start: str, reason: str) -> None:
+        super().__init__(name, start)
+        self.reason = reason
+
+
 class Loader(FilesystemLoader):
     """Finds the nearest tasks.py that is Invoke's; other programs, such as Celery, have a tasks.py too."""
 
@@ -70,11 +78,19 @@ class Loader(FilesystemLoader):
         for folder in _upwards(Path(self.start)):
             file, package = folder / f"{name}.py", folder / name / "__init__.py"
             if _is_file(file) and _is_for_invoke(file):
+                # What lies beside it can be imported by it.
+                self._check(name, file, *folder.glob("*.py"), *folder.glob("__pycache__/*"))
                 return spec_from_file_location(name, file)
             if _is_file(package) and _is_for_invoke(*package.parent.glob("*.py")):
+                self._check(name, package, *ownership.everything_in(package.parent))
                 places = [str(package.parent)]
                 return spec_from_file_location(name, package, submodule_search_locations=places)
         raise CollectionNotFound(name=name, start=self.start)
+
+    def _check(self, name: str, file: Path, *more: Path) -> None:
+        problem = ownership.problem(file, *more)
+        if problem:
+            raise Unsafe(name, self.start, f"{file} is not loaded: {problem}")
 
 
 class PaiProgram(Program):
@@ -116,18 +132,36 @@ class PaiProgram(Program):
         try:
             module, folder = loader.load(self.args.collection.value)
         except CollectionNotFound as err:
+            reason = getattr(err, "reason", "")
             if self.args.collection.value:
-                text = f"error: no tasks named {err.name!r} from {err.start} upwards"
-                raise _output.ending(120, text) from err
+                missing = f"no tasks named {err.name!r} from {err.start} upwards"
+                raise _output.ending(120, f"error: {reason or missing}") from err
+            self._warn(reason)
             self.collection = namespace()
             self._load_project(_settings_folder(Path(start or os.getcwd())))
+            self._keep_our_section()
             return
         self._load_project(folder)
         self.collection = combined(module, folder, self.config.tasks.auto_dash_names)
 
     def _load_project(self, folder: str | None) -> None:
-        self.config.set_project_location(folder)
+        """Its settings, unless somebody else could have written them; an invoke.py is even run."""
+        files = [Path(folder, name) for name in SETTINGS_FILES] if folder else []
+        file = next((file for file in files if _is_file(file)), None)
+        problem = ownership.problem(file) if file else ""
+        self._warn(f"{file} is ignored: {problem}" if problem else "")
+        self.config.set_project_location(None if problem else folder)
         self.config.load_project()
+
+    def _keep_our_section(self) -> None:
+        """Without a tasks.py only our settings count: Invoke's name programs to run, such as the shell."""
+        ours = {key: value for key, value in self.config._project.items() if key == "openpai"}
+        self.config._set(_project=ours)
+        self.config.merge()
+
+    def _warn(self, reason: str) -> None:
+        if reason and not self.args.complete.value:
+            _output.say(f"warning: {reason}")
 
     def parse_cleanup(self) -> None:
         if self.shell:
@@ -168,8 +202,14 @@ def _is_file(path: Path) -> bool:
 
 
 def _is_for_invoke(*files: Path) -> bool:
-    texts = (file.read_text(encoding="utf-8", errors="replace") for file in files)
-    return any(mark in text for text in texts for mark in MARKS)
+    return any(mark in _text(file) for file in files for mark in MARKS)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # somebody else's
+        return ""
 
 
 def _settings_folder(start: Path) -> str | None:

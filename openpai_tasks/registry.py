@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks import credentials, web_address
+from openpai_tasks import credentials, trust, web_address
 from openpai_tasks.credentials import Credentials, Destination, Key
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.home import home, locked, write_private
@@ -172,7 +172,8 @@ class Registry:
 
     def _write(self, before: Iterable[Cluster], after: Collection[Cluster]) -> None:
         """Replace the file; secrets that belong to nothing in it any more go with it."""
-        write_private(self.path, dump(after))
+        with trust.keeping_clusters(self.path):
+            write_private(self.path, dump(after))
         left, taken = _destinations(after), self._users_own()
         for key, gone in _destinations(before).items():
             if left.get(key) != gone and key not in taken:

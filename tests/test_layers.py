@@ -8,7 +8,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
 BASE = {"errors", "exchange", "home", "key_pairs", "lazy", "nap", "plain_text", "retry"}
-VALUES = BASE | {"protocol", "config", "registry", "credentials", "web_address"}
+CHECKS = {"ownership", "setting_types", "trust"}
+VALUES = BASE | CHECKS | {"protocol", "config", "registry", "credentials", "web_address"}
 MAY_IMPORT = {
     "__init__": {"client", "data", "errors", "magics", "protocol", "tasks"},
     "errors": {"plain_text"},
@@ -24,7 +25,10 @@ MAY_IMPORT = {
     "home": {"errors"},
     "key_pairs": {"errors", "home"},
     "protocol": BASE,
-    "config": BASE,
+    "ownership": {"plain_text"},
+    "setting_types": set(),
+    "trust": BASE | {"ownership"},
+    "config": BASE | CHECKS,
     "credentials": VALUES,
     "registry": VALUES,
     "client": VALUES,
@@ -33,7 +37,7 @@ MAY_IMPORT = {
     "data": VALUES | {"client", "storage", "sdk"},
     "tasks": VALUES | {"client", "storage", "sdk", "render", "render_html", "completion"},
     "magics": VALUES | {"client", "storage", "sdk", "render", "render_html"},
-    "program": {"__init__", "__main__", "lazy", "tasks"},
+    "program": {"__init__", "__main__", "errors", "lazy", "ownership", "tasks"},
     "__main__": {"program"},
     "server": BASE | {"protocol"},
 }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from openpai_tasks.magics.commands import Failed, Publish, run, settings
+from openpai_tasks.storage.sources import collect
 
 NAME = "pai_cell.py"
 """What the code is called in the job's working folder, and in its tracebacks."""
@@ -32,6 +33,7 @@ def submit_cell(line: Sequence[str], cell: str, transform: Callable[[str], str],
         file = Path(folder, NAME)
         file.write_text(cell, encoding="utf-8")
         sources = () if _value(flags, "--sources", "--src") else given.sources
+        collect(sources, Path.cwd())  # behind the fence of a project's settings, which a flag has not
         taken = [word for source in (str(file), *sources) for word in ("--sources", source)]
         command = shlex.join([python, "-u", NAME, *rest])
         run(["job.sub", command, *taken, "--job-name", JOB, *flags, "--follow"], publish)

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from openpai_tasks.config import VARIABLES, Settings
-from openpai_tasks.errors import PaiError
+from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.trust import Fenced
 
 Publish = Callable[[dict[str, str]], None]
 """What shows a bundle of MIME types."""
@@ -69,11 +70,20 @@ def settings(**flags: Any) -> Settings:
         talk = Talk()
         talk.feed(said.decode(errors="replace"))
         raise Failed(_last_words(["config.show"], talk.error(), done.returncode), done.returncode)
-    found = {VARIABLES[row["name"]].field: row["value"] for row in json.loads(out)}
+    rows = json.loads(out)
+    refused = [line for row in rows for line in row.get("not_trusted", ())]
+    if refused:
+        hint = "this counts only in a folder that you trust: `%pai config.trust`"
+        raise Failed(f"{'; '.join(refused)}; {hint}", ConfigError.exit_code)
+    found = {VARIABLES[row["name"]].field: _value(row) for row in rows}
     given = {name: value for name, value in flags.items() if value is not None}
     own = Settings.load(None, given).own("cluster-alias")
     loaded = Settings.load(None, {**found, **given})  # as flags, values of the project look like the user's
     return dataclasses.replace(loaded, overruled={"cluster-alias": own})
+
+
+def _value(row: dict[str, Any]) -> Any:
+    return Fenced.within(row["within"], row["value"]) if "within" in row else row["value"]
 
 
 def _last_words(words: Sequence[str], error: str, code: int) -> str:

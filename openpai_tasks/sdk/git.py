@@ -1,4 +1,8 @@
-"""Which commit a folder is at, and whether that says everything."""
+"""Which commit a folder is at, and whether that says everything.
+
+A repository may come from anybody, and its settings can name programs. None of them is run: git is told
+to do without monitors, hooks, filters and transports, and not to look into submodules.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,28 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=normal")
+HARMLESS = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.pager": "cat",
+    "core.sshCommand": "false",
+    "credential.helper": "",
+    "diff.external": "",
+    "protocol.allow": "never",
+    "safe.bareRepository": "explicit",
+    "status.submoduleSummary": "false",
+}
+"""What git is told on its command line, which is stronger than any settings file."""
+
+FILTERS = ("config", "--null", "--name-only", "--get-regexp", r"^filter\..*\.")
+STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=normal", "--ignore-submodules=dirty")
 NOT_OURS = ("--", ":/", ":(top,exclude,glob)**/.openpai/**")  # what a submission itself writes is no change
+ENVIRONMENT = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_TERMINAL_PROMPT": "0",
+}
 SECONDS = 20.0
 
 
@@ -21,21 +45,42 @@ class Revision:
 
 
 def revision(folder: Path) -> Revision:
-    """What git says of the folder; nothing where there is no git, no repository or no commit yet."""
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    """What git says of the folder; nothing where there is no git, no repository or no commit yet.
+
+    A file that a filter such as git-lfs has made and that was touched since counts as changed.
+    """
     try:
-        done = subprocess.run(
-            ["git", *STATUS, *NOT_OURS],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        top = _git(folder, HARMLESS, "rev-parse", "--show-toplevel").removesuffix("\n")
+        if not os.path.lexists(os.path.join(top, ".git")):  # core.worktree leads somewhere else
+            return Revision()
+        settings = HARMLESS | _no_filters(_git(folder, HARMLESS, *FILTERS, may_fail=True))
+        lines = _git(folder, settings, *STATUS, *NOT_OURS).splitlines()
+    except (OSError, subprocess.SubprocessError, ValueError):
         return Revision()
-    lines = done.stdout.decode("utf-8", "replace").splitlines()
     commits = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
-    if done.returncode or not commits or commits[0] == "(initial)":
+    if not commits or commits[0] == "(initial)":
         return Revision()
     return Revision(commits[0], any(not line.startswith("#") for line in lines))
+
+
+def _no_filters(names: str) -> dict[str, str]:
+    """Settings that turn off the filters whose settings have these names."""
+    found = {name.removeprefix("filter.").rpartition(".")[0] for name in names.split("\0") if name}
+    if any("=" in name for name in found):
+        raise ValueError("a filter whose name cannot be written on a command line")
+    keys = (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false"))
+    return {f"filter.{name}.{key}": value for name in found for key, value in keys}
+
+
+def _git(folder: Path, settings: dict[str, str], *words: str, may_fail: bool = False) -> str:
+    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    done = subprocess.run(
+        ["git", "--no-pager", *options, *words],
+        cwd=folder,
+        env={**os.environ, **ENVIRONMENT},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=SECONDS,
+        check=not may_fail,
+    )
+    return done.stdout.decode("utf-8", "surrogateescape")

@@ -179,7 +179,7 @@ def _newer(source: Client, last: Record, notebook: Notebook, mounts: Mounts) -> 
 def _as_it_is(source: Client, last: Record, notebook: Notebook, here: Path) -> Original:
     """The recorded job, with the notebook and the sources as they are now."""
     document = documents.as_v2(protocol.read(last.document).value)
-    named = [one for one in last.sources if not _is_same(here / one, notebook.path)]
+    named = _others(last, notebook, here)
     with tempfile.TemporaryDirectory() as folder:
         ours = notebooks.files(notebook, Path(folder))
         names = {one.name for one in ours}
@@ -217,8 +217,15 @@ def _document(record: Record) -> dict[str, Any]:
 def _settings(record: Record, notebook: Notebook, here: Path) -> dict[str, Any]:
     """What a job that had the notebook was given, as flags of one that runs it."""
     told = {name: record.settings.get(name) for name in ("image", "pip_installs", "python")}
-    others = [source for source in record.sources if not _is_same(here / source, notebook.path)]
-    return {name: value for name, value in {**told, "sources": others}.items() if value}
+    return {
+        name: value for name, value in {**told, "sources": _others(record, notebook, here)}.items() if value
+    }
+
+
+def _others(record: Record, notebook: Notebook, here: Path) -> tuple[str, ...]:
+    """The sources of the record that are not the notebook."""
+    others = tuple(source for source in record.sources if not _is_same(here / source, notebook.path))
+    return records.sources_of(dataclasses.replace(record, sources=others), here)
 
 
 def _cluster_of(name: str, here: Path, target: str) -> str:

@@ -8,19 +8,22 @@ import json
 import logging
 import os
 import re
+import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks import protocol
+from openpai_tasks import protocol, trust
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.home import locked, write_private
 from openpai_tasks.protocol.masking import STARS
 from openpai_tasks.sdk.git import Revision
 from openpai_tasks.sdk.provenance import Origin, stamp_of
+from openpai_tasks.storage.sources import Source
+from openpai_tasks.trust import Fenced
 
 FORMAT = 1
 
@@ -105,6 +108,27 @@ def _without_password(item: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(auth, dict) or not auth.get("password") or "<%" in str(auth["password"]):
         return item
     return {**item, "auth": {**auth, "password": STARS}}
+
+
+def note_sources(folder: Path, sources: Sequence[str], found: Iterable[Source]) -> None:
+    """Remember that the user named sources that lead out of the folder: a record may repeat them."""
+    file = str(folder / ".openpai" / "jobs")
+    claims = trust.sources_claims(file, sources, folder)
+    fence = Fenced.within(str(folder), sources)
+    if any(not fence.holds(source.path, folder) for source in found):
+        claims.append(trust.links_claim(file, sources))
+    trust.remember(trust.untrusted(claims))
+
+
+def sources_of(record: Record, folder: Path) -> tuple[str, ...]:
+    """The sources of a record, which may have come with the folder: they lead out of it only if noted."""
+    file = str(folder / ".openpai" / "jobs")
+    doubted = trust.untrusted(trust.sources_claims(file, record.sources, folder))
+    if doubted:
+        told = shlex.join(word for claim in doubted for word in ("--sources", claim.part))
+        why = f"the record of job {record.name!r} names sources outside of this folder"
+        raise ConfigError(f"{why}; submit anew, with `{told}` if you want them along")
+    return trust.fenced(file, record.sources)
 
 
 def find(folder: Path, name: str, cluster: str | None = None) -> Record | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from openpai_tasks import config
+from openpai_tasks import config, setting_types
 from openpai_tasks.config import VARIABLES, Variable
 from openpai_tasks.protocol.json_schema import DRAFT, Schema, job_schema
 
@@ -59,7 +59,7 @@ def _text(variable: Variable) -> Schema:
 
 def _truth(variable: Variable) -> Schema:
     """True and false come first, as an editor suggests them; text in any case does as well."""
-    words = "|".join(_any_case(word) for word in (*config.TRUE, *config.FALSE))
+    words = "|".join(_any_case(word) for word in (*setting_types.TRUE, *setting_types.FALSE))
     text = {"type": "string", "pattern": f"^({words})$"}
     return {"anyOf": [{"type": ["boolean", "null"]}, {"enum": [0, 1]}, text]}
 

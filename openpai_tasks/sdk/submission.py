@@ -116,7 +116,9 @@ def draft(
     """
     spec = dataclasses.replace(spec, name=new_name(spec.name, spec.command))
     ours = {source.name for source in extra}
-    found = [*(source for source in collect(sources, here) if source.name not in ours), *extra]
+    named = [source for source in collect(sources, here) if source.name not in ours]
+    records.note_sources(here, sources, named)
+    found = [*named, *extra]
     archive = pack(found) if found else None
     find = places.needed if archive else places.output_home
     home = find(client, workspace, mounts)

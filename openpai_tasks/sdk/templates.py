@@ -8,7 +8,9 @@ that the protocol has no hole for, such as ``instances``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import logging
 import os
 import re
 import tempfile
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks import protocol
+from openpai_tasks import ownership, protocol
 from openpai_tasks.errors import ConfigError, PathError, ProtocolError
 from openpai_tasks.protocol import values
 from openpai_tasks.protocol.problems import closest
@@ -26,6 +28,8 @@ from openpai_tasks.sdk import rewriting
 FOLDER = "job_templates"
 SUFFIXES = (".yaml", ".yml")
 SHORT = 24
+
+log = logging.getLogger("openpai_tasks")
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a mapping"}
 
@@ -66,7 +70,16 @@ def folders(project: Path) -> list[Path]:
     start = project.absolute()
     above = (folder / FOLDER for folder in (start, *start.parents))
     nearest = next((folder for folder in above if _is_folder(folder)), None)
-    return [nearest, packaged()] if nearest else [packaged()]
+    return [nearest, packaged()] if nearest and _is_safe(nearest) else [packaged()]
+
+
+@functools.cache
+def _is_safe(folder: Path) -> bool:
+    """Whether nobody else can have written its templates, which become jobs; says why not, once."""
+    problem = ownership.problem(*ownership.everything_in(folder))
+    if problem:
+        log.warning("warning: %s is ignored: %s", folder, problem)
+    return not problem
 
 
 def all(project: Path) -> list[Template]:

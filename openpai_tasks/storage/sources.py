@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.trust import Fenced
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -30,11 +32,13 @@ def collect(paths: Sequence[str], root: Path) -> tuple[Source, ...]:
     """Every file behind ``paths`` (relative to ``root``), each once, by name.
 
     What is named itself is taken even if an ignore file lists it; inside a named folder the rules hold.
-    A path outside ``root`` keeps its last part only.
+    A path outside ``root`` keeps its last part only. Links are followed, but not out of a fence.
     """
     found: dict[str, Source] = {}
     for given in paths:
         for source in _behind(given, root):
+            if isinstance(paths, Fenced):
+                _check_inside(source.path, root, paths)
             other = found.setdefault(source.name, source)
             if other.path.resolve() != source.path.resolve():
                 raise PathError(f"two sources would both be {source.name!r}: {other.path} and {source.path}")
@@ -57,6 +61,14 @@ def _behind(given: str, root: Path) -> Iterator[Source]:
         yield from _walk(path, "" if name == os.curdir else name, rules, frozenset())
     else:
         raise PathError(f"a source must be a file or a folder, and {given!r} is neither")
+
+
+def _check_inside(path: Path, root: Path, fence: Fenced) -> None:
+    """Refuse a file that a link brings from elsewhere, where nobody typed the sources."""
+    if not fence.holds(path, root):
+        why = f"{path} leads to {path.resolve()}, and the sources are those of the project's settings"
+        hint = shlex.join(word for source in fence for word in ("--sources", source))
+        raise PathError(f"{why}; to take it along all the same, say `{hint}`")
 
 
 def _source(path: Path, name: str) -> Source:

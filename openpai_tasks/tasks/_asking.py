@@ -11,12 +11,25 @@ from openpai_tasks.plain_text import one_line
 from openpai_tasks.tasks import _output
 
 LOOK = 0.2  # seconds
+PROGRAMS = ("pai", "inv", "invoke", "fab")
 
 
 def confirm(question, otherwise="nothing was removed"):
     """Ask before something is done."""
     if not ask(question):
         raise ConfigError(otherwise)
+
+
+def consent(refusal, running):
+    """Ask whether to trust what a project wants; raises the refusal on a no, or with nobody to ask."""
+    program = next((one.called_as for one in running if one.called_as in PROGRAMS), PROGRAMS[0])
+    refused = type(refusal)(refusal.claims, program)
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
+        raise refused
+    for file, lines in refusal.by_file():
+        _output.say(f"{file} sets:", *(f"  {line}" for line in lines))
+    if not ask("This reaches further than a job. Do you trust this folder?"):
+        raise refused
 
 
 def agrees(question):

@@ -18,7 +18,7 @@ from invoke.tasks import task as invoke_task
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.lazy import lazy
 from openpai_tasks.plain_text import plain
-from openpai_tasks.tasks import _display, _output, _parser
+from openpai_tasks.tasks import _asking, _display, _output, _parser
 from openpai_tasks.tasks._ending import TERMINATED, Terminated
 from openpai_tasks.tasks._output import ending
 from openpai_tasks.tasks._output import say as say
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 clusters = lazy("openpai_tasks.sdk.clusters")
 config = lazy("openpai_tasks.config")
 render = lazy("openpai_tasks.render")
+trust = lazy("openpai_tasks.trust")
 
 log = logging.getLogger("openpai_tasks")
 
@@ -141,7 +142,16 @@ task: Callable[..., Any] = functools.partial(invoke_task, klass=PaiTask)
 
 def settings(c: Context, **flags: Any) -> Settings:
     """The settings a task works with; a flag that was given is stronger than every other place."""
-    loaded: Settings = config.Settings.load(c.config, flags)
+    try:
+        return _load(c, flags)
+    except trust.Untrusted as err:
+        _asking.consent(err, _parser.running)
+        trust.remember(err.claims)
+    return _load(c, flags)
+
+
+def _load(c: Context, flags: Mapping[str, Any], withhold: bool = False) -> Settings:
+    loaded: Settings = config.Settings.load(c.config, flags, withhold)
     for line in loaded.unknown:
         _warn(line)
     return loaded
@@ -150,6 +160,11 @@ def settings(c: Context, **flags: Any) -> Settings:
 def chosen(c: Context, cluster_alias: str | None) -> Settings:
     """The settings, with the cluster that the user named on the command line, if any, as the selected one."""
     return settings(c, cluster_alias=cluster_alias or None)
+
+
+def settings_in_force(c: Context) -> Settings:
+    """The settings without those that a project wants and the user has not trusted; asks nothing."""
+    return _load(c, {}, withhold=True)
 
 
 @functools.cache
@@ -167,7 +182,7 @@ def show(
     c: Context, items: Any, columns: Sequence[str] | Callable[[Any], str], output: str | None = None
 ) -> None:
     """Print values as data, in the format asked for; in a notebook, a table is a picture."""
-    form = output or settings(c).output
+    form = output or settings_in_force(c).output
     text = render.text(items, columns, form)
     if form == "table" and _display.takes(items, columns, text):
         return

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import _output, _parser
-from openpai_tasks.tasks._base import say, settings, show, task
+from openpai_tasks.tasks._base import say, settings_in_force, show, task
 
 commands = lazy("openpai_tasks.tasks._commands")
 config = lazy("openpai_tasks.config")
+trust_ = lazy("openpai_tasks.trust")
 
 COLUMNS = ("name", "value", "origin", "about")
 
@@ -16,17 +19,13 @@ COLUMNS = ("name", "value", "origin", "about")
 @task(name="show", default=True)
 def show_(c, output=None):
     """Show every setting, its value and where it came from."""
-    loaded = settings(c)
-    rows = [
-        {
-            "name": name,
-            "value": getattr(loaded, variable.field),
-            "origin": loaded.origins[name],
-            "about": variable.about,
-        }
-        for name, variable in config.VARIABLES.items()
-    ]
-    show(c, rows, COLUMNS, output)
+    loaded = settings_in_force(c)
+    rows = [_row(loaded, variable) for variable in config.VARIABLES.values()]
+    show(c, rows, COLUMNS, output or loaded.output)
+    for file, lines in trust_.by_file(loaded.withheld):
+        say(f"not trusted, so it does not count: {', '.join(lines)} ({file})")
+    for folder in trust_.folders():
+        say(f"trusted: {folder}")
 
 
 @task(
@@ -60,6 +59,29 @@ def unset(c, names, is_global=False):
 
 
 @task(
+    positional=["folder"], help={"folder": "the project folder; those whose settings count here if not given"}
+)
+def trust(c, folder=None):
+    """Let a project folder reach further than its jobs."""
+    for one in _folders(c, folder):
+        wanted = config.project_claims(one, one if folder else Path.cwd())
+        trust_.remember(wanted)
+        for file, lines in trust_.by_file(wanted):
+            say(f"trusted: {', '.join(lines)} ({file})")
+        if not wanted:
+            say(f"nothing in {one} needs trust")
+
+
+@task(
+    positional=["folder"], help={"folder": "the project folder; those whose settings count here if not given"}
+)
+def untrust(c, folder=None):
+    """Trust a project folder no more."""
+    for one in _folders(c, folder):
+        say(f"no longer trusted: {one}" if trust_.forget(one) else f"{one} was not trusted")
+
+
+@task(
     positional=["shell"],
     iterable=["program"],
     help={
@@ -70,6 +92,30 @@ def unset(c, names, is_global=False):
 def completion(c, shell, program=None):
     """Print the script that completes command lines at a TAB."""
     _output.exact(commands.completion_script(_parser.running[0], shell, program) + "\n")
+
+
+def _row(loaded, variable):
+    """A setting, marked for programs if it is not trusted or may not lead out of a folder."""
+    value = getattr(loaded, variable.field)
+    row = {
+        "name": variable.name,
+        "value": value,
+        "origin": loaded.origins[variable.name],
+        "about": variable.about,
+        "not_trusted": [f"{one.file} sets {one}" for one in loaded.withheld if one.setting == variable.name],
+        "within": getattr(value, "folder", ""),
+    }
+    return {key: item for key, item in row.items() if key in COLUMNS or item}
+
+
+def _folders(c, given):
+    """The folder named, or those whose files count here: this one, and the one with the invoke.yaml."""
+    if given is not None:
+        if not Path(given).is_dir():
+            raise ConfigError(f"no folder {given!r}")
+        return [Path(given).absolute()]
+    above = getattr(c.config, "_project_prefix", None)
+    return list(dict.fromkeys([Path.cwd(), *([Path(above)] if above else [])]))
 
 
 def _pair(word):

@@ -1,5 +1,6 @@
 """What is written down of a submission, and what is never."""
 
+import dataclasses
 import json
 import stat
 import subprocess
@@ -9,7 +10,7 @@ import pytest
 from openpai_tasks import protocol
 from openpai_tasks.client import Client
 from openpai_tasks.credentials import Credentials
-from openpai_tasks.errors import ConfigError
+from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol import JobSpec
 from openpai_tasks.registry import Cluster
 from openpai_tasks.sdk import provenance, records
@@ -128,3 +129,47 @@ def test_git_tells_the_commit_and_whether_files_differ_from_it(project):
     assert revision(project) == clean == revision(project / "lib")
     (project / "new.py").write_text("")
     assert revision(project / "lib") == Revision(clean.commit, True)
+
+
+@pytest.fixture
+def elsewhere(project, tmp_path_factory, monkeypatch):
+    """A folder beside the project, with a key in it that a link of the project leads to."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    (folder / "key").write_text("secret")
+    (project / "lib" / "link").symlink_to(folder / "key")
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path_factory.mktemp("home")))
+    return folder
+
+
+def shipped(project, *sources):
+    """A record that came with the folder."""
+    records.keep(client(), text(), dataclasses.replace(origin(project), sources=sources))
+    return records.find(project, "one", "lab")
+
+
+def test_a_record_that_came_with_a_folder_takes_nothing_along_from_elsewhere(project, elsewhere):
+    record = shipped(project, "train.py", str(elsewhere / "key"))
+    told = rf"the record of job 'one' names sources outside .*`--sources {elsewhere}/key`"
+    with pytest.raises(ConfigError, match=told):
+        records.sources_of(record, project)
+    inside = records.sources_of(shipped(project, "train.py", "lib"), project)
+    with pytest.raises(PathError, match="lib/link leads to"):
+        collect(inside, project)
+
+
+def test_sources_that_the_user_has_named_before_can_be_repeated(project, elsewhere):
+    (project / "lib" / "link").unlink()
+    named = ["lib", str(elsewhere)]
+    records.note_sources(project, named, collect(named, project))
+    assert collect(records.sources_of(shipped(project, *named), project), project)
+    (project / "lib" / "link").symlink_to(elsewhere.parent)
+    with pytest.raises(PathError, match="lib/link"):
+        collect(records.sources_of(shipped(project, *named), project), project)
+    with pytest.raises(ConfigError):
+        records.sources_of(shipped(project, str(elsewhere.parent)), project)
+
+
+def test_links_that_the_user_has_taken_along_before_can_be_repeated(project, elsewhere):
+    records.note_sources(project, ["lib"], collect(["lib"], project))
+    names = [source.name for source in collect(records.sources_of(shipped(project, "lib"), project), project)]
+    assert names == ["lib/link", "lib/model.py"]

@@ -515,7 +515,7 @@ def test_a_storage_without_a_key_does_not_get_the_azure_login_of_this_machine(mo
     pytest.importorskip("adlfs")
     monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sig=mine")
     data = {"containerName": "data", "accountName": "lab", "dataStore": "https://127.0.0.1:9/lab"}
-    with pytest.raises(ConfigError, match="comes without its account key"):
+    with pytest.raises(ConfigError, match="comes without a key"):
         open_place(Place("lab", "blobs", "azureBlob", data))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.sources import collect
+from openpai_tasks.trust import Fenced
 
 
 def write(root: Path, *names: str) -> None:
@@ -81,3 +82,41 @@ def test_odd_names_survive(tmp_path):
     odd = ["a/with space.py", "a/ünï.py", "a/new\nline.py", "a/#hash%20.py"]
     write(tmp_path, *odd)
     assert names(tmp_path, "a") == sorted(odd)
+
+
+@pytest.fixture
+def secret(tmp_path):
+    """A project, and a file outside of it that links in it lead to."""
+    write(tmp_path, "secret/key", "project/src/train.py", "project/lib/x.py", "project/.git/config")
+    os.symlink("../../secret/key", tmp_path / "project" / "src" / "key")
+    return tmp_path / "secret"
+
+
+@pytest.mark.parametrize(
+    "link, target", [("key", "../../secret/key"), ("all", "../../secret"), ("g", "../.git/config")]
+)
+def test_a_link_does_not_lead_out_of_a_project_that_names_its_sources_itself(tmp_path, secret, link, target):
+    root = tmp_path / "project"
+    (root / "src" / "key").unlink()
+    os.symlink(target, root / "src" / link)
+    for given in ("src", ".", "src/"):
+        with pytest.raises(PathError, match=rf"src/{link}.* leads to .*; .*`--sources {given}`"):
+            collect(Fenced.within(str(root), [given]), root)
+    assert collect(["src"], root)  # who types it wants it
+
+
+def test_links_inside_of_a_project_are_followed(tmp_path, secret):
+    root = tmp_path / "project"
+    (root / "src" / "key").unlink()
+    os.symlink("../lib", root / "src" / "lib")
+    found = collect(Fenced.within(str(root), ["src"]), root)
+    assert [source.name for source in found] == ["src/lib/x.py", "src/train.py"]
+
+
+def test_a_source_that_was_trusted_to_be_elsewhere_is_its_own_fence(tmp_path, secret):
+    root = tmp_path / "project"
+    assert collect(Fenced.within(str(root), ["../secret"]), root)[0].name == "secret/key"
+    write(tmp_path, "other/x")
+    os.symlink("../other/x", secret / "x")
+    with pytest.raises(PathError, match=r"secret/x leads to"):
+        collect(Fenced.within(str(root), ["../secret"]), root)

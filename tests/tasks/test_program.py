@@ -121,7 +121,7 @@ def test_completion_scripts_hold_names_and_flags(project, shell_name):
 @pytest.mark.parametrize(
     "words, expected",
     [
-        (["config.un"], "config.unset"),
+        (["config.uns"], "config.unset"),
         (["config.set", "--is"], "--is-global"),
         (["set", "--is"], "--is-global"),
         (["--vers"], "--version"),

@@ -1,0 +1,128 @@
+"""Whether somebody else can change a file that we are about to run or to believe.
+
+The rule of ssh's StrictModes and of git's safe.directory: the file, every link and every folder on the way
+to it belong to the user or to root, and nobody else can write there. ``OPENPAI_TRUST`` overrules it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from openpai_tasks.plain_text import one_line
+
+VARIABLE = "OPENPAI_TRUST"
+MOST_LINKS = 40
+
+
+def problem(*files: str | Path) -> str:
+    """Why somebody else could have changed one of the files, and what to do; empty if nobody could."""
+    seen: set[str] = set()
+    for file in files:
+        if is_vouched(file):
+            continue
+        for place in _way(str(file)):
+            if place not in seen and (found := _problem_at(place, project_of(file))):
+                return found
+            seen.add(place)
+    return ""
+
+
+def is_vouched(path: str | Path) -> bool:
+    """Whether ``OPENPAI_TRUST`` names a folder that the path is in; only full paths count."""
+    given = os.environ.get(VARIABLE, "")
+    folders = [os.path.realpath(folder) for folder in given.split(os.pathsep) if os.path.isabs(folder)]
+    return bool(folders) and any(Path(os.path.realpath(path)).is_relative_to(folder) for folder in folders)
+
+
+def project_of(file: str | Path) -> Path:
+    """The project folder that a file of a project is for."""
+    folder = Path(os.path.abspath(file)).parent
+    return folder.parent if folder.name == ".openpai" else folder
+
+
+def everything_in(folder: Path) -> Iterator[Path]:
+    """The folder and all below it; a linked folder is followed once."""
+    seen: set[str] = set()
+    todo = [folder]
+    while todo:
+        path = todo.pop()
+        yield path
+        real = os.path.realpath(path)
+        if os.path.isdir(real) and real not in seen:
+            seen.add(real)
+            with contextlib.suppress(PermissionError):
+                todo += [Path(path, name) for name in os.listdir(real)]
+
+
+def _way(path: str) -> Iterator[str]:
+    """Every folder and link on the way to the file, and the file itself."""
+    here, links = os.sep, 0
+    todo = os.path.abspath(path).split(os.sep)[::-1]
+    yield here
+    while todo:
+        part = todo.pop()
+        if part == os.pardir:
+            here = os.path.dirname(here)
+        elif part not in ("", os.curdir):
+            place = os.path.join(here, part)
+            yield place
+            if os.path.islink(place) and links < MOST_LINKS:
+                links += 1
+                target = os.readlink(place)
+                here = os.sep if os.path.isabs(target) else here
+                todo += target.split(os.sep)[::-1]
+            else:
+                here = place
+
+
+def _problem_at(place: str, folder: Path) -> str:
+    try:
+        found = os.lstat(place)
+    except OSError:
+        return ""  # then it cannot be read either
+    if found.st_uid not in _own_users():
+        owner, trusting = _name(found.st_uid), f"{VARIABLE}={shlex.quote(str(folder))}"
+        return one_line(f"{place} belongs to {owner} (`export {trusting}` if you trust {owner})")
+    if stat.S_ISLNK(found.st_mode) or not _is_writable_by_others(found):
+        return ""
+    return one_line(f"others can write {place} (`chmod go-w {shlex.quote(place)}` ends that)")
+
+
+def _own_users() -> Iterable[int]:
+    """Root, the user, and behind `sudo` also who called it, as for git."""
+    user, caller = os.geteuid(), os.environ.get("SUDO_UID", "")
+    return {0, user} | ({int(caller)} if user == 0 and caller.isdecimal() else set())
+
+
+def _is_writable_by_others(found: os.stat_result) -> bool:
+    if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX:
+        return False  # as /tmp: nobody can replace what belongs to somebody else
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    return bool(found.st_mode & stat.S_IWGRP) and not _is_private_group(found.st_gid)
+
+
+def _is_private_group(number: int) -> bool:
+    """Whether it is the group that many systems make for each user, with nobody else in it."""
+    import grp
+
+    names = {_name(user) for user in _own_users()}
+    try:
+        group = grp.getgrgid(number)
+    except KeyError:
+        return False
+    return group.gr_name in names and names.issuperset(group.gr_mem)
+
+
+def _name(user: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"

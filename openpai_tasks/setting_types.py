@@ -1,0 +1,49 @@
+"""The types that settings have: how they are named to people, and read from files and variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Value = str | int | float | bool | tuple[str, ...]
+
+TRUE = ("true", "yes", "on", "1")
+FALSE = ("false", "no", "off", "0")
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", tuple: "a list", str: "text"}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _truth(value: Any) -> bool | None:
+    word = str(value).lower()
+    return word in TRUE if word in TRUE + FALSE and isinstance(value, (bool, int, str)) else None
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        return None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def _words(value: Any) -> tuple[str, ...] | None:
+    if isinstance(value, str):
+        return tuple(word.strip() for word in value.split(",") if word.strip())
+    if isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value):
+        return value if isinstance(value, tuple) else tuple(value)
+    return None
+
+
+READERS: dict[type, Any] = {str: _text, bool: _truth, int: _whole, float: _number, tuple: _words}

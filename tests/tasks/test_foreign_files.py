@@ -1,0 +1,210 @@
+"""Files of a project that somebody else could have written are not run, and their settings do not count."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks import ownership
+
+TASKS = """
+from invoke import task
+from openpai_tasks.tasks import namespace
+
+open("marker", "w").close()
+
+@task
+def theirs(c):
+    print("ran")
+
+ns = namespace(theirs)
+"""
+
+
+@pytest.fixture(params=["file", "folder", "owner"])
+def spoil(request, monkeypatch):
+    """A way in which somebody else can come to write a file."""
+
+    def spoil(path: Path) -> None:
+        if request.param == "file":
+            path.chmod(0o666)
+        elif request.param == "folder":
+            path.parent.chmod(0o777)
+        elif os.geteuid() == 0:
+            os.chown(path, 54321, -1)
+        else:
+            monkeypatch.setattr(os, "geteuid", lambda: 54321)
+        assert ownership.problem(path)
+
+    return spoil
+
+
+def assert_built_in_tasks_serve(project, file):
+    ran = project.pai("--list")
+    assert ran.code == 0 and "job.sub" in ran.out and "theirs" not in ran.out
+    assert ran.err.startswith(f"warning: {file} is not loaded: ") and ran.err.count("\n") == 1
+    assert project.pai("config.show").code == 0
+    assert not (project.folder / "marker").exists()
+
+
+def test_a_tasks_file_is_not_run(project, spoil):
+    project.write("tasks.py", TASKS)
+    assert project.pai("theirs").out == "ran\n"
+    (project.folder / "marker").unlink()
+    spoil(project.folder / "tasks.py")
+    assert_built_in_tasks_serve(project, project.folder / "tasks.py")
+
+
+def test_a_module_beside_it_counts_as_well(project, spoil):
+    project.write("tasks.py", TASKS)
+    project.write("helper.py", "")
+    spoil(project.folder / "helper.py")
+    assert_built_in_tasks_serve(project, project.folder / "tasks.py")
+
+
+@pytest.mark.parametrize(
+    "name", ["__init__.py", "more.py", "sub/deep.py", "__pycache__/more.cpython-311.pyc"]
+)
+def test_a_package_counts_with_all_its_files(project, spoil, name):
+    project.write("tasks/__init__.py", TASKS)
+    project.write(f"tasks/{name}", TASKS)
+    spoil(project.folder / "tasks" / name)
+    assert_built_in_tasks_serve(project, project.folder / "tasks" / "__init__.py")
+
+
+def test_a_linked_tasks_file_is_as_good_as_its_target(project, spoil, tmp_path):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "tasks.py").write_text(TASKS)
+    (project.folder / "tasks.py").symlink_to(tmp_path / "shared" / "tasks.py")
+    spoil(tmp_path / "shared" / "tasks.py")
+    assert_built_in_tasks_serve(project, project.folder / "tasks.py")
+
+
+def test_a_tasks_file_above_is_not_run_either(project, spoil, monkeypatch):
+    project.write("tasks.py", TASKS)
+    project.write("mine/x", "")
+    spoil(project.folder / "tasks.py")
+    monkeypatch.chdir(project.folder / "mine")
+    assert_built_in_tasks_serve(project, project.folder / "tasks.py")
+
+
+def test_a_tasks_file_that_was_asked_for_is_an_error(project, spoil):
+    project.write("tasks.py", TASKS)
+    spoil(project.folder / "tasks.py")
+    ran = project.pai("--collection", "tasks", "--list")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1)
+    assert ran.err.startswith(f"error: {project.folder}/tasks.py is not loaded: ")
+
+
+def test_the_variable_vouches_for_it(project, spoil, monkeypatch):
+    project.write("tasks.py", TASKS)
+    project.write("invoke.yaml", "openpai: {image: theirs}\n")
+    spoil(project.folder / "tasks.py")
+    monkeypatch.setenv("OPENPAI_TRUST", str(project.folder))
+    ran = project.pai("theirs")
+    assert (ran.code, ran.out, ran.err) == (0, "ran\n", "")
+
+
+def test_the_line_is_not_among_completions(project, spoil):
+    project.write("tasks.py", TASKS)
+    spoil(project.folder / "tasks.py")
+    assert project.pai("--complete", "--", "pai", "config").err == ""
+
+
+def test_a_tasks_file_that_cannot_be_read_is_passed_over(project, monkeypatch):
+    project.write("tasks.py", TASKS)
+    (project.folder / "tasks.py").chmod(0)
+    if os.geteuid() == 0:  # who can read everything
+        monkeypatch.setattr(Path, "read_text", lambda *a, **k: (_ for _ in ()).throw(PermissionError()))
+    assert project.pai("--list").code == 0
+
+
+# Settings
+
+
+@pytest.mark.parametrize("file", ["invoke.yaml", ".openpai/defaults.yaml"])
+@pytest.mark.parametrize("program", ["pai", "inv"])
+def test_settings_are_ignored(project, spoil, file, program):
+    project.write("mine/tasks.py", "from openpai_tasks.tasks import namespace\nns = namespace()\n")
+    (project.folder / "mine" / "tasks.py").rename(project.folder / "tasks.py")
+    text = "image: theirs\nsources: [/etc/passwd]\npython: evil\n"
+    project.write(file, text if "defaults" in file else f"openpai: {{{', '.join(text.splitlines())}}}\n")
+    spoil(project.folder / file)
+    if program == "pai":
+        (project.folder / "tasks.py").unlink()
+    ran = getattr(project, program)("config.show")
+    assert ran.code == 0
+    assert "theirs" not in ran.out and "evil" not in ran.out
+    assert ran.err.count("\n") == 1 and f"{project.folder / file} is ignored: " in ran.err
+
+
+def test_the_trust_of_a_file_ends_when_others_can_write_it(project, spoil):
+    path = project.folder / ".openpai" / "defaults.yaml"
+    assert project.pai("config.set", "python=mine").code == 0
+    assert "mine" in project.pai("config.show").out
+    spoil(path)
+    assert "mine" not in project.pai("config.show").out
+
+
+def test_clusters_are_refused(project, spoil):
+    assert project.pai("config.set", "-g", "clusters-in-local=true").code == 0
+    assert project.pai("cluster.add", "lab", "http://lab.example", "--no-check").code == 0
+    assert project.pai("cluster.list").code == 0
+    path = project.folder / ".openpai" / "clusters.yaml"
+    spoil(path)
+    ran = project.pai("cluster.list")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1)
+    assert ran.err.startswith(f"error: {path} cannot be used: ")
+    assert project.pai("config.show").code == 0
+
+
+def test_an_invoke_py_is_not_run(project, spoil):
+    project.write("invoke.py", "open('marker', 'w').close()\nopenpai = {'image': 'theirs'}\n")
+    assert "theirs" in project.pai("config.show").out
+    (project.folder / "marker").unlink()
+    spoil(project.folder / "invoke.py")
+    ran = project.pai("config.show")
+    assert ran.code == 0 and "theirs" not in ran.out
+    assert not (project.folder / "marker").exists()
+
+
+def test_templates_are_ignored(project, spoil, caplog):
+    project.write("job_templates/evil.yaml", "")
+    spoil(project.folder / "job_templates" / "evil.yaml")
+    ran = project.pai("job.templates")
+    assert ran.code == 0 and "evil" not in ran.out
+    assert f"{project.folder}/job_templates is ignored: " in caplog.text
+
+
+# What Invoke itself would do with an invoke.yaml
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "run: {shell: ./evil}",
+        "run: {env: {BASH_ENV: ./evil, PATH: .}}",
+        "tasks: {executor_class: evil.Executor}",
+    ],
+)
+def test_without_a_tasks_file_the_settings_of_invoke_run_nothing(project, text, monkeypatch):
+    """Of our tasks those for images call programs by way of Invoke."""
+    project.write("evil", "#!/bin/sh\n: > marker\n")
+    project.write("docker", "#!/bin/sh\n: > marker\n")
+    for name in ("evil", "docker"):
+        (project.folder / name).chmod(0o755)
+    project.write("evil.py", "open('marker', 'w').close()\n")
+    project.write("invoke.yaml", f"{text}\nopenpai: {{image: theirs}}\n")
+    tools = project.folder.parent / "bin"
+    tools.mkdir()
+    (tools / "docker").write_text("#!/bin/sh\nexit 0\n")
+    (tools / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())  # which Invoke passes on
+    assert project.pai("container.images").code == 0
+    assert not (project.folder / "marker").exists()
+    assert "theirs" in project.pai("config.show").out
