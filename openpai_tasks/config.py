@@ -70,6 +70,9 @@ class Settings:
     output: str = _setting("output", "table", "how results are shown", among="table json yaml csv")
     editor: str = _far("editor", "", "the program that `cluster.edit` opens")
     http_timeout: float = _setting("http-timeout", 30.0, "seconds to wait for a cluster's answer", least=0.1)
+    local_body_limit: int = _far(
+        "local.body-limit", 100, "KB that a request to the embedded cluster may carry", least=1
+    )
     local_enforce: bool = _far(
         "local.enforce", False, "the embedded cluster holds jobs back that are larger than the machine"
     )

@@ -38,6 +38,8 @@ def error(response: requests.Response, where: str) -> ApiError:
         message = (
             f"it sends this call on to {origin(led_to(response))}; `cluster.update` asks where it is now"
         )
+    if status == 413:
+        message += " (keep the document small: `--sources` takes files along)"
     if status == 401:
         message += " (`cluster.update ALIAS --login` renews a login)"
     return KINDS.get(status, ApiError)(f"{where} says no: {message}", status, code)

@@ -15,7 +15,7 @@ from openpai_tasks.protocol.rules import Report
 from openpai_tasks.protocol.schema import JOB
 from openpai_tasks.protocol.values import text_of, trim
 
-__all__ = ["JobDocument", "StorageMount", "TaskRole", "validate"]
+__all__ = ["JobDocument", "StorageMount", "TaskRole", "check", "validate"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,11 @@ class JobDocument:
 
 def validate(text: str) -> JobDocument:
     """The document in ``text``, or a ProtocolError that names all that the server would refuse."""
-    source = read(text)
+    return check(read(text))
+
+
+def check(source: Source) -> JobDocument:
+    """The same of a text that was read already."""
     report = Report(source)
     JOB(source.value, (), report)
     if report.sound:

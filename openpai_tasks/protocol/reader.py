@@ -20,8 +20,8 @@ from openpai_tasks.protocol.scanning import content, events, readers
 Path = tuple["str | int", ...]
 
 DEPTH = 100
-SIZE = 1_000_000
-"""How deep and how large a document may become; small texts can name huge values by aliases."""
+ALIASED, ALIASED_TEXT = 20_000, 1_000_000
+"""How deep a document may become, and how many values and characters its aliases may add."""
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _Event = Any  # PyYAML has no types of its own
@@ -85,8 +85,9 @@ class _Builder:
 
     def __init__(self, text: str, reader: Any) -> None:
         self._events = events(text, reader)
-        self._anchors: dict[str, tuple[Any, int]] = {}
-        self._size = 0
+        self._anchors: dict[str, tuple[Any, int, int]] = {}  # with its values and characters
+        self._size = self._length = 0
+        self._aliased = self._aliased_text = 0
         self._depth = 0
         self.places: dict[int, tuple[Any, dict[str | int, int]]] = {}
 
@@ -102,24 +103,27 @@ class _Builder:
     def _node(self, event: _Event) -> Any:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
+        size, length = self._size, self._length
         self._size += 1
-        before = self._size
         value = self._scalar(event) if isinstance(event, yaml.ScalarEvent) else self._collection(event)
         if event.anchor:
-            self._anchors[event.anchor] = (value, self._size - before + 1)
+            self._anchors[event.anchor] = (value, self._size - size, self._length - length)
         return value
 
     def _alias(self, event: _Event) -> Any:
         if event.anchor not in self._anchors:
             _fail(f"unknown alias *{event.anchor}", _line(event.start_mark))
-        value, size = self._anchors[event.anchor]
-        self._size += size
-        if self._size > SIZE:
-            _fail(f"aliases make the document larger than {SIZE} values", _line(event.start_mark))
+        value, size, length = self._anchors[event.anchor]
+        self._size, self._length = self._size + size, self._length + length
+        self._aliased, self._aliased_text = self._aliased + size, self._aliased_text + length
+        if self._aliased > ALIASED or self._aliased_text > ALIASED_TEXT:
+            rule = f"aliases add more than {ALIASED} values or {ALIASED_TEXT} characters to the document"
+            _fail(rule, _line(event.start_mark))
         return value
 
     def _scalar(self, event: _Event) -> Any:
         text, is_plain = content(event.value), not event.style
+        self._length += len(text)
         if event.tag is None:
             return values.plain(text) if is_plain else text
         try:

@@ -17,6 +17,8 @@ from openpai_tasks.protocol.problems import Problem, closest
 from openpai_tasks.protocol.reader import Path, Source
 from openpai_tasks.protocol.values import is_whole
 
+HINTS = 20  # problems with a guess at what was meant, which takes time
+
 
 @dataclass
 class Report:
@@ -138,7 +140,8 @@ class Fields:
         for key in value if not self.others else ():
             if key not in self.known:
                 missing = [name for name in self.known if name not in value]
-                report.add((*path, key), f"unknown key{closest(key, missing)}", sound=True)
+                hint = closest(key, missing) if len(report.problems) < HINTS else ""
+                report.add((*path, key), f"unknown key{hint}", sound=True)
         for key in self.required:
             if key not in value:
                 report.add((*path, key), "is required but missing")

@@ -16,6 +16,7 @@ from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol.values import SPACE, text_of, trim
 
 OPEN, CLOSE = "<%", "%>"
+LONGEST = 1_500_000  # characters; a real cluster cannot store longer commands
 
 _INDEX = re.compile(r"\[([0-9]+)\]")
 _NUMBER = re.compile(r"0|[1-9][0-9]*")
@@ -35,7 +36,7 @@ def render(template: str, names: Mapping[str, Any], in_container: bool = False) 
     """The template with its names filled in, trimmed; raises ProtocolError where it is broken."""
     if OPEN not in template:
         return trim(template)
-    depth, parts = 0, []
+    depth, parts, length = 0, list[str](), 0
     for token in _Scanner(template).tokens():
         if token.kind in ("#", "^"):
             depth += 1
@@ -45,6 +46,9 @@ def render(template: str, names: Mapping[str, Any], in_container: bool = False) 
             parts.append(token.value)
         elif depth == 0 and token.kind == "name":
             parts.append((_escaped if in_container else _filled)(token.value, names))
+            length += len(parts[-1])
+            if length > LONGEST:
+                raise ProtocolError(f"filled in, the text is longer than {LONGEST} characters")
     return trim("".join(parts))
 
 

@@ -107,6 +107,7 @@ def local_options(settings: Settings, port: int = 0) -> local.LocalOptions:
         port=port,
         profile=settings.local_profile,
         ssh=settings.local_ssh,
+        body_limit=settings.local_body_limit,
     )
 
 

@@ -62,6 +62,7 @@ class LocalOptions:
     port: int = 0
     profile: str = UNION
     ssh: str = "auto"
+    body_limit: int = 100  # KB
 
 
 def folder() -> Path:
@@ -88,10 +89,11 @@ def ensure(options: LocalOptions, say: Say) -> Cluster:
 def _mention_differences(options: LocalOptions, say: Say) -> None:
     """Settings count when the server starts; one that was changed later would be passed over in silence."""
     facts = _facts() or {}
-    for name in ("engine", "enforce", "profile", "ssh"):
+    for name in ("engine", "enforce", "profile", "ssh", "body_limit"):
         wanted = getattr(options, name)
         if facts.get(name, wanted) != wanted:
-            say(f"local.{name} is still {facts[name]}; it becomes {wanted} after a `cluster.stop`")
+            setting = f"local.{name.replace('_', '-')}"
+            say(f"{setting} is still {facts[name]}; it becomes {wanted} after a `cluster.stop`")
 
 
 def running() -> Cluster | None:
@@ -218,7 +220,7 @@ def _start(options: LocalOptions) -> None:
     (folder() / "server.json").unlink(missing_ok=True)  # of one that was killed: the next is not there yet
     argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder())]
     argv += ["--engine", options.engine, "--port", str(options.port), "--profile", options.profile]
-    argv += ["--ssh", options.ssh]
+    argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit)]
     argv += ["--enforce"] if options.enforce else []
     with _log_file() as log:
         process = subprocess.Popen(

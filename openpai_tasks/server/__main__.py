@@ -1,102 +1,13 @@
-"""``python -m openpai_tasks.server``: the flags, then the server until TERM or INT."""
+"""``python -m openpai_tasks.server``: the server, in an environment without its starter's secrets."""
 
 from __future__ import annotations
 
-import argparse
-import logging
-import sqlite3
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
-from openpai_tasks.errors import ConfigError, PaiError
-from openpai_tasks.server import service
-from openpai_tasks.server.cluster import ENGINES, Cluster, Options, parse_virtual_cluster
-from openpai_tasks.server.ssh import services
-from openpai_tasks.server.web import app
-from openpai_tasks.server.web.limits import parse_rate
-from openpai_tasks.server.web.profiles import PROFILES, UNION
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    flags = _parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    try:
-        named = dict(parse_virtual_cluster(text) for text in flags.virtual_cluster)
-        rates = dict(parse_rate(text) for text in flags.rate_limit)
-        home = flags.home.absolute()
-        run(Options(home, flags.engine, flags.enforce, named, flags.profile, rates, flags.ssh), flags.port)
-    except PaiError as err:
-        print(f"error: {err}", file=sys.stderr)
-        return err.exit_code
-    return 0
-
-
-def run(options: Options, port: int) -> None:
-    """Serve until told to end; the lock comes first, so that only one touches the folder."""
-    try:
-        service.hold_lock(options.home)
-        bound = service.bind(options.home, port)
-        cluster = Cluster(options)
-    except (OSError, sqlite3.Error) as err:
-        raise ConfigError(f"cannot use the folder {options.home}: {err}") from err
-    try:
-        cluster.start()
-        facts: dict[str, str | bool] = {
-            "engine": options.engine,
-            "enforce": options.enforce,
-            "profile": options.profile,
-            "ssh": options.ssh,
-        }
-        service.serve(app.build(cluster.context), bound, options.home, facts)
-    finally:
-        cluster.close()
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port < 65536:
-        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, got {text}")
-    return port
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m openpai_tasks.server", description="The embedded cluster, on loopback only."
-    )
-    parser.add_argument("--home", type=Path, required=True, metavar="DIR", help="where everything is kept")
-    parser.add_argument("--port", type=_port, default=0, metavar="N", help="default: as before, else any")
-    parser.add_argument("--enforce", action="store_true", help="jobs larger than their share wait for good")
-    parser.add_argument("--engine", default="process", choices=list(ENGINES), help="how tasks are run")
-    parser.add_argument(
-        "--virtual-cluster",
-        action="append",
-        default=[],
-        metavar="NAME=CPU,MEMORYMB,GPU",
-        help="a part of the machine; repeat for more",
-    )
-    parser.add_argument(
-        "--profile",
-        default=UNION,
-        choices=list(PROFILES),
-        help="the OpenPAI it is; by default the union of all",
-    )
-    parser.add_argument(
-        "--ssh",
-        default=services.AUTO,
-        choices=list(services.CHOICES),
-        help="what serves ssh to tasks that want it; by default what can do it best here",
-    )
-    parser.add_argument(
-        "--rate-limit",
-        action="append",
-        default=[],
-        metavar="api|list|submit=COUNT/[N]s|min|h",
-        help="other than the profile's own, or =off; repeat for more",
-    )
-    return parser
-
+from openpai_tasks.server import variables
 
 if __name__ == "__main__":
+    variables.drop_others(sys.argv[1:])  # before the imports that take time: it starts Python once more
+    from openpai_tasks.server.command import main
+
     sys.exit(main())

@@ -70,8 +70,13 @@ class Agenda:
         return self._tasks_in(states.STOPPING)
 
     def unfinished(self) -> list[Task]:
-        """Every task that holds ports."""
-        return self._tasks_in(states.WAITING, states.RUNNING, states.STOPPING)
+        """Every task that holds ports; one that waits in a job with nothing to start holds none."""
+        rows = self._database.rows(
+            "SELECT tasks.* FROM tasks JOIN jobs ON jobs.key = tasks.job"
+            " WHERE tasks.state IN ('WAITING', 'RUNNING', 'STOPPING') AND (tasks.state != 'WAITING'"
+            " OR (jobs.pending = 1 AND tasks.job_attempt = jobs.attempt))"
+        )
+        return [schema.task(row) for row in rows]
 
     def is_any_alive(self) -> bool:
         return bool(self._database.rows("SELECT 1 FROM tasks WHERE state IN ('RUNNING', 'STOPPING') LIMIT 1"))

@@ -37,6 +37,7 @@ class Answer:
     why: str = ""
     hopeless: bool = False  # it can never start as things are, so nobody need wait behind it
     machine_full: bool = False  # its share has room, the machine has not: whoever comes later must not pass
+    look_after: float | None = None  # seconds, where nobody tells when there is room
 
 
 class Room:

@@ -25,8 +25,9 @@ from openpai_tasks.server.ssh import services
 from openpai_tasks.server.ssh.keys import listed_keys
 from openpai_tasks.server.ssh.logins import Logins
 from openpai_tasks.server.state import State
-from openpai_tasks.server.web import limits, originals
+from openpai_tasks.server.web import bodies, limits, originals
 from openpai_tasks.server.web.context import Context, Storage
+from openpai_tasks.server.web.guesses import Guesses
 from openpai_tasks.server.web.limits import Rate
 from openpai_tasks.server.web.originals import Originals
 from openpai_tasks.server.web.profiles import PROFILES, UNION
@@ -49,6 +50,7 @@ class Options:
     profile: str = UNION
     rates: Mapping[str, Rate | None] = field(default_factory=dict)  # other than the profile's own
     ssh: str = services.AUTO  # what serves ssh to the tasks that want it
+    body_limit: int = bodies.LIMIT  # bytes that a request may carry
 
 
 class Cluster:
@@ -79,6 +81,8 @@ class Cluster:
             virtual_clusters=shares,
             storages=storages,
             originals=Originals(self._database),
+            guesses=Guesses(),
+            body_limit=options.body_limit,
         )
 
     def start(self) -> None:

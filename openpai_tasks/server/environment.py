@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING
 
 from openpai_tasks.protocol.states import debug_id, role_key
 from openpai_tasks.server.records import Task
+from openpai_tasks.server.variables import for_tasks
 
 if TYPE_CHECKING:
     from openpai_tasks.protocol import JobDocument, TaskRole
-
-_INHERITED = frozenset(
-    """
-    CONDA_DEFAULT_ENV CONDA_PREFIX CUDA_HOME CUDA_PATH DYLD_LIBRARY_PATH HOME LANG LANGUAGE
-    LD_LIBRARY_PATH LOGNAME PATH REQUESTS_CA_BUNDLE SHELL SSL_CERT_DIR SSL_CERT_FILE TMPDIR TZ
-    USER VIRTUAL_ENV
-    """.split()  # noqa: SIM905
-)
-"""What a job may see of the environment of whoever started the server: the rest may hold their secrets."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +34,12 @@ def variables(
     machine_gpus: int = 0,
 ) -> Variables:
     """``tasks`` are all tasks of the attempt, in order; ``inherited`` is the server's environment."""
-    shared = {"PYTHONUNBUFFERED": "1", **inheritable(inherited), **_job(user, document)}
+    shared = {"PYTHONUNBUFFERED": "1", **for_tasks(inherited), **_job(user, document)}
     for role in document.roles:
         shared |= _role(role)
     for task in tasks:
         shared |= _peer(task)
     return Variables(shared | _hosts(tasks), machine_gpus)
-
-
-def inheritable(environment: Mapping[str, str]) -> dict[str, str]:
-    """What of the server's own environment a job may see."""
-    return {
-        name: value for name, value in environment.items() if name in _INHERITED or name.startswith("LC_")
-    }
 
 
 def _job(user: str, document: JobDocument) -> dict[str, str]:

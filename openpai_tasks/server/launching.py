@@ -39,13 +39,13 @@ class Launcher:
         self._machine = machine
         self._inherited = {} if engine.uses_images else inherited  # an image has a PATH and HOME of its own
         self._logins = logins
-        self._ports: set[int] = set()
+        self._ports = ports.PortPool()
         self._gpus = GpuPool((), ())
         self._known: tuple[tuple[str, int, int], environment.Variables] | None = None
 
     def survey(self, unfinished: list[Task]) -> None:
         """Learn which ports and GPUs are somebody's before any are given away."""
-        self._ports = {port for task in unfinished for numbers in task.ports.values() for port in numbers}
+        self._ports.renew(port for task in unfinished for numbers in task.ports.values() for port in numbers)
         held = [gpu for task in unfinished for gpu in task.gpus]
         self._gpus = GpuPool((gpu.index for gpu in self._machine.gpus), held)
 
@@ -129,10 +129,8 @@ class Launcher:
         return self._known[1]
 
     def _with_ports(self, tasks: list[Task]) -> list[Task]:
-        return [
-            dataclasses.replace(task, ports=ports.choose(task.uid, self._role(task).ports, self._ports))
-            for task in tasks
-        ]
+        chosen = self._ports.take({task.uid: self._role(task).ports for task in tasks})
+        return [dataclasses.replace(task, ports=chosen[task.uid]) for task in tasks]
 
     def _note_images(self, key: str) -> None:
         if not self._engine.uses_images:

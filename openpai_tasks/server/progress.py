@@ -96,7 +96,9 @@ class Progress:
         """The job cannot be run at all."""
         with self._database.transaction():
             self._state.add_event(key, "Warning", "CannotRun", reason)
-            self._decide(self._job(key), Verdict(CANNOT_BE_MADE, None, reason))
+            job = self._job(key)
+            self._decide(job, Verdict(CANNOT_BE_MADE, None, reason))
+            self._end_tasks(job)
             self.settle(key)
 
     # Ending

@@ -4,7 +4,7 @@
 
 With FOLDER it becomes the runner of that task. Without, it reads folders (each ended by a NUL) from
 its input and forks a runner for each, which costs a millisecond where a new interpreter costs twenty;
-it ends with its input, its runners do not.
+it becomes a child of init and says its number on its output, and ends with its input; its runners do not.
 
 In FOLDER, ``command`` is the script and ``environment`` its variables (``NAME=value``, each ended by a
 NUL), which are added to those in the ``environment`` beside FOLDER. The runner holds a lock on ``lock`` as
@@ -440,7 +440,9 @@ def run(folder: str, options: Options) -> None:
 def run_apart(folder: str, options: Options) -> NoReturn:
     """In a fork: run, and leave a note when the runner itself fails."""
     try:
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1):
+            os.dup2(nothing, number)
         run(folder, options)
     except BaseException:
         os.dup2(os.open("runner.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
@@ -449,8 +451,16 @@ def run_apart(folder: str, options: Options) -> NoReturn:
         os._exit(0)
 
 
+def depart() -> None:
+    """Leave the server, whose ancestors' variables are not for tasks; whoever waits learns our number."""
+    if os.fork():
+        os._exit(0)
+    os.write(1, b"%d" % os.getpid())
+
+
 def serve(options: Options) -> None:
     """Fork a runner for each folder that is named on the input."""
+    depart()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the runners
     gc.disable()  # it would touch, and so copy, the memory that each fork shares with us
     rest = b""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.server import ports
 from openpai_tasks.server.agenda import Agenda, Waiting
 from openpai_tasks.server.allocation import Answer, Room
 from openpai_tasks.server.bell import Bell, bell_path
@@ -147,6 +148,8 @@ class Scheduler:
                 yield (job.not_before - now()) / 1000
                 continue
             answer = self._try_start(job, room)
+            if answer.look_after is not None:
+                yield answer.look_after
             if not answer.start and not answer.hopeless:
                 stuck = lines if answer.machine_full else [job.virtual_cluster]
                 blocked.update((name, job.key) for name in stuck if name not in blocked)
@@ -166,8 +169,12 @@ class Scheduler:
     def _try_start(self, job: Waiting, room: Room) -> Answer:
         try:
             answer = self._start_whole(job, room) if job.gang else self._start_each(job, room)
+        except ports.Short as err:
+            answer = Answer(False, str(err), machine_full=True, look_after=ports.LOOK_AFTER)
         except PaiError as err:
             self._progress.refuse(job.key, str(err))
+            self._launcher.survey(self._agenda.unfinished())  # what it was given is free again
+            self.wake()  # and so is its room
             return Answer(True)
         if not answer.start:
             self._tell(job.key, answer)
@@ -176,8 +183,9 @@ class Scheduler:
     def _start_whole(self, job: Waiting, room: Room) -> Answer:
         answer = room.judge(job.virtual_cluster, job.need)
         if answer.start:
+            tasks = self._launcher.waiting_tasks(job.key)
             self._warn(job.key, answer)
-            self._launcher.launch(job.key, self._launcher.waiting_tasks(job.key))
+            self._launcher.launch(job.key, tasks)
             room.take(job.virtual_cluster, job.need)
         return answer
 

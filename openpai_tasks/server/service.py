@@ -17,10 +17,12 @@ from starlette.applications import Starlette
 
 from openpai_tasks import __version__, home
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.server.web import connections
 
 HOST = "127.0.0.1"
 LOCK, PORT, STATUS = "server.lock", "port", "server.json"
 LOCK_TRIES, LOCK_PAUSE = 50, 0.04
+QUEUE = 1024  # connections that wait to be taken
 GRACE_SECONDS = 1  # for answers under way when the end comes
 
 
@@ -60,7 +62,7 @@ def bind(folder: Path, port: int) -> socket.socket:
     raise ConfigError(f"cannot listen on {HOST}:{port}: {reason}")
 
 
-def serve(app: Starlette, bound: socket.socket, folder: Path, facts: dict[str, str | bool]) -> None:
+def serve(app: Starlette, bound: socket.socket, folder: Path, facts: dict[str, str | bool | int]) -> None:
     """Answer until TERM or INT; ``server.json`` is there exactly as long as there are answers."""
     config = uvicorn.Config(
         app,
@@ -68,6 +70,8 @@ def serve(app: Starlette, bound: socket.socket, folder: Path, facts: dict[str, s
         access_log=False,  # it would write tokens that are in paths and queries
         lifespan="off",
         ws="none",
+        http=connections.Connection,
+        backlog=connections.at_once(),
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
@@ -83,17 +87,18 @@ def serve(app: Starlette, bound: socket.socket, folder: Path, facts: dict[str, s
 
 
 async def _run(
-    server: uvicorn.Server, bound: socket.socket, folder: Path, facts: dict[str, str | bool]
+    server: uvicorn.Server, bound: socket.socket, folder: Path, facts: dict[str, str | bool | int]
 ) -> None:
     serving = asyncio.create_task(server.serve(sockets=[bound]))
     while not (server.started or serving.done()):
         await asyncio.sleep(0.005)
     if not serving.done():
+        bound.listen(QUEUE)  # asyncio takes few at a time, the others wait here
         _announce(folder, bound.getsockname()[1], facts)
     await serving
 
 
-def _announce(folder: Path, port: int, facts: dict[str, str | bool]) -> None:
+def _announce(folder: Path, port: int, facts: dict[str, str | bool | int]) -> None:
     status = {
         "pid": os.getpid(),
         "port": port,

@@ -161,8 +161,19 @@ def test_the_line_of_a_part_is_known():
 def test_a_small_text_that_names_a_huge_value_is_refused():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    with pytest.raises(ProtocolError, match="larger than"):
+    with pytest.raises(ProtocolError, match="aliases add more than 20000 values or 1000000 characters"):
         read("\n".join(lines))
+
+
+def test_a_long_text_that_is_named_again_and_again_is_refused():
+    text = "a: &a {}\nb: [{}]".format("x" * 5000, ", ".join(["*a"] * 201))
+    with pytest.raises(ProtocolError, match="aliases add more than"):
+        read(text)
+    assert read(text.replace(", *a", "", 1)).value["b"] == ["x" * 5000] * 200
+
+
+def test_many_values_without_an_alias_are_read():
+    assert len(read("[" + "1," * 30000 + "]").value) == 30000
 
 
 def test_endless_nesting_is_refused():

@@ -80,3 +80,8 @@ def test_a_long_template_takes_no_time_to_speak_of():
 def test_the_runtime_in_a_container_escapes_secrets_and_empties_what_it_does_not_know():
     text = "a <% $secrets.word %> b <% $parameters.nope %> c"
     assert render_in_container(text, {"word": '"1" & <2>'}) == "a &quot;1&quot; &amp; &lt;2&gt; b  c"
+
+
+def test_a_short_template_cannot_become_an_endless_text():
+    with pytest.raises(ProtocolError, match="longer than 1500000 characters"):
+        render("<% $parameters.a %>" * 4000, {"$parameters": {"a": "x" * 20_000}})

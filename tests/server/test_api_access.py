@@ -108,9 +108,12 @@ def test_the_host_may_be_called_localhost(guest: Api) -> None:
     assert guest.get("/api/v2/info", headers={"Host": "LOCALHOST:1"}).status_code == 200
 
 
-def test_a_body_over_four_megabytes_is_too_large(admin: Api) -> None:
-    answer = admin.submit("#" * (4 * 1024 * 1024 + 1))
-    assert (answer.status_code, answer.json()) == (413, {"message": "request entity too large"})
+@pytest.mark.parametrize("more", [1, 4 * 1024 * 1024])
+def test_a_body_over_100_kilobytes_is_too_large(admin: Api, more: int) -> None:
+    message = "request entity too large: this server takes 100 KB"
+    answer = admin.submit("#" * (100 * 1024 + more))
+    assert (answer.status_code, answer.json()) == (413, {"message": message})
+    assert code(admin.submit("#" * 100 * 1024)) == (400, "InvalidProtocolError")
 
 
 def test_malformed_json_is_400_without_a_code(admin: Api) -> None:

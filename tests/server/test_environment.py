@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from openpai_tasks.server.environment import inheritable
+from openpai_tasks.server.variables import for_tasks
 from tests.server.workshop import Workshop, role, workshop
 
 __all__ = ["workshop"]  # the fixture
@@ -69,4 +69,4 @@ def test_of_the_servers_own_variables_a_job_gets_only_what_programs_need() -> No
         "PAI_JOB_NAME",
     ]
     plain = ["PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV"]
-    assert list(inheritable(dict.fromkeys(held_back + plain, "x"))) == plain
+    assert list(for_tasks(dict.fromkeys(held_back + plain, "x"))) == plain

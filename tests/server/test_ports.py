@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server.ports import END, FIRST, bindable, choose, hashed
+from openpai_tasks.server.ports import END, FIRST, PortPool, Ports, Short, bindable, count, hashed
 
 UID = "94920b63-f4d6-4c63-b72b-b926b8bc1334"
 
@@ -18,20 +19,30 @@ def test_ports_are_hashed_as_on_a_real_cluster(label: str, number: int, port: in
     assert hashed(UID, label, number) == port
 
 
+def choose(wanted: dict[str, int], held: set[int], free: Callable[[int], bool] = lambda port: True) -> Ports:
+    pool = PortPool(free)
+    pool.renew(held)
+    return pool.take({UID: wanted})[UID]
+
+
 def test_every_task_has_ssh_and_http_and_what_it_asked_for() -> None:
-    taken: set[int] = set()
-    found = choose(UID, {"web": 2}, taken, free=lambda port: True)
-    assert {label: len(numbers) for label, numbers in found.items()} == {"ssh": 1, "http": 1, "web": 2}
+    found = choose({"web": 2, "none": -1}, set())
+    assert {label: len(numbers) for label, numbers in found.items()} == {
+        "ssh": 1,
+        "http": 1,
+        "web": 2,
+        "none": 0,
+    }
     assert found["ssh"] == (39725,)
-    assert len(taken) == 4
+    assert count({"web": 2, "none": -1}) == 4
 
 
 def test_a_port_that_is_somebodys_is_passed_over() -> None:
-    assert choose(UID, {}, {39725}, free=lambda port: port != 39726)["ssh"] == (39727,)
+    assert choose({}, {39725}, free=lambda port: port != 39726)["ssh"] == (39727,)
 
 
 def test_the_search_goes_on_at_the_start_of_the_range() -> None:
-    assert choose(UID, {}, set(range(39000, END)), free=lambda port: True)["ssh"] == (FIRST,)
+    assert choose({}, set(range(39000, END)))["ssh"] == (FIRST,)
 
 
 def test_a_port_in_use_is_not_bindable() -> None:
@@ -43,6 +54,28 @@ def test_a_port_in_use_is_not_bindable() -> None:
     assert bindable(port)
 
 
-def test_too_many_ports_are_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match="no free port"):
-        choose(UID, {"many": END - FIRST}, set(), free=lambda port: True)
+def test_more_ports_than_there_are_is_an_error_that_takes_none() -> None:
+    pool = PortPool(lambda port: True)
+    for wanted in (END - FIRST - 1, 10**15):
+        with pytest.raises(ConfigError, match=r"asks for \d+ ports .* 25000 on this machine: ask for fewer"):
+            pool.take({UID: {"many": wanted}})
+    assert len(pool.take({UID: {"many": END - FIRST - 2}})[UID]["many"]) == END - FIRST - 2
+
+
+def test_more_ports_than_are_free_is_a_matter_of_time_and_takes_none() -> None:
+    pool = PortPool(lambda port: True)
+    pool.take({"first": {"a": 20000}})
+    with pytest.raises(Short, match="needs 10004 ports; free on this machine are 4998 of 25000"):
+        pool.take({"second": {"a": 5000}, "third": {"a": 5000}})
+    assert len(pool.take({"second": {"a": 4996}})["second"]["a"]) == 4996
+    pool.renew(())
+    assert pool.take({"third": {"a": 20000}})
+
+
+def test_ports_of_other_programs_are_not_looked_at_again_and_again() -> None:
+    looks: list[int] = []
+    pool = PortPool(lambda port: bool(looks.append(port)))
+    for _ in range(3):
+        with pytest.raises(Short, match="25000"):
+            pool.take({UID: {}})
+    assert len(looks) == len(set(looks)) == END - FIRST

@@ -40,6 +40,7 @@ def test_its_file_says_where_it_answers(own_server: ServerProcess) -> None:
         "enforce",
         "profile",
         "ssh",
+        "body_limit",
     }
     assert facts["uri"] == f"http://127.0.0.1:{facts['port']}"
     assert (facts["home"], facts["engine"]) == (str(own_server.folder), "process")

@@ -10,7 +10,6 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.server import runner, ssh
 from openpai_tasks.server.bell import bell_path
 from openpai_tasks.server.engines import Exit, Launch, Note, leftovers, traces
+from openpai_tasks.server.engines.forker import Forker
 from openpai_tasks.server.machine import Machine
 from openpai_tasks.server.records import Task
 from openpai_tasks.server.ssh import layout
@@ -64,7 +64,7 @@ class ProcessEngine:
         self._told: set[str] = set()  # uids of tasks whose ssh service failed
         self._command = [sys.executable, "-I", "-S", runner.__file__, shell]
         self._command += [str(grace), str(bell_path(folder.absolute())), machine.boot]
-        self._forker: subprocess.Popen[bytes] | None = None
+        self._forker: Forker | None = None
         self._asked: dict[str, Asked] = {}  # by uid
         self._shared: Mapping[str, str] | None = None  # what was written last
         self._failed: dict[str, str] = {}  # uid -> why it could not even be tried
@@ -120,10 +120,8 @@ class ProcessEngine:
         return {name: path for name, path in paths.items() if path.exists()}
 
     def close(self) -> None:
-        if self._forker and self._forker.stdin:
-            with contextlib.suppress(BrokenPipeError):
-                self._forker.stdin.close()
-            self._forker.wait()
+        if self._forker:
+            self._forker.close()
             self._forker = None
 
     def _poll(self, task: Task) -> Exit | None:
@@ -163,7 +161,7 @@ class ProcessEngine:
 
     def _may_yet_begin(self, asked: Asked) -> bool:
         forker = self._forker
-        alive = forker is not None and forker.pid == asked.forker and forker.poll() is None
+        alive = forker is not None and forker.pid == asked.forker and forker.is_alive()
         return alive and time.monotonic() - asked.when < PATIENCE
 
     def _ask_again(self, task: Task) -> None:
@@ -194,17 +192,11 @@ class ProcessEngine:
             self._asked[uid] = Asked(time.monotonic(), forker, times)
 
     def _send(self, request: bytes) -> int:
-        if self._forker is None or self._forker.poll() is not None:
-            self._forker = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                bufsize=0,
-            )
-        assert self._forker.stdin is not None
-        self._forker.stdin.write(request)
+        if self._forker and not self._forker.is_alive():
+            self.close()
+        if self._forker is None:
+            self._forker = Forker(self._command)
+        self._forker.send(request)
         return self._forker.pid
 
     def _prepare(self, launch: Launch) -> None:

@@ -12,20 +12,12 @@ import subprocess
 from dataclasses import dataclass
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.server import variables
 from openpai_tasks.server.engines.creation import FOLDER, HOME, Dialect
 
 log = logging.getLogger(__name__)
 
 CALL_LIMIT = 20.0  # seconds; a daemon that is asked while it is busy needs a few
-VARIABLES = frozenset(
-    """
-    ALL_PROXY CONTAINERS_CONF CONTAINERS_REGISTRIES_CONF CONTAINERS_STORAGE_CONF DBUS_SESSION_BUS_ADDRESS
-    DOCKER_CERT_PATH DOCKER_CONFIG DOCKER_CONTEXT DOCKER_HOST DOCKER_TLS_VERIFY HOME HTTPS_PROXY HTTP_PROXY
-    LANG LOGNAME NO_PROXY PATH REGISTRY_AUTH_FILE SSL_CERT_DIR SSL_CERT_FILE TMPDIR USER XDG_CONFIG_HOME
-    XDG_DATA_HOME XDG_RUNTIME_DIR all_proxy https_proxy http_proxy no_proxy
-    """.split()  # noqa: SIM905
-)
-"""What of the server's environment the program may need; tasks see none of it."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +34,7 @@ class Program:
         if path is None:
             raise ConfigError(f"there is no {dialect.name} on this machine: install it{_OR_PROCESS}")
         self.dialect, self.path = dialect, path
-        self.environment = {name: value for name, value in os.environ.items() if name in VARIABLES}
+        self.environment = variables.for_engine(os.environ)
         if dialect.name == "docker":
             self._fix_host()
 

@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator, Mapping
 from urllib.parse import parse_qs
 
+import anyio
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as WebRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route as WebRoute
@@ -21,6 +22,7 @@ from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.web import bodies, refusals, router
 from openpai_tasks.server.web.context import Context
 from openpai_tasks.server.web.limits import API, Limiter, TooMany
+from openpai_tasks.server.web.pools import Pools
 from openpai_tasks.server.web.request import Body, FileSlice, Headed, Reply, Request, Text
 from openpai_tasks.server.web.router import Access, Match, Router
 from openpai_tasks.server.web.table import rows
@@ -53,6 +55,7 @@ class Dispatch:
         self._profile = context.profile
         self._router = Router(rows(context.profile.name))
         self._limiter = Limiter(context.rates)
+        self._pools = Pools()
 
     async def endpoint(self, web: WebRequest) -> Response:
         begun = time.monotonic()
@@ -60,10 +63,13 @@ class Dispatch:
         match = self._router.match(web.method, path)
         try:
             _check_origin(web.headers)
-            raw = await _body(web)
-            status, body = await run_in_threadpool(self._answer, web, path, match, raw)
+            raw = await _body(web, self._context.body_limit)
+            handler = match.route.handler if match else None
+            status, body = await self._pools.run(handler, self._answer, web, path, match, raw)
         except ApiError as err:
             status, body = self._error(err)
+        except ClientDisconnect:
+            return Response(status_code=400)  # to nobody
         except Exception:
             log.exception("%s %s failed", web.method, match.route.path if match else "?")
             status, body = self._error(refusals.unknown("The server met an error; its log says more."))
@@ -95,6 +101,7 @@ class Dispatch:
             headers=dict(web.headers),
             body=bodies.parse(web.headers.get("content-type", ""), raw),
             identity=identity,
+            ports=(web.client.port if web.client else 0, (web.scope.get("server") or ("", 0))[1] or 0),
         )
         return match.route.handler(self._context, request)
 
@@ -115,7 +122,8 @@ class Dispatch:
         if isinstance(err, TooMany):
             return err.status, Headed(Text(str(err), "text/html; charset=utf-8"), err.headers)
         status, code = self._profile.errors.get(err.code, (err.status, err.code))
-        return status, {**({"code": code} if code else {}), "message": str(err)}
+        body = {**({"code": code} if code else {}), "message": str(err)}
+        return status, Headed(body, {"connection": "close"}) if status in bodies.UNREAD else body
 
 
 def _check_origin(headers: Mapping[str, str]) -> None:
@@ -127,17 +135,21 @@ def _check_origin(headers: Mapping[str, str]) -> None:
         raise refusals.forbidden("Pages of other sites may not use this server.")
 
 
-async def _body(web: WebRequest) -> bytes:
+async def _body(web: WebRequest, limit: int) -> bytes:
     """The body, if it is not too large; then it is read to its end, for the caller is still sending."""
     pieces, size = [], 0
-    async for piece in web.stream():
-        size += len(piece)
-        if size > PATIENCE:
-            break
-        if size <= bodies.LIMIT:
-            pieces.append(piece)
-    if size > bodies.LIMIT:
-        raise bodies.too_large()
+    try:
+        with anyio.fail_after(bodies.SECONDS):
+            async for piece in web.stream():
+                size += len(piece)
+                if size > PATIENCE:
+                    break
+                if size <= limit:
+                    pieces.append(piece)
+    except TimeoutError as err:
+        raise bodies.too_slow() from err
+    if size > limit:
+        raise bodies.too_large(limit)
     return b"".join(pieces)
 
 

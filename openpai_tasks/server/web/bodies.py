@@ -9,13 +9,19 @@ from urllib.parse import parse_qsl
 
 from openpai_tasks.errors import ApiError
 
-LIMIT = 4 * 1024 * 1024
+LIMIT = 100 * 1024  # bytes, as on the real server
+UNREAD = (408, 413)  # after these, a part of the body may still come
+SECONDS = 10.0  # in which all of it must have come
 FIELDS_LIMIT = 2000
 DEPTH_LIMIT = 8
 
 
-def too_large() -> ApiError:
-    return ApiError("request entity too large", 413)
+def too_large(limit: int) -> ApiError:
+    return ApiError(f"request entity too large: this server takes {limit // 1024} KB", 413)
+
+
+def too_slow() -> ApiError:
+    return ApiError(f"the body did not arrive within {SECONDS:.0f} s", 408)
 
 
 def parse(content_type: str, raw: bytes) -> Any:

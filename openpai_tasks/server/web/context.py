@@ -12,6 +12,8 @@ from openpai_tasks.server.accounts.users import Accounts
 from openpai_tasks.server.engines import Engine
 from openpai_tasks.server.machine import Machine, Resources
 from openpai_tasks.server.state import State
+from openpai_tasks.server.web import bodies
+from openpai_tasks.server.web.guesses import Guesses
 from openpai_tasks.server.web.limits import Rate
 from openpai_tasks.server.web.originals import Originals
 from openpai_tasks.server.web.profiles import Profile
@@ -40,6 +42,17 @@ class Context:
     virtual_clusters: dict[str, Resources]
     storages: dict[str, Storage]
     originals: Originals
+    guesses: Guesses
+    body_limit: int = bodies.LIMIT
+
+    def check_password(self, caller: str, user: str, password: str) -> bool:
+        """Whether this is the password; a caller that has been wrong too often is not answered."""
+        self.guesses.check(caller, user)
+        if self.accounts.accepts(user, password):
+            self.guesses.note_right(caller, user)
+            return True
+        self.guesses.note_wrong(caller, user)
+        return False
 
     def set_password(self, user: str, password: str) -> None:
         """Change a password; the owner's is also kept for the command line."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks.server.accounts.identity import Identity
+from openpai_tasks.server.web import callers
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
     body: Any = None  # parsed JSON or form; the text itself for text/*
     identity: Identity | None = None
+    ports: tuple[int, int] = (0, 0)  # of the connection: the caller's and ours
 
     @property
     def caller(self) -> Identity:
@@ -32,6 +34,11 @@ class Request:
     def site(self) -> str:
         """The address of this server as the caller knows it."""
         return f"http://{self.headers.get('host', '')}"
+
+    @property
+    def process(self) -> str:
+        """Whose process calls."""
+        return callers.name(*self.ports)
 
     def first(self, name: str, default: str = "") -> str:
         """The first value of a query parameter."""

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 from openpai_tasks.errors import ApiError, ProtocolError
 from openpai_tasks.protocol import JobDocument, dump, fit_names, references, to_v2, validate, validate_v1
+from openpai_tasks.protocol.job import check
 from openpai_tasks.protocol.problems import Problem
-from openpai_tasks.protocol.reader import read
+from openpai_tasks.protocol.reader import Source, read
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.rules import Report
 from openpai_tasks.protocol.schema import JOB
@@ -23,9 +24,13 @@ def read_document(text: object) -> JobDocument:
     if not isinstance(text, str):  # it came as JSON or without a type: only text/* is a document
         raise refusals.invalid_protocol(_listing([Problem("", "should be object")]))
     try:
-        return validate(text)
+        source = read(text)
     except ProtocolError as err:
-        raise _refusal(text, err) from err
+        raise ApiError(str(err), 500) from err
+    try:
+        return check(source)
+    except ProtocolError as err:
+        raise _refusal(source, err) from err
 
 
 def read_v1(config: object) -> tuple[JobDocument, str]:
@@ -52,12 +57,8 @@ def check_permissions(context: Context, user: User, document: JobDocument) -> No
             raise refusals.no_storage(mount.name)
 
 
-def _refusal(text: str, err: ProtocolError) -> ApiError:
+def _refusal(source: Source, err: ProtocolError) -> ApiError:
     """By the step that failed: neither a text that is no YAML nor a broken template has a code there."""
-    try:
-        source = read(text)
-    except ProtocolError:
-        return ApiError(str(err), 500)
     report = Report(source)
     JOB(source.value, (), report)
     if report.problems:

@@ -40,10 +40,11 @@ def login(context: Context, request: Request) -> Reply:
     name, password = fields.user_name(body), fields.password(body)
     if "expiration" in body:  # checked and then ignored, as OpenPAI does
         fields.whole_number(body["expiration"], "expiration", SHORTEST_SESSION, LONGEST_SESSION)
+    is_right = context.check_password(request.process, name, password)
     user = context.accounts.user(name)
     if user is None:
         raise refusals.no_user(name, 400)
-    if not context.accounts.accepts(name, password):
+    if not is_right:
         raise refusals.wrong_password()
     reply = {"user": user.name, "token": context.tokens.issue(user.name), "admin": user.admin}
     if context.profile.is_yarn:

@@ -59,7 +59,7 @@ def update_me(context: Context, request: Request) -> Reply:
     _existing(context, name)
     if "newPassword" in data:
         password = fields.password(data, "newPassword")
-        _check_old_password(context, name, data)
+        _check_old_password(context, request, name, data)
     _apply(context, name, {key: data[key] for key in ("email", "extension") if key in data}, patch)
     if "newPassword" in data:
         context.set_password(name, password)
@@ -114,7 +114,7 @@ def set_password(context: Context, request: Request) -> Reply:
     password, name = fields.password(body, "newPassword"), request.params["user"]
     _existing(context, name)
     if not request.caller.admin:
-        _check_old_password(context, name, body)
+        _check_old_password(context, request, name, body)
     context.set_password(name, password)
     return 201, {"message": "update user password successfully."}
 
@@ -155,8 +155,8 @@ def _self_or_admin(request: Request) -> None:
         raise refusals.forbidden("Users can change only their own profile.")
 
 
-def _check_old_password(context: Context, name: str, body: dict[str, Any]) -> None:
-    if not context.accounts.accepts(name, fields.text(body, "oldPassword")):
+def _check_old_password(context: Context, request: Request, name: str, body: dict[str, Any]) -> None:
+    if not context.check_password(request.process, name, fields.text(body, "oldPassword")):
         raise refusals.forbidden("The old password is incorrect.")
 
 

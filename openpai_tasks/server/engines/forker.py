@@ -1,0 +1,53 @@
+"""The process that forks runners (see runner.py): asked through a pipe, ended by closing it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+from collections.abc import Sequence
+
+from openpai_tasks.server import variables
+
+
+class Forker:
+    """Its variables are those of tasks, and its parent is init: tasks can look at their ancestors' own."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        end, stdout = os.pipe()  # ends with the forker, which alone keeps the other side
+        try:
+            with subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=stdout,
+                stderr=subprocess.DEVNULL,
+                env=variables.for_tasks(os.environ),
+                start_new_session=True,
+                bufsize=0,
+            ) as process:
+                assert process.stdin is not None
+                self._requests, process.stdin = process.stdin, None
+        except BaseException:
+            os.close(end)
+            raise
+        finally:
+            os.close(stdout)
+        self._end = end
+        self.pid = int(os.read(end, 20) or 0)  # it tells its number when it has left us
+
+    def is_alive(self) -> bool:
+        poller = select.poll()
+        poller.register(self._end, select.POLLIN)
+        return not poller.poll(0)
+
+    def send(self, request: bytes) -> None:
+        self._requests.write(request)
+
+    def close(self) -> None:
+        """Have it end, and wait for that; its runners stay."""
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.close()
+        while os.read(self._end, 1):
+            pass
+        os.close(self._end)

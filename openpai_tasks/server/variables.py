@@ -1,0 +1,61 @@
+"""Which variables of whoever starts the server reach the server, what it starts, and its tasks.
+
+Everything else may hold secrets, and a task can read the variables that a process began with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+TASKS = frozenset(
+    """
+    CONDA_DEFAULT_ENV CONDA_PREFIX CUDA_HOME CUDA_PATH DYLD_LIBRARY_PATH HOME LANG LANGUAGE
+    LD_LIBRARY_PATH LOGNAME PATH REQUESTS_CA_BUNDLE SHELL SSL_CERT_DIR SSL_CERT_FILE TMPDIR TZ
+    USER VIRTUAL_ENV
+    """.split()  # noqa: SIM905
+)
+"""For tasks, their runners, and what runs beside them; ``LC_*`` too."""
+
+ENGINE = frozenset(
+    """
+    ALL_PROXY CONTAINERS_CONF CONTAINERS_REGISTRIES_CONF CONTAINERS_STORAGE_CONF DBUS_SESSION_BUS_ADDRESS
+    DOCKER_CERT_PATH DOCKER_CONFIG DOCKER_CONTEXT DOCKER_HOST DOCKER_TLS_VERIFY HOME HTTPS_PROXY HTTP_PROXY
+    LANG LOGNAME NO_PROXY PATH REGISTRY_AUTH_FILE SSL_CERT_DIR SSL_CERT_FILE TMPDIR USER XDG_CONFIG_HOME
+    XDG_DATA_HOME XDG_RUNTIME_DIR all_proxy https_proxy http_proxy no_proxy
+    """.split()  # noqa: SIM905
+)
+"""For docker or podman, where one of them runs the tasks: these cannot look at processes outside."""
+
+SERVER = frozenset({"CUDA_VISIBLE_DEVICES", "PYTHONHOME", "PYTHONPATH"})
+"""For the server alone: its GPUs, and where Python finds it."""
+
+CLEANED = "OPENPAI_SERVER_VARIABLES"  # set once it runs without the others
+
+
+def for_tasks(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a task may see of the environment."""
+    return {name: value for name, value in environment.items() if name in TASKS or name.startswith("LC_")}
+
+
+def for_engine(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the program that makes containers may need of it."""
+    return {name: value for name, value in environment.items() if name in ENGINE}
+
+
+def for_server(environment: Mapping[str, str], engine: str) -> dict[str, str]:
+    """What the server starts with."""
+    own = {name: value for name, value in environment.items() if name in SERVER}
+    program = for_engine(environment) if engine != "process" else {}
+    return {**for_tasks(environment), **program, **own, CLEANED: "1"}
+
+
+def drop_others(arguments: Sequence[str]) -> None:
+    """Begin this process anew without the others: the system keeps showing those that it began with."""
+    if CLEANED not in os.environ and sys.executable:
+        parser = argparse.ArgumentParser(add_help=False)
+        parser.add_argument("--engine", default="process")
+        engine = parser.parse_known_args(arguments)[0].engine
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], for_server(os.environ, engine))

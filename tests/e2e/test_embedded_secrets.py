@@ -1,0 +1,86 @@
+"""A job finds nothing of the environment of whoever started the cluster, wherever it looks."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_embedded_cluster import facts, is_alive, until
+
+CANARY = "canary-4f1c9d"
+PLANTED = {
+    "AWS_SECRET_ACCESS_KEY": CANARY,
+    "OPENPAI_TOKEN": CANARY,
+    "OPENPAI_PASSWORD": CANARY,
+    "HTTPS_PROXY": f"http://me:{CANARY}@proxy.example",
+    "SSH_AUTH_SOCK": f"/{CANARY}",
+}
+LOOK = """\
+import os, sys
+def parent(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+seen, pid = [], os.getpid()
+while pid > 1:
+    seen.append(pid)
+    pid = parent(pid)
+for pid in dict.fromkeys([*seen, *map(int, sys.argv[1:])]):
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        found = [entry for entry in file.read().split(bytes(1)) if b"canary" in entry]
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        print(pid, file.read().replace(bytes(1), b" ")[:60], "FOUND" if found else "nothing", *found)
+"""
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks through /proc")
+
+
+def look(shell, name, *more, **environment):
+    """What a job finds in its ancestors and the server; the command that follows it is alive meanwhile."""
+    (shell.project / "look.py").write_text(LOOK)
+    server = 'sed -n "s/.*\\"pid\\": \\([0-9]*\\).*/\\1/p" ' + str(shell.home / "local" / "server.json")
+    command = f"{sys.executable} look.py $({server})"
+    return shell.pai("job.sub", command, "-j", name, "--sources", "look.py", "--follow", *more, **environment)
+
+
+def check(ran):
+    assert ran.code == 0, ran
+    assert "nothing" in ran.out and "openpai_tasks.server" in ran.out
+    assert "FOUND" not in ran.out and CANARY not in ran.out
+
+
+def test_of_the_command_that_started_the_cluster_and_follows_the_job(shell):
+    check(look(shell, "first", **PLANTED))
+
+
+def test_of_a_start_by_hand_and_of_a_start_after_a_crash(shell):
+    assert shell.pai("cluster.start", **PLANTED).code == 0
+    check(look(shell, "started"))
+    pid = facts(shell)["pid"]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not is_alive(pid))
+    check(look(shell, "again", **PLANTED))
+    assert facts(shell)["pid"] != pid
+
+
+def test_of_the_servers_own_command(shell):
+    argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(shell.home / "local")]
+    with subprocess.Popen(argv, env={**shell.environment, **PLANTED}) as server:
+        try:
+            until((shell.home / "local" / "server.json").exists)
+            check(look(shell, "by-hand"))
+            assert facts(shell)["pid"] == server.pid
+        finally:
+            server.terminate()
+
+
+def test_nor_does_it_lie_in_any_file_of_the_cluster(shell):
+    assert shell.pai("cluster.start", **PLANTED).code == 0
+    check(look(shell, "files", **PLANTED))
+    for path in (shell.home / "local").rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            assert CANARY.encode() not in path.read_bytes(), path
+    assert json.loads((shell.home / "local" / "server.json").read_text())["pid"]

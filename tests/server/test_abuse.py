@@ -1,0 +1,271 @@
+"""Callers who send slowly, often, or too much: they are cut short, and everybody else is answered."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import anyio
+import pytest
+
+from openpai_tasks.errors import ApiError
+from openpai_tasks.server.web import callers, pools
+from openpai_tasks.server.web.guesses import Guesses
+from openpai_tasks.server.web.handlers import authn, jobs, jobs_v1
+from openpai_tasks.server.web.limits import TooMany
+from tests.server.conftest import Api, ServerProcess, code, wait_for
+from tests.server.profiles import serving
+
+LOGIN = b"POST /api/v1/token HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+def connect(uri: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", urlsplit(uri).port or 0), timeout=60)
+
+
+def ending(connection: socket.socket) -> bytes:
+    """All that still comes, once the server has closed the connection."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := connection.recv(65536):
+            received += piece
+    return received
+
+
+def drip(connection: socket.socket, pieces: Iterator[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        for piece in pieces:
+            connection.sendall(piece)
+            time.sleep(0.5)
+
+
+# Slowly
+
+
+def test_whoever_sends_a_request_slowly_is_cut_off(guest: Api) -> None:
+    """All at once, since each of them takes the ten seconds that there are."""
+    silent, half, headers, body, nothing, again = (connect(guest.uri) for _ in range(6))
+    half.sendall(b"GET /healthz HT")
+    headers.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+    body.sendall(LOGIN + b"Content-Length: 50\r\n\r\n{")
+    nothing.sendall(LOGIN + b"Content-Length: 50\r\nExpect: 100-continue\r\n\r\n")
+    again.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert again.recv(65536).startswith(b"HTTP/1.1 200")
+    again.sendall(b"GET /he")
+    slow = [
+        (headers, (b"X-%d: 1\r\n" % number for number in range(1000))),
+        (body, (b" " for _ in range(49))),
+    ]
+    threads = [threading.Thread(target=drip, args=one, daemon=True) for one in slow]
+    for thread in threads:
+        thread.start()
+    for connection in (silent, half, headers, again):
+        assert ending(connection) == b""
+    assert ending(body).startswith(b"HTTP/1.1 408 ")
+    assert b"HTTP/1.1 408 " in ending(nothing)
+    assert guest.get("/healthz").status_code == 200
+
+
+def test_a_head_without_end_is_refused(guest: Api) -> None:
+    with connect(guest.uri) as connection:
+        with contextlib.suppress(OSError):
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 1_000_000)
+        assert ending(connection).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 "))
+
+
+def test_a_caller_that_hangs_up_leaves_no_trace_in_the_log(server: ServerProcess, guest: Api) -> None:
+    for _ in range(20):
+        with connect(guest.uri) as connection:
+            connection.sendall(LOGIN + b"Content-Length: 50\r\n\r\n{")
+    assert guest.get("/healthz").status_code == 200
+    assert "ClientDisconnect" not in server.log
+
+
+# Many
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sets a limit as Linux has it")
+def test_no_number_of_connections_keeps_others_out_or_fills_the_log(own_server: ServerProcess) -> None:
+    argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(own_server.folder)]
+    with (own_server.folder.parent / "server.log").open("a") as log:
+        own_server.process = subprocess.Popen(
+            ["sh", "-c", 'ulimit -n 90; exec "$@"', "sh", *argv], stderr=log, text=True
+        )
+    uri = own_server.facts(own_server.process)["uri"]
+    admin = own_server.admin()
+    with contextlib.ExitStack() as stack:
+        for _ in range(500):
+            stack.enter_context(connect(uri))
+        for _ in range(10):
+            assert wait_for(lambda: _answers(admin))
+    admin.run("after")
+    admin.until(f"{own_server.owner['user']}~after", "SUCCEEDED")
+    assert "Traceback" not in own_server.log
+    assert len(own_server.log.splitlines()) < 20
+
+
+def _answers(api: Api) -> bool:
+    with contextlib.suppress(OSError):
+        return api.get("/api/v2/jobs").status_code == 200
+    return False
+
+
+@pytest.mark.parametrize(
+    "handler", [authn.login, jobs.submit, jobs.get_config, jobs_v1.remove], ids=lambda one: str(one.__name__)
+)
+def test_slow_calls_leave_threads_for_all_others(handler: object) -> None:
+    gate, begun = threading.Event(), threading.Semaphore(0)
+
+    def slow() -> None:
+        begun.release()
+        gate.wait(60)
+
+    async def crowd() -> None:
+        here = pools.Pools()
+        async with anyio.create_task_group() as group:
+            for _ in range(pools.MOST_WAITING + pools.SIZES[pools.OF_HANDLERS[handler]]):  # type: ignore[index]
+                group.start_soon(here.run, handler, slow)
+            while not begun.acquire(blocking=False):
+                await anyio.sleep(0.005)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(ApiError, match="Too many such requests"):
+                await here.run(handler, slow)  # type: ignore[arg-type]
+            assert await here.run(authn.info, lambda: "answered") == "answered"
+            gate.set()
+
+    anyio.run(crowd)
+
+
+# Passwords
+
+
+def test_wrong_passwords_of_one_name_are_answered_a_few_times(server: ServerProcess, admin: Api) -> None:
+    for name in ("victim", "other"):
+        assert admin.post("/api/v2/users", {"username": name, "password": "right-secret"}).status_code == 201
+    guest = Api(admin.uri)
+
+    def login(name: str, password: str) -> int:
+        answer = guest.post("/api/v1/token", {"username": name, "password": password})
+        if answer.status_code == 429:
+            assert 1 <= int(answer.headers["Retry-After"]) <= 6
+        return answer.status_code
+
+    tries = [login("victim", f"wrong-{number}") for number in range(60)]
+    assert tries[:10] == [400] * 10
+    assert tries.count(429) >= 30
+    assert login("other", "right-secret") == 200
+    assert wait_for(lambda: login("victim", "right-secret") == 200)
+    assert [login("victim", "wrong-again") for _ in range(5)] == [400] * 5  # the success had reset the count
+
+
+def test_the_old_password_is_no_way_around(server: ServerProcess, admin: Api) -> None:
+    assert admin.post("/api/v2/users", {"username": "changer", "password": "first-secret"}).status_code == 201
+    changer = server.login("changer", "first-secret")
+    path, body = "/api/v2/users/changer/password", {"oldPassword": "x", "newPassword": "second-secret"}
+    found = [changer.put(path, body).status_code for _ in range(40)]
+    assert set(found) == {403, 429}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_guesses_come_back_with_time_and_are_counted_by_caller() -> None:
+    clock = Clock()
+    guesses = Guesses(clock)
+    for _ in range(10):
+        guesses.check("uid 1", "alice")
+        guesses.note_wrong("uid 1", "alice")
+    with pytest.raises(TooMany) as refused:
+        guesses.check("uid 1", "alice")
+    assert refused.value.headers["retry-after"] == "6"
+    guesses.check("uid 1", "bob")
+    guesses.check("uid 2", "alice")  # another user of the machine is not kept out
+    clock.now += 6
+    guesses.check("uid 1", "alice")
+    guesses.note_wrong("uid 1", "alice")
+    with pytest.raises(TooMany):
+        guesses.check("uid 1", "alice")
+    guesses.note_right("uid 1", "alice")
+    guesses.check("uid 1", "alice")
+
+
+def test_one_caller_cannot_try_one_password_with_every_name() -> None:
+    guesses = Guesses(Clock())
+    with pytest.raises(TooMany):
+        for number in range(1000):
+            guesses.check("uid 1", f"name{number}")
+            guesses.note_wrong("uid 1", f"name{number}")
+    assert number == 50
+    guesses.check("uid 2", "name1")
+
+
+def test_names_without_number_do_not_fill_the_memory() -> None:
+    guesses = Guesses(Clock())
+    for number in range(5000):
+        guesses.note_wrong(f"uid {number}", "alice")
+    assert len(guesses._buckets) <= 1000
+
+
+@pytest.mark.skipif(not callers.TABLES[0].exists(), reason="the system does not tell")
+def test_the_caller_is_whose_process_it_is() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ours = listening.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", ours)) as connection:
+            assert callers.name(connection.getsockname()[1], ours) == f"uid {os.getuid()}"
+            assert callers.name(connection.getsockname()[1], 1) == "anyone"
+
+
+# Large
+
+
+def test_the_size_of_a_body_can_be_set(own_server: ServerProcess) -> None:
+    assert own_server.start("--body-limit", "300")["body_limit"] == 300
+    admin = own_server.admin()
+    assert code(admin.submit("#" * 300 * 1024)) == (400, "InvalidProtocolError")
+    assert admin.submit("#" * (300 * 1024 + 1)).status_code == 413
+
+
+@pytest.mark.parametrize("profile", ["0.14", "0.18", "1.8"])
+def test_every_profile_takes_as_much_as_the_real_server(
+    tmp_path_factory: pytest.TempPathFactory, profile: str
+) -> None:
+    with serving(tmp_path_factory.mktemp("profile"), "--profile", profile) as server:
+        assert server.admin().submit("#" * (100 * 1024 + 1)).status_code == 413
+
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 10)}]\n" for number in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BOMB,
+        "[" * 50_000,
+        "- " * 50_000,
+        "{a: " * 25_000,
+        "a: " + "9" * 90_000,
+        "a: 0x" + "f" * 90_000,
+        "a: 1" + ":59" * 30_000,
+        "".join(f"k{number}: 1\n" for number in range(10_000)),
+    ],
+    ids=["aliases", "lists", "dashes", "mappings", "number", "hexadecimal", "sexagesimal", "keys"],
+)
+def test_no_document_of_the_size_allowed_is_more_than_refused(admin: Api, text: str) -> None:
+    answer = admin.submit(text)
+    assert answer.status_code in (400, 500) and set(answer.json()) <= {"code", "message"}
+    assert "its log says more" not in answer.text
+    assert admin.get("/healthz").status_code == 200

@@ -1,0 +1,74 @@
+"""The log when descriptors run out: one line a minute, whoever complains."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+
+import pytest
+
+from openpai_tasks.server.calm import Calm
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [1000.0]
+
+
+@pytest.fixture
+def log(lines: list[str], clock: list[float]) -> logging.Logger:
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(self.format(record))
+
+    handler = Lines()
+    handler.addFilter(Calm(lambda: clock[0]))
+    found = logging.getLogger("uvicorn.error.of-a-test")
+    found.propagate = False
+    found.handlers = [handler]
+    return found
+
+
+def fail(log: logging.Logger, number: int, inner: bool = False) -> None:
+    try:
+        try:
+            raise OSError(number, os.strerror(number))
+        except OSError as err:
+            if inner:
+                raise RuntimeError("could not") from err
+            raise
+    except (OSError, RuntimeError):
+        log.exception("socket.accept() out of system resource")
+
+
+def test_thousands_of_tracebacks_are_one_line_a_minute(
+    log: logging.Logger, lines: list[str], clock: list[float]
+) -> None:
+    for number in range(2042):
+        fail(log, (errno.EMFILE, errno.ENFILE)[number % 2], inner=number % 3 == 0)
+    assert len(lines) == 1 and "\n" not in lines[0]
+    assert lines[0].startswith("too many open files (the limit is ")
+    clock[0] += 61
+    fail(log, errno.EMFILE)
+    assert len(lines) == 2
+
+
+def test_any_other_failure_is_told_in_full(log: logging.Logger, lines: list[str]) -> None:
+    log.name = "openpai_tasks.server"
+    for _ in range(3):
+        fail(log, errno.EACCES)
+    log.name = "uvicorn.error.of-a-test"
+    assert len(lines) == 3 and all("Traceback" in line for line in lines)
+
+
+def test_the_same_complaint_of_the_web_server_is_not_repeated(log: logging.Logger, lines: list[str]) -> None:
+    for _ in range(100):
+        log.warning("Invalid HTTP request received.")
+    log.warning("another")
+    assert lines == ["Invalid HTTP request received.", "another"]
