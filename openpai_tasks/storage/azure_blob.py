@@ -29,9 +29,10 @@ def open_store(place: Place) -> ObjectStore:
     if not CONTAINER.fullmatch(name) or not account.name:
         raise ConfigError(f"storage {place.name!r} of {place.cluster!r} names no container of an account")
     if not account.key and not account.sas:  # this machine's own login to Azure is for urls only
+        known = f"--user {shlex.quote(account.name)} --path {shlex.quote(name)}"
         raise ConfigError(
-            f"storage {place.name!r} of {place.cluster!r} comes without a key; add it with yours: `pai storage.add "
-            f"NAME --type azureblob --user {shlex.quote(account.name)} --path {shlex.quote(name)}`"
+            f"storage {place.name!r} of {place.cluster!r} comes without a key; add it with yours:"
+            f" `pai storage.add NAME --type azureblob {known}`"
         )
     root = str(data.get("path") or data.get("rootPath") or "")
     if not place.share:
