@@ -85,12 +85,14 @@ def _problem_at(place: str, folder: Path) -> str:
         found = os.lstat(place)
     except OSError:
         return ""  # then it cannot be read either
+    allow = f"export {VARIABLE}={shlex.quote(str(folder))}"
     if found.st_uid not in _own_users():
-        owner, trusting = _name(found.st_uid), f"{VARIABLE}={shlex.quote(str(folder))}"
-        return printable(f"{place} belongs to {owner} (`export {trusting}` if you trust {owner})")
+        owner = _name(found.st_uid)
+        return printable(f"{place} belongs to {owner} (`{allow}` if you trust {owner})")
     if stat.S_ISLNK(found.st_mode) or not _is_writable_by_others(found):
         return ""
-    return printable(f"others can write {place} (`chmod go-w {shlex.quote(place)}` ends that)")
+    end = f"chmod go-w {shlex.quote(place)}"
+    return printable(f"others can write {place} (`{end}` ends that, `{allow}` if you trust them)")
 
 
 def _own_users() -> Iterable[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,11 +101,14 @@ def is_project_file(path: Path) -> bool:
 def untrusted(claims: Iterable[Claim]) -> list[Claim]:
     """Those that neither ``OPENPAI_TRUST`` nor the user's own list allows."""
     left = [claim for claim in claims if not is_vouched(claim.folder)]
-    if not left:
-        return []
-    _check_variable()
-    known = _read()
-    return [claim for claim in left if _get(known, claim.key) != claim.digest]
+    if left:
+        _check_variable()
+    return _not_remembered(left)
+
+
+def _not_remembered(claims: Sequence[Claim]) -> list[Claim]:
+    known = _read() if claims else {}
+    return [claim for claim in claims if _get(known, claim.key) != claim.digest]
 
 
 def remember(claims: Iterable[Claim]) -> None:
@@ -244,7 +247,7 @@ def keeping_clusters(path: Path) -> Iterator[None]:
         yield
         return
     before = cluster_claims(path)
-    doubted = {claim.key for claim in untrusted(before)}
+    doubted = {claim.key for claim in _not_remembered(before)}
     yield
     after = [claim for claim in cluster_claims(path) if claim.key not in doubted]
     remember(claim for claim in after if claim not in before)
