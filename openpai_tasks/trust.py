@@ -19,7 +19,7 @@ from openpai_tasks.home import home, locked, write_private
 from openpai_tasks.ownership import VARIABLE, is_vouched, problem, project_of
 
 LARGEST_CA = 1 << 20  # bytes
-LONGEST = 300  # characters of a value that a question or an error shows
+LONGEST = 300  # characters of a claim in an error
 UNTOLD = ("password", "token")  # which move to the credentials store
 HARMLESS = ("info", "virtual_clusters", "workspace", "storage_name")
 """Of a cluster in clusters.yaml: what does not matter for where things are sent."""
@@ -48,9 +48,14 @@ class Claim:
     def digest(self) -> str:
         return hashlib.sha256(self.content.encode("utf-8", "surrogateescape")).hexdigest()
 
+    @property
+    def line(self) -> str:
+        """All of it, safe to show at a terminal."""
+        text = f"{self.setting} ({self.shown})" if " " in self.setting else f"{self.setting}={self.shown}"
+        return printable(text)
+
     def __str__(self) -> str:
-        text = self.shown if len(self.shown) <= LONGEST else self.shown[:LONGEST] + "…"
-        return printable(f"{self.setting} ({text})" if " " in self.setting else f"{self.setting}={text}")
+        return self.line if len(self.line) <= LONGEST else self.line[:LONGEST] + "…"
 
 
 class Untrusted(ConfigError):
@@ -58,12 +63,10 @@ class Untrusted(ConfigError):
 
     def __init__(self, claims: Iterable[Claim], program: str = "pai") -> None:
         self.claims = tuple(claims)
-        given = "; ".join(f"{printable(file)} sets {', '.join(lines)}" for file, lines in self.by_file())
+        given = "; ".join(
+            f"{printable(file)} sets {', '.join(lines)}" for file, lines in by_file(self.claims)
+        )
         super().__init__(f"{given}; this counts only in a folder that you trust: `{program} config.trust`")
-
-    def by_file(self) -> list[tuple[str, list[str]]]:
-        """What each file asks for, in words."""
-        return by_file(self.claims)
 
 
 class Fenced(tuple[str, ...]):
@@ -87,6 +90,7 @@ class Fenced(tuple[str, ...]):
 
 
 def by_file(claims: Iterable[Claim]) -> list[tuple[str, list[str]]]:
+    """What each file asks for, in words."""
     found: dict[str, list[str]] = {}
     for claim in claims:
         found.setdefault(claim.file, []).append(str(claim))

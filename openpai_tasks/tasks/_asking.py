@@ -23,9 +23,9 @@ def consent(refusal, running):
     refused = type(refusal)(refusal.claims, program)
     if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
         raise refused
-    for file, lines in refusal.by_file():
-        sys.stderr.write(f"{printable(file)} sets:\n")
-        sys.stderr.writelines(f"  {line}\n" for line in lines)
+    for file in dict.fromkeys(claim.file for claim in refusal.claims):
+        lines = [claim.line for claim in refusal.claims if claim.file == file]
+        sys.stderr.write("\n  ".join([f"{printable(file)} sets:", *lines]) + "\n")
     if not ask("This reaches further than a job. Do you trust this folder?"):
         raise refused
 
