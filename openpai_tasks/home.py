@@ -58,7 +58,7 @@ def locked(path: Path) -> Iterator[None]:
     make_private(path.parent)
     lock = path.with_name(f".{path.name}.lock")
     try:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as err:
         raise ConfigError(f"cannot write {lock}: {err.strerror}") from err
     try:

@@ -13,8 +13,6 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from openpai_tasks.plain_text import one_line
-
 VARIABLE = "OPENPAI_TRUST"
 MOST_LINKS = 40
 
@@ -85,12 +83,14 @@ def _problem_at(place: str, folder: Path) -> str:
         found = os.lstat(place)
     except OSError:
         return ""  # then it cannot be read either
+    allow = f"export {VARIABLE}={shlex.quote(str(folder))}"
     if found.st_uid not in _own_users():
-        owner, trusting = _name(found.st_uid), f"{VARIABLE}={shlex.quote(str(folder))}"
-        return one_line(f"{place} belongs to {owner} (`export {trusting}` if you trust {owner})")
+        owner = _name(found.st_uid)
+        return f"{place} belongs to {owner} (`{allow}` if you trust {owner})"
     if stat.S_ISLNK(found.st_mode) or not _is_writable_by_others(found):
         return ""
-    return one_line(f"others can write {place} (`chmod go-w {shlex.quote(place)}` ends that)")
+    end = f"chmod go-w {shlex.quote(place)}"
+    return f"others can write {place} (`{end}` ends that, `{allow}` if you trust them)"
 
 
 def _own_users() -> Iterable[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,9 @@ from typing import Any
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.home import home, locked, write_private
 from openpai_tasks.ownership import VARIABLE, is_vouched, problem, project_of
-from openpai_tasks.plain_text import one_line
 
 LARGEST_CA = 1 << 20  # bytes
-LONGEST = 300  # characters of a value that a question or an error shows
+LONGEST = 300  # characters of a claim in an error
 UNTOLD = ("password", "token")  # which move to the credentials store
 HARMLESS = ("info", "virtual_clusters", "workspace", "storage_name")
 """Of a cluster in clusters.yaml: what does not matter for where things are sent."""
@@ -49,9 +48,13 @@ class Claim:
     def digest(self) -> str:
         return hashlib.sha256(self.content.encode("utf-8", "surrogateescape")).hexdigest()
 
+    @property
+    def line(self) -> str:
+        """All of it."""
+        return f"{self.setting} ({self.shown})" if " " in self.setting else f"{self.setting}={self.shown}"
+
     def __str__(self) -> str:
-        text = self.shown if len(self.shown) <= LONGEST else self.shown[:LONGEST] + "…"
-        return one_line(f"{self.setting} ({text})" if " " in self.setting else f"{self.setting}={text}")
+        return self.line if len(self.line) <= LONGEST else self.line[:LONGEST] + "…"
 
 
 class Untrusted(ConfigError):
@@ -59,12 +62,8 @@ class Untrusted(ConfigError):
 
     def __init__(self, claims: Iterable[Claim], program: str = "pai") -> None:
         self.claims = tuple(claims)
-        given = "; ".join(f"{one_line(file)} sets {', '.join(lines)}" for file, lines in self.by_file())
+        given = "; ".join(f"{file} sets {', '.join(lines)}" for file, lines in by_file(self.claims))
         super().__init__(f"{given}; this counts only in a folder that you trust: `{program} config.trust`")
-
-    def by_file(self) -> list[tuple[str, list[str]]]:
-        """What each file asks for, in words."""
-        return by_file(self.claims)
 
 
 class Fenced(tuple[str, ...]):
@@ -88,6 +87,7 @@ class Fenced(tuple[str, ...]):
 
 
 def by_file(claims: Iterable[Claim]) -> list[tuple[str, list[str]]]:
+    """What each file asks for, in words."""
     found: dict[str, list[str]] = {}
     for claim in claims:
         found.setdefault(claim.file, []).append(str(claim))
@@ -102,11 +102,14 @@ def is_project_file(path: Path) -> bool:
 def untrusted(claims: Iterable[Claim]) -> list[Claim]:
     """Those that neither ``OPENPAI_TRUST`` nor the user's own list allows."""
     left = [claim for claim in claims if not is_vouched(claim.folder)]
-    if not left:
-        return []
-    _check_variable()
-    known = _read()
-    return [claim for claim in left if _get(known, claim.key) != claim.digest]
+    if left:
+        _check_variable()
+    return _not_remembered(left)
+
+
+def _not_remembered(claims: Sequence[Claim]) -> list[Claim]:
+    known = _read() if claims else {}
+    return [claim for claim in claims if _get(known, claim.key) != claim.digest]
 
 
 def remember(claims: Iterable[Claim]) -> None:
@@ -246,7 +249,7 @@ def keeping_clusters(path: Path) -> Iterator[None]:
         yield
         return
     before = cluster_claims(path)
-    doubted = {claim.key for claim in untrusted(before)}
+    doubted = {claim.key for claim in _not_remembered(before)}
     yield
     after = [claim for claim in cluster_claims(path) if claim.key not in doubted]
     remember(claim for claim in after if claim not in before)

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "home": {"errors"},
     "key_pairs": {"errors", "home"},
     "protocol": BASE,
-    "ownership": {"plain_text"},
+    "ownership": set(),
     "setting_types": set(),
     "trust": BASE | {"ownership"},
     "config": BASE | CHECKS,

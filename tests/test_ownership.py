@@ -51,7 +51,9 @@ def test_a_file_that_is_not_there_is_fine(file):
 @pytest.mark.parametrize("mode", [0o666, 0o646, 0o662])
 def test_a_file_that_others_can_write_is_named_with_the_command_that_helps(file, mode):
     file.chmod(mode)
-    assert ownership.problem(file) == f"others can write {file} (`chmod go-w {file}` ends that)"
+    allow = f"export OPENPAI_TRUST={file.parent}"
+    told = f"others can write {file} (`chmod go-w {file}` ends that, `{allow}` if you trust them)"
+    assert ownership.problem(file) == told
 
 
 def test_a_folder_that_others_can_write_is_as_bad(file):

@@ -40,7 +40,8 @@ class SweepRecord:
     def _append(self, line: dict[str, object]) -> None:
         make_private(self.path.parent)
         try:
-            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW  # the folder may not be the user's
+            handle = os.open(self.path, how, 0o600)
             with os.fdopen(handle, "a", encoding="utf-8") as file:
                 file.write("\n" * self.is_cut + json.dumps(line, ensure_ascii=False) + "\n")
         except OSError as err:

@@ -26,7 +26,8 @@ def consent(refusal, running):
     refused = type(refusal)(refusal.claims, program)
     if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
         raise refused
-    for file, lines in refusal.by_file():
+    for file in dict.fromkeys(claim.file for claim in refusal.claims):
+        lines = [claim.line for claim in refusal.claims if claim.file == file]
         _output.say(f"{file} sets:", *(f"  {line}" for line in lines))
     if not ask("This reaches further than a job. Do you trust this folder?"):
         raise refused

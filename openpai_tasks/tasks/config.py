@@ -14,6 +14,7 @@ config = lazy("openpai_tasks.config")
 trust_ = lazy("openpai_tasks.trust")
 
 COLUMNS = ("name", "value", "origin", "about")
+FOLDER = {"folder": "the project folder; those whose settings count here if not given"}
 
 
 @task(name="show", default=True)
@@ -58,11 +59,11 @@ def unset(c, names, is_global=False):
     say(f"unset {', '.join(names)} in {path}")
 
 
-@task(
-    positional=["folder"], help={"folder": "the project folder; those whose settings count here if not given"}
-)
+@task(positional=["folder"], help=FOLDER)
 def trust(c, folder=None):
     """Let a project folder reach further than its jobs."""
+    if folder is not None and not Path(folder).is_dir():
+        raise ConfigError(f"no folder {folder!r}")
     for one in _folders(c, folder):
         wanted = config.project_claims(one, one if folder else Path.cwd())
         trust_.remember(wanted)
@@ -72,9 +73,7 @@ def trust(c, folder=None):
             say(f"nothing in {one} needs trust")
 
 
-@task(
-    positional=["folder"], help={"folder": "the project folder; those whose settings count here if not given"}
-)
+@task(positional=["folder"], help=FOLDER)
 def untrust(c, folder=None):
     """Trust a project folder no more."""
     for one in _folders(c, folder):
@@ -111,8 +110,6 @@ def _row(loaded, variable):
 def _folders(c, given):
     """The folder named, or those whose files count here: this one, and the one with the invoke.yaml."""
     if given is not None:
-        if not Path(given).is_dir():
-            raise ConfigError(f"no folder {given!r}")
         return [Path(given).absolute()]
     above = getattr(c.config, "_project_prefix", None)
     return list(dict.fromkeys([Path.cwd(), *([Path(above)] if above else [])]))

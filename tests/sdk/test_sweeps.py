@@ -141,3 +141,13 @@ def test_progress_counts_states_and_check_names_the_failed():
     assert progress("s", rows) == "sweep s: 3 jobs, 1 FAILED, 1 SUCCEEDED, 1 not submitted"
     with pytest.raises(Exception, match="1 of 3 jobs of sweep 's' did not succeed: b"):
         check("s", rows)
+
+
+def test_a_record_is_not_written_through_a_link_that_came_with_the_folder(tmp_path):
+    (tmp_path / "theirs").write_text("mine\n")
+    path = tmp_path / ".openpai" / "sweeps" / "lab" / "one.jsonl"
+    path.parent.mkdir(parents=True)
+    path.symlink_to(tmp_path / "theirs")
+    with pytest.raises(ConfigError, match="cannot write"):
+        sweep_records.load(tmp_path, "lab", "one").begin("identity")
+    assert (tmp_path / "theirs").read_text() == "mine\n"

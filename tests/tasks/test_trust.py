@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 import yaml
@@ -371,6 +372,16 @@ def test_the_variable_trusts_a_folder_and_what_is_below(project, monkeypatch, tm
     assert not (home / "trust.yaml").exists()
 
 
+def test_what_the_variable_trusts_is_not_kept(project, monkeypatch):
+    project.write(OWN, "clusters-in-local: true\n")
+    project.write(BOOK, "- {cluster_alias: lab, pai_uri: 'http://a.example'}\n")
+    monkeypatch.setenv("OPENPAI_TRUST", str(project.folder))
+    added = ("cluster.add", "lab", "http://a.example", "--user", "ann", "--no-check")
+    assert project.pai(*added).code == 0
+    monkeypatch.delenv("OPENPAI_TRUST")
+    assert_refused(project.pai("cluster.list"), "clusters-in-local=true", "cluster lab")
+
+
 def test_the_variable_needs_full_paths(project, monkeypatch):
     project.write(OWN, "python: one\n")
     monkeypatch.setenv("OPENPAI_TRUST", ".")
@@ -502,3 +513,10 @@ def test_a_yes_at_a_terminal_is_remembered_until_something_changes(shell):
     with typing(shell, "pai", "cluster.list") as terminal:
         shown = terminal.until(b"trust this folder? [y/N] ")
         assert b"  python=two\r\n" in shown and b"editor" not in shown
+
+
+def test_the_documentation_names_what_needs_trust():
+    page = (Path(__file__).parent.parent.parent / "docs" / "settings.md").read_text()
+    section = page.partition("## Settings that need trust")[2].partition("\n## ")[0]
+    for name in (*FAR, "sources"):
+        assert f"`{name}`" in section, name
