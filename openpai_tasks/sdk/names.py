@@ -31,6 +31,8 @@ MOST_PATHS = 2000
 MOST_STORAGES = 100
 
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PLAIN = re.compile(r"[\w.~@+:][\w.~@+:-]*")
+"""Names of a server that a shell may put into a command line as they are; real ones have no other letters."""
 
 
 def folder() -> Path:
@@ -43,7 +45,7 @@ def saw_jobs(client: Client, jobs: Iterable[JobInfo]) -> None:
     names = [job.name if job.user in ("", client.user) else job_key(job.user, job.name) for job in jobs]
     path = _jobs(client)
     if names and path:
-        _write(path, [*names, *_read(path)], MOST_JOBS)
+        _write(path, _plain([*names, *_read(path)]), MOST_JOBS)
 
 
 def lost_job(client: Client, name: str) -> None:
@@ -60,7 +62,7 @@ def saw_clusters(clusters: Iterable[Cluster]) -> None:
     known = [LOCAL, *(cluster.alias for cluster in others)]
     _write(folder() / "clusters", known)
     parts = [name for cluster in others for name in cluster.virtual_clusters]
-    _write(folder() / "virtual-clusters", ["default", *parts])
+    _write(folder() / "virtual-clusters", _plain(["default", *parts]))
     with contextlib.suppress(OSError):
         for path in (folder() / "jobs").iterdir():
             if path.name not in known:
@@ -75,7 +77,7 @@ def saw_templates(names: Iterable[str]) -> None:
 def saw_storages(names: Iterable[str]) -> None:
     """Note storages of any cluster."""
     path = folder() / "storages"
-    _write(path, [*names, *_read(path)], MOST_STORAGES)
+    _write(path, _plain([*names, *_read(path)]), MOST_STORAGES)
 
 
 def saw_paths(urls: Iterable[str]) -> None:
@@ -93,6 +95,10 @@ def noting_paths(found: Iterable[FileInfo]) -> Iterator[FileInfo]:
         yield info
     if urls:
         saw_paths(urls)
+
+
+def _plain(names: Iterable[str]) -> list[str]:
+    return [name for name in names if _PLAIN.fullmatch(name)]
 
 
 def _jobs(client: Client) -> Path | None:

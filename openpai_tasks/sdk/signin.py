@@ -64,6 +64,8 @@ def identify(cluster: Cluster, known: Credentials, server: Server, ask: Ask) -> 
     """The user's name, given or said by the token, and a password or token; asked for as the last resort."""
     said = claims(known.token)
     name = text(said.get("username"))
+    if "/" in name or not name.isprintable():
+        raise ConfigError(f"the token is that of user {name!r}, and nobody is called so")
     if cluster.user and name and name != cluster.user:
         raise ConfigError(f"the token is that of user {name!r}, not of {cluster.user!r}")
     if server.wants_token and not known.token:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PathError
@@ -23,7 +24,7 @@ def open_store(place: Place) -> LocalStore:
     if found is None:
         raise ConfigError(
             f"storage {place.name!r} of {place.cluster!r} is a share of type {place.kind!r}: mount it "
-            f"and tell where with `config.set {SETTING}={place.cluster}/{place.name}=FOLDER`"
+            f"and tell where with `{hint(place)}`"
         )
     mount, root = found
     if not root.is_dir():
@@ -37,6 +38,11 @@ def open_store(place: Place) -> LocalStore:
     store = LocalStore(str(part), place.read_only)
     _refuse_outside(mount, Path(store.root), place)
     return store
+
+
+def hint(place: Place) -> str:
+    """The command that tells where the share is mounted."""
+    return f"config.set {shlex.quote(f'{SETTING}={place.cluster}/{place.name}=FOLDER')}"
 
 
 def is_mounted(place: Place) -> bool:

@@ -126,4 +126,4 @@ def _named(place: Place) -> str:
 
 
 def _or_mount(place: Place) -> str:
-    return f"mount it and tell where with `config.set {mounted.SETTING}={place.cluster}/{place.name}=FOLDER`"
+    return f"mount it and tell where with `{mounted.hint(place)}`"

@@ -32,7 +32,7 @@ class Losing(http.server.BaseHTTPRequestHandler):
             headers=headers,
             timeout=30,
         )
-        body = b"Bad Gateway" if lost else answer.content
+        body = b"Bad Gateway" if lost else _as_share(self.path, answer.content)
         self.send_response(502 if lost else answer.status_code)
         self.send_header("Content-Type", answer.headers.get("Content-Type", "text/plain"))
         self.send_header("Content-Length", str(len(body)))
@@ -43,6 +43,15 @@ class Losing(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def _as_share(path, content):
+    """A cluster elsewhere has no folder of this machine: its storage is a share, which is mounted here."""
+    if not path.endswith("/storages/home"):
+        return content
+    return json.dumps(
+        {**json.loads(content), "type": "nfs", "data": {"server": "nas", "path": "/home"}}
+    ).encode()
+
+
 @pytest.fixture
 def gateway(cluster):
     login = cluster.ok("cluster.credentials", "local", "-o", "json").json()
@@ -51,6 +60,8 @@ def gateway(cluster):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         uri = f"http://127.0.0.1:{server.server_port}"
         cluster.ok("cluster.add", "gw", uri, "--user", login["user"], OPENPAI_TOKEN=login["token"])
+        mount = cluster.home / "local" / "storage" / "home"
+        cluster.ok("config.set", f"storage.mounts=gw/home={mount}", "--is-global")
         yield cluster
         cluster.ok("cluster.delete", "gw")
         server.shutdown()

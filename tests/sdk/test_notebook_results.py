@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.protocol.models import job_from_detail
-from openpai_tasks.sdk import brought, notebook_results
+from openpai_tasks.sdk import brought, notebook_results, notebook_serve, notebooks
 from openpai_tasks.sdk import outputs as outputs_of
 from openpai_tasks.sdk.notebooks import Mark
 from openpai_tasks.storage.local import LocalStore
@@ -77,3 +77,22 @@ def test_different_long_names_stay_different(here, tmp_path):
     for number, end in enumerate("ab"):
         notebook_results.bring(results(tmp_path / f"out{number}", "n" * 240 + end, "lab"), here)
     assert len(os.listdir(here)) == 4 and not list(here.glob("*.remote.*"))
+
+
+@pytest.mark.parametrize(
+    "file", ["../keys/a.ipynb", "/etc/a.ipynb", "x/../../a.ipynb", "a.py", "", "a\0.ipynb", 5, None]
+)
+def test_a_document_that_names_a_file_elsewhere_names_no_notebook(file):
+    assert notebooks.mark_of({"extras": {notebooks.MARK: {"file": file}}}) is None
+
+
+@pytest.mark.parametrize(
+    "file", [".git/hooks/post-checkout", ".openpai/defaults.yaml", ".envrc", "../x.ipynb"]
+)
+def test_a_document_that_names_a_hidden_file_does_not_have_it_written(file):
+    """By the server's word alone nothing hidden is taken for what was sent, unless it is a notebook."""
+    mark = notebook_serve.mark_of({"extras": {notebook_serve.MARK: {"file": file}}})
+    assert mark is not None and mark.file == ""
+    assert (
+        notebook_serve.mark_of({"extras": {notebook_serve.MARK: {"file": ".a/b.ipynb"}}}).file == ".a/b.ipynb"
+    )

@@ -1,0 +1,176 @@
+"""What jobs and servers write, read without a server: a value to be shown, nothing, or an error of ours."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openpai_tasks import protocol
+from openpai_tasks.errors import PaiError
+from openpai_tasks.protocol import fields, json_text, log_addresses, shape
+from openpai_tasks.sdk import (
+    documents,
+    notebook_pull,
+    notebook_serve,
+    notebook_told,
+    notebooks,
+    provenance,
+    results,
+)
+from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.workspace import Workspace
+from tests.properties.answers import DETAIL, DOCUMENT, DOCUMENT_V1
+from tests.properties.mutations import BROKEN, ODD, body, deep, mutated, odd, steady, text_of
+
+NOTEBOOK = {
+    "metadata": {
+        "openpai_run": {"state": "failed", "index": 0, "cell": 1, "of": 2, "reason": "x", "files": ["a"]}
+    },
+    "cells": [
+        {"source": ["1/0\\n"], "outputs": [{"output_type": "error", "traceback": ["", "ZeroDivisionError"]}]}
+    ],
+}
+MANIFEST = {"period": 1, "large": ["x"], "files": {"a.ipynb": {"base": "1", "versions": ["1", "2"]}}}
+REFERENCE = {
+    "job": "train",
+    "user": "ann",
+    "cluster": "x",
+    "archive": "",
+    "size": 1,
+    "files": 1,
+    "submitted": 1,
+}
+
+
+@steady(100)
+@given(body(DETAIL))
+def test_json_becomes_a_value_that_can_be_written_or_a_value_error(text):
+    try:
+        value = json_text.parse(text)
+    except ValueError:
+        return
+    json.dumps(value, ensure_ascii=False, allow_nan=True).encode()
+
+
+@pytest.mark.parametrize("levels, is_list", [(65, True), (65, False), (500, True), (900, False)])
+def test_json_that_is_too_deep_is_refused(levels, is_list):
+    with pytest.raises(ValueError, match="nested"):
+        json_text.parse(text_of(deep(levels, is_list)))
+    assert json_text.parse(text_of(deep(60, is_list))) == deep(60, is_list)
+
+
+def test_half_characters_are_replaced_and_whole_ones_are_not():
+    assert json_text.parse(r'{"\ud800": "a\udfff", "b": "\ud83d\ude00"}') == {
+        "\ufffd": "a\ufffd",
+        "b": "\U0001f600",
+    }
+    assert json_text.parse(b'["\xff", NaN, -Infinity]') == ["\ufffd", None, None]
+
+
+READERS: dict[str, tuple[Any, tuple[type, ...]]] = {
+    "text": (fields.text, (str,)),
+    "whole": (fields.whole, (int, type(None))),
+    "number": (fields.number, (int, float, type(None))),
+    "moment": (fields.moment, (int, type(None))),
+    "count": (fields.count, (int,)),
+    "mapping": (fields.mapping, (dict,)),
+    "rows": (fields.rows, (list,)),
+    "texts": (fields.texts, (tuple,)),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_gives_its_type_whatever_it_is_given(name):
+    read, kinds = READERS[name]
+
+    @steady(150)
+    @given(odd)
+    def check(value):
+        assert isinstance(read(value), kinds) and not isinstance(read(value), bool)
+
+    check()
+
+
+def test_readers_take_what_real_servers_send():
+    assert [fields.whole(one) for one in ("3", 3, 3.0, -7351, "-1")] == [3, 3, 3, -7351, -1]
+    assert [fields.whole(one) for one in (True, "x", 1.5, 10**400, None, "")] == [None] * 6
+    assert fields.moment(1794764631094) == 1794764631094 and fields.moment("2024-01-01") is None
+    assert fields.text(19450) == "19450" and fields.text(False) == ""
+
+
+@pytest.mark.parametrize("real", [DOCUMENT, DOCUMENT_V1], ids=["v2", "v1"])
+def test_no_document_ends_in_a_traceback(real):
+    @steady(80)
+    @given(mutated(real), st.booleans())
+    def check(text, is_checked):
+        try:
+            found = protocol.read(text).value
+            document = documents.as_v2(found) if isinstance(found, dict) else found
+            if shape.misfit(document):
+                return
+            provenance.stamp_of(document), notebooks.mark_of(document), notebook_serve.mark_of(document)
+            shown = protocol.dump(documents.ordered(document))
+            shown.encode()
+            if is_checked:
+                protocol.validate(shown)
+        except PaiError as err:
+            str(err).encode()
+
+    assert not shape.misfit(documents.as_v2(real))
+    check()
+
+
+def test_a_document_of_aliases_that_grow_is_refused():
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    with pytest.raises(PaiError, match="larger than"):
+        protocol.read("\n".join(lines))
+    with pytest.raises(PaiError, match="nested deeper"):
+        protocol.read("[" * 2000 + "]" * 2000)
+
+
+@steady(80)
+@given(body(NOTEBOOK))
+def test_no_notebook_of_a_job_ends_in_a_traceback(content):
+    said = notebook_told.told(content)
+    if said is not None:
+        repr(said).encode()
+        notebook_told.plain(said.traceback, False)
+
+
+@steady(150)
+@given(mutated(MANIFEST))
+def test_no_manifest_of_a_job_ends_in_a_traceback(text):
+    try:
+        manifest = json_text.parse(text)
+    except ValueError:
+        return
+    if isinstance(manifest, dict):
+        notebook_pull._changes(manifest), notebook_pull._large(manifest), notebook_pull._period(manifest)
+
+
+@steady(150)
+@given(body(REFERENCE))
+def test_no_result_line_of_a_job_ends_in_a_traceback(line):
+    found = results._object(line)
+    json.dumps(found, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("text", [*BROKEN, *(text_of({**REFERENCE, "job": one}).encode() for one in ODD)])
+def test_no_reference_of_a_job_ends_in_a_traceback(tmp_path, text):
+    folder = tmp_path / "w/jobs/train/source"
+    folder.mkdir(parents=True)
+    (folder / "none.json").write_bytes(text)
+    Workspace("/w", LocalStore(str(tmp_path))).told_of("train")
+
+
+@steady(100)
+@given(st.sampled_from(ODD) | st.text(max_size=20), st.text(max_size=50))
+def test_no_address_and_no_page_of_a_log_ends_in_a_traceback(address, page):
+    for url in log_addresses.addresses(fields.text(address)).values():
+        log_addresses.page(url, 3)
+    log_addresses.text_of_page(f"<pre>{page}</pre>")
