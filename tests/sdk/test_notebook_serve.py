@@ -456,7 +456,7 @@ def test_a_folder_that_is_no_longer_there_is_not_made_again(project, places):
 
 def test_where_things_came_from_is_read_as_it_was_written(project, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
-    client = SimpleNamespace(cluster=SimpleNamespace(alias="lab"))
+    client = SimpleNamespace(cluster=SimpleNamespace(shelf="lab"))
     written = keeping.Kept("t", "n.ipynb", "/n.ipynb", serving.origins(None, (".flake8", "../lib"), project))
     assert written.origins.elsewhere == {"lib": str(tmp_path / "lib")}
     keeping.keep(client, JOB, written)

@@ -1,0 +1,35 @@
+"""Tokens of Jupyter servers, which are sent to where the cluster says that the server is."""
+
+import dataclasses
+
+import pytest
+
+from openpai_tasks.client import Client
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol.models import job_from_summary
+from openpai_tasks.registry import Cluster
+from openpai_tasks.sdk import forgetting, notebook_kept
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
+
+
+def test_a_cluster_of_a_project_does_not_get_the_token_of_the_users_job():
+    lab = Cluster("lab", "https://lab", "alice", generation="1.8")
+    named_alike = dataclasses.replace(lab, uri="https://evil", is_own=False)
+    job = job_from_summary({"name": "nb", "username": "alice", "state": "RUNNING"})
+    own, other = (Client(cluster, Credentials()) for cluster in (lab, named_alike))
+    notebook_kept.keep(own, job, notebook_kept.Kept("jupyter-token"))
+    assert notebook_kept.token_of(own, job) == "jupyter-token"
+    with pytest.raises(ConfigError, match="not known on this machine"):
+        notebook_kept.token_of(other, job)
+
+
+def test_host_keys_and_keys_of_jobs_are_apart_in_the_same_way():
+    lab = Cluster("lab", "https://lab", "alice", is_own=False)
+    assert forgetting.known_hosts(lab.shelf) != forgetting.known_hosts("lab")
+    assert forgetting.job_key_path(lab.shelf, "alice~x") != forgetting.job_key_path("lab", "alice~x")
+    assert lab.shelf != dataclasses.replace(lab, uri="https://evil").shelf
