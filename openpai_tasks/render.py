@@ -133,7 +133,7 @@ def explanation(item: Any) -> str:
 
 def difference(item: Any) -> str:
     """The lines of a unified diff, with nothing that could steer a terminal."""
-    return "\n".join(map(one_line, item.lines))
+    return "\n".join(map(plain, item.lines))
 
 
 def flat_table(items: Any) -> str:

@@ -184,10 +184,10 @@ def _last_lines(client: Client, job: JobInfo, task: TaskInfo | None) -> tuple[st
         return ()
     which = logs.Which(task.role, task.index)
     try:
-        data = b"".join(logs.output(client, job.key, which, lines=LINES))
+        data = b"".join(logs.output(client, job.key, which, lines=LINES, plain=True))
     except (ApiError, Unreachable):
         return ()
-    return tuple(data.decode("utf-8", "replace").splitlines())
+    return tuple(data.decode().splitlines()[-LINES:])
 
 
 def _stopped(client: Client, job: JobInfo) -> Explanation:

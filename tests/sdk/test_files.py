@@ -67,10 +67,9 @@ def test_find_looks_at_names_types_and_sizes(place):
         found(kind="dir")
 
 
-def test_names_that_are_no_text_can_be_shown(place, tmp_path):
+def test_names_that_are_no_text_are_told_exactly(place, tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9")).write_bytes(b"")
-    names = [info.name for info in files.listing([place])]
-    assert "caf\ufffd" in names and "".join(names).encode()
+    assert os.fsdecode(b"caf\xe9") in [info.name for info in files.listing([place])]
 
 
 class Endless(LocalStore):
