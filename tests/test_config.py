@@ -124,3 +124,21 @@ def test_a_version_that_yaml_takes_for_a_number_is_still_a_word(tmp_path):
     Path("home/defaults.yaml").write_text("local: {profile: 0.2}\n")
     with pytest.raises(ConfigError, match=r"local.profile must be one of union, 0.14, 0.18, 1.8, got '0.2'"):
         Settings.load()
+
+
+def test_what_the_user_says_is_known_whatever_the_files_of_a_project_say(tmp_path, monkeypatch):
+    (tmp_path / "invoke.yaml").write_text("openpai: {cluster-alias: one}\n")
+    config = Config(project_location=str(tmp_path))
+    config.load_project()
+    config.load_collection({"openpai": {"image": "mine"}})
+    loaded = Settings.load(config)
+    assert (loaded.cluster_alias, loaded.own("cluster-alias")) == ("one", "local")
+    assert (loaded.image, loaded.own("image")) == ("mine", "python:3")
+    change_defaults(tmp_path / ".openpai" / "defaults.yaml", {"cluster-alias": "two"})
+    change_defaults(tmp_path / "home" / "defaults.yaml", {"cluster-alias": "three"})
+    loaded = Settings.load(config)
+    assert (loaded.cluster_alias, loaded.own("cluster-alias")) == ("two", "three")
+    assert Settings.load(config, {"cluster_alias": "four"}).own("cluster-alias") == "four"
+    monkeypatch.setenv("INVOKE_OPENPAI_CLUSTER_ALIAS", "five")
+    assert Settings.load(config).own("cluster-alias") == "five"
+    assert Settings(cluster_alias="six").own("cluster-alias") == "six"

@@ -146,12 +146,20 @@ def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) ->
     else:
         cluster = dataclasses.replace(cluster, uri=meant[0], user=_named(new.user, known))
     book = registry(settings)
+    _forget_replaced(book, cluster)
     book.put(cluster)
     names.saw_clusters(book.clusters())
     if known:
-        where = credentials.save(cluster.destination, known)
+        where = credentials.save(book.get(cluster.alias).destination, known)
         say(f"the {'password' if known.password else 'token'} is kept in {where}")
     return cluster
+
+
+def _forget_replaced(book: Registry, cluster: Cluster) -> None:
+    """Forget what was kept for the jobs of another cluster that had this alias."""
+    for known in book.clusters():
+        if known.alias == cluster.alias and known.uri != cluster.uri:
+            forgetting.forget_cluster(known.shelf)
 
 
 def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> Updated:

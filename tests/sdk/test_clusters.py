@@ -251,13 +251,16 @@ def test_an_alias_that_cannot_be_one_is_refused(serve, alias):
         add(None, alias=alias, address="http://127.0.0.1:1")
 
 
-def test_another_address_under_a_known_alias_needs_force(serve):
+def test_another_address_under_a_known_alias_needs_force(serve, own_home):
     first, second = serve(), serve()
     add(first)
     with pytest.raises(ConfigError, match=r"already the cluster at .* --force"):
         add(second)
     assert second.seen == []
+    (own_home / "known_hosts").mkdir()
+    (own_home / "known_hosts" / "lab").write_text("x")
     assert add(second, force=True).uri == second.uri
+    assert not (own_home / "known_hosts" / "lab").exists()
     assert not kept("lab", first.uri, USER)
 
 
