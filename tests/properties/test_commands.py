@@ -89,7 +89,7 @@ def run(line: str) -> tuple[Any, str, str]:
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_no_command_ends_in_a_traceback(server, line):
-    @steady(20)
+    @steady(15)
     @given(st.data())
     def check(data):
         route = data.draw(st.sampled_from(COMMANDS[line]))

@@ -154,7 +154,7 @@ def test_real_answers_are_read_without_a_complaint(servers, generation, route):
 def test_no_answer_ends_in_a_traceback(servers, generation, route):
     server, real = servers[generation], KINDS[generation][route]
 
-    @steady(60)
+    @steady(45)
     @given(body(real), st.sampled_from(READS[generation][route]))
     def check(odd_body, read):
         server.instead = {route: Said(odd_body)}
@@ -169,7 +169,7 @@ def test_no_answer_about_a_job_that_goes_on_ends_in_a_traceback(servers, real, r
     server.instead = {f"GET {JOB}": Said(real)}
     read(client_of(server, "1.8"))
 
-    @steady(60)
+    @steady(45)
     @given(body(real))
     def check(odd_body):
         server.instead = {f"GET {JOB}": Said(odd_body)}
