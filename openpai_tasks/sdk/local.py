@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -10,22 +9,27 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks.client import Client
 from openpai_tasks.credentials import Credentials
-from openpai_tasks.errors import ConfigError, TimedOut, Unreachable
-from openpai_tasks.home import home, locked, make_private, write_private
+from openpai_tasks.errors import ConfigError, PaiError, TimedOut, Unreachable
+from openpai_tasks.home import home, locked, make_private
+from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.registry import LOCAL as ALIAS
 from openpai_tasks.registry import Cluster
+from openpai_tasks.sdk import local_process, local_token
 from openpai_tasks.sdk.choices import with_choices
 
 START_SECONDS = 30.0
 STOP_SECONDS = 45.0  # more than the 30 that a job has to end by itself
+ANSWER_SECONDS = 10.0  # after which a server counts as one that does not answer
+GRACE_SECONDS = 5.0  # for such a one, before it is killed
 POLL_SECONDS = 0.02
 UNION = "union"  # of the routes of every generation
 _MANNERS = {
@@ -112,24 +116,76 @@ def start(options: LocalOptions) -> bool:
         return True
 
 
-def stop(keep_jobs: bool, say: Say) -> bool:
-    """End the server, and unless told otherwise its jobs first; False if nothing was running."""
+def stop(keep_jobs: bool, say: Say, force: bool = False, patience: float = 30.0) -> bool:
+    """End the server, and unless told otherwise its jobs first; False if nothing was running.
+
+    One that does not answer within ``patience`` seconds is only made to end with ``force``, and its
+    jobs are stopped after it.
+    """
     with locked(folder() / "start"):
-        was_running = _facts() is not None
-        if not was_running:
-            if keep_jobs or not (folder() / "cluster.db").exists():
-                return False
-            _start(LocalOptions())  # its jobs may have outlived it, and only it knows how to end them
-        stopped = 0 if keep_jobs else _stop_jobs(say)
-        _end_server()
-        return was_running or stopped > 0
+        if force and local_process.is_held(folder()) and not _answers(min(patience, ANSWER_SECONDS)):
+            _make_end(say)
+            if not keep_jobs:
+                _stop_jobs_left(say)
+            return True
+        if _facts() and not force and not _answers(patience):
+            hint = "`pai cluster.stop --force` ends it all the same"
+            raise Unreachable(f"the embedded cluster did not answer within {patience:g} s; {hint}")
+        return _stop(keep_jobs, say)
+
+
+def _stop(keep_jobs: bool, say: Say) -> bool:
+    was_running = _facts() is not None
+    if not was_running:
+        if keep_jobs or not (folder() / "cluster.db").exists():
+            return False
+        _start(LocalOptions())  # its jobs may have outlived it, and only it knows how to end them
+    stopped = 0 if keep_jobs else _stop_jobs(say)
+    _end_server()
+    return was_running or stopped > 0
 
 
 def _end_server() -> None:
+    if local_process.is_held(folder()):
+        with local_process.found(folder()) as server:
+            server.signal(signal.SIGTERM)
+            if not server.ends_within(STOP_SECONDS):
+                raise TimedOut(f"waited {STOP_SECONDS:.0f} s for the embedded cluster to end")
+
+
+def _answers(seconds: float) -> bool:
     facts = _facts()
-    if facts:
-        os.kill(facts["pid"], signal.SIGTERM)
-        _wait_until(lambda: not _is_alive(facts["pid"]), STOP_SECONDS, "the embedded cluster to end")
+    if not facts:
+        return False
+    try:
+        client = Client(Cluster(alias=ALIAS, uri=facts["uri"]), Credentials(), timeout=seconds)
+        return client.probe(routes.HEALTH).status == 200
+    except PaiError:
+        return False
+
+
+def _make_end(say: Say) -> None:
+    """First kindly: one that was only suspended puts everything away."""
+    with local_process.found(folder()) as server:
+        say(f"the embedded cluster does not answer: ending its process {server.pid}")
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            server.signal(number)
+        if not server.ends_within(GRACE_SECONDS):
+            server.signal(signal.SIGKILL)
+            if not server.ends_within(STOP_SECONDS):
+                raise TimedOut(f"the process {server.pid} of the embedded cluster cannot be killed")
+
+
+def _stop_jobs_left(say: Say) -> None:
+    """Those of a server that was made to end: another one knows how to stop them."""
+    if not (folder() / "cluster.db").exists():
+        return
+    try:
+        _start(LocalOptions())
+        _stop_jobs(say)
+        _end_server()
+    except PaiError as err:
+        raise Unreachable(f"the server was ended, but its jobs may still run: {err}") from err
 
 
 def status() -> LocalStatus:
@@ -159,12 +215,9 @@ def _cluster() -> Cluster:
 
 def _client(cluster: Cluster, timeout: float = 60.0, say: Say = lambda line: None) -> Client:
     """A client that keeps its token between commands, as logging in is slow on purpose."""
-    kept = folder() / "token"
-    token = kept.read_text(encoding="utf-8").strip() if kept.exists() else ""
-    known = Credentials(password=login().password, token=token)
-    return Client(
-        cluster, known, save_token=lambda fresh: write_private(kept, fresh), timeout=timeout, say=say
-    )
+    known = Credentials(password=login().password, token=local_token.read(folder()))
+    keep = partial(local_token.keep, folder())
+    return Client(cluster, known, save_token=keep, timeout=timeout, say=say)
 
 
 def _own_login() -> dict[str, str]:
@@ -179,41 +232,17 @@ def _own_login() -> dict[str, str]:
 
 def _facts() -> dict[str, Any] | None:
     """What the running server wrote about itself; the lock it holds says that it lives."""
-    if not _is_held():
+    if not local_process.is_held(folder()):
         return None
     try:
-        facts: dict[str, Any] = json.loads((folder() / "server.json").read_text(encoding="utf-8"))
-        return facts
+        facts = json.loads((folder() / "server.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None  # it holds the lock but does not answer yet
-
-
-def _is_held() -> bool:
-    try:
-        handle = os.open(folder() / "server.lock", os.O_RDWR)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-
-
-def _is_alive(pid: int) -> bool:
-    with suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # started by this very process, it would stay a zombie
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    return facts if isinstance(facts, dict) and "uri" in facts else None
 
 
 def _start(options: LocalOptions) -> None:
-    if _is_held():  # started by hand a moment ago
+    if local_process.is_held(folder()):  # started by hand a moment ago
         _wait_until(lambda: _facts() is not None, START_SECONDS, "the embedded cluster to answer")
         return
     make_private(folder())

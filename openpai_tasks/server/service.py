@@ -38,6 +38,9 @@ def hold_lock(folder: Path) -> int:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             (folder / STATUS).unlink(missing_ok=True)  # of one that was killed
+            with contextlib.suppress(OSError):  # a full disk
+                os.ftruncate(handle, 0)
+                os.write(handle, f"{os.getpid()}\n".encode())  # to be ended by when it does not answer
             return handle
         except BlockingIOError:
             time.sleep(LOCK_PAUSE)

@@ -159,10 +159,15 @@ def start(c, port=0, output=None):
     show(c, local.status(), render.facts, output)
 
 
-@task(help={"keep-jobs": "let its jobs run on; they are found again at the next start"})
-def stop(c, keep_jobs=False):
+@task(
+    help={
+        "keep-jobs": "let its jobs run on; they are found again at the next start",
+        "force": "end it even if it does not answer",
+    }
+)
+def stop(c, keep_jobs=False, force=False):
     """Stop the embedded cluster and its jobs."""
-    stopped = local.stop(keep_jobs, say)
+    stopped = local.stop(keep_jobs, say, force, settings(c).http_timeout)
     say("stopped the embedded cluster" if stopped else "the embedded cluster was not running")
 
 

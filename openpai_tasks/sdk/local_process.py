@@ -1,0 +1,133 @@
+"""The process of the embedded server: found through the lock that it holds, and surely no other."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from openpai_tasks.errors import ConfigError
+
+LOCK = "server.lock"
+PROGRAM = "openpai_tasks.server"
+PAUSE = 0.02
+
+
+class ServerProcess:
+    """Signals reach this process or none: its number could be another's by now, its handle cannot."""
+
+    def __init__(self, pid: int, handle: int | None) -> None:
+        self.pid = pid
+        self._handle = handle
+
+    def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            if self._handle is None:
+                os.kill(self.pid, number)
+            else:
+                signal.pidfd_send_signal(self._handle, number)
+
+    def ends_within(self, seconds: float) -> bool:
+        if self._handle is not None:
+            poller = select.poll()
+            poller.register(self._handle, select.POLLIN)
+            ended = bool(poller.poll(seconds * 1000))
+        else:
+            limit = time.monotonic() + seconds
+            while not (ended := not _is_alive(self.pid)) and time.monotonic() < limit:
+                time.sleep(PAUSE)
+        if ended:
+            _bury(self.pid)
+        return ended
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a server lives in the folder; its lock goes with it, however it ends."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDWR)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def found(folder: Path) -> Iterator[ServerProcess]:
+    """The process that serves the folder; an error unless it is certain which it is."""
+    pid = _noted_pid(folder)
+    handle = _open(pid)
+    try:
+        # Only looked at once the handle is open: from here on the number cannot become another's.
+        if not (pid > 0 and is_held(folder) and _serves(pid, folder)):
+            lock = folder / LOCK
+            raise ConfigError(f"cannot tell which process holds {lock}: nothing was ended (`lsof {lock}`)")
+        yield ServerProcess(pid, handle)
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _noted_pid(folder: Path) -> int:
+    """The number that the holder of the lock wrote into it; earlier releases wrote another file only."""
+    with suppress(OSError, ValueError):
+        return int((folder / LOCK).read_text(encoding="ascii"))
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return int(json.loads((folder / "server.json").read_text(encoding="utf-8"))["pid"])
+    return 0
+
+
+def _open(pid: int) -> int | None:
+    """A handle of the process, where the system has such."""
+    if pid > 0 and hasattr(os, "pidfd_open"):
+        with suppress(OSError):
+            return os.pidfd_open(pid)
+    return None
+
+
+def _serves(pid: int, folder: Path) -> bool:
+    """Whether the process is a server, and of this folder."""
+    try:
+        words = [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+        place = os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        line = _listed(pid)
+        return PROGRAM in line and str(folder) in line
+    homes = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--home"]
+    homes += [word.partition("=")[2] for word in words if word.startswith("--home=")]
+    here = os.path.realpath(folder)
+    return PROGRAM in words and any(os.path.realpath(os.path.join(place, home)) == here for home in homes)
+
+
+def _listed(pid: int) -> str:
+    """Its command as the list of processes has it, for systems that tell nowhere else."""
+    argv = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True).stdout
+    return ""
+
+
+def _is_alive(pid: int) -> bool:
+    _bury(pid)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _bury(pid: int) -> None:
+    """One that was started by this very process would stay a zombie."""
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
