@@ -403,7 +403,9 @@ def write_all(handle: int, data: bytes) -> None:
 
 
 def write_whole(name: str, text: str) -> None:
-    handle = os.open(f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{name}.new")  # the job may have put a pipe there
+    handle = os.open(f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         write_all(handle, text.encode())
     finally:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from openpai_tasks.server.engines.creation import DOCKER, PODMAN, Dialect
 from openpai_tasks.server.engines.preparing import SECRET, Workshop, prepare
 from openpai_tasks.server.engines.process import GRACE, RUNTIME_FAILED, ProcessEngine
 from openpai_tasks.server.engines.program import Program
+from openpai_tasks.server.job_files import open_regular
 from openpai_tasks.server.machine import Machine
 from openpai_tasks.server.records import Task
 from openpai_tasks.server.ssh import in_container
@@ -140,11 +140,10 @@ def _outcome(folder: Path, found: Exit) -> Exit | None:
 def _read_notes(path: Path) -> Iterator[Note]:
     """What stands there, one a line: the type, the reason, and words. The container writes it too."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_regular(path) as file:
+            text = file.read(NOTES_READ).decode("utf-8", errors="replace")
     except OSError:
         return
-    with open(handle, "rb") as file:
-        text = file.read(NOTES_READ).decode("utf-8", errors="replace")
     for line in text.splitlines():
         match = re.fullmatch(r"(Normal|Warning) ([A-Za-z]{1,40}) (.{1,1000})", line)
         if match:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from openpai_tasks.server.engines import Exit
+from openpai_tasks.server.job_files import open_regular
 
 END_OF_LOG = 1 << 18
 
@@ -39,34 +40,35 @@ def started(folder: Path) -> tuple[int, str | None]:
 
 
 def read_exit(folder: Path) -> Exit | None:
-    """What the runner wrote at the end; a file that a power cut left empty says nothing."""
-    values = dict(line.split() for line in _text(folder / "exit").splitlines())
-    if "code" not in values:
+    """What the runner wrote at the end; a file that a power cut or the job itself damaged says nothing."""
+    try:
+        values = {name: int(value) for name, value in map(str.split, _text(folder / "exit").splitlines())}
+        code, lost = values["code"], values["lost"]
+        return Exit(
+            user_code=code if code >= 0 else 128 - code,
+            reason=f"{lost} bytes of its output could not be written" if lost else "",
+            stopped=values["stopped"] == 1,
+            ended=values["ended"],
+        )
+    except (KeyError, ValueError):
         return None
-    code = int(values["code"])
-    lost = int(values["lost"])
-    return Exit(
-        user_code=code if code >= 0 else 128 - code,
-        reason=f"{lost} bytes of its output could not be written" if lost else "",
-        stopped=values["stopped"] == "1",
-        ended=int(values["ended"]),
-    )
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, NotADirectoryError):
+        with open_regular(path) as file:
+            return file.read(END_OF_LOG).decode("utf-8", "replace")
+    except FileNotFoundError:
         return ""
 
 
 def read_end(path: Path) -> bytes:
     """The last part of a log, as much as is worth reading for the cause of a failure."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - END_OF_LOG))
+        with open_regular(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - END_OF_LOG))
             return file.read(END_OF_LOG)
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return b""
 
 

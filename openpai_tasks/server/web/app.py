@@ -19,6 +19,7 @@ from starlette.routing import Route as WebRoute
 
 from openpai_tasks.errors import ApiError, Denied
 from openpai_tasks.server.accounts.identity import Identity
+from openpai_tasks.server.job_files import open_regular
 from openpai_tasks.server.web import bodies, refusals, router
 from openpai_tasks.server.web.context import Context
 from openpai_tasks.server.web.limits import API, Limiter, TooMany
@@ -189,7 +190,7 @@ def _response(status: int, body: Body) -> Response:
 
 def _pieces(part: FileSlice) -> Iterator[bytes]:
     left = part.length
-    with part.path.open("rb") as file:
+    with open_regular(part.path) as file:
         file.seek(part.start)
         while left > 0 and (piece := file.read(min(PIECE, left))):
             left -= len(piece)

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from openpai_tasks.protocol import routes, states
+from openpai_tasks.server.job_files import is_regular
 from openpai_tasks.server.records import Job, Task
 from openpai_tasks.server.web import refusals
 from openpai_tasks.server.web.context import Context
@@ -65,7 +66,7 @@ def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
 
 
 def existing_logs(context: Context, task: Task) -> dict[str, Path]:
-    return {name: path for name, path in context.engine.logs(task).items() if path.is_file()}
+    return {name: path for name, path in context.engine.logs(task).items() if is_regular(path)}
 
 
 def _locations(context: Context, job: Job, task: Task, tail: bool) -> list[dict[str, str]]:

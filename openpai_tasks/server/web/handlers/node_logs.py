@@ -9,6 +9,7 @@ import html
 from pathlib import Path
 
 from openpai_tasks.protocol import routes, states
+from openpai_tasks.server.job_files import open_regular
 from openpai_tasks.server.records import Task
 from openpai_tasks.server.web import refusals
 from openpai_tasks.server.web.context import Context
@@ -38,7 +39,7 @@ def show_container_log(context: Context, request: Request) -> Reply:
     size = path.stat().st_size
     start = _place(request.first("start"), -PAGE_SHOWS, size)
     end = _place(request.first("end"), size, size)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(start)
         content = file.read(max(end - start, 0)).decode("utf-8", "replace")
     note = ""

@@ -1,0 +1,27 @@
+"""Files in a task's folder, which the job itself may have replaced by something else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read; a link, pipe or device in its place counts as no file."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as err:
+        if err.errno in (errno.ELOOP, errno.ENXIO, errno.ENOTDIR):
+            raise FileNotFoundError(err.errno, os.strerror(err.errno), str(path)) from err
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
+    return open(handle, "rb")
+
+
+def is_regular(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()

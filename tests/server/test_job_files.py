@@ -1,0 +1,42 @@
+"""A job that puts something else in the place of its own files harms nobody but itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.server.engines import traces
+from openpai_tasks.server.job_files import is_regular, open_regular
+from tests.server.workshop import Workshop, workshop
+
+__all__ = ["workshop"]  # the fixture
+Make = Callable[..., Workshop]
+
+
+@pytest.mark.parametrize("name", ["logs/all", "exit", "exit.new"])
+def test_a_job_that_replaces_its_file_by_a_pipe_does_not_hold_up_others(workshop: Make, name: str) -> None:
+    here = workshop()
+    find = f"find {here.folder} -name started -execdir sh -c 'rm -f {name}; mkfifo {name}' \\;"
+    here.submit("hostile", f"{find}; exit 1")
+    assert here.run("other", "echo fine").state == "SUCCEEDED"
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"text")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    os.mkfifo(tmp_path / "pipe")
+    with open_regular(tmp_path / "file") as file:
+        assert file.read() == b"text"
+    for name in ("link", "pipe", "missing", "file/below", "."):
+        with pytest.raises(FileNotFoundError):
+            open_regular(tmp_path / name)
+        assert not is_regular(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ["code", "code x\n", "code 1\n", "a b c\n", "\0"])
+def test_a_damaged_exit_file_says_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "exit").write_text(text)
+    assert traces.read_exit(tmp_path) is None
