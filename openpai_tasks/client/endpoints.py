@@ -43,7 +43,7 @@ class Client(Connection):
         response = self._send("GET", self.cluster.rest + path, policies=NEVER)
         try:
             body: Any = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             body = response.text
         return Answer(response.status_code, response.url, body)
 
