@@ -36,7 +36,7 @@ class Exchange:
 
     def allow(self, content: int) -> None:
         """Let so many bytes of content come, from now on."""
-        self._room = 2 * content + OVERHEAD  # twice: small chunks have as much around them
+        self._room = 6 * content + OVERHEAD  # a chunk of one byte has five around it
 
     def patience(self) -> float:
         """Return the seconds that the next send or receive may take."""

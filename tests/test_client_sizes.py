@@ -50,6 +50,21 @@ def test_an_answer_of_the_usual_size_is_taken():
         server.close()
 
 
+def test_an_answer_that_nests_too_deep_is_one_line():
+    answer = OK + b"Content-Length: 500000\r\n\r\n" + b"[" * 500000
+    with Hostile(lambda request: [answer]) as server:
+        with pytest.raises(ApiError, match="with JSON"):
+            client_of(server).info()
+        assert client_of(server).probe("/api/v2/info").status == 200
+
+
+def test_an_answer_without_a_charset_is_utf_8_and_not_guessed():
+    text = "\ufeffname: \u00e4\u6f22\n" + "\u6f22" * 300000
+    data = text.encode()
+    with Hostile(lambda request: [OK + b"Content-Length: %d\r\n\r\n" % len(data) + data]) as server:
+        assert client_of(server).job_config("alice~x") == text.removeprefix("\ufeff")
+
+
 def gzipped(data):
     return OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(data) + data
 

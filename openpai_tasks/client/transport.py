@@ -226,7 +226,7 @@ class Connection:
         with self._refusing(response):
             content = bodies.beginning(response) if is_error else bodies.whole(response, limit)
         response._content = content
-        response.encoding = response.encoding or "utf-8"  # requests would guess, for minutes
+        response.encoding = response.encoding or "utf-8-sig"  # requests would guess, for minutes
         return response
 
     def _pieces(self, response: requests.Response, exchange: Exchange) -> Iterator[bytes]:

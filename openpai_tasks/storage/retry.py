@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from openpai_tasks.errors import ApiError, PaiError, PathError, TooManyRequests, Unreachable
+from openpai_tasks.retry import RetryPolicy
 
 TRIES = 5
 FIRST_PAUSE = 0.2  # seconds; each one after it is twice as long
@@ -92,15 +92,14 @@ class Tries:
 
     def begin(self) -> None:
         """Count anew: something has come."""
-        self._left, self._pause = TRIES - 1, FIRST_PAUSE
+        self._policy, self._number = RetryPolicy(TRIES, FIRST_PAUSE), 0
 
     def another(self, err: PaiError) -> bool:
         """Whether to try once more after this, when a pause is over."""
         if not can_help(err) or err.is_given_up:
             return False
-        if not self._left:
+        pause, self._number = self._policy.pause(self._number), self._number + 1
+        if pause is None:
             err.is_given_up = True
             return False
-        pause = self._pause * random.uniform(0.75, 1.25)
-        self._left, self._pause = self._left - 1, 2 * self._pause
         return not self._wait(pause)

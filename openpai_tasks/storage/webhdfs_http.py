@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import select
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 from requests.exceptions import ConnectionError as Broken  # what PyHDFS takes as a reason to ask another node
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.exchange import STREAM_STEP, Exchange
 from openpai_tasks.protocol.json_text import parse
 
 PIECE = 1 << 16  # what one recv brings at most; larger buffers cost the processor more than they save
 HEAD_LIMIT = 1 << 16
 TEXT_LIMIT = 1 << 28  # of an answer read as a whole
+ERROR_LIMIT = 1 << 20
 CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 SAID = {"exception", "javaClassName", "message"}
 
@@ -32,8 +35,9 @@ class NoJson(PathError):
 class Connection:
     """One connection to one server, used for one request at a time."""
 
-    def __init__(self, stream: socket.socket, key: tuple[str, str, int]) -> None:
+    def __init__(self, stream: socket.socket, key: tuple[str, str, int], timeout: float) -> None:
         self.stream, self.key, self.used = stream, key, False
+        self.exchange = Exchange(timeout)
         self._ahead = b""
 
     def close(self) -> None:
@@ -49,7 +53,14 @@ class Connection:
         if self._ahead:
             piece, self._ahead = self._ahead[:limit], self._ahead[limit:]
             return piece
-        return self.stream.recv(limit)
+        return self._received(limit)
+
+    def _received(self, limit: int) -> bytes:
+        """What comes next, within the limits of the exchange."""
+        self.stream.settimeout(self.exchange.patience())
+        piece = self.stream.recv(limit)
+        self.exchange.received(len(piece))
+        return piece
 
     def head(self) -> tuple[int, dict[str, str]]:
         """Status and headers (names in small letters) of the next answer."""
@@ -68,7 +79,7 @@ class Connection:
     def _until(self, end: bytes) -> bytes:
         data = self._ahead
         while end not in data:
-            more = self.stream.recv(HEAD_LIMIT)
+            more = self._received(HEAD_LIMIT)
             if not more or len(data) > HEAD_LIMIT:
                 raise Cut("no whole answer")
             data += more
@@ -85,8 +96,9 @@ class Reply:
 
     def __init__(self, connection: Connection, keep: Keep) -> None:
         self._connection, self._keep = connection, keep
+        connection.exchange.renew()
         status, headers = connection.head()
-        while status == 100:
+        while 100 <= status < 200:
             status, headers = connection.head()
         self.status_code, self.headers = status, headers
         self._chunked = headers.get("transfer-encoding", "").lower() == "chunked"
@@ -125,6 +137,15 @@ class Reply:
 
     def pieces(self) -> Iterator[bytes]:
         """The body as it comes; Cut when it ends early. Leaving it half read closes the connection."""
+        exchange = self._connection.exchange
+        exchange.allow(STREAM_STEP)
+        with contextlib.closing(self._received()) as pieces:
+            for piece in pieces:
+                exchange.streamed(len(piece))
+                with exchange.suspended():
+                    yield piece
+
+    def _received(self) -> Generator[bytes, None, None]:
         whole = False
         try:
             yield from self._chunks() if self._chunked else self._plain()
@@ -169,11 +190,12 @@ class Reply:
             pass
 
     def _limited(self) -> Iterator[bytes]:
-        total = 0
-        for piece in self.pieces():
+        total, limit = 0, ERROR_LIMIT if self.status_code >= 400 else TEXT_LIMIT
+        self._connection.exchange.allow(limit)
+        for piece in self._received():
             total += len(piece)
-            if total > TEXT_LIMIT:
-                raise Cut(f"an answer of more than {TEXT_LIMIT} bytes")
+            if total > limit:
+                raise Cut(f"an answer of more than {limit} bytes")
             yield piece
 
 
@@ -190,7 +212,7 @@ def explains(reply: Reply) -> bool:
 def _chunk_size(line: bytes) -> int:
     digits = line.split(b";")[0].strip() or b"0"
     if not CHUNK_SIZE.fullmatch(digits):
-        raise Cut(f"a chunk of the size {digits[:20]!r}")
+        raise Cut(f"a chunk with a size of {digits[:20]!r}")
     return int(digits, 16)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from requests.exceptions import RequestException
 
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError, Unreachable
 from openpai_tasks.protocol.fields import text
+from openpai_tasks.retry import RetryPolicy
 from openpai_tasks.storage import webhdfs_answers
 from openpai_tasks.storage.retry import paused
 from openpai_tasks.storage.webhdfs_answers import reading, understood
@@ -61,9 +61,7 @@ class Patience:
     def pause(self, number: int, is_known: bool = True) -> float | None:
         """How long to wait after the try of that number, from 0; None after the last."""
         tries = self.tries if is_known else min(self.tries, self.unknown_tries)
-        if number + 1 >= tries:
-            return None
-        return min(self.first * 2.0**number, self.longest) * random.uniform(0.75, 1.25)
+        return RetryPolicy(tries, self.first, longest_pause=self.longest).pause(number)
 
 
 class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]

@@ -203,6 +203,7 @@ class Wire:
             if connection is None:
                 return self._connect(key)
             if not connection.is_stale():
+                connection.stream.settimeout(self._timeout)  # the last answer may have left little of it
                 return connection
             connection.close()
 
@@ -216,7 +217,7 @@ class Wire:
                 stream = self._secure().wrap_socket(stream, server_hostname=host)
         except (OSError, ssl.SSLError) as err:
             raise Broken(f"{host}:{port}: {why(err)}") from err
-        return Connection(stream, key)
+        return Connection(stream, key, self._timeout)
 
     def _secure(self) -> ssl.SSLContext:
         if self._tls is None:

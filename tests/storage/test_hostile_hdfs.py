@@ -1,0 +1,76 @@
+"""A name node or data node that drips, floods or never ends is given up, over real sockets."""
+
+import time
+
+import pytest
+
+from openpai_tasks.errors import PaiError, Unreachable
+from openpai_tasks.storage.webhdfs_names import Patience
+from openpai_tasks.storage.webhdfs_store import WebHdfs
+from tests.hostile import CHUNKED, OK, Hostile, for_ever
+
+ONCE = Patience(tries=1)
+TIMEOUT = 0.2
+STATUS = b'{"FileStatus": {"type": "FILE", "length": 200000, "modificationTime": 0, "pathSuffix": ""}}'
+DRIPS = {
+    "in the status line": (b"HTTP/1.1 200 ", b"x"),
+    "in a header": (OK + b"X-Long: ", b"x"),
+    "in the content": (OK + b"Content-Length: 100000\r\n\r\n", b" "),
+    "in the size of a chunk": (CHUNKED + b"5;", b"x"),
+    "between chunks": (CHUNKED, b"1\r\n \r\n"),
+    "in the trailers": (CHUNKED + b"0\r\n", b"X: 1\r\n"),
+    "between interim answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "in the content of an error": (b"HTTP/1.1 403 No\r\nContent-Length: 100000\r\n\r\n", b" "),
+}
+FLOODS = {
+    "headers": (OK, b"X: 1\r\n" * 1000),
+    "the size of a chunk": (CHUNKED + b"5;", b"x" * 8192),
+    "trailers": (CHUNKED + b"0\r\n", b"X: 1\r\n" * 1000),
+    "interim answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 400),
+    "an error": (b"HTTP/1.1 403 No\r\n\r\n", b" " * 8192),
+}
+
+
+def store_of(server, timeout=TIMEOUT):
+    return WebHdfs([f"127.0.0.1:{server.port}"], "root", timeout=timeout, patience=ONCE)
+
+
+@pytest.mark.parametrize("begin, again", DRIPS.values(), ids=DRIPS)
+def test_a_name_node_that_drips_is_given_up(begin, again):
+    with Hostile(for_ever(begin, again), 0.03) as server, pytest.raises(Unreachable):
+        store_of(server).stat("/f")
+
+
+@pytest.mark.parametrize("begin, again", FLOODS.values(), ids=FLOODS)
+def test_a_name_node_that_floods_is_given_up(begin, again):
+    with Hostile(for_ever(begin, again)) as server:
+        with pytest.raises(Unreachable):
+            store_of(server, 0.5).stat("/f")
+        assert server.sent < 1 << 26
+
+
+@pytest.mark.parametrize("size", [b"-1", b"-5", b"zz", b"1_0", b"f" * 100])
+def test_a_chunk_whose_size_is_wrong_is_an_error(size):
+    with (
+        Hostile(lambda request: [CHUNKED + size + b"\r\n{}\r\n0\r\n\r\n"]) as server,
+        pytest.raises(PaiError),
+    ):
+        store_of(server).stat("/f")
+
+
+@pytest.mark.parametrize("begin, again", DRIPS.values(), ids=DRIPS)
+def test_a_data_node_that_drips_is_given_up(begin, again):
+    drip = for_ever(begin, again)
+
+    def answer(request):
+        if b"op=OPEN" in request and b"/data" not in request:
+            there = f"http://127.0.0.1:{server.port}/data?op=OPEN"
+            return [f"HTTP/1.1 307 Go\r\nLocation: {there}\r\nContent-Length: 0\r\n\r\n".encode()]
+        if b"/data" in request:
+            return drip(request)
+        return [OK + b"Content-Length: %d\r\n\r\n" % len(STATUS) + STATUS]
+
+    with Hostile(answer, 0.03) as server, pytest.raises(Unreachable):
+        begun = time.monotonic()
+        for _ in store_of(server).read("/f"):
+            assert time.monotonic() - begun < 60
