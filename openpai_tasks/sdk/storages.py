@@ -10,6 +10,7 @@ from typing import Any
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, NotFound
+from openpai_tasks.protocol.routes import OWN_FIELD
 from openpai_tasks.registry import LOCAL, Cluster
 from openpai_tasks.sdk import clusters, names, own_storages
 from openpai_tasks.sdk.own_storages import owned
@@ -138,6 +139,7 @@ def listed(settings: Settings, alias: str | None, say: Say) -> list[StorageRow]:
 
 def place_of(client: Client, detail: dict[str, Any], mounts: tuple[tuple[str, str], ...]) -> Place:
     """What a back end needs to know of a storage that the cluster has told all about."""
+    detail = _with_folder(client, detail)
     data = detail.get("data")
     return Place(
         cluster=client.cluster.alias,
@@ -151,6 +153,14 @@ def place_of(client: Client, detail: dict[str, Any], mounts: tuple[tuple[str, st
         verify=client.cluster.verify,
         mounts=mounts,
     )
+
+
+def _with_folder(client: Client, detail: dict[str, Any]) -> dict[str, Any]:
+    """The detail with the folder that the embedded cluster names beside a type of OpenPAI's."""
+    own = detail.get(OWN_FIELD) if client.cluster.alias == LOCAL else None
+    if not isinstance(own, dict):
+        return detail
+    return {**detail, "type": own.get("type"), "data": {"path": own.get("path")}}
 
 
 def _row(place: Place, default: bool) -> StorageRow:
