@@ -51,6 +51,7 @@ class Api:
 
     uri: str
     token: str = ""
+    checked: bool = True  # whether each answer is compared with the server's description of itself
 
     def call(self, method: str, path: str, **options: Any) -> requests.Response:
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}

@@ -18,8 +18,9 @@ from starlette.routing import Route as WebRoute
 
 from openpai_tasks.errors import ApiError, Denied
 from openpai_tasks.server.accounts.identity import Identity
-from openpai_tasks.server.web import bodies, refusals, router
+from openpai_tasks.server.web import bodies, faults, refusals, router
 from openpai_tasks.server.web.context import Context
+from openpai_tasks.server.web.faults import Faults
 from openpai_tasks.server.web.limits import API, Limiter, TooMany
 from openpai_tasks.server.web.request import Body, FileSlice, Headed, Reply, Request, Text
 from openpai_tasks.server.web.router import Access, Match, Router
@@ -53,6 +54,7 @@ class Dispatch:
         self._profile = context.profile
         self._router = Router(rows(context.profile.name))
         self._limiter = Limiter(context.rates)
+        self._faults = Faults(context.state.folder.parent / faults.FILE)
 
     async def endpoint(self, web: WebRequest) -> Response:
         begun = time.monotonic()
@@ -72,6 +74,9 @@ class Dispatch:
 
     def _answer(self, web: WebRequest, path: str, match: Match | None, raw: bytes) -> Reply:
         """The answer, refusals too, with what is left of the caller's rate."""
+        fault = self._faults.instead(path, match)
+        if fault is not None:
+            return fault
         left = self._limiter.take(API, "everyone") if router.is_api(path) else {}
         try:
             status, body = self._handled(web, path, match, raw, left)
@@ -85,7 +90,9 @@ class Dispatch:
         if match is None:
             query = f"?{web.url.query}" if web.url.query else ""
             raise refusals.no_api(path + query)
-        identity = self._identify(match.route.access, web.headers.get("authorization", ""))
+        authorization = web.headers.get("authorization", "")
+        self._faults.note_use(authorization)
+        identity = self._identify(match.route.access, authorization)
         if match.route.limit:
             left.update(self._limiter.take(match.route.limit, identity.user if identity else ""))
         request = Request(
@@ -96,7 +103,7 @@ class Dispatch:
             body=bodies.parse(web.headers.get("content-type", ""), raw),
             identity=identity,
         )
-        return match.route.handler(self._context, request)
+        return self._faults.answer(self._context, match, request)
 
     def _identify(self, access: Access, authorization: str) -> Identity | None:
         if access is Access.OPEN:
@@ -113,7 +120,8 @@ class Dispatch:
 
     def _error(self, err: ApiError) -> Reply:
         if isinstance(err, TooMany):
-            return err.status, Headed(Text(str(err), "text/html; charset=utf-8"), err.headers)
+            headers = self._faults.retry_after(err)
+            return err.status, Headed(Text(str(err), "text/html; charset=utf-8"), headers)
         status, code = self._profile.errors.get(err.code, (err.status, err.code))
         return status, {**({"code": code} if code else {}), "message": str(err)}
 
