@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as WebRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route as WebRoute
+from starlette.routing import request_response
 
 from openpai_tasks.errors import ApiError, Denied
 from openpai_tasks.server.accounts.identity import Identity
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
 LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
-METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
 PIECE = 64 * 1024
 PATIENCE = 64 * 1024 * 1024  # how much of a body that is too large is read before hanging up
 
@@ -40,10 +39,9 @@ def build(context: Context) -> Starlette:
     cors = Middleware(
         CORSMiddleware, allow_origin_regex=LOCAL_ORIGIN.pattern, allow_methods=["*"], allow_headers=["*"]
     )
-    return Starlette(
-        routes=[WebRoute("/{path:path}", Dispatch(context).endpoint, methods=METHODS)],
-        middleware=[cors],
-    )
+    app = Starlette(middleware=[cors])
+    app.router.default = request_response(Dispatch(context).endpoint)  # its own routes end at a line break
+    return app
 
 
 class Dispatch:
