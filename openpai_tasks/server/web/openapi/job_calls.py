@@ -140,7 +140,7 @@ def _logs() -> Operations:
         logs.list_logs: Operation(
             "where the logs of a try are",
             {200: ref("LogLocations")},
-            {404: (NO_JOB, "NoTaskLogError"), 500: ("UnknownError",)},
+            {404: ("NoTaskLogError",), 500: ("UnknownError",)},
             {"tail-mode": TEXT, "tailMode": TEXT},
         ),
         logs.get_log: Operation(
