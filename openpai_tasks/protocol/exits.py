@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from openpai_tasks.protocol.exit_examples import REPRO
+
 ALWAYS_RETRY = "ALWAYS_RETRY"
 ALWAYS_BACKOFF_RETRY = "ALWAYS_BACKOFF_RETRY"
 RETRY_TO_MAX = "RETRY_TO_MAX"
@@ -214,7 +216,7 @@ def _specs() -> dict[int, dict[str, Any]]:
                 "phrase": phrase,
                 **shared,
                 **words,
-                "repro": [],
+                "repro": [REPRO[code]] if code in REPRO else [],
                 "solution": list(solution),
             }
     return specs
@@ -226,7 +228,7 @@ _SPECS = _specs()
 def exit_spec(code: int) -> dict[str, Any]:
     """What is known about an exit code; one that is not in the table gets the record of its sign."""
     known = _SPECS.get(code) or _SPECS[RUNTIME_FAILURE if code > 0 else UNDEFINED_NEGATIVE]
-    return {**known, "code": code, "solution": list(known["solution"])}
+    return {**known, "code": code, "repro": list(known["repro"]), "solution": list(known["solution"])}
 
 
 def reaction(code: int) -> str:

@@ -5,7 +5,11 @@ from __future__ import annotations
 PREFIX = "/rest-server"
 """Where the reverse proxy of a cluster puts the REST server; a bare one answers under ``/api`` too."""
 
+OWN_FIELD = "openpaiTasks"
+"""What the embedded cluster tells its own client beside an answer of OpenPAI."""
+
 HEALTH = "/healthz"
+OPENAPI = "/api/openapi.json"
 INFO_V1 = "/api/v1"
 ROOT = "/api/v2"
 INFO = "/api/v2/info"

@@ -11,6 +11,7 @@ from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, NotFound
 from openpai_tasks.protocol.fields import mapping, text
+from openpai_tasks.protocol.routes import OWN_FIELD
 from openpai_tasks.registry import LOCAL, Cluster
 from openpai_tasks.sdk import clusters, local, names, own_storages
 from openpai_tasks.sdk.own_storages import owned
@@ -143,6 +144,7 @@ def listed(settings: Settings, alias: str | None, say: Say) -> list[StorageRow]:
 
 def place_of(client: Client, detail: dict[str, Any], mounts: tuple[tuple[str, str], ...]) -> Place:
     """What a back end needs to know of a storage that the cluster has told all about."""
+    detail = _with_folder(client, detail)
     data = {key: text(value) for key, value in mapping(detail.get("data")).items() if text(value)}
     return Place(
         cluster=client.cluster.alias,
@@ -162,6 +164,12 @@ def place_of(client: Client, detail: dict[str, Any], mounts: tuple[tuple[str, st
 def _is_embedded(cluster: Cluster) -> bool:
     """Whether it is the user's embedded cluster, maybe under an alias that was added for its address."""
     return cluster.alias == LOCAL or cluster.uri == getattr(local.running(), "uri", "")
+
+
+def _with_folder(client: Client, detail: dict[str, Any]) -> dict[str, Any]:
+    """The detail with the folder that the embedded cluster names beside a type of OpenPAI's."""
+    own = mapping(detail.get(OWN_FIELD)) if _is_embedded(client.cluster) else {}
+    return {**detail, "type": own.get("type"), "data": {"path": own.get("path")}} if own else detail
 
 
 def _row(place: Place, default: bool) -> StorageRow:

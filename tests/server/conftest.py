@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import requests
 
+from tests.server import conformity
+
 JOB = """\
 protocolVersion: 2
 name: {name}
@@ -51,12 +53,16 @@ class Api:
 
     uri: str
     token: str = ""
+    checked: bool = True  # whether each answer is compared with the server's description of itself
 
     def call(self, method: str, path: str, **options: Any) -> requests.Response:
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         headers |= options.pop("headers", {})
         url = path if path.startswith("http") else self.uri + path
-        return requests.request(method, url, headers=headers, timeout=60, **options)
+        answer = requests.request(method, url, headers=headers, timeout=60, **options)
+        if self.checked:
+            conformity.check(conformity.PROFILES[self.uri], answer)
+        return answer
 
     def get(self, path: str, **options: Any) -> requests.Response:
         return self.call("GET", path, **options)
@@ -112,6 +118,7 @@ class ServerProcess:
                 return facts if facts["pid"] == process.pid else None
 
         found: dict[str, Any] = wait_for(read)
+        conformity.PROFILES[found["uri"]] = found["profile"]
         return found
 
     @property
@@ -131,7 +138,7 @@ class ServerProcess:
     def login(self, user: str, password: str) -> Api:
         uri = json.loads((self.folder / "server.json").read_text())["uri"]
         form = {"username": user, "password": password}
-        answer = requests.post(f"{uri}/api/v1/token", data=form, timeout=60)
+        answer = Api(uri).call("POST", "/api/v1/token", data=form)
         assert answer.status_code == 200, answer.text
         return Api(uri, answer.json()["token"])
 

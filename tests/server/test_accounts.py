@@ -89,9 +89,13 @@ def test_two_tokens_of_the_same_second_are_different(tokens: Tokens) -> None:
     assert tokens.of("alice") == [second]
 
 
-def test_a_password_change_ends_all_tokens_but_those_of_applications(tokens: Tokens, users: Accounts) -> None:
+def test_a_password_change_ends_all_tokens_but_its_own_and_those_of_applications(
+    tokens: Tokens, users: Accounts
+) -> None:
     tokens.issue("alice")
-    application = tokens.issue("alice", application=True)
+    used, application = tokens.issue("alice"), tokens.issue("alice", application=True)
+    users.set_password("alice", "another-secret", keep=tokens.identify(f"Bearer {used}").token_id)
+    assert tokens.of("alice") == [used, application]
     users.set_password("alice", "another-secret")
     assert tokens.of("alice") == [application]
     assert users.accepts("alice", "another-secret") and not users.accepts("alice", "alice-secret")

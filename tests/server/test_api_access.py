@@ -43,7 +43,7 @@ def test_the_way_to_log_in_is_told_to_anyone(guest: Api) -> None:
 def test_without_a_token_no_other_route_answers(guest: Api) -> None:
     table = rows("union")
     filled = {name: "1" for row in table for name in split(row.path) if name.startswith("{")}
-    assert len([row for row in table if row.access is Access.OPEN]) == 11  # health, info, login, logs, keys
+    assert len([row for row in table if row.access is Access.OPEN]) == 12  # health, info, login, logs, keys
     for row in table:
         if row.access is not Access.OPEN or row.path == routes.SSH_KEY:  # which a ticket in the link opens
             path = row.path
@@ -120,6 +120,22 @@ def test_malformed_json_is_400_without_a_code(admin: Api) -> None:
     answer = admin.call("PUT", "/api/v2/users", data=b"{", headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
     assert set(answer.json()) == {"message"}
+
+
+@pytest.mark.parametrize(
+    "value", ["NaN", "-Infinity", "[" * 500 + "]" * 500, '{"a":' * 300 + "1" + "}" * 300], ids=range(4)
+)
+def test_json_that_could_not_be_given_back_is_not_taken(admin: Api, owner: str, value: str) -> None:
+    path, json = f"/api/v2/users/{owner}/extension", {"Content-Type": "application/json"}
+    answer = admin.call("PUT", path, data=f'{{"extension": {{"odd": {value}}}}}', headers=json)
+    assert (answer.status_code, set(answer.json())) == (400, {"message"})
+    assert "odd" not in admin.get(f"/api/v2/users/{owner}").json()["extension"]
+
+
+def test_a_number_too_large_for_json_becomes_null(admin: Api, owner: str) -> None:
+    path, json = f"/api/v2/users/{owner}/extension", {"Content-Type": "application/json"}
+    assert admin.call("PUT", path, data='{"extension": {"n": 1e999}}', headers=json).status_code == 201
+    assert admin.get(f"/api/v2/users/{owner}").json()["extension"]["n"] is None
 
 
 def test_a_request_that_is_no_http_does_not_hurt_the_server(guest: Api) -> None:

@@ -19,6 +19,7 @@ def test_virtual_clusters_are_named_and_default_has_the_rest(alice: Api) -> None
     assert found["default"]["resourcesTotal"]["cpu"] == (machine or 1) - 1
     for one in found.values():
         assert set(one) >= {"capacity", "usedCapacity", "dedicated", "resourcesGuaranteed"}
+        assert one["maxCapacity"] == one["capacity"]
         assert set(one["resourcesUsed"]) == RESOURCES
     assert alice.get("/api/v1/virtual-clusters").json() == found
     assert alice.get("/api/v2/virtual-clusters/lab").json() == found["lab"]
@@ -54,8 +55,10 @@ def test_the_home_storage_is_a_private_folder(server: ServerProcess, alice: Api)
     assert alice.get("/api/v2/storages?default=true").json() == {"storages": [summary]}
     detail = alice.get("/api/v2/storages/home").json()
     folder = server.folder / "storage" / "home"
-    assert detail == {**summary, "type": "local", "data": {"path": str(folder)}, "readOnly": False}
-    assert Path(detail["data"]["path"]).stat().st_mode & 0o777 == 0o700
+    del summary["default"]
+    known = {**summary, "type": "unknown", "data": {}, "readOnly": False}
+    assert detail == {**known, "openpaiTasks": {"type": "local", "path": str(folder)}}
+    assert Path(detail["openpaiTasks"]["path"]).stat().st_mode & 0o777 == 0o700
 
 
 def test_a_storage_that_is_missing_or_not_granted_is_refused(server: ServerProcess, admin: Api) -> None:
@@ -73,7 +76,8 @@ def test_storages_have_their_older_views(alice: Api) -> None:
         {"mountPoint": "/mnt/home", "server": "home", "path": "${PAI_USER_NAME}", "permission": "rw"}
     ]
     assert alice.get("/api/v2/storage/config/home").json() == config
-    assert alice.get("/api/v2/storage/server?names=home").json()[0]["spn"] == "home"
+    (server,) = alice.get("/api/v2/storage/server?names=home").json()
+    assert (server["spn"], server["type"], server["data"]) == ("home", "unknown", {})
     assert code(alice.get("/api/v2/storage/server/none")) == (500, "UnknownError")
 
 

@@ -18,6 +18,13 @@ debugId name username state subState executionType retries retryDetails retryDel
 completedTime appExitCode virtualCluster totalGpuNumber totalTaskNumber totalTaskRoleNumber tags
 submissionTime launchedTime jobPriority
 """
+ATTEMPT = """
+jobName frameworkName uid userName state originState attemptIndex jobStartedTime attemptStartedTime
+attemptCompletedTime exitCode exitPhrase exitType exitDiagnostics appExitTriggerMessage
+appExitTriggerTaskRoleName appExitTriggerTaskIndex appExitSpec appExitDiagnostics appExitMessages
+totalGpuNumber totalTaskNumber totalTaskRoleNumber taskRoles isLatest
+"""
+ATTEMPT_TASK = "taskIndex taskState containerId containerIp containerGpus containerLog containerExitCode"
 STATUS = """
 username state subState executionType retries retryDetails retryDelayTime submissionTime createdTime
 launchedTime completedTime attemptId attemptState appId appProgress appTrackingUrl appCreatedTime
@@ -57,7 +64,7 @@ def test_a_submitted_job_runs_and_its_detail_has_every_field(alice: Api) -> None
     assert body["debugId"] == hashlib.md5(b"alice~first").hexdigest()
     status = body["jobStatus"]
     assert set(status) == set(STATUS.split())
-    assert (status["appExitCode"], status["appExitType"], status["appProgress"]) == (0, "USER_SUCCESS", 1)
+    assert (status["appExitCode"], status["appExitType"], status["appProgress"]) == (0, "Succeeded", 1)
     assert status["submissionTime"] <= status["launchedTime"] <= status["completedTime"]
     (task,) = body["taskRoles"]["main"]["taskStatuses"]
     assert set(task) == set(TASK.split())
@@ -75,6 +82,8 @@ def test_a_failing_job_tells_its_own_exit_code(alice: Api) -> None:
     status = alice.until("alice~seven", "FAILED")["jobStatus"]
     assert status["appExitCode"] == 255
     assert status["appExitMessages"]["runtime"]["originUserExitCode"] == 7
+    assert (status["appExitMessages"]["launcher"], status["appExitType"]) == (None, "Failed")
+    assert status["appExitSpec"]["repro"]
     assert (status["appExitTriggerTaskRoleName"], status["appExitTriggerTaskIndex"]) == ("main", 0)
     assert status["appExitSpec"]["code"] == 255
 
@@ -206,6 +215,12 @@ def test_a_job_is_stopped_and_started_again_as_a_new_attempt(alice: Api) -> None
     old = alice.get("/api/v2/jobs/alice~again/attempts/0").json()["jobStatus"]
     assert (old["attemptId"], old["attemptState"]) == (0, "STOPPED")
     listed = alice.get("/api/v2/jobs/alice~again/job-attempts").json()
+    assert set(listed[0]) == set(ATTEMPT.split())
+    assert listed[0]["frameworkName"] == hashlib.md5(b"alice~again").hexdigest()
+    assert (listed[0]["state"], listed[0]["exitDiagnostics"]) == ("RUNNING", None)
+    assert (listed[1]["state"], listed[1]["exitType"], listed[1]["exitCode"]) == ("STOPPED", "Failed", -210)
+    (task,) = listed[0]["taskRoles"]["main"]["taskStatuses"]
+    assert set(task) == set(ATTEMPT_TASK.split())
     assert [(one["attemptIndex"], one["isLatest"]) for one in listed] == [(1, True), (0, False)]
     assert alice.get("/api/v2/jobs/alice~again/job-attempts/0").json()["exitPhrase"]
     alice.put(path, {"value": "STOP"})
@@ -307,9 +322,28 @@ def test_the_list_is_filtered_ordered_and_paged(admin: Api, alice: Api, owner: s
     assert names("limit=1&offset=1") == ["list-b"]
 
 
-@pytest.mark.parametrize("query", ["limit=50001", "limit=x", "limit=-1", "offset=-1", "offset=1e3"])
-def test_a_page_out_of_bounds_is_invalid(admin: Api, query: str) -> None:
-    assert code(admin.get(f"/api/v2/jobs?{query}")) == INVALID
+def test_a_page_larger_than_the_largest_is_invalid(admin: Api) -> None:
+    assert code(admin.get("/api/v2/jobs?limit=50001")) == INVALID
+    assert code(admin.get(f"/api/v2/jobs?limit={'9' * 40}")) == INVALID
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=abc", "limit=", "limit=-1", "offset=abc", "offset=-1", f"offset={2**63}"]
+)
+def test_numbers_that_the_database_refuses_are_500_without_a_code(admin: Api, query: str) -> None:
+    assert code(admin.get(f"/api/v2/jobs?{query}")) == (500, None)
+
+
+@pytest.mark.parametrize("name", ["username", "vc", "state", "tagsContain", "order", "jobPriority"])
+def test_a_repeated_filter_is_500_without_a_code(admin: Api, name: str) -> None:
+    assert code(admin.get(f"/api/v2/jobs?{name}=a&{name}=b")) == (500, None)
+
+
+def test_numbers_of_a_page_are_read_as_javascript_does(admin: Api, done: str) -> None:
+    rows = admin.get("/api/v2/jobs").json()
+    assert admin.get("/api/v2/jobs?limit=1e3").json() == rows[:1]
+    assert admin.get("/api/v2/jobs?limit=%20+1abc&limit=7").json() == rows[:1]
+    assert admin.get("/api/v2/jobs?limit=-0").json() == []
 
 
 def test_job_attempts_of_no_job_are_null(admin: Api) -> None:

@@ -84,12 +84,21 @@ def test_a_log_that_grows_is_read_on_from_where_it_ended(alice: Api) -> None:
     alice.until("alice~grow", "STOPPED")
 
 
-def test_a_log_that_is_not_there_is_404_and_a_job_that_is_not_there_500(
+def test_a_try_that_is_not_there_is_404_and_a_job_or_task_that_is_not_there_500(
     alice: Api, logs: dict[str, str]
 ) -> None:
-    for place in (PLACE.replace("attempts/0/logs", "attempts/1/logs"), PLACE.replace("main", "none")):
-        assert code(alice.get(f"/api/v2/jobs/alice~logs{place}")) == (404, "NoTaskLogError")
+    place = PLACE.replace("attempts/0/logs", "attempts/1/logs")
+    assert code(alice.get(f"/api/v2/jobs/alice~logs{place}")) == (404, "NoTaskLogError")
     assert code(alice.get(f"/api/v2/jobs/alice~none{PLACE}")) == (500, "UnknownError")
+    for part, other in (
+        ("main", "none"),
+        ("taskIndex/0", "taskIndex/7"),
+        ("/attempts/0/task", "/attempts/x/task"),
+    ):
+        assert code(alice.get(f"/api/v2/jobs/alice~logs{PLACE.replace(part, other)}")) == (
+            500,
+            "UnknownError",
+        )
 
 
 def test_a_path_cannot_leave_the_log_folder(guest: Api, logs: dict[str, str]) -> None:

@@ -101,16 +101,23 @@ def test_users_change_their_own_profile_and_no_other(admin: Api, alice: Api) -> 
     assert code(alice.put("/api/v2/users/alice/admin", {"admin": True})) == FORBIDDEN
 
 
-def test_a_password_change_needs_the_old_one_and_ends_sessions(server: ServerProcess, admin: Api) -> None:
+def test_a_password_change_needs_the_old_one_and_ends_other_sessions(
+    server: ServerProcess, admin: Api
+) -> None:
     make(admin, "gina")
-    gina = server.login("gina", "gina-secret")
+    gina, elsewhere = (server.login("gina", "gina-secret") for _ in range(2))
     path = "/api/v2/users/gina/password"
     wrong = {"oldPassword": "not-it", "newPassword": "gina-secret-2"}
     assert code(gina.put(path, wrong)) == FORBIDDEN
     assert gina.put(path, {**wrong, "oldPassword": "gina-secret"}).status_code == 201
-    assert code(gina.get("/api/v2/users")) == (401, "UnauthorizedUserError")
-    assert server.login("gina", "gina-secret-2")
+    assert code(elsewhere.get("/api/v2/users")) == (401, "UnauthorizedUserError")
+    assert gina.get("/api/v2/users").status_code == 200  # the token that made the change
+    me = {"username": "gina", "oldPassword": "gina-secret-2", "newPassword": "gina-secret-4"}
+    assert gina.put("/api/v2/users/me", {"data": me, "patch": True}).status_code == 201
+    assert gina.get("/api/v2/users").status_code == 200
+    assert server.login("gina", "gina-secret-4")
     assert admin.put(path, {"newPassword": "gina-secret-3"}).status_code == 201
+    assert code(gina.get("/api/v2/users")) == (401, "UnauthorizedUserError")
     assert server.login("gina", "gina-secret-3")
 
 

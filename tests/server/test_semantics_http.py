@@ -50,7 +50,7 @@ def test_a_failed_job_tells_its_code_and_the_one_of_the_command(jobs: Jobs) -> N
     status = jobs.run("failed", roles)["jobStatus"]
     assert (status["state"], status["subState"], status["attemptState"]) == ("FAILED", "Completed", "FAILED")
     assert (status["appExitCode"], status["appExitSpec"]["code"]) == (255, 255)
-    assert status["appExitType"] == "UNKNOWN_FAILURE"
+    assert (status["appExitType"], status["appExitSpec"]["type"]) == ("Failed", "UNKNOWN_FAILURE")
     assert (status["appExitTriggerTaskRoleName"], status["appExitTriggerTaskIndex"]) == ("badone", 0)
     runtime = status["appExitMessages"]["runtime"]
     assert (runtime["exitCode"], runtime["originUserExitCode"]) == (255, 42)
@@ -113,7 +113,7 @@ def test_stop_and_start_go_through_the_states_of_a_cluster(jobs: Jobs) -> None:
     stopping = jobs.api.detail(key)["jobStatus"]
     assert (stopping["state"], stopping["executionType"]) in [("STOPPING", "STOP"), ("STOPPED", "STOP")]
     stopped = jobs.api.until(key, "STOPPED")["jobStatus"]
-    assert (stopped["appExitCode"], stopped["appExitType"]) == (-210, "USER_STOP")
+    assert (stopped["appExitCode"], stopped["appExitType"]) == (-210, "Failed")
     assert (stopped["subState"], stopped["attemptState"]) == ("Completed", "STOPPED")
     jobs.set(key, "START")
     done = jobs.api.until(key, "SUCCEEDED")["jobStatus"]

@@ -89,12 +89,14 @@ class Accounts:
     def set_email(self, name: str, email: str) -> None:
         self._set(name, "email", email)
 
-    def set_password(self, name: str, password: str) -> None:
-        """Change it, and end every token but those of applications."""
+    def set_password(self, name: str, password: str, keep: str = "") -> None:
+        """Change it, and end every token but those of applications and the one named by ``keep``."""
         hashed = passwords.hashed(password)
         with self._database.transaction():
             self._set(name, "password", hashed)
-            self._database.write("DELETE FROM account_tokens WHERE user = ? AND application = 0", (name,))
+            self._database.write(
+                "DELETE FROM account_tokens WHERE user = ? AND application = 0 AND id != ?", (name, keep)
+            )
 
     def set_extension(self, name: str, extension: dict[str, Any], merge: bool) -> None:
         with self._database.transaction():

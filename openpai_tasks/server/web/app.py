@@ -15,13 +15,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as WebRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route as WebRoute
+from starlette.routing import request_response
 
 from openpai_tasks.errors import ApiError, Denied
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.job_files import open_regular
-from openpai_tasks.server.web import bodies, refusals, router
+from openpai_tasks.server.web import bodies, faults, refusals, router
 from openpai_tasks.server.web.context import Context
+from openpai_tasks.server.web.faults import Faults
 from openpai_tasks.server.web.limits import API, Limiter, TooMany
 from openpai_tasks.server.web.pools import Pools
 from openpai_tasks.server.web.request import Body, FileSlice, Headed, Reply, Request, Text
@@ -32,7 +33,6 @@ log = logging.getLogger(__name__)
 
 LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
 LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
-METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
 PIECE = 64 * 1024
 PATIENCE = 64 * 1024 * 1024  # how much of a body that is too large is read before hanging up
 
@@ -42,10 +42,9 @@ def build(context: Context) -> Starlette:
     cors = Middleware(
         CORSMiddleware, allow_origin_regex=LOCAL_ORIGIN.pattern, allow_methods=["*"], allow_headers=["*"]
     )
-    return Starlette(
-        routes=[WebRoute("/{path:path}", Dispatch(context).endpoint, methods=METHODS)],
-        middleware=[cors],
-    )
+    app = Starlette(middleware=[cors])
+    app.router.default = request_response(Dispatch(context).endpoint)  # its own routes end at a line break
+    return app
 
 
 class Dispatch:
@@ -57,6 +56,7 @@ class Dispatch:
         self._router = Router(rows(context.profile.name))
         self._limiter = Limiter(context.rates)
         self._pools = Pools()
+        self._faults = Faults(context.state.folder.parent / faults.FILE)
 
     async def endpoint(self, web: WebRequest) -> Response:
         begun = time.monotonic()
@@ -79,6 +79,9 @@ class Dispatch:
 
     def _answer(self, web: WebRequest, path: str, match: Match | None, raw: bytes) -> Reply:
         """The answer, refusals too, with what is left of the caller's rate."""
+        fault = self._faults.instead(path, match)
+        if fault is not None:
+            return fault
         left = self._limiter.take(API, "everyone") if router.is_api(path) else {}
         try:
             status, body = self._handled(web, path, match, raw, left)
@@ -92,7 +95,9 @@ class Dispatch:
         if match is None:
             query = f"?{web.url.query}" if web.url.query else ""
             raise refusals.no_api(path + query)
-        identity = self._identify(match.route.access, web.headers.get("authorization", ""))
+        authorization = web.headers.get("authorization", "")
+        self._faults.note_use(authorization)
+        identity = self._identify(match.route.access, authorization)
         if match.route.limit:
             left.update(self._limiter.take(match.route.limit, identity.user if identity else ""))
         request = Request(
@@ -104,7 +109,7 @@ class Dispatch:
             identity=identity,
             ports=(web.client.port if web.client else 0, (web.scope.get("server") or ("", 0))[1] or 0),
         )
-        return match.route.handler(self._context, request)
+        return self._faults.answer(self._context, match, request)
 
     def _identify(self, access: Access, authorization: str) -> Identity | None:
         if access is Access.OPEN:
@@ -121,7 +126,8 @@ class Dispatch:
 
     def _error(self, err: ApiError) -> Reply:
         if isinstance(err, TooMany):
-            return err.status, Headed(Text(str(err), "text/html; charset=utf-8"), err.headers)
+            headers = self._faults.retry_after(err)
+            return err.status, Headed(Text(str(err), "text/html; charset=utf-8"), headers)
         status, code = self._profile.errors.get(err.code, (err.status, err.code))
         body = {**({"code": code} if code else {}), "message": str(err)}
         return status, Headed(body, {"connection": "close"}) if status in bodies.UNREAD else body

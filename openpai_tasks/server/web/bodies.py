@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from openpai_tasks.errors import ApiError
+from openpai_tasks.server.web import json_values
 
 LIMIT = 100 * 1024  # bytes, as on the real server
 UNREAD = (408, 413)  # after these, a part of the body may still come
@@ -47,7 +48,7 @@ def _decoded(raw: bytes) -> str:
 
 def _json(text: str) -> Any:
     try:
-        value = json.loads(text)
+        value = json_values.read(text)
         if "\\u" in text:  # half a surrogate pair can be written so, and then neither stored nor sent
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as err:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.accounts.owner import Owner
 from openpai_tasks.server.accounts.tokens import Tokens
 from openpai_tasks.server.accounts.users import Accounts
@@ -54,8 +55,8 @@ class Context:
         self.guesses.note_wrong(caller, user)
         return False
 
-    def set_password(self, user: str, password: str) -> None:
-        """Change a password; the owner's is also kept for the command line."""
-        self.accounts.set_password(user, password)
+    def set_password(self, user: str, password: str, caller: Identity) -> None:
+        """Change a password, which ends all sign-ins but the caller's; the command line reads the owner's."""
+        self.accounts.set_password(user, password, keep=caller.token_id)
         if user == self.owner.name:
             self.owner.keep(password)

@@ -29,9 +29,10 @@ class Rate:
 class TooMany(ApiError):
     """Refused, with the headers that say when to come back."""
 
-    def __init__(self, headers: Mapping[str, str]) -> None:
+    def __init__(self, headers: Mapping[str, str], window: float) -> None:
         super().__init__(WORDS, 429)
         self.headers = headers
+        self.window = window  # its whole length in seconds
 
 
 @dataclass
@@ -63,7 +64,7 @@ class Limiter:
             "x-ratelimit-reset": str(math.ceil(time.time() + left)),
         }
         if used > rate.count:
-            raise TooMany({**headers, "retry-after": str(max(math.ceil(left), 1))})
+            raise TooMany({**headers, "retry-after": str(max(math.ceil(left), 1))}, rate.seconds)
         return headers
 
     def _window(self, name: str, who: str, rate: Rate) -> _Window:

@@ -85,6 +85,11 @@ def _log_page(task: Task, user: str, site: str) -> str:
     return f"{site}{path}/"
 
 
+def _exit_type(spec: Mapping[str, Any]) -> str:
+    """The name that the framework controller has for an end."""
+    return "Failed" if spec["code"] else "Succeeded"
+
+
 def _runtime(code: int, user_code: int) -> dict[str, Any]:
     return {
         "exitCode": code,
@@ -114,6 +119,7 @@ class Profile:
     job_exit_code: Callable[[int], int] = _same
     task_exit_code: Callable[[int], int] = _same
     exit_spec: Callable[[int], dict[str, Any]] = exits.exit_spec
+    exit_type: Callable[[Mapping[str, Any]], str] = _exit_type
     runtime: Callable[[int, int], dict[str, Any]] = _runtime
     any_default: bool = False  # whether every word after ``?default=`` of storages means yes
     tells_bad_tokens: bool = True
@@ -191,6 +197,7 @@ _PROFILES = (
         job_exit_code=yarn.job_exit_code,
         task_exit_code=yarn.task_exit_code,
         exit_spec=yarn.exit_spec,
+        exit_type=yarn.exit_type,
         runtime=yarn.runtime,
         tells_bad_tokens=False,
         errors={"NoGroupError": (500, "UnknownError")},

@@ -14,6 +14,7 @@ from openpai_tasks.server.web.handlers import (
     attempts,
     authn,
     cluster,
+    description,
     groups,
     jobs,
     jobs_v1,
@@ -35,6 +36,7 @@ ONLY_UNION = {UNION}
 
 INFO = [
     Route("GET", routes.HEALTH, OPEN, authn.health, EVERY),
+    Route("GET", routes.OPENAPI, OPEN, description.get_description, EVERY),
     Route(ANY, routes.INFO, OPEN, authn.info, SINCE_18),
     Route(ANY, routes.INFO_V1, OPEN, authn.info, SINCE_18),
     Route(ANY, routes.INFO_V1, OPEN, authn.greeting, V14),

@@ -12,6 +12,16 @@ from openpai_tasks.server.records import Attempt, Event, Job, Task
 from openpai_tasks.server.web.kubernetes import timestamp
 from openpai_tasks.server.web.profiles import Profile
 
+SHORT_TASK = (
+    "taskIndex",
+    "taskState",
+    "containerId",
+    "containerIp",
+    "containerGpus",
+    "containerLog",
+    "containerExitCode",
+)
+
 
 @dataclass(frozen=True)
 class Lens:
@@ -100,14 +110,15 @@ def task_detail(lens: Lens, job: Job, tries: list[Task]) -> dict[str, Any]:
 def job_attempt(
     profile: Profile, job: Job, attempt: Attempt, roles: dict[str, Any], latest: bool
 ) -> dict[str, Any]:
-    """An attempt in the older shape."""
-    spec = _spec(profile, attempt.exit_code)
+    """An attempt in the older shape, which knows neither STOPPING nor ``appExitType``."""
+    spec, exit = _spec(profile, attempt.exit_code), _exit(profile, attempt)
+    kind, messages = exit.pop("appExitType"), exit["appExitMessages"]
     return {
         "jobName": job.name,
-        "frameworkName": job.key,
+        "frameworkName": states.debug_id(job.key),
         "uid": f"{states.debug_id(job.key)}_{attempt.id}",
         "userName": job.user,
-        "state": attempt.state,
+        "state": _without_stopping(attempt.state),
         "originState": attempt.sub_state,
         "attemptIndex": attempt.id,
         "jobStartedTime": job.submitted,
@@ -115,19 +126,33 @@ def job_attempt(
         "attemptCompletedTime": attempt.completed,
         "exitCode": attempt.exit_code,
         "exitPhrase": spec["phrase"] if spec else None,
-        "exitType": spec["type"] if spec else None,
-        "exitDiagnostics": {
+        "exitType": kind,
+        "exitDiagnostics": messages
+        and {
             "diagnosticsSummary": attempt.diagnostics,
-            "runtime": _runtime(profile, attempt),
-            "launcher": attempt.diagnostics,
+            "runtime": messages["runtime"],
+            "launcher": messages["launcher"],
         },
-        **_exit(profile, attempt),
+        **exit,
         "totalGpuNumber": job.gpus,
         "totalTaskNumber": job.tasks,
         "totalTaskRoleNumber": job.roles,
-        "taskRoles": roles,
+        "taskRoles": {name: _short_role(role) for name, role in roles.items()},
         "isLatest": latest,
     }
+
+
+def _short_role(role: dict[str, Any]) -> dict[str, Any]:
+    """A role with the few facts of each task that the older shape has."""
+    tasks = [
+        {key: task[key] for key in SHORT_TASK} | {"taskState": _without_stopping(task["taskState"])}
+        for task in role["taskStatuses"]
+    ]
+    return {**role, "taskStatuses": tasks}
+
+
+def _without_stopping(state: str) -> str:
+    return states.RUNNING if state == states.STOPPING else state
 
 
 def event(machine: Machine, one: Event) -> dict[str, Any]:
@@ -176,8 +201,12 @@ def _spec(profile: Profile, code: int | None) -> dict[str, Any] | None:
 
 def _exit(profile: Profile, attempt: Attempt) -> dict[str, Any]:
     spec = _spec(profile, attempt.exit_code)
-    messages = {"container": None, "runtime": _runtime(profile, attempt), "launcher": attempt.diagnostics}
-    role = attempt.trigger_role
+    runtime, role = _runtime(profile, attempt), attempt.trigger_role
+    messages = {
+        "container": None,
+        "runtime": runtime,
+        "launcher": None if runtime else attempt.diagnostics,
+    }
     return {
         "appExitSpec": spec,
         "appExitDiagnostics": attempt.diagnostics or None,
@@ -185,7 +214,7 @@ def _exit(profile: Profile, attempt: Attempt) -> dict[str, Any]:
         "appExitTriggerMessage": attempt.diagnostics or None,
         "appExitTriggerTaskRoleName": profile.role_name(role) if role is not None else None,
         "appExitTriggerTaskIndex": attempt.trigger_index,
-        "appExitType": spec["type"] if spec else None,
+        "appExitType": profile.exit_type(spec) if spec else None,
     }
 
 

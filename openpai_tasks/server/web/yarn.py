@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from openpai_tasks.protocol import exits, states
@@ -52,6 +53,10 @@ def exit_spec(code: int) -> dict[str, Any]:
     """What is told about the exit code of a job, given as the cluster itself counts."""
     told = job_exit_code(code)
     return {**exits.exit_spec(code), "code": told, "phrase": PHRASES[told]}
+
+
+def exit_type(spec: Mapping[str, Any]) -> str:
+    return str(spec["type"])
 
 
 def runtime(code: int, user_code: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from openpai_tasks.protocol import routes
 from openpai_tasks.server.machine import Resources
 from openpai_tasks.server.web import kubernetes, refusals, yarn
 from openpai_tasks.server.web.context import Context, Storage
@@ -42,11 +43,8 @@ def list_sku_types(context: Context, request: Request) -> Reply:
 def list_storages(context: Context, request: Request) -> Reply:
     asked = request.first("default")
     only_default = asked == "true" or (context.profile.any_default and asked != "")
-    keys = ("name", "share", "volumeName", "default")
-    found = [
-        _storage(context, one) for one in _permitted(context, request) if one.default or not only_default
-    ]
-    return 200, {"storages": [{key: one[key] for key in keys if key in one} for one in found]}
+    found = [one for one in _permitted(context, request) if one.default or not only_default]
+    return 200, {"storages": [context.profile.without("storage", _summary(one)) for one in found]}
 
 
 def get_storage(context: Context, request: Request) -> Reply:
@@ -101,11 +99,11 @@ def _virtual_cluster(context: Context, name: str, used: Resources) -> dict[str, 
         return yarn.queue(total, used, share, context.state.counts(name))
     return {
         **share,
+        "maxCapacity": capacity,
         "dedicated": False,
         "resourcesUsed": _resources(used),
         "resourcesGuaranteed": _resources(total),
         "resourcesTotal": _resources(total),
-        **({"maxCapacity": capacity} if machine.gpu else {}),  # OpenPAI knows it of GPUs only
     }
 
 
@@ -136,21 +134,17 @@ def _permitted(context: Context, request: Request) -> list[Storage]:
     return [context.storages[name] for name in (user.storages if user else ())]
 
 
-def _volume(storage: Storage) -> str:
-    return f"{storage.name}-pv"
+def _summary(storage: Storage) -> dict[str, Any]:
+    return {**_volume(storage), "default": storage.default}
 
 
 def _storage(context: Context, storage: Storage) -> dict[str, Any]:
-    body = {
-        "name": storage.name,
-        "share": storage.share,
-        "volumeName": _volume(storage),
-        "default": storage.default,
-        "type": "local",
-        "data": {"path": str(storage.path)},
-        "readOnly": False,
-    }
+    body = {**_volume(storage), **_folder(storage), "readOnly": False}
     return context.profile.without("storage", body)
+
+
+def _volume(storage: Storage) -> dict[str, Any]:
+    return {"name": storage.name, "share": storage.share, "volumeName": f"{storage.name}-pv"}
 
 
 def _storage_config(storage: Storage) -> dict[str, Any]:
@@ -169,7 +163,13 @@ def _storage_config(storage: Storage) -> dict[str, Any]:
 
 
 def _storage_server(storage: Storage) -> dict[str, Any]:
-    return {"spn": storage.name, "type": "local", "data": {"path": str(storage.path)}, "extension": {}}
+    return {"spn": storage.name, **_folder(storage), "extension": {}}
+
+
+def _folder(storage: Storage) -> dict[str, Any]:
+    """A type that every client knows; where the folder is stands beside it, for our own client."""
+    own = {"type": "local", "path": str(storage.path)}
+    return {"type": "unknown", "data": {}, routes.OWN_FIELD: own}
 
 
 def _views(context: Context, request: Request, view: Callable[[Storage], dict[str, Any]]) -> Reply:

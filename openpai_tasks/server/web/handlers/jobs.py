@@ -11,12 +11,9 @@ from openpai_tasks.protocol.reader import read
 from openpai_tasks.server.accounts.users import User
 from openpai_tasks.server.query import ORDERS, JobQuery
 from openpai_tasks.server.records import Job
-from openpai_tasks.server.web import fields, refusals, submission, views
+from openpai_tasks.server.web import fields, paging, refusals, submission, views
 from openpai_tasks.server.web.context import Context
 from openpai_tasks.server.web.request import Reply, Request, Text
-
-MOST_ROWS = 50_000
-FARTHEST = 10**12
 
 
 def submit(context: Context, request: Request) -> Reply:
@@ -39,6 +36,7 @@ def list_jobs(context: Context, request: Request) -> Reply:
     profile = context.profile
     known = {name: values for name, values in request.query.items() if name in profile.filters}
     asked = dataclasses.replace(request, query=known)
+    paging.check(known)
     total, jobs = context.state.jobs(query(asked, profile.page))
     rows = [views.summary(profile, job) for job in jobs]
     return 200, {"totalCount": total, "data": rows} if asked.first("withTotalCount") == "true" else rows
@@ -46,7 +44,6 @@ def list_jobs(context: Context, request: Request) -> Reply:
 
 def query(request: Request, page: int) -> JobQuery:
     """The filters, order and page that the request asks for."""
-    limit = request.first("limit")
     field, _, direction = request.first("order").partition(",")
     ordered = field in ORDERS and direction in ("ASC", "DESC")
     return JobQuery(
@@ -59,8 +56,8 @@ def query(request: Request, page: int) -> JobQuery:
         priorities=_listed(request, "jobPriority"),
         order=field if ordered else "submissionTime",
         descending=not ordered or direction == "DESC",
-        offset=fields.whole_number(request.first("offset") or 0, "offset", 0, FARTHEST),
-        limit=fields.whole_number(limit, "limit", 0, MOST_ROWS) if limit else page,
+        offset=paging.offset(request),
+        limit=paging.limit(request, page),
     )
 
 

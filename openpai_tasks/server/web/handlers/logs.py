@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
+from openpai_tasks.errors import NotFound
 from openpai_tasks.protocol import routes, states
 from openpai_tasks.server.job_files import is_regular
 from openpai_tasks.server.records import Job, Task
@@ -22,13 +23,21 @@ RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 def list_logs(context: Context, request: Request) -> Reply:
     """Addresses of one try's logs, good for two minutes."""
     job = context.state.job(request.params["job"])
-    if job is None:  # OpenPAI answers so, not with 404
-        raise refusals.unknown(f"Job {request.params['job']} is not found.")
-    for task in task_tries(context, job, request):
+    tries = _tries(context, job, request) if job else []
+    if job is None or not tries:  # OpenPAI answers so, not with 404
+        raise refusals.unknown("Failed to get log list")
+    for task in tries:
         if str(task.attempt) == request.params["task_attempt"]:
             tail = "true" in (request.first("tail-mode"), request.first("tailMode"))
             return 200, {"locations": _locations(context, job, task, tail)}
     raise refusals.no_log()
+
+
+def _tries(context: Context, job: Job, request: Request) -> list[Task]:
+    try:
+        return task_tries(context, job, request)
+    except NotFound:
+        return []
 
 
 def get_log(context: Context, request: Request) -> Reply:

@@ -47,7 +47,7 @@ def update_user(context: Context, request: Request) -> Reply:
         for key in CREATE:
             fields.required(data, key)
     _existing(context, name)
-    _apply(context, name, changes, patch)
+    _apply(context, request, name, changes, patch)
     return _updated(name)
 
 
@@ -60,9 +60,9 @@ def update_me(context: Context, request: Request) -> Reply:
     if "newPassword" in data:
         password = fields.password(data, "newPassword")
         _check_old_password(context, request, name, data)
-    _apply(context, name, {key: data[key] for key in ("email", "extension") if key in data}, patch)
+    _apply(context, request, name, {key: data[key] for key in ("email", "extension") if key in data}, patch)
     if "newPassword" in data:
-        context.set_password(name, password)
+        context.set_password(name, password, request.caller)
     return _updated(name)
 
 
@@ -115,7 +115,7 @@ def set_password(context: Context, request: Request) -> Reply:
     _existing(context, name)
     if not request.caller.admin:
         _check_old_password(context, request, name, body)
-    context.set_password(name, password)
+    context.set_password(name, password, request.caller)
     return 201, {"message": "update user password successfully."}
 
 
@@ -164,11 +164,11 @@ def _set_one(context: Context, request: Request, field: str) -> Reply:
     body = fields.mapping(request.body, (field,))
     fields.required(body, field)
     _existing(context, request.params["user"])
-    _apply(context, request.params["user"], body, patch=True)
+    _apply(context, request, request.params["user"], body, patch=True)
     return _updated(request.params["user"])
 
 
-def _apply(context: Context, name: str, changes: dict[str, Any], patch: bool) -> None:
+def _apply(context: Context, request: Request, name: str, changes: dict[str, Any], patch: bool) -> None:
     """Check every change, then make them."""
     accounts = context.accounts
     email = fields.email(changes) if "email" in changes else None
@@ -186,7 +186,7 @@ def _apply(context: Context, name: str, changes: dict[str, Any], patch: bool) ->
     if extension is not None:
         accounts.set_extension(name, extension, merge=patch)
     if password is not None:
-        context.set_password(name, password)
+        context.set_password(name, password, request.caller)
 
 
 def _updated(name: str) -> Reply:
