@@ -38,8 +38,9 @@ class Guesses:
         """Raise TooMany if this caller has guessed too often."""
         with self._lock:
             waits = [self._wait(key) for key in ((caller,), (caller, name))]
-        if max(waits) > 0:
-            raise TooMany({"retry-after": str(math.ceil(max(waits)))})
+        wait = math.ceil(max(waits))
+        if wait > 0:
+            raise TooMany({"retry-after": str(wait)}, wait)
 
     def note_wrong(self, caller: str, name: str) -> None:
         with self._lock:
