@@ -15,7 +15,7 @@ Columns = Sequence[str] | Callable[[Any], str]
 """The fields a table shows, or what draws the whole picture of one value."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_TIMES = frozenset({"submitted", "launched", "completed", "modified", "started"})
+_TIMES = frozenset({"submitted", "launched", "completed", "modified", "started", "time"})
 
 
 def text(items: Any, columns: Columns, output: str = "table") -> str:
@@ -87,9 +87,9 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
-JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "user_exit_code", "exit_code")
+JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "user_exit_code", "exit_code", "retries")
 TASK = ("role", "index", "state", "ip", "ports", "exit_code")
-EVENT = ("type", "reason", "message")
+EVENT = ("time", "count", "type", "reason", "message")
 
 
 def status(job: Any) -> str:
@@ -119,6 +119,8 @@ def explanation(item: Any) -> str:
     parts += ["\n".join(f"- {cell('fact', fact)}" for fact in item.facts)] if item.facts else []
     log = "\n".join(f"  | {_CONTROL.sub(' ', line)}" for line in item.log)
     parts += [f"the last output of {item.log_of}:\n{log}"] if log else []
+    kept = "\n".join(f"  | {_CONTROL.sub(' ', line)}" for line in item.kept_log)
+    parts += [f"what the cluster kept of its output:\n{kept}"] if kept else []
     advice = "\n".join(f"- {cell('advice', line)}" for line in item.advice)
     parts += [f"what to do:\n{advice}"] if advice else []
     return "\n\n".join(parts)

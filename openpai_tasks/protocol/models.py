@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from openpai_tasks.protocol import diagnostics
+from openpai_tasks.protocol.diagnostics import Diagnostics
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.protocol.states import FINAL
+from openpai_tasks.protocol.states import FINAL, WAITING, reported_state
 
 STOPPED_STATUS = 143  # what a shell says of a process ended by TERM
 PLATFORM_STATUS = 125  # the platform failed the job: there is no exit code of its own
@@ -62,6 +65,14 @@ class EventInfo:
     last: str
     container: str = ""  # the one it is about; none where it is about the whole job
 
+    @property
+    def time(self) -> int | None:
+        """When it happened last, in milliseconds; servers write it as ISO 8601."""
+        try:
+            return int(datetime.fromisoformat(self.last.replace("Z", "+00:00")).timestamp() * 1000)
+        except (ValueError, OverflowError):
+            return None
+
 
 @dataclass(frozen=True)
 class JobInfo:
@@ -85,6 +96,7 @@ class JobInfo:
     tasks: tuple[TaskInfo, ...] = ()
     events: tuple[EventInfo, ...] = ()
     namespace: str | None = None  # what its key begins with, if not its user; "" for one without an owner
+    diagnostics: Diagnostics | None = None  # how its last attempt ended; ``message`` is that in one line
 
     @property
     def key(self) -> str:
@@ -103,10 +115,10 @@ class JobInfo:
 
     @property
     def duration(self) -> float | None:
-        """Seconds from its start until its end, or until now."""
-        if self.launched is None:
+        """Seconds from its start until its end, or until now; some servers do not tell the end."""
+        if self.launched is None or (self.final and self.completed is None):
             return None
-        return ((self.completed or time.time() * 1000) - self.launched) / 1000
+        return max(0.0, ((self.completed or time.time() * 1000) - self.launched) / 1000)
 
     @property
     def exit_status(self) -> int:
@@ -122,16 +134,18 @@ class JobInfo:
 
 
 def job_from_summary(body: dict[str, Any]) -> JobInfo:
-    """A row of the job list."""
+    """A row of the job list; servers before 1.1 tell in it when a job was made, not when it was launched."""
+    state = reported_state(body)
+    made = body.get("createdTime") if state != WAITING else None
     return JobInfo(
         name=body["name"],
         user=body.get("username") or "",
-        state=body.get("state") or "UNKNOWN",
+        state=state,
         virtual_cluster=body.get("virtualCluster") or "",
         submitted=body.get("submissionTime") or body.get("createdTime"),
-        launched=body.get("launchedTime"),
+        launched=body.get("launchedTime", made),
         completed=body.get("completedTime"),
-        exit_code=body.get("appExitCode"),
+        exit_code=_exit_code(state, body.get("appExitCode")),
         user_exit_code=None,
         retries=body.get("retries") or 0,
         attempt=body.get("retries") or 0,
@@ -145,6 +159,7 @@ def job_from_summary(body: dict[str, Any]) -> JobInfo:
 def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
     """The answer for the job that was asked for by ``key``."""
     status = body["jobStatus"]
+    state, end = reported_state(status), diagnostics.read(status)
     owner, _, name = key.partition("~") if "~" in key else ("", "", key)
     user = status.get("username") or owner
     tasks = tuple(
@@ -155,21 +170,22 @@ def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
     return JobInfo(
         name=name,
         user=user,
-        state=status.get("state") or "UNKNOWN",
+        state=state,
         virtual_cluster=status.get("virtualCluster") or "",
         submitted=status.get("submissionTime") or status.get("createdTime"),
         launched=status.get("launchedTime") or status.get("appLaunchedTime"),
         completed=status.get("completedTime"),
-        exit_code=status.get("appExitCode"),
-        user_exit_code=_own_exit_code(status),
+        exit_code=_exit_code(state, status.get("appExitCode")),
+        user_exit_code=_exit_code(state, end.user_exit_code),
         retries=status.get("retries") or 0,
         attempt=status.get("attemptId", status.get("retries")) or 0,
         gpus=None,
         task_count=len(tasks),
         tags=tuple(body.get("tags") or ()),
-        message=_message(status),
+        message=end.summary,
         tasks=tasks,
         namespace=None if owner == user else owner,
+        diagnostics=None if end == Diagnostics() else end,
     )
 
 
@@ -216,23 +232,6 @@ def _is_port(text: str) -> bool:
     return text.isdecimal() and len(text) < 6 and 0 < int(text) < 65536
 
 
-def _own_exit_code(status: dict[str, Any]) -> int | None:
-    """The command's own, which the platform keeps where it replaced it by one of its own."""
-    runtime = _runtime(status)
-    code = runtime.get("originUserExitCode", runtime.get("originalUserExitCode"))
-    try:
-        return None if code is None else int(code)
-    except (TypeError, ValueError):
-        return None
-
-
-def _message(status: dict[str, Any]) -> str:
-    """Why it ended so; the oldest servers say it best in the words of the container's runtime."""
-    trigger, diagnostics = status.get("appExitTriggerMessage"), status.get("appExitDiagnostics")
-    reason = _runtime(status).get("reason")
-    return str(reason or diagnostics or trigger or "")
-
-
-def _runtime(status: dict[str, Any]) -> dict[str, Any]:
-    found = (status.get("appExitMessages") or {}).get("runtime")
-    return found if isinstance(found, dict) else {}
+def _exit_code(state: str, code: int | None) -> int | None:
+    """The code, but no 0 for a job that goes on."""
+    return code if code or state in FINAL else None
