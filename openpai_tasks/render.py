@@ -15,7 +15,7 @@ from openpai_tasks.plain_text import in_json, is_plain, one_line, padded, plain,
 Columns = Sequence[str] | Callable[[Any], str]
 """The fields a table shows, or what draws the whole picture of one value."""
 
-_TIMES = frozenset({"submitted", "launched", "completed", "modified", "started"})
+_TIMES = frozenset({"submitted", "launched", "completed", "modified", "started", "time"})
 
 
 def text(items: Any, columns: Columns, output: str = "table") -> str:
@@ -93,9 +93,9 @@ def size(count: int) -> str:
 
 _AMOUNTS: dict[str, Callable[[Any], str]] = {"duration": duration, "size": size}
 
-JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "user_exit_code", "exit_code")
+JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "user_exit_code", "exit_code", "retries")
 TASK = ("role", "index", "state", "ip", "ports", "exit_code")
-EVENT = ("type", "reason", "message")
+EVENT = ("time", "count", "type", "reason", "message")
 
 
 def status(job: Any) -> str:
@@ -124,11 +124,15 @@ def explanation(item: Any) -> str:
     """Why a job is as it is: the reason, what is known beside it, its last output, what to do."""
     parts = [one_line(f"{item.name} is {item.state}: {item.why}")]
     parts += ["\n".join(f"- {cell('fact', fact)}" for fact in item.facts)] if item.facts else []
-    log = "\n".join(f"  | {plain(line)}" for line in item.log)
-    parts += [f"the last output of {one_line(item.log_of)}:\n{log}"] if log else []
+    parts += [f"the last output of {one_line(item.log_of)}:\n{_quoted(item.log)}"] if item.log else []
+    parts += [f"what the cluster kept of its output:\n{_quoted(item.kept_log)}"] if item.kept_log else []
     advice = "\n".join(f"- {cell('advice', line)}" for line in item.advice)
     parts += [f"what to do:\n{advice}"] if advice else []
     return "\n\n".join(parts)
+
+
+def _quoted(lines: Sequence[str]) -> str:
+    return "\n".join(f"  | {plain(line)}" for line in lines)
 
 
 def difference(item: Any) -> str:

@@ -17,6 +17,7 @@ COLOURS = {
     "WAITING": "#987800",
     "RUNNING": "#2e78ec",
     "STOPPING": "#987800",
+    "RETRYING": "#987800",
     "SUCCEEDED": "#1d8e3e",
     "FAILED": "#de424c",
     "STOPPED": "#737d87",

@@ -89,17 +89,21 @@ class Client(Connection):
     def _pages(self, query: dict[str, Any]) -> list[JobInfo]:
         """Page by page until all are there; what moved to the next page meanwhile is not told twice."""
         found: dict[str, JobInfo] = {}
+        seen: set[str] = set()
         limit, offset = query.get("limit"), int(query.get("offset", 0))
+        asked = listing.for_server(query)
         for _ in range(MOST_PAGES):
             if limit is not None and len(found) >= int(limit):
                 break
-            size = PAGE if limit is None else min(PAGE, int(limit) - len(found))
+            size = PAGE if limit is None or asked != query else min(PAGE, int(limit) - len(found))
             page = {"offset": offset, "limit": size, "withTotalCount": "true"}
-            total, rows = self._page({**query, **page})
-            before, offset = len(found), offset + len(rows)
-            found |= {job.key: job for job in map(job_from_summary, rows) if job.key not in found}
+            total, rows = self._page({**asked, **page})
+            before, offset = len(seen), offset + len(rows)
+            new = {job.key: job for job in map(job_from_summary, rows) if job.key not in seen}
+            seen |= new.keys()
+            found |= {key: job for key, job in new.items() if listing.is_in_state(job, query)}
             ended = len(rows) < size if total is None else offset >= total
-            if ended or len(found) == before:
+            if ended or len(seen) == before:
                 break
         else:
             raise ApiError(f"{self._where()} lists jobs without an end; limit their number with --limit")

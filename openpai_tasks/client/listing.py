@@ -1,10 +1,11 @@
-"""The job list of servers that neither filter, order nor page it: the same is done here."""
+"""The job list: what servers are asked for, and the choice that is made here where they make none."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
 
 Query = Mapping[str, Any]
@@ -33,9 +34,26 @@ def select(jobs: Iterable[JobInfo], query: Query) -> list[JobInfo]:
     return found[start:] if query.get("limit") is None else found[start : start + int(query["limit"])]
 
 
+def for_server(query: Query) -> dict[str, Any]:
+    """The query in the states that servers know: they call RETRYING, and some a STOPPING job, otherwise."""
+    wanted = _words(query, "state")
+    if not wanted & {states.RETRYING, states.STOPPING}:
+        return dict(query)
+    theirs = (wanted - {states.RETRYING}) | {states.RUNNING, states.WAITING}
+    return {**query, "state": ",".join(sorted(theirs))}
+
+
+def is_in_state(job: JobInfo, query: Query) -> bool:
+    """Whether the state that is shown of the job is one that was asked for."""
+    wanted = _words(query, "state")
+    return not wanted or job.state in wanted
+
+
 def _matches(job: JobInfo, query: Query) -> bool:
-    exact = {"username": job.user, "vc": job.virtual_cluster, "state": job.state}
+    exact = {"username": job.user, "vc": job.virtual_cluster}
     if any(query.get(name) and value not in _words(query, name) for name, value in exact.items()):
+        return False
+    if not is_in_state(job, query):
         return False
     keyword = str(query.get("keyword") or "")
     if not any(keyword in text for text in (job.name, job.user, job.virtual_cluster)):

@@ -231,6 +231,11 @@ def exit_spec(code: int) -> dict[str, Any]:
     return {**known, "code": code, "repro": list(known["repro"]), "solution": list(known["solution"])}
 
 
+def is_known(code: int) -> bool:
+    """Whether the table has the code itself."""
+    return code in _SPECS
+
+
 def reaction(code: int) -> str:
     """Whether a job that ended so is tried again."""
     return str(exit_spec(code)["reaction"])

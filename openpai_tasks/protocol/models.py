@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from openpai_tasks.protocol import diagnostics
+from openpai_tasks.protocol.diagnostics import Diagnostics
 from openpai_tasks.protocol.fields import count, mapping, moment, rows, text, texts, whole
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.protocol.states import FINAL
+from openpai_tasks.protocol.states import FINAL, WAITING, reported_state
 
 STOPPED_STATUS = 143  # what a shell says of a process ended by TERM
 PLATFORM_STATUS = 125  # the platform failed the job: there is no exit code of its own
@@ -63,6 +66,14 @@ class EventInfo:
     last: str
     container: str = ""  # the one it is about; none where it is about the whole job
 
+    @property
+    def time(self) -> int | None:
+        """When it happened last, in milliseconds; servers write it as ISO 8601."""
+        try:
+            return moment(datetime.fromisoformat(self.last.replace("Z", "+00:00")).timestamp() * 1000)
+        except (ValueError, OverflowError, OSError):
+            return None
+
 
 @dataclass(frozen=True)
 class JobInfo:
@@ -86,6 +97,7 @@ class JobInfo:
     tasks: tuple[TaskInfo, ...] = ()
     events: tuple[EventInfo, ...] = ()
     namespace: str | None = None  # what its key begins with, if not its user; "" for one without an owner
+    diagnostics: Diagnostics | None = None  # how its last attempt ended; ``message`` is that in one line
 
     @property
     def key(self) -> str:
@@ -104,10 +116,10 @@ class JobInfo:
 
     @property
     def duration(self) -> float | None:
-        """Seconds from its start until its end, or until now."""
-        if self.launched is None:
+        """Seconds from its start until its end, or until now; some servers do not tell the end."""
+        if self.launched is None or (self.final and self.completed is None):
             return None
-        return ((self.completed or time.time() * 1000) - self.launched) / 1000
+        return max(0.0, ((self.completed or time.time() * 1000) - self.launched) / 1000)
 
     @property
     def exit_status(self) -> int:
@@ -123,16 +135,18 @@ class JobInfo:
 
 
 def job_from_summary(body: dict[str, Any]) -> JobInfo:
-    """A row of the job list."""
+    """A row of the job list; servers before 1.1 tell in it when a job was made, not when it was launched."""
+    state = reported_state(body)
+    made = body.get("createdTime") if state != WAITING else None
     return JobInfo(
         name=text(body.get("name")),
         user=text(body.get("username")),
-        state=text(body.get("state")) or "UNKNOWN",
+        state=state,
         virtual_cluster=text(body.get("virtualCluster")),
         submitted=moment(body.get("submissionTime")) or moment(body.get("createdTime")),
-        launched=moment(body.get("launchedTime")),
+        launched=moment(body.get("launchedTime", made)),
         completed=moment(body.get("completedTime")),
-        exit_code=whole(body.get("appExitCode")),
+        exit_code=_exit_code(state, whole(body.get("appExitCode"))),
         user_exit_code=None,
         retries=count(body.get("retries")),
         attempt=count(body.get("retries")),
@@ -146,6 +160,7 @@ def job_from_summary(body: dict[str, Any]) -> JobInfo:
 def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
     """The answer for the job that was asked for by ``key``."""
     status = mapping(body.get("jobStatus"))
+    state, end = reported_state(status), diagnostics.read(status)
     owner, _, name = key.partition("~") if "~" in key else ("", "", key)
     user = text(status.get("username")) or owner
     tasks = tuple(
@@ -156,21 +171,22 @@ def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
     return JobInfo(
         name=name,
         user=user,
-        state=text(status.get("state")) or "UNKNOWN",
+        state=state,
         virtual_cluster=text(status.get("virtualCluster")),
         submitted=moment(status.get("submissionTime")) or moment(status.get("createdTime")),
         launched=moment(status.get("launchedTime")) or moment(status.get("appLaunchedTime")),
         completed=moment(status.get("completedTime")),
-        exit_code=whole(status.get("appExitCode")),
-        user_exit_code=_own_exit_code(status),
+        exit_code=_exit_code(state, whole(status.get("appExitCode"))),
+        user_exit_code=_exit_code(state, end.user_exit_code),
         retries=count(status.get("retries")),
         attempt=count(status.get("attemptId", status.get("retries"))),
         gpus=None,
         task_count=len(tasks),
         tags=texts(body.get("tags")),
-        message=_message(status),
+        message=end.summary,
         tasks=tasks,
         namespace=None if owner == user else owner,
+        diagnostics=None if end == Diagnostics() else end,
     )
 
 
@@ -217,17 +233,6 @@ def _is_port(word: str) -> bool:
     return word.isdecimal() and len(word) < 6 and 0 < int(word) < 65536
 
 
-def _own_exit_code(status: dict[str, Any]) -> int | None:
-    """The command's own, which the platform keeps where it replaced it by one of its own."""
-    runtime = _runtime(status)
-    return whole(runtime.get("originUserExitCode", runtime.get("originalUserExitCode")))
-
-
-def _message(status: dict[str, Any]) -> str:
-    """Why it ended so; the oldest servers say it best in the words of the container's runtime."""
-    trigger, diagnostics = status.get("appExitTriggerMessage"), status.get("appExitDiagnostics")
-    return text(_runtime(status).get("reason")) or text(diagnostics) or text(trigger)
-
-
-def _runtime(status: dict[str, Any]) -> dict[str, Any]:
-    return mapping(mapping(status.get("appExitMessages")).get("runtime"))
+def _exit_code(state: str, code: int | None) -> int | None:
+    """The code, but no 0 for a job that goes on."""
+    return code if code or state in FINAL else None

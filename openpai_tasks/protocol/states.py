@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from typing import Any
+
+from openpai_tasks.protocol.fields import text, whole
 
 WAITING = "WAITING"
 RUNNING = "RUNNING"
 STOPPING = "STOPPING"
+RETRYING = "RETRYING"  # between two attempts; no server has a word for it
 SUCCEEDED = "SUCCEEDED"
 FAILED = "FAILED"
 STOPPED = "STOPPED"
 UNKNOWN = "UNKNOWN"
 
 FINAL = frozenset({SUCCEEDED, FAILED, STOPPED})
-UNFINISHED = f"{WAITING},{RUNNING},{STOPPING}"  # as a list of jobs is asked for
+UNFINISHED = f"{WAITING},{RUNNING},{STOPPING},{RETRYING}"  # as a list of jobs is asked for
 
 CREATION_PENDING = "AttemptCreationPending"
 CREATION_REQUESTED = "AttemptCreationRequested"
@@ -44,6 +49,20 @@ def state(sub_state: str, exit_code: int | None = None) -> str:
     if sub_state == COMPLETED:
         return final_state(exit_code)
     return UNKNOWN
+
+
+def reported_state(body: Mapping[str, Any]) -> str:
+    """The state of a job as a server describes it in a row or a ``jobStatus``.
+
+    Servers call a job RUNNING or WAITING between two attempts, and until a stop that was asked for is done.
+    """
+    name = text(body.get("state")) or UNKNOWN
+    if name not in (WAITING, RUNNING):
+        return name
+    if body.get("executionType") == "STOP":
+        return STOPPING
+    is_tried_again = body.get("retryDelayTime") is not None or whole(body.get("appExitCode"))
+    return RETRYING if body.get("subState") == ATTEMPT_COMPLETED and is_tried_again else name
 
 
 def final_state(exit_code: int | None) -> str:

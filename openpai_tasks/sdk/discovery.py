@@ -6,6 +6,7 @@ import dataclasses
 import re
 import ssl
 from dataclasses import dataclass, field
+from http.client import responses
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -21,6 +22,7 @@ from openpai_tasks.registry import Cluster
 PROBE_SECONDS = 10.0
 DESCRIBES = ("name", "version", "launcherType", "authnMethod")
 """What is kept of a server's description of itself."""
+OUTAGES = (429, 502, 503, 504)  # a busy server, and what a proxy says while the server behind it is down
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PASTED = re.compile(r"/rest-server(/.*)?$|/api/v[12](/.*)?$|/[^/]*\.html$")
 """What people copy along with the address: the REST server's path, or a page of the web portal."""
@@ -101,7 +103,7 @@ def _ask(cluster: Cluster, seconds: float) -> Server:
     answers = []
     for prefix in (routes.PREFIX, ""):
         client = Client(_at(cluster, cluster.uri, prefix), Credentials(), timeout=min(seconds, PROBE_SECONDS))
-        answer = client.probe(routes.INFO)
+        answer = _probe(client, routes.INFO)
         moved = _moved(answer.url, prefix + routes.INFO)
         if moved and moved != cluster.uri:  # from http to https, mostly: a password must go there at once
             client = Client(_at(cluster, moved, prefix), Credentials(), timeout=min(seconds, PROBE_SECONDS))
@@ -113,6 +115,15 @@ def _ask(cluster: Cluster, seconds: float) -> Server:
         f"{cluster.uri} answers, but not as an OpenPAI server does"
         f" (HTTP {answers[0]} for {routes.PREFIX}{routes.INFO})"
     )
+
+
+def _probe(client: Client, path: str) -> Answer:
+    """What the server says to a question; an outage says nothing of what it is, and is an error."""
+    answer = client.probe(path)
+    if answer.status not in OUTAGES:
+        return answer
+    cluster, said = client.cluster, f"HTTP {answer.status} {responses[answer.status]}"
+    raise Unreachable(f"no OpenPAI server answers at {cluster.rest}{path} now: {said}; try again later")
 
 
 def _at(cluster: Cluster, uri: str, prefix: str) -> Cluster:
@@ -128,11 +139,11 @@ def _recognise(client: Client, info: Answer) -> Server | None:
     """The newer generations describe themselves; of the older ones each lacks something known."""
     if _describes(info):
         return _server(client, _generation(client, info.body), info.body)
-    first = client.probe(routes.INFO_V1)
+    first = _probe(client, routes.INFO_V1)
     if _describes(first):
         return _server(client, "0.18", first.body)
     greets = first.status == 200 and "PAI RESTful API" in str(first.body)
-    if greets and _is_unrouted(client.probe(routes.JOBS)):
+    if greets and _is_unrouted(_probe(client, routes.JOBS)):
         return _server(client, "0.14", {})
     return None
 
@@ -146,8 +157,8 @@ def _generation(client: Client, info: dict[str, Any]) -> str:
     number = re.match(r"v?(\d{1,9})\.(\d{1,9})", text(info.get("version")))
     if number:
         return "1.8" if (int(number[1]), int(number[2])) >= (1, 1) else "0.18"
-    has_events = not _is_unrouted(client.probe(routes.JOB_EVENTS.format(job="nobody~nothing")))
-    return "1.8" if has_events or _is_unrouted(client.probe(routes.VIRTUAL_CLUSTERS_V1)) else "0.18"
+    has_events = not _is_unrouted(_probe(client, routes.JOB_EVENTS.format(job="nobody~nothing")))
+    return "1.8" if has_events or _is_unrouted(_probe(client, routes.VIRTUAL_CLUSTERS_V1)) else "0.18"
 
 
 def _is_unrouted(answer: Answer) -> bool:
@@ -157,7 +168,7 @@ def _is_unrouted(answer: Answer) -> bool:
 def _server(client: Client, generation: str, info: dict[str, Any]) -> Server:
     way_in = info.get("authnMethod")
     if way_in is None:
-        authn = client.probe(routes.AUTHN_INFO_V1).body
+        authn = _probe(client, routes.AUTHN_INFO_V1).body
         way_in = authn.get("authn_type") if isinstance(authn, dict) else None
     cluster = client.cluster
     known = {key: text(info.get(key)) for key in DESCRIBES if text(info.get(key))}

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from openpai_tasks.client import Client
-from openpai_tasks.errors import ApiError, Unreachable
+from openpai_tasks.errors import ApiError, PaiError, Unreachable
 from openpai_tasks.protocol import exits, states
-from openpai_tasks.protocol.fields import count, mapping, number
+from openpai_tasks.protocol.diagnostics import Diagnostics
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
-from openpai_tasks.sdk import documents, jobs, logs, shortage, symptoms
+from openpai_tasks.sdk import capacity, documents, jobs, logs, shortage, symptoms
 
 LINES = 15
 NOTES = 3
+WAITS_FOR_RETRY = re.compile(r"\bnext retry\b", re.IGNORECASE)
+"""Advice for a job that is tried again, in our words and in those of real servers."""
+
 NOT_YET = ("the cluster has not started it yet", "wait; `job.connect` shows when it starts")
 OOM = "it may have used more memory than it asked for: ask for more (`--memoryMB`)"
 
@@ -34,7 +37,10 @@ YARN = {
 
 @dataclass(frozen=True)
 class Explanation:
-    """The reason in one sentence, what is known beside it, the last output, and what to do."""
+    """The reason in one sentence, what is known beside it, the last output, and what to do.
+
+    ``kept_log`` is the output that the cluster keeps with a failure, where it is more than ``log``.
+    """
 
     name: str
     state: str
@@ -42,6 +48,7 @@ class Explanation:
     facts: tuple[str, ...] = ()
     log_of: str = ""
     log: tuple[str, ...] = ()
+    kept_log: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
 
 
@@ -56,14 +63,24 @@ def why(client: Client, name: str) -> Explanation:
 
 
 def _waiting(client: Client, job: JobInfo) -> Explanation:
-    notes = _notes(job)
-    asked = _asked(client, job)
-    reading = _short(client, job, notes) or symptoms.in_events(notes) or _too_large(client, job, asked)
+    notes, asked = _notes(job), _asked(client, job)
+    record = capacity.record_of(client, job) if asked else {}
+    reading = capacity.never_fits(client, job, asked, record, notes) if asked else None
+    reading = reading or _short(client, job, notes) or symptoms.in_events(notes)
+    reading = reading or (capacity.not_free(asked, record) if asked else None)
     meaning, advice = reading or NOT_YET
     facts = [f"it waits in virtual cluster {job.virtual_cluster or 'default'}{_since(job.submitted)}"]
-    facts += [f"it asks for {_amounts(asked)} in all"] if asked else []
+    facts += [f"it asks for {asked} in all"] if asked else []
     facts += _tries(job)
     return Explanation(job.name, job.state, meaning, (*facts, *_told(notes)), advice=(advice,))
+
+
+def _retrying(client: Client, job: JobInfo) -> Explanation:
+    reason, _ = _meaning(client, job)
+    meaning = f"attempt {job.attempt + 1} failed, and it is tried again: {_end(job, _culprit(job), reason)}"
+    facts = (*_platform_words(job, reason), *_tries(job), *_told(_notes(job, "Warning")))
+    follow = f"wait; `pai job.connect {job.name}` shows when the next attempt starts"
+    return Explanation(job.name, job.state, meaning, facts, advice=(follow,))
 
 
 def _running(client: Client, job: JobInfo) -> Explanation:
@@ -72,22 +89,11 @@ def _running(client: Client, job: JobInfo) -> Explanation:
     return Explanation(job.name, job.state, f"it runs{_since(job.launched)}", facts, advice=(follow,))
 
 
-def _asked(client: Client, job: JobInfo) -> dict[str, int]:
-    """GPUs, CPUs and memory of all tasks together, as the document says."""
-    total = {"gpu": 0, "cpu": 0, "memoryMB": 0}
-    try:
-        _, document = documents.of_job(client, job.key)
-    except ApiError:
-        return {}
-    for role in document["taskRoles"].values():
-        each, tasks = mapping(role.get("resourcePerInstance")), count(role.get("instances", 1))
-        for kind in total:
-            total[kind] += tasks * count(each.get(kind))
-    return total
-
-
-def _amounts(asked: dict[str, int]) -> str:
-    return f"{asked['gpu']} GPUs, {asked['cpu']} CPUs and {asked['memoryMB']} MB of memory"
+def _asked(client: Client, job: JobInfo) -> capacity.Need | None:
+    """What the job asks for, as its document says."""
+    with contextlib.suppress(PaiError):
+        return capacity.need(documents.of_job(client, job.key)[1])
+    return None
 
 
 def _short(client: Client, job: JobInfo, notes: list[str]) -> tuple[str, str] | None:
@@ -96,49 +102,45 @@ def _short(client: Client, job: JobInfo, notes: list[str]) -> tuple[str, str] | 
     return (told, "wait, or ask for less; `cluster.resources` shows what is free") if told else None
 
 
-def _too_large(client: Client, job: JobInfo, asked: dict[str, int]) -> tuple[str, str] | None:
-    """Whether its virtual cluster could ever hold it; GPUs are what lacks."""
-    with contextlib.suppress(ApiError):
-        record = client.virtual_clusters().get(job.virtual_cluster or "default") or {}
-        have = _gpus(record.get("resourcesTotal"))
-        if have is not None and asked.get("gpu", 0) > have:
-            meaning = f"it asks for {asked['gpu']} GPUs, and its virtual cluster has {have:g} in all"
-            return meaning, f"ask for less: `job.resubmit {job.name} --gpu N`"
-        free = None if have is None else have - (_gpus(record.get("resourcesUsed")) or 0)
-        if free is not None and asked.get("gpu", 0) > free:
-            meaning = f"it asks for {asked['gpu']} GPUs, and {max(0, free):g} of {have:g} are free"
-            return meaning, "wait, or ask for less; `cluster.resources` shows what is free"
-    return None
-
-
-def _gpus(side: Any) -> float | None:
-    return next(
-        (found for key in ("GPUs", "gpu") if (found := number(mapping(side).get(key))) is not None), None
-    )
-
-
 # Jobs that are over
 
 
 def _failed(client: Client, job: JobInfo) -> Explanation:
     task = _culprit(job)
     log = _last_lines(client, job, task)
+    kept = _kept(job, log)
     reason, solutions = _meaning(client, job)
-    symptom = symptoms.in_output(log)
-    facts = [f"the platform says {job.exit_code}: {reason}"] if job.exit_code is not None else []
-    facts += [f"in its words: {job.message}"] if job.message else []
-    facts += [symptom[0]] if symptom else []
+    symptom = symptoms.in_output(log or kept)
     look = f"`job.logs {job.name}` shows all of its output"
-    advice = [symptom[1]] if symptom else solutions
+    advice = [*([symptom[1]] if symptom else []), *solutions]
     return Explanation(
         job.name,
         job.state,
         _end(job, task, reason),
-        (*facts, *_tries(job), *_no_retry(job)),
+        (*_platform_words(job, reason), *([symptom[0]] if symptom else []), *_tries(job), *_no_retry(job)),
         task.label if task and log else "",
         log,
+        kept,
         (*advice, *([look] if log else []), f"`job.resubmit {job.name}` runs it again"),
     )
+
+
+def _platform_words(job: JobInfo, reason: str) -> list[str]:
+    """What the platform calls the end, and what it says of it."""
+    known = job.diagnostics or Diagnostics()
+    phrase = f" ({known.phrase})" if known.phrase else ""
+    facts = [f"the platform says {job.exit_code}{phrase}: {reason}"] if job.exit_code is not None else []
+    facts += [f"in its words: {job.message}"] if known.text else []
+    facts += [f"this ended the job: {known.trigger}"] if known.trigger not in ("", known.text) else []
+    return facts
+
+
+def _kept(job: JobInfo, log: tuple[str, ...]) -> tuple[str, ...]:
+    """The output, or the long text, that the platform keeps with a failure; nothing if the log has it all."""
+    known = job.diagnostics or Diagnostics()
+    words = known.text.splitlines()
+    lines = known.user_log or (tuple(words) if len(words) > 1 else ())
+    return () if set(lines) <= set(log) else (*lines, *known.platform_log)
 
 
 def _end(job: JobInfo, task: TaskInfo | None, reason: str) -> str:
@@ -149,28 +151,27 @@ def _end(job: JobInfo, task: TaskInfo | None, reason: str) -> str:
 
 
 def _meaning(client: Client, job: JobInfo) -> tuple[str, list[str]]:
-    """What the exit code means, and what helps."""
-    code = job.exit_code
+    """What the exit code means, and what helps; the server's own table counts more than ours."""
+    code, known = job.exit_code, job.diagnostics or Diagnostics()
     if code is None:
         return "the cluster does not say why", []
     if client.cluster.generation == "0.14" and code in YARN:
         reason, solution = YARN[code]
         return reason, [solution] if solution else []
-    known = exits.exit_spec(code)
+    ours = exits.exit_spec(code)
     more = [OOM] if code == 137 else []
-    return str(known.get("reason") or "it succeeded"), more + list(known["solution"])
+    theirs = "" if exits.is_known(code) else known.reason
+    solutions = [line for line in known.solutions or ours["solution"] if not WAITS_FOR_RETRY.search(line)]
+    return theirs or str(ours.get("reason") or "it succeeded"), more + solutions
 
 
 def _no_retry(job: JobInfo) -> list[str]:
     """Why it is not tried again."""
     if job.exit_code is None:
         return []
-    reaction = exits.reaction(job.exit_code)
-    if reaction == exits.NEVER_RETRY:
+    if exits.reaction(job.exit_code) == exits.NEVER_RETRY:
         return ["it is not tried again, since it would end the same way"]
-    if reaction == exits.RETRY_TO_MAX:
-        return ["it is not tried again: `jobRetryCount` of the document says how often"]
-    return []
+    return ["it is not tried again: no retries are left (`jobRetryCount` in its document is how many it has)"]
 
 
 def _culprit(job: JobInfo) -> TaskInfo | None:
@@ -212,6 +213,7 @@ def _other(client: Client, job: JobInfo) -> Explanation:
 _BY_STATE: dict[str, Callable[[Client, JobInfo], Explanation]] = {
     states.WAITING: _waiting,
     states.RUNNING: _running,
+    states.RETRYING: _retrying,
     states.FAILED: _failed,
     states.STOPPED: _stopped,
     states.SUCCEEDED: _succeeded,

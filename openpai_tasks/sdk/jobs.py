@@ -123,14 +123,17 @@ def stop(client: Client, names: Sequence[str]) -> list[JobInfo]:
 
 
 def stop_all(client: Client, jobs: Iterable[JobInfo]) -> list[JobInfo]:
-    """Ask these jobs to stop, each once, if they go on; what the cluster says of them then."""
+    """Ask these jobs to stop, each once, if they go on; what the cluster says of them then.
+
+    Clusters stop jobs in their own time, and say until then that they run.
+    """
     asked = {job.key: job for job in jobs}
     for key, job in asked.items():
         if not job.final:
             client.set_execution(key, "STOP")
     now = [client.job(key) for key in asked]
     notebook_kept.saw(client, now)
-    return now
+    return [job if job.final else dataclasses.replace(job, state=states.STOPPING) for job in now]
 
 
 def is_pattern(name: str) -> bool:

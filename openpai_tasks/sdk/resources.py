@@ -7,40 +7,54 @@ from typing import Any
 
 from openpai_tasks.config import Settings
 from openpai_tasks.errors import PaiError
-from openpai_tasks.protocol.fields import mapping, number
 from openpai_tasks.registry import LOCAL, Cluster
 from openpai_tasks.sdk import clusters, local
 from openpai_tasks.sdk.abreast import abreast
+from openpai_tasks.sdk.capacity import Amount, capacity
 from openpai_tasks.sdk.signin import Say
-
-Amount = int | float | None
 
 
 @dataclass(frozen=True)
 class Resources:
-    """One virtual cluster; or a cluster that gave no answer, with the ``problem``."""
+    """One virtual cluster; or a cluster that gave no answer, with the ``problem``.
+
+    What is total is usable or, on nodes that are down, unavailable.
+    """
 
     cluster: str
     virtual_cluster: str = ""
     gpus_used: Amount = None
+    gpus_usable: Amount = None
+    gpus_unavailable: Amount = None
     gpus_total: Amount = None
     vcores_used: Amount = None
+    vcores_usable: Amount = None
+    vcores_unavailable: Amount = None
     vcores_total: Amount = None
     memory_mb_used: Amount = None
+    memory_mb_usable: Amount = None
+    memory_mb_unavailable: Amount = None
     memory_mb_total: Amount = None
     problem: str = ""
 
     @property
     def gpus(self) -> str:
-        return _share(self.gpus_used, self.gpus_total)
+        return _share(self.gpus_used, self.gpus_usable)
 
     @property
     def vcores(self) -> str:
-        return _share(self.vcores_used, self.vcores_total)
+        return _share(self.vcores_used, self.vcores_usable)
 
     @property
     def memory_mb(self) -> str:
-        return _share(self.memory_mb_used, self.memory_mb_total)
+        return _share(self.memory_mb_used, self.memory_mb_usable)
+
+    @property
+    def unavailable(self) -> str:
+        """What is on nodes that are down; nothing if they all work."""
+        amounts = (self.gpus_unavailable, self.vcores_unavailable, self.memory_mb_unavailable)
+        words = zip(amounts, ("GPUs", "vCores", "MB"), strict=True)
+        return ", ".join(f"{amount:.10g} {word}" for amount, word in words if amount)
 
 
 def resources(settings: Settings, alias: str | None, say: Say) -> list[Resources]:
@@ -78,22 +92,13 @@ def _of(settings: Settings, alias: str, say: Say) -> list[Resources]:
 
 
 def _resources(alias: str, name: str, record: dict[str, Any]) -> Resources:
-    used, total = (mapping(record.get(key)) for key in ("resourcesUsed", "resourcesTotal"))
-    return Resources(
-        cluster=alias,
-        virtual_cluster=name,
-        gpus_used=_amount(used, "GPUs", "gpu"),
-        gpus_total=_amount(total, "GPUs", "gpu"),
-        vcores_used=_amount(used, "vCores", "cpu"),
-        vcores_total=_amount(total, "vCores", "cpu"),
-        memory_mb_used=_amount(used, "memory"),
-        memory_mb_total=_amount(total, "memory"),
-    )
-
-
-def _amount(side: dict[str, Any], *names: str) -> Amount:
-    """Generations call it differently."""
-    return next((found for name in names if (found := number(side.get(name))) is not None), None)
+    columns = {"gpus": "gpu", "vcores": "cpu", "memory_mb": "memoryMB"}
+    amounts: dict[str, Any] = {
+        f"{column}_{part}": getattr(capacity(record, kind), part)
+        for column, kind in columns.items()
+        for part in ("used", "usable", "unavailable", "total")
+    }
+    return Resources(cluster=alias, virtual_cluster=name, **amounts)
 
 
 def _share(used: Amount, total: Amount) -> str:

@@ -9,11 +9,12 @@ from typing import Any
 
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
-from openpai_tasks.errors import ConfigError, NotFound
+from openpai_tasks.errors import ApiError, ConfigError, NotFound
 from openpai_tasks.protocol.fields import mapping, text
 from openpai_tasks.protocol.routes import OWN_FIELD
 from openpai_tasks.registry import LOCAL, Cluster
 from openpai_tasks.sdk import clusters, local, names, own_storages
+from openpai_tasks.sdk.abreast import abreast
 from openpai_tasks.sdk.own_storages import owned
 from openpai_tasks.sdk.signin import Say
 from openpai_tasks.storage import mounted
@@ -23,6 +24,8 @@ from openpai_tasks.storage.store import Place, Store, join
 HDFS = {"name": "hdfs", "type": "hdfs", "data": {}, "share": True, "default": True}
 """What a cluster from before there were storages has: the HDFS behind its own address."""
 
+
+AT_ONCE = 16  # storages that a cluster is asked about side by side
 
 CLUSTER, OWN = "cluster", "own"
 """Who told of a storage: the cluster, or the user with `storage.add`."""
@@ -50,7 +53,7 @@ class Clusters:
     """The storages of every known cluster, each cluster asked when it is first needed."""
 
     def __init__(self, settings: Settings, say: Say = lambda line: None) -> None:
-        self._settings = settings
+        self._settings, self._say = settings, say
         self._client = functools.cache(lambda alias: clusters.connect(settings, alias, say))
         self.record = functools.cache(self._record)
         self.place = functools.cache(self._place)
@@ -64,14 +67,32 @@ class Clusters:
     def rows(self, cluster: str) -> list[StorageRow]:
         record = self.record(cluster)
         client, mounts = self._client(cluster), self._mounts
-        found = granted(client)
-        theirs = [place_of(client, detail_of(client, summary["name"]), mounts) for summary in found]
+        found = with_defaults(client, granted(client))
+        theirs = [place_of(client, detail, mounts) for detail in self._details(client, found)]
         own = [own_storages.place(record, one, "", mounts) for one in owned(record).values()]
         rows = [
             _row(place, bool(summary.get("default"))) for place, summary in zip(theirs, found, strict=True)
         ]
         rows += [dataclasses.replace(_row(place, False), mount_point="", origin=OWN) for place in own]
         return [_marked(row, record) for row in rows]
+
+    def _details(self, client: Client, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """All about these storages, asked for side by side; in short of one that gives no answer."""
+
+        def ask(summary: dict[str, Any]) -> dict[str, Any]:
+            try:
+                return _detail(client, summary["name"]) if client.dialect.storages else summary
+            except ApiError as err:
+                self._say(f"warning: storage {summary['name']}: {err}")
+                return summary
+
+        def give_up(summary: dict[str, Any]) -> dict[str, Any]:
+            self._say(f"warning: storage {summary['name']}: {clusters.too_late(self._settings)}")
+            return summary
+
+        seconds = clusters.longest(self._settings)
+        batches = (found[first : first + AT_ONCE] for first in range(0, len(found), AT_ONCE))
+        return [one for batch in batches for one in abreast(ask, batch, seconds, give_up)]
 
     def opened(self, cluster: str, storage: str) -> tuple[Place, Store]:
         place = self.place(cluster, storage)
@@ -112,6 +133,14 @@ def named(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**one, "name": text(one.get("name"))} for one in found if text(one.get("name"))]
 
 
+def with_defaults(client: Client, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same with what is default; servers before 1.1 tell it only by a list of those that are."""
+    if client.dialect.generation != "0.18" or any("default" in one for one in found):
+        return found
+    default = {one["name"] for one in named(client.storages(default=True))}
+    return [{**one, "default": one["name"] in default} for one in found]
+
+
 def detail_of(client: Client, storage: str, own: tuple[str, ...] = ()) -> dict[str, Any]:
     """All about one storage; ``0`` is the selected one, else the default one, else the first."""
     if storage == SELECTED:
@@ -122,11 +151,15 @@ def detail_of(client: Client, storage: str, own: tuple[str, ...] = ()) -> dict[s
     if storage not in known:
         told = ", ".join([*known, *own]) or "none"
         raise NotFound(f"no storage named {storage!r} on {client.cluster.alias!r} (known: {told})", 404)
+    return _detail(client, storage)
+
+
+def _detail(client: Client, storage: str) -> dict[str, Any]:
     return {**client.storage(storage), "name": storage}
 
 
 def _first(client: Client) -> str:
-    found = granted(client)
+    found = with_defaults(client, granted(client))
     if not found:
         raise ConfigError(f"cluster {client.cluster.alias!r} grants you no storage")
     return next((text(one["name"]) for one in found if one.get("default")), text(found[0]["name"]))

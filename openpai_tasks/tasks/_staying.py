@@ -11,7 +11,6 @@ from openpai_tasks.tasks._base import say
 
 jobs = lazy("openpai_tasks.sdk.jobs")
 render = lazy("openpai_tasks.render")
-states = lazy("openpai_tasks.protocol.states")
 
 
 def tell_time(name, stay):
@@ -32,13 +31,6 @@ def _tell_idle(name, stay, whose):
     if stay.idle is not None:
         idle = render.duration(stay.idle)
         say(f"warning: {whose} did nothing for {idle}; `container.stop {name}` frees them")
-
-
-def tell_asked(jobs_):
-    """Some clusters tell for a while of a job that it runs after it was asked to stop."""
-    late = [job.name for job in jobs_ if job.state in (states.WAITING, states.RUNNING)]
-    if late:
-        say(f"{', '.join(late)}: asked to stop; the cluster takes a moment")
 
 
 @contextlib.contextmanager

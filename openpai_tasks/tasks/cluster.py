@@ -17,7 +17,7 @@ resources_ = lazy("openpai_tasks.sdk.resources")
 
 LISTED = ("alias", "selected", "uri", "user", "generation", "virtual_clusters")
 UPDATED = ("alias", "uri", "generation", "virtual_clusters", "storages", "problem")
-RESOURCES = ("cluster", "virtual_cluster", "gpus", "vcores", "memory_mb", "problem")
+RESOURCES = ("cluster", "virtual_cluster", "gpus", "vcores", "memory_mb", "unavailable", "problem")
 
 SECRETS = {
     "user": "your name there; not needed with a token that says it",
@@ -135,7 +135,7 @@ def select(c, cluster_alias, is_global=False):
 
 @task(positional=["cluster_alias"], help={"cluster-alias": "the cluster; all if not given"})
 def resources(c, cluster_alias=None, output=None):
-    """Show GPUs, vCores and memory, used/total, per virtual cluster."""
+    """Show GPUs, vCores and memory, used/usable, per virtual cluster, and what is unavailable."""
     show(c, resources_.resources(chosen(c, cluster_alias), cluster_alias, say), RESOURCES, output)
 
 

@@ -9,7 +9,7 @@ from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks._base import connect, say, settings, show, task
 from openpai_tasks.tasks._job_flags import FLAGS, job_task
 from openpai_tasks.tasks._sending import SUBMITTED, only_looks, show_preview, tell_sources
-from openpai_tasks.tasks._staying import goes_on, tell_asked, tell_time
+from openpai_tasks.tasks._staying import goes_on, tell_time
 from openpai_tasks.tasks.container import ssh
 
 amounts = lazy("openpai_tasks.sdk.amounts")
@@ -87,7 +87,6 @@ def stop(c, names=None, cluster_alias=None, output=None):
     """Stop containers that `container.start` made, by name or pattern."""
     client = connect(c, cluster_alias)
     stopped = interactive.stop(client, names or [interactive.the_only(client, Path.cwd())])
-    tell_asked(stopped)
     show(c, stopped, SUBMITTED, output)
 
 

@@ -1,0 +1,162 @@
+"""How an attempt of a job ended, from the exit fields of a job's status.
+
+Servers since 0.18 dump the pod's end as YAML into ``appExitDiagnostics``, with the report of the container's
+runtime (and so the user's stderr) as text inside it. The text may be cut off anywhere, or be plain words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from openpai_tasks.errors import ProtocolError
+from openpai_tasks.protocol.fields import mapping, text, whole
+
+LARGEST = 1 << 15  # characters of a dump that are looked at
+MOST_LINES, LONGEST_LINE = 20, 500  # of a log that is kept
+LONGEST_SUMMARY = 200
+
+_IS_DUMP = re.compile(r"matched:|containers:|errorLogs:|origin(?:al)?UserExitCode:")
+_REPORT = re.compile(r"\[PAI_RUNTIME_ERROR_START\](.*?)(?:\[PAI_RUNTIME_ERROR_END\]|\Z)", re.DOTALL)
+_NOT_YAML = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_HALF_ESCAPE = re.compile(r"(?<!\\)\\+(?:[xuU][0-9A-Fa-f]{0,7})?\Z")
+_CLOSERS = ("", '"', '"}]}')
+_OWN_CODE = re.compile(r"originUserExitCode:\s*(-?[0-9]{1,9})")
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What is known about the end of an attempt; fields that the server leaves out are empty."""
+
+    phrase: str = ""  # the platform's name for the exit code
+    reason: str = ""  # what the exit code means
+    solutions: tuple[str, ...] = ()
+    trigger: str = ""  # why this ended the attempt
+    user_exit_code: int | None = None  # the command's own, which the platform may have replaced
+    text: str = ""  # words about this very end
+    matched: str = ""  # the output by which the platform recognised the failure
+    user_log: tuple[str, ...] = ()  # the last lines of the command's output
+    platform_log: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """The end in one line."""
+        if self.text:
+            return _shorten(self.text)
+        code = "" if self.user_exit_code is None else f"exit code {self.user_exit_code}"
+        head = f"{code} ({self.phrase})" if code and self.phrase else code or self.phrase
+        last = _last_line(self.matched.splitlines()) or _last_line(self.user_log)
+        return _shorten(": ".join(filter(None, (head, last or self.reason))) or self.trigger)
+
+
+def read(status: Mapping[str, Any]) -> Diagnostics:
+    """The exit fields of a ``jobStatus``, whichever of them there are."""
+    dump = status.get("appExitDiagnostics")
+    words = dump if isinstance(dump, str) else ""
+    runtime = mapping(mapping(status.get("appExitMessages")).get("runtime"))
+    if _IS_DUMP.search(words[:LARGEST]):
+        pod = _parse(words)
+        runtime = runtime or (_report(pod) if pod else _unparsed(words))
+        words = _pod_words(pod)
+    spec, logs = mapping(status.get("appExitSpec")), mapping(runtime.get("errorLogs"))
+    return Diagnostics(
+        phrase=text(spec.get("phrase")),
+        reason=text(spec.get("reason")),
+        solutions=tuple(filter(None, map(text, _list(spec.get("solution"))))),
+        trigger=text(status.get("appExitTriggerMessage")),
+        user_exit_code=whole(runtime.get("originUserExitCode", runtime.get("originalUserExitCode"))),
+        text=text(runtime.get("reason")) or _cleaned(words[:LARGEST]).strip(),
+        matched=_cleaned(text(runtime.get("matchedUserLogString"))),
+        user_log=_lines(logs.get("user")),
+        platform_log=_lines(logs.get("platform", logs.get("runtime"))),
+    )
+
+
+# The dump
+
+
+def _parse(dump: str) -> dict[str, Any]:
+    """The mapping in a dump, also behind words in front of it; nothing if there is none."""
+    bounded = _cleaned(dump[:LARGEST])
+    for candidate in (bounded, bounded.partition("matched:")[2]):
+        found = mapping(_load(candidate))
+        matched = (mapping(value) for key, value in found.items() if key.endswith("matched"))
+        if found:
+            return {**found, **next(matched, {})}
+    return {}
+
+
+def _load(dump: str) -> Any:
+    """The value of YAML that may be cut off: in a quoted text, or in the middle of a line."""
+    from openpai_tasks.protocol import reader  # loads PyYAML, which few answers need
+
+    ends = (_HALF_ESCAPE.sub("", dump) + closer for closer in _CLOSERS)
+    for candidate in (*ends, dump.rpartition("\n")[0]):
+        with contextlib.suppress(ProtocolError):
+            return reader.read(candidate).value
+    return None
+
+
+def _report(pod: dict[str, Any]) -> dict[str, Any]:
+    """What the runtime in the container wrote: a mapping of the dump, or YAML in a container's message."""
+    if "errorLogs" in pod or "originUserExitCode" in pod:
+        return pod
+    found = mapping(pod.get("runtime"))
+    for message in (text(one.get("message")) for one in _containers(pod)):
+        report = _REPORT.search(message)
+        found = found or (mapping(_load(report[1].strip("\n"))) if report else {})
+    return found
+
+
+def _unparsed(dump: str) -> dict[str, Any]:
+    """The same of a dump that cannot be parsed: its last lines stand for the log."""
+    code = _OWN_CODE.search(dump[:LARGEST])
+    return {**({"originUserExitCode": code[1]} if code else {}), "errorLogs": {"user": dump[:LARGEST]}}
+
+
+def _pod_words(pod: dict[str, Any]) -> str:
+    """Why the pod or a container of it ended, where nothing in it wrote a report."""
+    for one in (pod, *_containers(pod)):
+        reason, message = text(one.get("reason")), text(one.get("message"))
+        message = "" if _REPORT.search(message) else message
+        if message or reason not in ("", "Error"):
+            return ": ".join(filter(None, (reason, message)))
+    return ""
+
+
+def _containers(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    return (one for one in _list(pod.get("containers")) if isinstance(one, dict))
+
+
+# Values of unknown types
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value] if isinstance(value, str) else []
+
+
+def _lines(value: Any) -> tuple[str, ...]:
+    """The last lines of a log, each of a length that fits a screen."""
+    lines = _cleaned(text(value)[-LARGEST:]).rstrip().splitlines()[-MOST_LINES:]
+    return tuple(line.rstrip()[:LONGEST_LINE] for line in lines)
+
+
+def _cleaned(words: str) -> str:
+    return _NOT_YAML.sub(" ", _COLOURS.sub("", words))
+
+
+def _first_line(words: str) -> str:
+    return next((line.strip() for line in words[:LARGEST].splitlines() if line.strip()), "")
+
+
+def _last_line(lines: Any) -> str:
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _shorten(words: str) -> str:
+    line = " ".join(_first_line(words).split())
+    return line if len(line) <= LONGEST_SUMMARY else line[: LONGEST_SUMMARY - 1] + "…"

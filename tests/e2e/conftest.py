@@ -1,0 +1,25 @@
+"""A cluster that answers what a test says, for whole commands."""
+
+import pytest
+import yaml
+
+from tests.scripted import Scripted
+
+
+@pytest.fixture
+def lab(shell):
+    """Starts a server with these answers, which the shell knows as the cluster `lab`."""
+    servers = []
+
+    def start(answers, generation="1.8"):
+        server = Scripted(answers)
+        servers.append(server)
+        shell.home.mkdir(exist_ok=True)
+        record = {"cluster_alias": "lab", "pai_uri": server.uri, "user": "ann", "generation": generation}
+        (shell.home / "clusters.yaml").write_text(yaml.safe_dump([record]))
+        shell.environment |= {"OPENPAI_TOKEN": "t0ken", "INVOKE_OPENPAI_CLUSTER_ALIAS": "lab", "TZ": "UTC"}
+        return server
+
+    yield start
+    for server in servers:
+        server.close()
