@@ -139,6 +139,22 @@ def test_a_job_list_without_an_end_is_given_up(serve, monkeypatch, total):
     assert len(server.seen) == 5
 
 
+def test_jobs_in_states_that_servers_do_not_know_are_looked_for_by_whole_pages(serve, monkeypatch):
+    monkeypatch.setattr(endpoints, "MOST_PAGES", 5)
+    running = {"username": "a", "state": "RUNNING"}
+    rows = [{"name": f"j{number}", **running} for number in range(1000)]
+    rows[990] |= {"subState": "AttemptCompleted", "appExitCode": 1}
+    rows[991] |= {"executionType": "STOP"}
+
+    def page(asked):
+        first, size = int(asked.query["offset"]), int(asked.query["limit"])
+        return {"totalCount": len(rows), "data": rows[first : first + size]}
+
+    client = client_of(serve({f"GET {JOBS}": page}))
+    assert [job.name for job in client.jobs(state="RETRYING", limit=1)] == ["j990"]
+    assert [job.name for job in client.jobs(state="STOPPING", limit=1)] == ["j991"]
+
+
 def test_pauses_grow_and_stay_within_the_budget():
     policy = RetryPolicy(tries=20, least_pause=0.5, budget_seconds=60.0)
     spent, pauses = 0.0, []

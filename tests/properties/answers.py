@@ -25,6 +25,7 @@ CLUSTERS = {
         "usedCapacity": 0.0,
         "dedicated": False,
         "resourcesUsed": {**AMOUNTS, "gpu": 0, "GPUs": 0},
+        "resourcesGuaranteed": {**AMOUNTS, "gpu": 2, "GPUs": 2},
         "resourcesTotal": AMOUNTS,
     }
 }
@@ -86,6 +87,7 @@ DETAIL = {
         "completedTime": 1794764631193,
         "attemptId": 0,
         "appExitCode": 255,
+        "appExitSpec": {"code": 255, "phrase": "Failed", "reason": "it failed", "solution": ["Look", "Wait"]},
         "appExitDiagnostics": "task main-0 exited with code 3",
         "appExitMessages": {"container": None, "runtime": {"exitCode": 255, "originUserExitCode": 3}},
         "appExitTriggerMessage": "task main-0 exited with code 3",
@@ -97,6 +99,20 @@ RUNNING = {
     **DETAIL,
     "jobStatus": {**DETAIL["jobStatus"], "state": "RUNNING", "completedTime": None},
     "taskRoles": {"main": {"taskStatuses": [{**TASK, "taskState": "RUNNING"}]}},
+}
+RETRYING = {
+    **RUNNING,
+    "jobStatus": {
+        **RUNNING["jobStatus"],
+        "subState": "AttemptCompleted",
+        "executionType": "START",
+        "retries": 1,
+        "retryDelayTime": 3,
+        "appExitMessages": None,
+        "appExitDiagnostics": "PodPattern matched:\ncontainers:\n- reason: Error\n  message: |-\n"
+        "    [PAI_RUNTIME_ERROR_START]\n    originUserExitCode: 3\n    errorLogs:\n      user: |\n"
+        "        no such file\n    [PAI_RUNTIME_ERROR_END]\n",
+    },
 }
 WAITING = {
     **DETAIL,

@@ -17,7 +17,7 @@ from openpai_tasks.program import Loader, PaiProgram
 from openpai_tasks.sdk import clusters
 from openpai_tasks.sdk.clusters import NewCluster
 from openpai_tasks.tasks._mend import mend
-from tests.properties.answers import DETAIL, JOB, KINDS, RUNNING, V1, V2, WAITING, OddCluster
+from tests.properties.answers import DETAIL, JOB, KINDS, RETRYING, RUNNING, V1, V2, WAITING, OddCluster
 from tests.properties.mutations import body, steady
 from tests.scripted import Said
 
@@ -94,7 +94,7 @@ def test_no_command_ends_in_a_traceback(server, line):
     def check(data):
         route = data.draw(st.sampled_from(COMMANDS[line]))
         real = (
-            data.draw(st.sampled_from((DETAIL, RUNNING, WAITING)))
+            data.draw(st.sampled_from((DETAIL, RUNNING, RETRYING, WAITING)))
             if route == f"GET {JOB}"
             else KINDS["1.8"][route]
         )

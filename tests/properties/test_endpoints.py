@@ -15,7 +15,7 @@ from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.credentials import Credentials, claims
 from openpai_tasks.errors import PaiError
-from openpai_tasks.registry import Cluster, dump, parse
+from openpai_tasks.registry import Cluster, dump, parse, registry_path
 from openpai_tasks.sdk import (
     documents,
     explain,
@@ -28,7 +28,18 @@ from openpai_tasks.sdk import (
     signin,
     storages,
 )
-from tests.properties.answers import ERROR, JOB, KINDS, RUNNING, TOKEN, V1, V2, WAITING, OddCluster
+from tests.properties.answers import (
+    ERROR,
+    JOB,
+    KINDS,
+    RETRYING,
+    RUNNING,
+    TOKEN,
+    V1,
+    V2,
+    WAITING,
+    OddCluster,
+)
 from tests.properties.mutations import BROKEN, body, steady
 from tests.scripted import Said
 
@@ -42,7 +53,7 @@ def signed_in(client: Client) -> Any:
     cluster = Cluster("lab", client.cluster.uri, "ann")
     found, _ = signin.sign_in(cluster, known, lambda prompt: "", lambda line: None, 30.0)
     text = dump([found])
-    assert parse(text, None)[0][0] == found  # it can be kept, and is the same when it is read again
+    assert parse(text, registry_path())[0][0] == found  # it can be kept, and read again
     text.encode()
     return found
 
@@ -102,6 +113,7 @@ CASES = [(generation, route) for generation, routes in READS.items() for route i
 GOING = {
     "running": (RUNNING, lambda client: reaching.reach(client, "train", SETTINGS)),
     "waiting": (WAITING, lambda client: explain.why(client, "train")),
+    "retrying": (RETRYING, lambda client: explain.why(client, "train")),
 }
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import PaiError
-from openpai_tasks.protocol import fields, json_text, log_addresses, shape
+from openpai_tasks.protocol import diagnostics, fields, json_text, log_addresses, shape
 from openpai_tasks.sdk import (
     documents,
     notebook_pull,
@@ -23,8 +23,8 @@ from openpai_tasks.sdk import (
 )
 from openpai_tasks.storage.local import LocalStore
 from openpai_tasks.storage.workspace import Workspace
-from tests.properties.answers import DETAIL, DOCUMENT, DOCUMENT_V1
-from tests.properties.mutations import BROKEN, ODD, body, deep, mutated, odd, steady, text_of
+from tests.properties.answers import DETAIL, DOCUMENT, DOCUMENT_V1, RETRYING
+from tests.properties.mutations import BROKEN, ODD, TEXTS, body, deep, mutated, odd, steady, text_of
 
 NOTEBOOK = {
     "metadata": {
@@ -102,6 +102,16 @@ def test_readers_take_what_real_servers_send():
     assert fields.text(19450) == "19450" and fields.text(False) == ""
 
 
+DUMP = RETRYING["jobStatus"]["appExitDiagnostics"]
+
+
+@steady(150)
+@given(st.integers(0, len(DUMP)), st.integers(0, len(DUMP)), st.sampled_from(TEXTS) | st.text(max_size=20))
+def test_no_diagnostics_end_in_a_traceback(first, second, odd_text):
+    found = diagnostics.read({"appExitDiagnostics": DUMP[:first] + odd_text + DUMP[second:]})
+    assert len(found.summary.splitlines()) < 2
+
+
 @pytest.mark.parametrize("real", [DOCUMENT, DOCUMENT_V1], ids=["v2", "v1"])
 def test_no_document_ends_in_a_traceback(real):
     @steady(80)
@@ -127,7 +137,7 @@ def test_no_document_ends_in_a_traceback(real):
 def test_a_document_of_aliases_that_grow_is_refused():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
-    with pytest.raises(PaiError, match="larger than"):
+    with pytest.raises(PaiError, match="aliases add more than"):
         protocol.read("\n".join(lines))
     with pytest.raises(PaiError, match="nested deeper"):
         protocol.read("[" * 2000 + "]" * 2000)

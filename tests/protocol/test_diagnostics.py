@@ -128,6 +128,7 @@ def _doubled(item):
         _doubled("{{<<: [{0}, {0}]}}"),
         "containers: &a [*a]",
         "matched: " + '"\\' * 100_000,
+        "matched: " + "\\" * 32_000 + "x",
         "matched:\n" + "a: b\n" * 500_000,
         "containers:\n" + "? " * 100_000,
         "containers:\n- 1\n- [x]\n- {message: [1]}\n- message: '[PAI_RUNTIME_ERROR_START] ]['\n",
