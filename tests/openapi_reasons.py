@@ -29,7 +29,9 @@ _REASONS = [
     (r"query (nodes|labelSelector|tail-mode): only", REAL, "read by the code"),
     # statuses and codes
     (r"status 413: only", REAL, "a body that is too large"),
-    (r"status 429: only", REAL, "the rate limits"),
+    (r"status 408: only", DELIBERATE, "a body that takes too long to arrive"),
+    (r"status 503: only", DELIBERATE, "too many slow calls at once"),
+    (r"status 429: only", REAL, "the rate limits; at a login also too many wrong passwords"),
     (r"status 401: only", REAL, "every call but info and login needs a token"),
     (r"^(PUT|POST|DELETE) (?!.*/login).* status 403: only", REAL,
      "applications, or users who are not admins"),

@@ -20,6 +20,7 @@ PROFILES: dict[str, str] = {}
 NO_ROUTE = {  # what is answered before a route is looked at, or without one
     403: {"ForbiddenUserError"},
     404: {"NoApiError"},
+    408: {None},
     413: {None},
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -68,7 +69,9 @@ def test_whoever_sends_a_request_slowly_is_cut_off(guest: Api) -> None:
         thread.start()
     for connection in (silent, half, headers, again):
         assert ending(connection) == b""
-    assert ending(body).startswith(b"HTTP/1.1 408 ")
+    refusal = ending(body)
+    assert refusal.startswith(b"HTTP/1.1 408 ")
+    assert json.loads(refusal.partition(b"\r\n\r\n")[2]) == {"message": "the body did not arrive within 10 s"}
     assert b"HTTP/1.1 408 " in ending(nothing)
     assert guest.get("/healthz").status_code == 200
 

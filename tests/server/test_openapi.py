@@ -66,6 +66,13 @@ def test_its_schemas_are_valid_and_its_references_lead_somewhere(profile: str) -
     assert len(calls) == len(set(calls))
 
 
+def test_refusals_of_slow_large_and_too_many_calls_are_described() -> None:
+    paths = describe("union")["paths"]
+    refusals = {"408", "413", "429", "503"}
+    assert refusals & paths["/api/v1/token"]["post"]["responses"].keys() == refusals
+    assert refusals & paths["/api/v2/jobs"]["get"]["responses"].keys() == refusals - {"503"}
+
+
 def _references(value: Any) -> set[str]:
     if isinstance(value, list):
         return {one for below in value for one in _references(below)}

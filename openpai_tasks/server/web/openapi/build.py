@@ -23,6 +23,7 @@ from openpai_tasks.server.web.openapi.shapes import (
     Schema,
     record,
 )
+from openpai_tasks.server.web.pools import OF_HANDLERS
 from openpai_tasks.server.web.profiles import PROFILES, Profile
 from openpai_tasks.server.web.router import ANY, Access, Route, is_api
 from openpai_tasks.server.web.table import rows
@@ -145,8 +146,11 @@ def _errors(profile: Profile, row: Route, one: Operation) -> dict[int, set[str]]
     errors: dict[int, set[str]] = {
         400: {NO_CODE, "InvalidParametersError"},  # a body or a query that cannot be read
         403: {"ForbiddenUserError"},  # a host or an origin that is not this machine's
-        413: {NO_CODE},
+        408: {NO_CODE},  # a body that takes too long to arrive
+        413: {NO_CODE},  # one that is too large
     }
+    if row.handler in OF_HANDLERS:
+        errors[503] = {NO_CODE}  # too many such calls at once
     if row.access is not Access.OPEN:
         errors[401] = {"UnauthorizedUserError"}
     for status, codes in one.errors.items():
