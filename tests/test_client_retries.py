@@ -123,7 +123,7 @@ def test_a_login_that_never_helps_is_tried_once(serve):
     assert len(server.seen) == 3
 
 
-@pytest.mark.parametrize("total", [10**18, None], ids=["grows", "unknown"])
+@pytest.mark.parametrize("total", [10**12, None], ids=["grows", "unknown"])
 def test_a_job_list_without_an_end_is_given_up(serve, monkeypatch, total):
     """Each page has other jobs."""
     monkeypatch.setattr(endpoints, "MOST_PAGES", 5)
@@ -131,7 +131,7 @@ def test_a_job_list_without_an_end_is_given_up(serve, monkeypatch, total):
     def page(asked):
         first, size = int(asked.query["offset"]), int(asked.query["limit"])
         rows = [{"name": f"j{first + number}", "username": "a"} for number in range(min(size, 100))]
-        return {"totalCount": 10**18, "data": rows} if total else [{**row} for row in rows] * 50
+        return {"totalCount": total, "data": rows} if total else [{**row} for row in rows] * 50
 
     server = serve({f"GET {JOBS}": page})
     with pytest.raises(ApiError, match="without an end"):

@@ -15,7 +15,7 @@ from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
 from openpai_tasks.credentials import Credentials, claims
 from openpai_tasks.errors import PaiError
-from openpai_tasks.registry import Cluster, dump, parse
+from openpai_tasks.registry import Cluster, dump, parse, registry_path
 from openpai_tasks.sdk import (
     documents,
     explain,
@@ -42,7 +42,7 @@ def signed_in(client: Client) -> Any:
     cluster = Cluster("lab", client.cluster.uri, "ann")
     found, _ = signin.sign_in(cluster, known, lambda prompt: "", lambda line: None, 30.0)
     text = dump([found])
-    assert parse(text, None)[0][0] == found  # it can be kept, and is the same when it is read again
+    assert parse(text, registry_path())[0][0] == found  # it can be kept and read again
     text.encode()
     return found
 

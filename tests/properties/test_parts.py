@@ -127,7 +127,7 @@ def test_no_document_ends_in_a_traceback(real):
 def test_a_document_of_aliases_that_grow_is_refused():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
-    with pytest.raises(PaiError, match="larger than"):
+    with pytest.raises(PaiError, match="aliases add more than"):
         protocol.read("\n".join(lines))
     with pytest.raises(PaiError, match="nested deeper"):
         protocol.read("[" * 2000 + "]" * 2000)
