@@ -30,7 +30,7 @@ def split(text: str) -> SplitResult:
     if not parts.hostname or not _HOST.fullmatch(parts.hostname):
         raise ValueError("it names no host; it looks like https://pai.example.com")
     if parts.port == 0:
-        raise ValueError("port 0 is not a port to connect to")
+        raise ValueError("its port must not be 0")
     if any(unquote(part) in (".", "..") for part in parts.path.split("/")):
         raise ValueError("it must not hold . or .. between slashes")
     return parts

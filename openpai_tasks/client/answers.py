@@ -61,11 +61,14 @@ def pause(response: requests.Response) -> float:
     """Return the seconds that the server wants to be left alone, from 0 to LONGEST.
 
     The end of its window (``X-RateLimit-Reset``) counts before ``Retry-After``, which OpenPAI fills with the
-    length of the whole window.
+    length of the whole window; but its clock shows whole seconds, so it is never later than that.
     """
     headers = response.headers
     wait = _until_reset(headers.get("X-RateLimit-Reset", ""), headers.get("Date", ""))
-    return _retry_after(headers.get("Retry-After", "")) if wait is None else wait
+    window = headers.get("Retry-After", "")
+    if wait is None:
+        return _retry_after(window)
+    return min(wait, float(window) or wait) if NUMBER.fullmatch(window) else wait
 
 
 def _until_reset(text: str, date: str) -> float | None:

@@ -109,13 +109,13 @@ def _walk(folder: Path, name: str, rules: Rules, above: frozenset[Path]) -> Iter
     except OSError as err:
         raise PathError(f"cannot read the source folder {folder}: {err.strerror}") from err
     for entry in entries:
-        path, is_folder = folder / entry.name, entry.is_dir()
+        path, is_folder = folder / entry.name, os.path.isdir(entry)  # False for a link to itself
         if never.match_file(entry.name + "/" * is_folder) or _ignored(path, is_folder, rules):
             continue
         inner = os.path.join(name, entry.name)
         if is_folder:
             yield from _walk(path, inner, rules, above | {real})
-        elif entry.is_file():
+        elif os.path.isfile(entry):
             yield _source(path, inner)
 
 

@@ -143,7 +143,7 @@ taskRoles:
 
 
 def test_a_progress_bar_of_returns_only_is_shown_while_it_grows(cluster):
-    gate = cluster.project / "gate"
+    gate = cluster.project / "gate-of-bars"
     (cluster.project / "bars.yaml").write_text(BARS.replace("GATE", str(gate)))
     cluster.ok("job.submit", "bars.yaml")
     with cluster.start("pai", "job.logs", "bars", "--follow") as following:

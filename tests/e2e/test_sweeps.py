@@ -12,7 +12,7 @@ import time
 import pytest
 import yaml
 
-from openpai_tasks.client import transport
+from openpai_tasks.client import retries
 from openpai_tasks.config import Settings
 from openpai_tasks.protocol import JobSpec
 from openpai_tasks.sdk import clusters, points, submission, sweep_run, sweeps
@@ -173,8 +173,8 @@ def test_a_cluster_that_limits_submissions_gets_each_job_exactly_once(limited):
 @pytest.mark.parametrize("limited", [6], indirect=True)  # in which even a busy machine submits 12
 def test_a_pause_longer_than_a_call_bears_is_kept_and_told(limited, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(limited.home))
-    monkeypatch.setattr(transport, "PATIENCE", 0.0)
     client = clusters.connect(Settings.load(), "local")
+    client._policies = retries.NEVER
     draft = submission.draft(client, JobSpec("true", image="python:3"), (), "", limited.project)
     sweep = sweeps.plan(draft, points.points(["i=1..15"]), None)
     said = []

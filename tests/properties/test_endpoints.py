@@ -53,7 +53,7 @@ def signed_in(client: Client) -> Any:
     cluster = Cluster("lab", client.cluster.uri, "ann")
     found, _ = signin.sign_in(cluster, known, lambda prompt: "", lambda line: None, 30.0)
     text = dump([found])
-    assert parse(text, registry_path())[0][0] == found  # it can be kept, and read again
+    assert parse(text, registry_path())[0][0] == found  # it can be kept and read again
     text.encode()
     return found
 

@@ -559,9 +559,10 @@ WRITES = (
 )
 BAR = "for i in range(300): print(f'\\r{i} done', end='', flush=True)"
 SUFFIXES = ("html", "py", "ipynb")
-ZMQ_SAID = re.compile(
+ZMQ_SAID = re.compile(  # a kernel's libzmq and tornado, now and then, at its end
     r"Assertion failed: .* \(src/signaler\.cpp:\d+\)\n"
-)  # a kernel's libzmq, now and then, at its end
+    r"|ERROR:tornado\.general:.*\nTraceback .*\n(?: .*\n)+zmq\.error\.ZMQError: .*\n"
+)
 
 
 def started(folder, name, *words, program=runner.__file__, preexec_fn=None, **environment):

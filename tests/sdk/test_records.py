@@ -134,7 +134,9 @@ def test_git_tells_the_commit_and_whether_files_differ_from_it(project):
 @pytest.fixture
 def elsewhere(project, tmp_path_factory, monkeypatch):
     """A folder beside the project, with a key in it that a link of the project leads to."""
-    folder = tmp_path_factory.mktemp("elsewhere")
+    folder = tmp_path_factory.mktemp("around") / "elsewhere"
+    folder.mkdir()
+    (folder.parent / "other").write_text("not named")
     (folder / "key").write_text("secret")
     (project / "lib" / "link").symlink_to(folder / "key")
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path_factory.mktemp("home")))

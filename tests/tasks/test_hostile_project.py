@@ -41,13 +41,14 @@ def home(project, monkeypatch):
 
 @pytest.fixture(params=["project", "user"])
 def attack(project, home, request, monkeypatch):
-    """Write the project's files; ``clusters-in-local`` is the project's own word or the user's."""
+    """Write the files of a project that is trusted, by whose word or the user's clusters are in it."""
 
     def write(record, selects=True):
         settings = ["clusters-in-local: true"] if request.param == "project" else []
         settings += ["cluster-alias: lab"] if selects else []
         project.write(".openpai/defaults.yaml", "\n".join(settings) + "\n")
         project.write(".openpai/clusters.yaml", record)
+        monkeypatch.setenv("OPENPAI_TRUST", str(project.folder))
         if request.param == "user":
             monkeypatch.setenv("INVOKE_OPENPAI_CLUSTERS_IN_LOCAL", "true")
 

@@ -27,6 +27,7 @@ FAR = {
     "clusters-in-local": True,
     "editor": "/bin/evil",
     "local.enforce": True,
+    "local.body-limit": 9999,
     "local.engine": "docker",
     "local.profile": "0.14",
     "local.ssh": "off",
@@ -345,11 +346,11 @@ def test_a_cluster_that_is_changed_later_asks_again(project, key, other):
 def test_another_content_of_the_ca_asks_again(project):
     project.write("ca.pem", "one")
     project.write(OWN, "clusters-in-local: true\n")
-    project.write(BOOK, "- {cluster_alias: lab, pai_uri: 'https://a.example', ca: ca.pem}\n")
+    project.write(BOOK, "- {cluster_alias: lab, pai_uri: 'https://a.example', ca: ../ca.pem}\n")
     project.pai("config.trust")
     assert project.pai("cluster.list").code == 0
     project.write("ca.pem", "two")
-    assert_refused(project.pai("cluster.list"), "ca ca.pem")
+    assert_refused(project.pai("cluster.list"), "ca ../ca.pem")
 
 
 @pytest.mark.parametrize(
