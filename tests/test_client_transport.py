@@ -160,7 +160,7 @@ def test_an_expired_token_is_renewed_by_the_password(serve):
     known = Credentials(password="s3cret", token="old")
     assert Client(cluster, known, tokens=TokenStore(save=saved.append)).user_info("alice") == RECORD
     assert saved == ["fresh"]
-    with pytest.raises(Denied):
+    with pytest.raises(Denied, match=r"`pai cluster\.update lab --login` renews the login"):
         client_of(server).user_info("alice")
 
 
