@@ -192,7 +192,8 @@ def update_all(settings: Settings, say: Say) -> list[Updated]:
 
     def refresh(cluster: Cluster) -> Updated:
         try:
-            return update(settings, cluster.alias, Renewal(), cannot_ask, say)
+            ask = partial(cannot_ask, alias=cluster.alias)
+            return update(settings, cluster.alias, Renewal(), ask, say)
         except PaiError as err:
             return _updated(cluster, str(err))
 
@@ -305,9 +306,9 @@ class _Login:
         return found
 
 
-def cannot_ask(prompt: str) -> str:
-    """For when nobody is there to answer."""
-    raise ConfigError("no password or token is kept; cluster.update ALIAS asks for one")
+def cannot_ask(prompt: str, alias: str = "ALIAS") -> str:
+    """Prompt for non-interactive runs; always raises."""
+    raise ConfigError(f"no password or token is kept; `pai cluster.update {alias} --login` asks for one")
 
 
 def _updated(cluster: Cluster, problem: str = "") -> Updated:
