@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
@@ -52,8 +52,12 @@ def write_private(path: Path, text: str, mode: int = 0o600) -> None:
         raise ConfigError(f"cannot write {path}: {err.strerror}") from err
 
 
+def _wait_for_lock(handle: int) -> None:
+    fcntl.flock(handle, fcntl.LOCK_EX)
+
+
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, wait: Callable[[int], None] = _wait_for_lock) -> Iterator[None]:
     """Hold the lock that belongs to ``path`` (a file beside it) while the block runs."""
     make_private(path.parent)
     lock = path.with_name(f".{path.name}.lock")
@@ -62,7 +66,7 @@ def locked(path: Path) -> Iterator[None]:
     except OSError as err:
         raise ConfigError(f"cannot write {lock}: {err.strerror}") from err
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        wait(handle)
         yield
     finally:
         os.close(handle)

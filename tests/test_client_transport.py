@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from openpai_tasks.client import Client
+from openpai_tasks.client import Client, TokenStore
 from openpai_tasks.client.redirects import may_follow
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRequests, Unreachable
@@ -158,9 +158,9 @@ def test_an_expired_token_is_renewed_by_the_password(serve):
     saved = []
     cluster = Cluster("lab", server.uri, user="alice", generation="1.8")
     known = Credentials(password="s3cret", token="old")
-    assert Client(cluster, known, save_token=saved.append).user_info("alice") == RECORD
+    assert Client(cluster, known, tokens=TokenStore(save=saved.append)).user_info("alice") == RECORD
     assert saved == ["fresh"]
-    with pytest.raises(Denied):
+    with pytest.raises(Denied, match=r"`pai cluster\.update lab --login` renews the login"):
         client_of(server).user_info("alice")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from openpai_tasks.client.endpoints import Client
+from openpai_tasks.client.logins import TokenStore
 from openpai_tasks.client.transport import Answer
 
-__all__ = ["Answer", "Client"]
+__all__ = ["Answer", "Client", "TokenStore"]

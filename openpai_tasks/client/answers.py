@@ -13,6 +13,7 @@ from urllib.parse import urljoin
 from openpai_tasks.client.redirects import origin
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRequests
 from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.registry import LOCAL
 
 if TYPE_CHECKING:
     import requests
@@ -25,8 +26,8 @@ SKEW = 60.0  # seconds that a reset may lie back and still be one
 LONGEST_LINE = 2000  # characters of a server's words
 
 
-def error(response: requests.Response, where: str) -> ApiError:
-    """The error that the answer is."""
+def error(response: requests.Response, where: str, alias: str) -> ApiError:
+    """The error that the answer of the cluster with this alias is."""
     status = response.status_code
     code, message = _said(response)
     if status == 429:
@@ -35,13 +36,12 @@ def error(response: requests.Response, where: str) -> ApiError:
         words = f"{where} takes no more requests for now; try again {when}"
         return TooManyRequests(words, status, code, wait)
     if response.is_redirect:
-        message = (
-            f"it sends this call on to {origin(led_to(response))}; `cluster.update` asks where it is now"
-        )
+        target = origin(led_to(response))
+        message = f"it sends this call on to {target}; `pai cluster.update {alias}` asks where it is now"
     if status == 413:
         message += " (keep the document small: `--sources` takes files along)"
-    if status == 401:
-        message += " (`cluster.update ALIAS --login` renews a login)"
+    if status == 401 and alias != LOCAL:
+        message += f" (`pai cluster.update {alias} --login` renews the login)"
     return KINDS.get(status, ApiError)(f"{where} says no: {message}", status, code)
 
 

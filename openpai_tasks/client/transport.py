@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from openpai_tasks.client import bodies
+from openpai_tasks.client import bodies, logins
 from openpai_tasks.client.answers import cause, chain, error, led_to, status_line
 from openpai_tasks.client.dialects import Dialect, dialect_of
 from openpai_tasks.client.log_masking import mask_addresses
+from openpai_tasks.client.logins import NOT_SHARED, TokenStore
 from openpai_tasks.client.redirects import may_follow, origin
 from openpai_tasks.client.retries import GONE_FOR_NOW, TOO_MANY, USUAL, Policies, Retries
 from openpai_tasks.credentials import Credentials
@@ -21,7 +22,7 @@ from openpai_tasks.errors import ApiError, ConfigError, Denied, Unreachable
 from openpai_tasks.exchange import CONNECT_SECONDS, STREAM_STEP, TOTAL, Exchange, Overdue, Oversized
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.registry import Cluster
+from openpai_tasks.registry import LOCAL, Cluster
 
 if TYPE_CHECKING:
     import requests
@@ -46,7 +47,7 @@ class Connection:
         self,
         cluster: Cluster,
         credentials: Credentials,
-        save_token: Callable[[str], None] | None = None,
+        tokens: TokenStore = NOT_SHARED,
         timeout: float = 60.0,
         learn: Callable[[Cluster], Cluster] | None = None,
         say: Callable[[str], None] = lambda line: None,
@@ -55,8 +56,8 @@ class Connection:
     ) -> None:
         self.cluster = cluster
         self._credentials = credentials
-        self._token = credentials.token
-        self._save_token = save_token
+        pauses = logins.NO_PAUSES if cluster.alias == LOCAL else logins.PAUSES
+        self._logins = logins.Logins(credentials.token, tokens, pauses, self._say_of_cluster)
         self._timeout = timeout
         self._learn, self._say = learn, say
         self._policies = policies
@@ -74,26 +75,34 @@ class Connection:
         return dialect_of(self.cluster.generation)
 
     def login(self, user: str, password: str) -> str:
-        """A fresh token for the user; it is used from now on and handed to ``save_token``."""
+        """A fresh token for the user; it is used from now on and kept."""
+        self._logins.log_in(functools.partial(self._ask_for_token, user, password))
+        return self.token()
+
+    def renew(self, refused: str = "", pause: float | None = None) -> str:
+        """A token other than the refused one, by the password that is kept."""
+        ask = functools.partial(self._ask_for_token, self.user, self._credentials.password)
+        self._logins.renew(refused, ask, pause)
+        return self.token()
+
+    def token(self) -> str:
+        """The token that requests carry, after logging in if there is none yet."""
+        if not self._logins.token:
+            if not self._credentials.password:
+                hint = self._hint or f"`pai cluster.update {self.cluster.alias} --login` asks for a password"
+                raise Denied(f"no password or token is kept for {self._who()}; {hint}", status=401)
+            self.renew()
+        token = self._logins.token
+        if not (token.isascii() and token.isprintable()) or " " in token:
+            raise ConfigError(f"the token for {self._who()} has characters in it that no token has")
+        return token
+
+    def _ask_for_token(self, user: str, password: str) -> str:
         form = {"username": user, "password": password}
         answer = self._object("POST", routes.LOGIN_V1, auth=False, data=form)
         if not answer.get("token"):
             raise ApiError(f"{self._where()} lets {user!r} in, but without a token: is it OpenPAI?")
-        self._token = str(answer["token"])
-        if self._save_token:
-            self._save_token(self._token)
-        return self._token
-
-    def token(self) -> str:
-        """The token that requests carry, after logging in if there is none yet."""
-        if not self._token:
-            if not self._credentials.password:
-                hint = self._hint or f"`pai cluster.update {self.cluster.alias} --login` asks for a password"
-                raise Denied(f"no password or token is kept for {self._who()}; {hint}", status=401)
-            self.login(self.user, self._credentials.password)
-        if not (self._token.isascii() and self._token.isprintable()) or " " in self._token:
-            raise ConfigError(f"the token for {self._who()} has characters in it that no token has")
-        return self._token
+        return str(answer["token"])
 
     def _object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         body = self._json(method, path, **options)
@@ -121,16 +130,26 @@ class Connection:
         """A call of the REST API that must succeed; ``limit`` is how many bytes it may be answered with."""
         _ = self.dialect  # an unknown cluster may have its API elsewhere
         url = self.cluster.rest + path
-        response = self._send(method, url, headers=self._headers(headers, auth), params=query, **body)
-        if response.status_code == 401 and auth and self._credentials.password:
-            self._token = ""  # it has expired or was revoked; the password still counts
-            response = self._send(method, url, headers=self._headers(headers, auth), params=query, **body)
+        send = functools.partial(self._send, method, url, params=query, **body)
+        response = self._authorised(send, headers or {}) if auth else send(headers=headers or {})
         self._check(response)
         return response
 
-    def _headers(self, headers: dict[str, str] | None, auth: bool) -> dict[str, str]:
-        bearer = {"Authorization": f"Bearer {self.token()}"} if auth else {}
-        return {**(headers or {}), **bearer}
+    def _authorised(
+        self, send: Callable[..., requests.Response], headers: dict[str, str]
+    ) -> requests.Response:
+        """Send it with the token; after a 401 with another one, since the password may still count."""
+        pauses = self._logins.pauses if self._credentials.password else ()
+        token = self.token()
+        response = send(headers={**headers, "Authorization": f"Bearer {token}"})
+        for pause in pauses:
+            if response.status_code != 401:
+                break
+            token = self.renew(token, pause)
+            response = send(headers={**headers, "Authorization": f"Bearer {token}"})
+        if response.status_code != 401 and response.status_code < 500:
+            self._logins.accepted(token)
+        return response
 
     def _send(
         self, method: str, url: str, *, policies: Policies | None = None, **options: Any
@@ -256,10 +275,13 @@ class Connection:
         if response.status_code in GONE_FOR_NOW:  # a gateway's word: what became of the call is not known
             raise Unreachable(f"no answer from {self._where()}: {status_line(response)}")
         if not 200 <= response.status_code < 300:
-            raise error(response, self._where())
+            raise error(response, self._where(), self.cluster.alias)
 
     def _exchange(self) -> Exchange:
         return Exchange(self._timeout)
+
+    def _say_of_cluster(self, line: str) -> None:
+        self._say(f"{self._where()}: {line}")
 
     def _where(self) -> str:
         return f"cluster {self.cluster.alias!r} ({self.cluster.uri})"

@@ -67,6 +67,6 @@ def access(settings: Settings, alias: str | None, say: Say) -> Access:
     token = client.token()
     end = claims(token).get("exp")
     if known.password and isinstance(end, (int, float)) and end < time.time():
-        token = client.login(cluster.user, known.password)
+        token = client.renew(token)
     password = known.password if is_local else None
     return Access(cluster.alias, cluster.uri, cluster.rest, cluster.user, token, password)

@@ -6,11 +6,12 @@ import dataclasses
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks import config, credentials
-from openpai_tasks.client import Client
+from openpai_tasks.client import Client, TokenStore
 from openpai_tasks.config import Settings
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError, PaiError, Unreachable
@@ -19,6 +20,7 @@ from openpai_tasks.sdk import environment, forgetting, local, names
 from openpai_tasks.sdk.abreast import abreast
 from openpai_tasks.sdk.discovery import candidates, learn, trusted
 from openpai_tasks.sdk.environment import Lent
+from openpai_tasks.sdk.login_lock import login_lock
 from openpai_tasks.sdk.signin import Ask, Say, sign_in
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -92,7 +94,7 @@ def connect(settings: Settings, alias: str | None = None, say: Say = lambda line
     return Client(
         cluster,
         kept or lent.credentials,
-        save_token=login.keep_token if kept else None,
+        tokens=TokenStore(login.read_token, login.keep_token, partial(login_lock, cluster, say)),
         timeout=settings.http_timeout,
         learn=login.learn,
         say=say,
@@ -190,7 +192,8 @@ def update_all(settings: Settings, say: Say) -> list[Updated]:
 
     def refresh(cluster: Cluster) -> Updated:
         try:
-            return update(settings, cluster.alias, Renewal(), cannot_ask, say)
+            ask = partial(cannot_ask, alias=cluster.alias)
+            return update(settings, cluster.alias, Renewal(), ask, say)
         except PaiError as err:
             return _updated(cluster, str(err))
 
@@ -284,6 +287,10 @@ class _Login:
         self._book, self._cluster, self._kept, self._seconds = book, cluster, kept, seconds
         self._is_stored = bool(kept) and _is_stored(cluster, kept)
 
+    def read_token(self) -> str:
+        """Return the token that is kept now, maybe by another command."""
+        return credentials.load(self._cluster.destination).token if self._is_stored else ""
+
     def keep_token(self, token: str) -> None:
         if self._is_stored:
             credentials.save(self._cluster.destination, dataclasses.replace(self._kept, token=token))
@@ -299,9 +306,9 @@ class _Login:
         return found
 
 
-def cannot_ask(prompt: str) -> str:
-    """For when nobody is there to answer."""
-    raise ConfigError("no password or token is kept; cluster.update ALIAS asks for one")
+def cannot_ask(prompt: str, alias: str = "ALIAS") -> str:
+    """Prompt for non-interactive runs; always raises."""
+    raise ConfigError(f"no password or token is kept; `pai cluster.update {alias} --login` asks for one")
 
 
 def _updated(cluster: Cluster, problem: str = "") -> Updated:

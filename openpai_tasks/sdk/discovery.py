@@ -93,7 +93,7 @@ def learn(cluster: Cluster, seconds: float = PROBE_SECONDS) -> Cluster:
     server = discover(cluster.alias, cluster.uri, cluster.verify, seconds)
     if server.uri != cluster.uri:
         raise Unreachable(
-            f"{cluster.uri} leads to {server.uri}; `cluster.update {cluster.alias}` takes the new address"
+            f"{cluster.uri} leads to {server.uri}; `pai cluster.update {cluster.alias}` takes the new address"
         )
     return dataclasses.replace(cluster, prefix=server.prefix, generation=server.generation, info=server.info)
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.client import Client
+from openpai_tasks.client import Client, TokenStore
 from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError, PaiError, TimedOut, Unreachable
 from openpai_tasks.home import home, locked, make_private
@@ -25,6 +25,7 @@ from openpai_tasks.registry import LOCAL as ALIAS
 from openpai_tasks.registry import Cluster
 from openpai_tasks.sdk import local_process, local_token
 from openpai_tasks.sdk.choices import with_choices
+from openpai_tasks.sdk.login_lock import login_lock
 
 START_SECONDS = 30.0
 STOP_SECONDS = 45.0  # more than the 30 that a job has to end by itself
@@ -216,8 +217,12 @@ def _cluster() -> Cluster:
 def _client(cluster: Cluster, timeout: float = 60.0, say: Say = lambda line: None) -> Client:
     """A client that keeps its token between commands, as logging in is slow on purpose."""
     known = Credentials(password=login().password, token=local_token.read(folder()))
-    keep = partial(local_token.keep, folder())
-    return Client(cluster, known, save_token=keep, timeout=timeout, say=say)
+    tokens = TokenStore(
+        read=partial(local_token.read, folder()),
+        save=partial(local_token.keep, folder()),
+        lock=partial(login_lock, cluster, say),
+    )
+    return Client(cluster, known, tokens=tokens, timeout=timeout, say=say)
 
 
 def _own_login() -> dict[str, str]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from openpai_tasks.client import Client
+from openpai_tasks.client import Client, TokenStore
 from openpai_tasks.client.redirects import is_same_server
 from openpai_tasks.credentials import Credentials, claims
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, Unreachable
 from openpai_tasks.protocol.fields import text, texts
 from openpai_tasks.registry import Cluster
 from openpai_tasks.sdk.discovery import Server, candidates, discover
+from openpai_tasks.sdk.login_lock import login_lock
 
 Ask = Callable[[str], str]
 Say = Callable[[str], None]
@@ -44,7 +46,8 @@ def sign_in(
         generation=server.generation,
         info=server.info,
     )
-    client = Client(cluster, known, timeout=timeout, say=say)
+    tokens = TokenStore(lock=functools.partial(login_lock, cluster, say))
+    client = Client(cluster, known, tokens=tokens, timeout=timeout, say=say)
     record = _log_in(client, known)
     known = dataclasses.replace(known, token=client.token())
     return dataclasses.replace(

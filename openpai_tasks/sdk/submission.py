@@ -20,7 +20,6 @@ from openpai_tasks.errors import (
     ApiError,
     ConfigError,
     Conflict,
-    NotFound,
     PaiError,
     PathError,
     ProtocolError,
@@ -32,6 +31,7 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import refuse
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk import places, records, updates
+from openpai_tasks.sdk.arrival import arrived, exists, is_unclear, settled
 from openpai_tasks.sdk.names import saw_jobs
 from openpai_tasks.sdk.places import Home, Mounts
 from openpai_tasks.sdk.provenance import Origin, Stamp, origin_of_file, origin_of_spec, stamped
@@ -40,9 +40,6 @@ from openpai_tasks.sdk.validation import as_v1
 from openpai_tasks.storage.archive import Archive, pack
 from openpai_tasks.storage.sources import Source, collect
 from openpai_tasks.storage.workspace import NO_ARCHIVE, Reference, relative
-
-LOOKS = (0.0, 0.5, 1.5, 3.0)
-"""Pauses before looking whether a job whose submission was not answered is there after all."""
 
 
 @dataclass(frozen=True)
@@ -193,11 +190,13 @@ def submit(client: Client, submission: Submission, say: Say = lambda line: None)
         hand_in(client, submission)
     records.keep(client, submission.text, submission.origin)
     try:
-        job = _settled(client, key)
+        job = settled(client, key)
         saw_jobs(client, [job])
         return job
     except Unreachable as err:
         raise Unreachable(f"job {name!r} is submitted, but then there was {err}") from err
+    except ApiError as err:
+        raise ApiError(f"job {name!r} is submitted, but then {err}", err.status, err.code) from err
 
 
 @contextlib.contextmanager
@@ -219,8 +218,9 @@ def sent(
         yield
     except Conflict:
         raise  # a job of that name has come in between, and may use the same archive
-    except (ApiError, Missed):
-        home.files.withdraw(submission.name, archive, was_sent)
+    except (ApiError, Missed) as err:
+        if not is_unclear(err):
+            home.files.withdraw(submission.name, archive, was_sent)
         raise
 
 
@@ -262,18 +262,8 @@ def refer(client: Client, home: Home, job: str, archive: Archive | None) -> None
     home.files.refer(reference, archive.sha256 if archive else NO_ARCHIVE)
 
 
-def _settled(client: Client, key: str) -> JobInfo:
-    """The job as the cluster tells it; the oldest servers know it a moment after they took it."""
-    for pause in LOOKS[1:]:
-        try:
-            return client.job(key)
-        except NotFound:
-            time.sleep(pause)
-    return client.job(key)
-
-
 class Missed(Unreachable):
-    """The submission was not answered, and the cluster has no such job."""
+    """The submission was not answered, or by an error of the server, and the cluster has no such job."""
 
 
 def hand_in(client: Client, submission: Submission) -> None:
@@ -283,30 +273,13 @@ def hand_in(client: Client, submission: Submission) -> None:
             client.create_job_v1(submission.v1)
         else:
             client.create_job(submission.text)
-    except Unreachable as err:
-        if not _arrived(client, submission.name, err):
-            raise Missed(f"job {submission.name!r} is not submitted: {err}") from err
-
-
-def _arrived(client: Client, name: str, cause: Unreachable) -> bool:
-    """Whether the job is there; a slow server may still be at it, so a no counts only after a while."""
-    for pause in LOOKS:
-        time.sleep(pause)
-        try:
-            if exists(client, job_key(client.user, name)):
-                return True
-        except Unreachable as err:
-            unsure = f"whether job {name!r} was submitted is not known: `job.status {name}` will tell"
-            raise Unreachable(f"{cause}; {unsure}") from err
-    return False
-
-
-def exists(client: Client, key: str) -> bool:
-    try:
-        client.job(key)
-    except NotFound:
-        return False
-    return True
+    except (ApiError, Unreachable) as err:
+        if isinstance(err, ApiError) and not is_unclear(err):
+            raise
+        if not arrived(client, submission.name, err):
+            missed = Missed(f"job {submission.name!r} is not submitted: {err}")
+            missed.exit_code = err.exit_code
+            raise missed from err
 
 
 def tag(client: Client, job: JobInfo, tags: Sequence[str]) -> JobInfo:

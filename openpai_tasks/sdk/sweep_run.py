@@ -142,7 +142,7 @@ class Run:
                 self._patiently(lambda: submission.hand_in(self.client, made))
                 break
             except Conflict:  # an answer was lost, or the same command runs twice at once
-                self._claim(made.name)
+                self._patiently(lambda: self._claim(made.name))
                 break
             except Missed:
                 if not left:

@@ -1,0 +1,69 @@
+"""A cluster that fails after it accepted a job, or takes no more calls: one job, never two."""
+
+import re
+import time
+
+import pytest
+
+from tests.faults import switch
+from tests.server.conftest import own_server  # noqa: F401
+
+
+@pytest.fixture
+def lab(cluster):
+    """The embedded cluster, added as one elsewhere."""
+    own = cluster.ok("cluster.credentials", "local", "-o", "json").json()
+    login = ("--user", own["user"])
+    cluster.ok("cluster.add", "lab", own["uri"], *login, OPENPAI_TOKEN=own["token"])
+    yield cluster
+    switch(cluster.home / "local")
+    cluster.ok("cluster.delete", "lab")
+
+
+def named(shell, keyword):
+    return [job["name"] for job in shell.ok("job.list", "--keyword", keyword, "-o", "json").json()]
+
+
+@pytest.mark.parametrize("status", [500, 502])
+def test_a_job_that_was_accepted_is_found(lab, status):
+    switch(lab.home / "local", lost_submit=status)
+    ran = lab.inv("job.sub", "echo done", "-j", f"lost-{status}", "-a", "lab", "--follow")
+    assert (ran.code, ran.out) == (0, "done\n"), ran
+    assert named(lab, f"lost-{status}") == [f"lost-{status}"]
+
+
+@pytest.mark.parametrize("status", [500, 502])
+def test_each_job_of_a_sweep_is_there_once(lab, status):
+    switch(lab.home / "local", lost_submit=status)
+    name = f"grid-{status}"
+    ran = lab.ok("job.sub", "true", "-j", name, "--sweep", "n=1..3", "-a", "lab", "-o", "json")
+    assert [job["state"] for job in ran.json()] == ["SUCCEEDED"] * 3
+    assert sorted(named(lab, name)) == [f"{name}-n-{number}" for number in (1, 2, 3)]
+
+
+def test_a_job_that_a_broken_database_did_not_take_is_not_submitted(lab):
+    switch(lab.home / "local", database=True)
+    ran = lab.inv("job.sub", "true", "-j", "untaken", "-a", "lab")
+    assert ran.code == 122 and "ECONNREFUSED" in ran.err and len(ran.err.splitlines()) == 1
+    switch(lab.home / "local")
+    assert named(lab, "untaken") == []
+
+
+def test_the_end_of_a_window_counts_and_not_its_length(own_server, shell):  # noqa: F811
+    """A slow machine needs a longer window for a command that comes before its end."""
+    for window in (8, 32, 96):
+        own_server.start("--rate-limit", f"list=1/{window}s")
+        switch(own_server.folder, full_retry_after=True)
+        admin = own_server.admin()
+        login = ("--user", own_server.owner["user"], "--force")
+        shell.ok("cluster.add", "lab", admin.uri, *login, OPENPAI_TOKEN=admin.token)
+        assert admin.get("/api/v2/jobs").status_code == 200
+        time.sleep(window / 2)
+        ran = shell.pai("job.list", "-a", "lab", timeout=2 * window + 60)
+        own_server.end()
+        assert ran.code == 0, ran
+        if ran.err:
+            break
+    [line] = ran.err.splitlines()
+    seconds = int(re.search(r"waiting (\d+) s$", line)[1])
+    assert 2 <= seconds <= window / 2 + 2 < window

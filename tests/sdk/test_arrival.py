@@ -1,0 +1,87 @@
+"""A submission without a clear answer: the job is looked for, and its sources stay while it may be there."""
+
+import pytest
+
+from openpai_tasks.client import Client
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.errors import ApiError, NotFound, Unreachable
+from openpai_tasks.registry import Cluster
+from openpai_tasks.sdk import arrival, submission
+from openpai_tasks.sdk.submission import Missed, Submission
+from tests.scripted import Said, Scripted
+
+JOBS = "/rest-server/api/v2/jobs"
+JOB = f"GET {JOBS}/alice~train"
+DETAIL = {"name": "train", "username": "alice", "jobStatus": {"state": "RUNNING"}, "taskRoles": {}}
+BROKEN = Said({"code": "ECONNREFUSED", "message": "connect ECONNREFUSED"}, 500)
+ABSENT = Said({"code": "NoJobError", "message": "no such job"}, 404)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(arrival, "LOOKS", (0.0, 0.0, 0.0, 0.0))
+
+
+@pytest.fixture
+def lab():
+    """A server that answers the submission, and then each look, as a test says."""
+    server = Scripted({})
+
+    def answering(posted, *looks):
+        left = list(looks)
+        server.answers = {f"POST {JOBS}": posted, JOB: lambda asked: left.pop(0) if left[1:] else left[0]}
+        cluster = Cluster("lab", server.uri, user="alice", generation="1.8")
+        return Client(cluster, Credentials(token="t0ken"), timeout=30)
+
+    yield server, answering
+    server.close()
+
+
+@pytest.mark.parametrize(
+    "looks", [[DETAIL], [ABSENT, DETAIL], [BROKEN, BROKEN, DETAIL], [BROKEN, ABSENT, DETAIL]]
+)
+def test_a_job_that_is_there_after_an_error_of_the_server_is_submitted(lab, looks):
+    server, answering = lab
+    submission.hand_in(answering(BROKEN, *looks), Submission("train", "name: train\n"))
+    assert len(server.asked("POST")) == 1
+
+
+def test_a_job_that_is_not_there_after_an_error_of_the_server_is_not_submitted(lab):
+    server, answering = lab
+    with pytest.raises(Missed, match=r"'train' is not submitted: .*ECONNREFUSED") as caught:
+        submission.hand_in(answering(BROKEN, BROKEN, ABSENT), Submission("train", "name: train\n"))
+    assert caught.value.exit_code == ApiError.exit_code and len(server.asked("POST")) == 1
+
+
+@pytest.mark.parametrize("posted", [BROKEN, Said("", 502)])
+def test_while_nobody_can_look_it_is_not_known(lab, posted):
+    server, answering = lab
+    with pytest.raises(Unreachable, match=r"not known: `pai job\.status train -a lab` will tell") as caught:
+        submission.hand_in(answering(posted, BROKEN), Submission("train", "name: train\n"))
+    assert not isinstance(caught.value, Missed) and len(server.asked("POST")) == 1
+
+
+@pytest.mark.parametrize("status", [400, 403, 413])
+def test_a_clear_no_is_not_looked_after(lab, status):
+    server, answering = lab
+    with pytest.raises(ApiError):
+        submission.hand_in(answering(Said({"message": "no"}, status), DETAIL), Submission("train", "x"))
+    assert server.asked("GET") == []
+
+
+def test_a_database_that_blinks_after_the_submission_is_asked_again(lab):
+    _, answering = lab
+    assert arrival.settled(answering("", BROKEN, ABSENT, DETAIL), "alice~train").name == "train"
+    with pytest.raises(ApiError, match="ECONNREFUSED"):
+        arrival.settled(answering("", BROKEN), "alice~train")
+    with pytest.raises(NotFound):
+        arrival.settled(answering("", ABSENT), "alice~train")
+
+
+def test_a_job_that_cannot_be_read_back_is_submitted_all_the_same(lab):
+    _, answering = lab
+    client = answering("", ABSENT, BROKEN)
+    with pytest.raises(ApiError, match=r"job 'train' is submitted, but then .*ECONNREFUSED"):
+        submission.submit(client, Submission("train", "name: train\n"))

@@ -1,0 +1,117 @@
+"""When a token is renewed and used, over real HTTP: a cluster stores it a while after the login."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from openpai_tasks.client import Client, TokenStore
+from openpai_tasks.client.logins import NOT_SHARED
+from openpai_tasks.credentials import Credentials
+from openpai_tasks.registry import Cluster
+from tests.scripted import Said, Scripted
+
+USER = "GET /rest-server/api/v1/user/alice"
+LOGIN = "POST /rest-server/api/v1/token"
+RECORD = {"username": "alice"}
+REFUSED = Said({"code": "UnauthorizedUserError", "message": "Your token is invalid."}, 401)
+
+
+class Lab(Scripted):
+    """Hands out ``token-1``, ``token-2`` and so on, and takes those in ``good``; notes when each is used."""
+
+    def __init__(self, *good):
+        super().__init__({LOGIN: self.login, USER: self.user})
+        self.good, self.logins, self.used = set(good), [], {}
+
+    def login(self, asked):
+        self.logins.append(time.monotonic())
+        return {"token": f"token-{len(self.logins)}"}
+
+    def user(self, asked):
+        token = asked.token.removeprefix("Bearer ")
+        self.used.setdefault(token, time.monotonic())
+        return RECORD if token in self.good else REFUSED
+
+
+@pytest.fixture
+def serve():
+    started = []
+
+    def start(*good):
+        started.append(Lab(*good))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+def connect(server, token="", tokens=NOT_SHARED, say=lambda line: None):
+    cluster = Cluster("lab", server.uri, user="alice", generation="1.8")
+    return Client(cluster, Credentials("s3cret", token), tokens=tokens, say=say)
+
+
+@pytest.mark.parametrize("token", ["", "expired"])
+def test_a_new_token_is_used_and_kept_after_a_pause(serve, token):
+    server, kept, said = serve("token-1"), [], []
+    tokens = TokenStore(save=lambda new: kept.append((new, time.monotonic())))
+    assert connect(server, token, tokens, said.append).user_info("alice") == RECORD
+    [(new, moment)] = kept
+    assert new == "token-1" and len(server.logins) == 1 and said == []
+    assert server.used["token-1"] - server.logins[0] >= 0.6
+    assert moment - server.logins[0] >= 0.6  # another command may use it at once
+
+
+@pytest.mark.parametrize("token", ["", "expired"])
+def test_a_new_token_that_is_refused_is_replaced_and_that_takes_longer(serve, token):
+    server, said = serve("token-2"), []
+    assert connect(server, token, say=said.append).user_info("alice") == RECORD
+    assert len(server.logins) == 2 and server.used["token-2"] - server.logins[1] >= 1.5
+    [line] = said
+    assert "waiting 1.5 s" in line and "cluster 'lab'" in line and "token-" not in line
+
+
+def test_the_token_of_an_explicit_login_is_new_as_well(serve):
+    server = serve("token-2")
+    client = connect(server)
+    client.login("alice", "s3cret")
+    assert client.user_info("alice") == RECORD
+    assert len(server.logins) == 2 and server.used["token-2"] - server.logins[1] >= 1.5
+
+
+def test_a_token_that_was_good_and_expires_is_renewed_each_time(serve):
+    server = serve("token-1")
+    client = connect(server)
+    for number in (1, 2, 3):
+        server.good = {f"token-{number}"}
+        assert client.user_info("alice") == RECORD
+    assert len(server.logins) == 3
+
+
+def test_threads_log_in_once(serve):
+    server = serve("token-1")
+    client, together = connect(server, "expired"), threading.Barrier(8)
+
+    def ask(_):
+        together.wait(60)
+        return client.user_info("alice")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, range(8))) == [RECORD] * 8
+    assert len(server.logins) == 1
+
+
+@pytest.mark.parametrize("token", ["", "expired"])
+def test_a_token_that_another_command_has_kept_is_used(serve, token):
+    server = serve("others")
+    assert connect(server, token, TokenStore(read=lambda: "others")).user_info("alice") == RECORD
+    assert server.logins == []
+
+
+def test_a_kept_token_that_is_no_better_is_replaced(serve):
+    server, kept = serve("token-1"), ["others"]
+    tokens = TokenStore(read=lambda: kept[-1], save=kept.append)
+    assert connect(server, "expired", tokens).user_info("alice") == RECORD
+    assert kept == ["others", "token-1"] and server.used["token-1"] - server.logins[0] >= 1.5
