@@ -26,12 +26,13 @@ def ask(client: Client, call: Callable[[], T], limit: float = math.inf) -> T:
     ``limit`` is the moment of the monotonic clock when the whole watch is over.
     """
     policy = RetryPolicy(tries=sys.maxsize, budget_seconds=client.patience, **GROWTH)
-    begun, number = time.monotonic(), 0
+    begun, number = 0.0, 0
     while True:
         try:
             answer = call()
         except PaiError as err:
             now = time.monotonic()
+            begun = begun if number else now
             pause = policy.pause(number, spent=now - begun)
             if pause is None or not is_outage(err) or _has_ended(client):
                 raise
