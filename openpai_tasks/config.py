@@ -22,7 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from openpai_tasks import ownership, trust
+from openpai_tasks import ownership, times, trust
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.home import home, locked, write_private
 from openpai_tasks.setting_types import KINDS, READERS, Value
@@ -39,9 +39,16 @@ OUTSIDE = "outside"
 
 
 def _setting(
-    name: str, default: Any, about: str, least: float | None = None, among: str = "", reach: str = ""
+    name: str,
+    default: Any,
+    about: str,
+    least: float | None = None,
+    among: str = "",
+    reach: str = "",
+    is_time: bool = False,
 ) -> Any:
     details = {"name": name, "about": about, "least": least, "among": tuple(among.split()), "reach": reach}
+    details["is_time"] = is_time
     return field(default=default, metadata=details)
 
 
@@ -70,6 +77,9 @@ class Settings:
     output: str = _setting("output", "table", "how results are shown", among="table json yaml csv")
     editor: str = _far("editor", "", "the program that `cluster.edit` opens")
     http_timeout: float = _setting("http-timeout", 30.0, "seconds to wait for a cluster's answer", least=0.1)
+    watch_patience: str = _setting(
+        "watch-patience", "15m", "how long a watched cluster may give no answer", is_time=True
+    )
     local_body_limit: int = _far(
         "local.body-limit", 100, "KB that a request to the embedded cluster may carry", least=1
     )
@@ -165,6 +175,7 @@ class Variable:
     least: float | None
     among: tuple[str, ...]
     reach: str = ""
+    is_time: bool = False
 
     @property
     def kind(self) -> type:
@@ -174,9 +185,13 @@ class Variable:
         """``value`` as this setting's type, or an error that names where it was written."""
         if self.among and isinstance(value, float):
             value = str(value)  # YAML takes 0.14 for a number
+        if self.is_time and type(value) is int:
+            value = str(value)
         read: Value | None = READERS[self.kind](value)
         if read is None:
             raise ConfigError(f"{origin}: {self.name} must be {KINDS[self.kind]}, got {value!r}")
+        if self.is_time:
+            times.seconds(str(read), f"{origin}: {self.name}")
         if self.least is not None and isinstance(read, (int, float)) and not read >= self.least:
             raise ConfigError(f"{origin}: {self.name} must be at least {self.least:g}, got {value!r}")
         if isinstance(read, float) and not math.isfinite(read):

@@ -25,6 +25,7 @@ class PaiError(Exception):
 
     exit_code = 125
     is_given_up = False  # other tries were made already, as many as help
+    is_outage = False  # nobody answers now, but somebody may soon
 
     def __str__(self) -> str:
         return one_line(super().__str__())
@@ -46,6 +47,10 @@ class ProtocolError(PaiError):
 
 class Unreachable(PaiError):
     exit_code = 121
+
+    def __init__(self, message: str = "", is_outage: bool = False) -> None:
+        super().__init__(message)
+        self.is_outage = is_outage
 
 
 class Lost(Unreachable):

@@ -6,6 +6,9 @@ import math
 import random
 from dataclasses import dataclass
 
+MOST_STEPS = 64
+"""Pauses grow no further: with more, a float would overflow."""
+
 
 @dataclass(frozen=True)
 class RetryPolicy:
@@ -25,6 +28,6 @@ class RetryPolicy:
         """
         if number + 1 >= self.tries:
             return None
-        step = min(self.least_pause * self.growth**number, self.longest_pause)
+        step = min(self.least_pause * self.growth ** min(number, MOST_STEPS), self.longest_pause)
         pause = max(step, wanted) + step * random.uniform(0, self.jitter)
         return pause if spent + pause <= self.budget_seconds else None

@@ -6,10 +6,10 @@ import pytest
 
 from openpai_tasks.client import Client
 from openpai_tasks.credentials import Credentials
-from openpai_tasks.errors import ApiError, ConfigError
-from openpai_tasks.protocol.log_addresses import addresses, text_of_page
+from openpai_tasks.errors import ApiError, ConfigError, Unreachable
+from openpai_tasks.protocol.log_addresses import addresses, on_node, text_of_page
 from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk.logs import Reader, Which, output
+from openpai_tasks.sdk.logs import MOST_ATTEMPTS, Reader, Which, output
 from tests.scripted import Said, Scripted
 
 API = "/rest-server/api"
@@ -250,3 +250,119 @@ def test_a_role_goes_by_its_name_in_the_document_too(serve):
     assert b"".join(output(client, "x", Which(role="Ma_in"))) == b"one\n"
     with pytest.raises(ConfigError, match="no role 'ps'"):
         list(output(client, "x", Which(role="ps")))
+
+
+# At the node itself, behind a REST server without the reverse proxy
+
+TICKET = "eyJhbGciOiJIUzI1NiJ9.secret"
+ON_NODE = "/api/v1/logs/all"
+
+
+def without_proxy(serve, node):
+    """A 1.8 server at its own port, which knows nothing of /log-manager/."""
+    server = serve("1.8")
+    server.log, path = ENDPOINT, "/api/v2/jobs/alice~x"
+    server.answers = {
+        f"GET {path}": server.job,
+        f"GET {ENDPOINT}": {
+            "locations": [
+                {"name": "all", "uri": f"/log-manager/{node}{ON_NODE}?username=alice&token={TICKET}"}
+            ]
+        },
+    }
+    return server
+
+
+def client_of(server, **options):
+    cluster = Cluster("lab", server.uri, "alice", generation="1.8", prefix="")
+    return Client(cluster, Credentials(token="t0ken"), timeout=30, **options)
+
+
+def test_without_the_reverse_proxy_a_log_is_read_at_its_node_with_its_own_token_only(serve):
+    node = serve("1.8")
+    node.write(ON_NODE, b"hello\n")
+    server = without_proxy(serve, f"127.0.0.1:{node.port}")
+    assert b"".join(output(client_of(server), "x", Which())) == b"hello\n"
+    [asked] = node.seen
+    assert (asked.path, asked.query["token"], asked.token) == (ON_NODE, TICKET, "")
+    assert not [one for one in server.seen if "log-manager" in one.path]
+
+
+def test_a_node_that_cannot_be_reached_is_one_warning_without_a_token(serve):
+    node = serve("1.8")
+    server = without_proxy(serve, f"127.0.0.1:{node.port}")
+    node.close()
+    said = []
+    chunks = output(
+        client_of(server, say=said.append), "x", Which(), follow=True, look=lambda job: finish(server)
+    )
+    assert list(chunks) == []
+    assert len(said) == 2 and said[0].startswith("warning: the output of main-0 cannot be read now: ")
+    assert TICKET not in "".join(said)
+    with pytest.raises(Unreachable) as caught:
+        list(output(client_of(server), "x", Which()))
+    assert TICKET not in str(caught.value)
+
+
+def finish(server):
+    """Have the job run in the first answer only."""
+    server.state = "SUCCEEDED"
+
+
+@pytest.mark.parametrize(
+    "uri, expected",
+    [
+        ("/log-manager/10.0.0.1:9103/api?token=a", "http://10.0.0.1:9103/api?token=a"),
+        ("/log-manager/[fd00::1]:9103/api", "http://[fd00::1]:9103/api"),
+        ("/log-manager/me@10.0.0.1:9103/api", ""),
+        ("/log-manager/10.0.0.1/api", ""),
+        ("https://blobs/log-manager/10.0.0.1:9103/api", ""),
+    ],
+)
+def test_only_an_address_of_a_node_leads_to_one(uri, expected):
+    assert on_node(uri) == expected
+
+
+def test_an_encrypted_cluster_is_never_left_for_a_plain_node(serve):
+    client = Client(Cluster("lab", "https://127.0.0.1:9", "alice", prefix=""), Credentials(token="t0ken"))
+    assert client._log_url("/log-manager/10.0.0.1:9103/a").startswith("https://127.0.0.1:9/log-manager/")
+
+
+@pytest.mark.parametrize("uri", [f"http://[odd/?token={TICKET}", f"http://h:99999999/?token={TICKET}"])
+def test_an_address_that_makes_no_sense_is_refused_without_its_token(serve, uri):
+    client = client_of(serve("1.8"))
+    with pytest.raises((ApiError, Unreachable)) as caught:
+        list(client.read_log(uri))
+    assert TICKET not in str(caught.value)
+
+
+# Attempts
+
+
+def test_who_follows_asks_for_so_many_attempts_at_most(serve):
+    server = serve("1.8")
+    job, many = f"{API}/v2/jobs/alice~x", 10**9
+    status = {"username": "alice", "state": "SUCCEEDED", "attemptId": many}
+    server.answers[f"GET {job}"] = {"jobStatus": status, "taskRoles": {}}
+    for attempt in range(many - 60, many):
+        server.answers[f"GET {job}/attempts/{attempt}"] = {"jobStatus": status, "taskRoles": {}}
+    said = []
+    cluster = Cluster("lab", server.uri, "alice", generation="1.8")
+    client = Client(cluster, Credentials(token="t0ken"), say=said.append)
+    assert list(output(client, "x", Which(), follow=True)) == []
+    assert len(server.seen) == 1 + MOST_ATTEMPTS
+    [line] = said
+    assert line.startswith(
+        f"the output of {many - MOST_ATTEMPTS} attempts is left out; `pai job.logs x --attempt 0`"
+    )
+
+
+def test_the_last_lines_are_the_last_ones_after_a_failure_too(serve):
+    server = serve_18(serve)
+    server.logs["all"] = b"one\ntwo\nthree\n"
+    good, failing = server.answers["GET /log-manager/10.0.0.1:9103/api/v1/logs/all"], [Said("", 502)]
+    server.answers["GET /log-manager/10.0.0.1:9103/api/v1/logs/all"] = lambda asked: (
+        failing.pop() if failing else good(asked)
+    )
+    chunks = output(server.client(), "x", Which(), follow=True, lines=1, look=lambda job: finish(server))
+    assert list(chunks) == [b"three\n"]

@@ -1,5 +1,6 @@
 """What is tried again, after which pause, and when it is given up, over real HTTP."""
 
+import contextlib
 import email.utils
 import itertools
 import time
@@ -110,6 +111,23 @@ def test_only_what_does_no_harm_is_repeated(serve, method, times):
         "POST": lambda: client.create_job("x"),
     }
     with pytest.raises(Unreachable, match="HTTP 502"):
+        acts[method]()
+    assert len(server.seen) == times
+
+
+@pytest.mark.parametrize("method, times", [("GET", 1), ("PUT", 2), ("POST", 1)])
+def test_a_write_that_does_no_harm_twice_survives_a_database_that_blinks(serve, method, times):
+    words = {"code": "ECONNREFUSED", "message": "connect ECONNREFUSED"}
+    answers = [Said({}, 202), Said(words, 500)]
+    paths = {"GET": f"{JOBS}/alice~x", "PUT": f"{JOBS}/alice~x/executionType", "POST": JOBS}
+    server = serve({f"{method} {paths[method]}": lambda asked: answers.pop()})
+    client = client_of(server)
+    acts = {
+        "GET": lambda: client.job("alice~x"),
+        "PUT": lambda: client.set_execution("alice~x", "STOP"),
+        "POST": lambda: client.create_job("x"),
+    }
+    with contextlib.nullcontext() if method == "PUT" else pytest.raises(ApiError, match="ECONNREFUSED"):
         acts[method]()
     assert len(server.seen) == times
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
-BASE = {"errors", "exchange", "home", "key_pairs", "lazy", "nap", "plain_text", "retry"}
+BASE = {"errors", "exchange", "home", "key_pairs", "lazy", "nap", "plain_text", "retry", "times"}
 CHECKS = {"ownership", "setting_types", "trust"}
 VALUES = BASE | CHECKS | {"protocol", "config", "registry", "credentials", "web_address"}
 MAY_IMPORT = {
@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "lazy": set(),
     "nap": set(),
     "retry": set(),
+    "times": {"errors"},
     "web_address": set(),
     "completion": set(),
     "render": {"errors", "plain_text"},

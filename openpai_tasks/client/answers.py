@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
+from openpai_tasks.client.log_masking import mask_keys
 from openpai_tasks.client.redirects import origin
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRequests
 from openpai_tasks.protocol.json_text import parse
@@ -131,4 +132,4 @@ def _readable(message: Any) -> Any:
 
 
 def _line(text: object) -> str:
-    return " ".join(str(text)[: 2 * LONGEST_LINE].split())[:LONGEST_LINE]
+    return mask_keys(" ".join(str(text)[: 2 * LONGEST_LINE].split()))[:LONGEST_LINE]

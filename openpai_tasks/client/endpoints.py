@@ -7,7 +7,8 @@ from typing import Any
 from urllib.parse import quote, urljoin
 
 from openpai_tasks.client import bodies, listing
-from openpai_tasks.client.retries import NEVER
+from openpai_tasks.client.log_masking import mask_keys
+from openpai_tasks.client.retries import NEVER, Policies
 from openpai_tasks.client.transport import Answer, Connection
 from openpai_tasks.errors import ApiError, NotFound
 from openpai_tasks.protocol import fields, log_addresses, reader, routes
@@ -193,23 +194,26 @@ class Client(Connection):
     def add_tag(self, key: str, tag: str) -> None:
         self._call("PUT", self._path(self.dialect.tag, "tags of jobs", job=key), json={"value": tag})
 
-    def log_locations(self, key: str, attempt: int, role: str, index: int, retry: int) -> dict[str, str]:
+    def log_locations(
+        self, key: str, attempt: int, role: str, index: int, retry: int, policies: Policies | None = None
+    ) -> dict[str, str]:
         """Names of a task's logs and the (short-lived) addresses of their text."""
         where: dict[str, str | int] = {"job": key, "attempt": attempt, "role": role, "index": index}
         path = self._path(self.dialect.task_logs, "endpoint for logs", task_attempt=retry, **where)
-        rows = fields.rows(self._object("GET", path).get("locations"))
+        rows = fields.rows(self._object("GET", path, policies=policies).get("locations"))
         found = {fields.text(log.get("name")): fields.text(log.get("uri")) for log in rows}
         return {name: uri for name, uri in found.items() if name and uri}
 
-    def read_log(self, uri: str, offset: int = 0) -> Iterator[bytes]:
+    def read_log(self, uri: str, offset: int = 0, policies: Policies | None = None) -> Iterator[bytes]:
         """A log's bytes from ``offset`` on, in pieces; nothing if it has not grown. No token is sent."""
-        url = self._absolute(uri)
+        url = self._log_url(uri)
         if log_addresses.is_page(url):
-            yield from filter(None, [self._log_page(log_addresses.page(url, offset))])
+            yield from filter(None, [self._log_page(log_addresses.page(url, offset), policies)])
             return
         headers = {"Range": f"bytes={offset}-", "Accept-Encoding": "identity"}
         exchange = self._exchange()
-        with self._send("GET", url, headers=headers, stream=exchange, abroad=True) as response:
+        sent = self._send("GET", url, policies=policies, headers=headers, stream=exchange, abroad=True)
+        with sent as response:
             if response.status_code == 416:
                 return
             self._check(response)
@@ -218,8 +222,14 @@ class Client(Connection):
                 yield from filter(None, [chunk[skip:]])
                 skip = max(0, skip - len(chunk))
 
-    def _log_page(self, url: str) -> bytes:
-        response = self._send("GET", url, abroad=True, limit=bodies.LOG_PAGE)
+    def _log_url(self, uri: str) -> str:
+        """Its address; without the reverse proxy, which routes the logs of all nodes, the node's own."""
+        is_plain = self.cluster.uri.startswith("http://")
+        direct = log_addresses.on_node(uri) if is_plain and not self.cluster.prefix else ""
+        return direct or self._absolute(uri)
+
+    def _log_page(self, url: str, policies: Policies | None) -> bytes:
+        response = self._send("GET", url, abroad=True, limit=bodies.LOG_PAGE, policies=policies)
         self._check(response)
         return log_addresses.text_of_page(response.content.decode("utf-8", "replace"))
 
@@ -228,7 +238,8 @@ class Client(Connection):
         try:
             return urljoin(self.cluster.uri + "/", address)
         except ValueError as err:
-            raise ApiError(f"{self._where()} tells an invalid address: {address[:80]!r}") from err
+            shown = mask_keys(address)[:80]
+            raise ApiError(f"{self._where()} tells an invalid address: {shown!r}") from err
 
     @property
     def _guarded(self) -> bool:

@@ -1,4 +1,4 @@
-"""Keep the keys that some addresses carry out of debug logs (`pai -d`)."""
+"""Keep the keys that some addresses carry out of messages and debug logs (`pai -d`)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import re
 KEYS = re.compile(r"(?i)([?&](?:token|sig|signature|delegation|x-amz-[a-z-]+)=)[^&\s\"]+")
 
 
+def mask_keys(text: str) -> str:
+    return KEYS.sub(r"\1***", text)
+
+
 class _MaskKeys(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = KEYS.sub(r"\1***", record.getMessage()), ()
+        record.msg, record.args = mask_keys(record.getMessage()), ()
         return True
 
 

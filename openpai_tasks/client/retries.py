@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import requests
 
 GONE_FOR_NOW = (502, 503, 504)
+DATABASE_DOWN = 500
 TOO_MANY = 429
 REPEATABLE = ("GET", "PUT")  # to be sent twice does no harm
 
@@ -32,13 +33,14 @@ USUAL = Policies(
 )
 ONCE = RetryPolicy(tries=1, least_pause=0.0)
 NEVER = Policies(ONCE, ONCE)
+UNPAUSED = Policies(ONCE, USUAL.busy)  # of whoever asks again himself
 
 
 class Retries:
     """Those of one request; both kinds share the time since it was first sent."""
 
     def __init__(self, policies: Policies, method: str) -> None:
-        self._policies, self._is_repeatable = policies, method in REPEATABLE
+        self._policies, self._method, self._is_repeatable = policies, method, method in REPEATABLE
         self._begun = time.monotonic()
         self._unanswered = self._busy = 0
 
@@ -58,6 +60,8 @@ class Retries:
         if response.status_code == TOO_MANY:
             number, self._busy = self._busy, self._busy + 1
             return self._policies.busy.pause(number, pause(response), self._spent())
+        if self._method == "PUT" and response.status_code == DATABASE_DOWN:
+            return self._after_no_answer()
         if response.status_code in GONE_FOR_NOW and self._is_repeatable:
             return self._after_no_answer()
         return None

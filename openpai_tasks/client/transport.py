@@ -43,6 +43,8 @@ class Answer:
 class Connection:
     """A cluster, and one user's way in."""
 
+    patience = 900.0  # seconds for which whoever watches a job bears that there is no answer
+
     def __init__(
         self,
         cluster: Cluster,
@@ -62,6 +64,19 @@ class Connection:
         self._learn, self._say = learn, say
         self._policies = policies
         self._hint = hint  # why there are no credentials
+
+    def say(self, line: str) -> None:
+        """Tell the user something that is no answer."""
+        self._say(line)
+
+    @contextlib.contextmanager
+    def saying(self, say: Callable[[str], None]) -> Iterator[None]:
+        """Tell it by ``say`` for a while, as by one that knows what is on the screen."""
+        before, self._say = self._say, say
+        try:
+            yield
+        finally:
+            self._say = before
 
     @property
     def user(self) -> str:
@@ -191,7 +206,8 @@ class Connection:
             reason = f"nothing came within {seconds:g} s (the setting http-timeout)"
         else:
             reason = str(own or cause(err))
-        return Unreachable(f"no answer from {self._where()}: {reason}")
+        is_outage = not isinstance(err, ValueError) and not isinstance(own, Oversized)
+        return Unreachable(f"no answer from {self._where()}: {reason}", is_outage)
 
     def _follow(
         self,
@@ -273,7 +289,7 @@ class Connection:
 
     def _check(self, response: requests.Response) -> None:
         if response.status_code in GONE_FOR_NOW:  # a gateway's word: what became of the call is not known
-            raise Unreachable(f"no answer from {self._where()}: {status_line(response)}")
+            raise Unreachable(f"no answer from {self._where()}: {status_line(response)}", is_outage=True)
         if not 200 <= response.status_code < 300:
             raise error(response, self._where(), self.cluster.alias)
 

@@ -8,6 +8,7 @@ import re
 FILES = {"stdout": "user.pai.stdout", "stderr": "user.pai.stderr", "all": "user.pai.all"}
 
 _LOG_MANAGER = re.compile(r"(/log-manager(?:/[^/]+:[0-9]+)?)/tail/")
+_ON_NODE = re.compile(r"/log-manager/((?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})(/.*)", re.DOTALL)
 _PAGES = "/containerlogs/"
 _TEXT = re.compile(r"<pre[^>]*>(.*)</pre>", re.DOTALL | re.IGNORECASE)
 _CUT = "�"  # what a character becomes of which only the first bytes were written yet
@@ -26,6 +27,12 @@ def addresses(container_log: str) -> dict[str, str]:
     if is_page(container_log):
         return {name: f"{folder}/{file}/" for name, file in FILES.items() if name != "all"}
     return {}
+
+
+def on_node(uri: str) -> str:
+    """The address of a log at its own node, of one that leads there by the reverse proxy; else ""."""
+    found = _ON_NODE.fullmatch(uri)
+    return f"http://{found[1]}{found[2]}" if found else ""
 
 
 def is_page(url: str) -> bool:

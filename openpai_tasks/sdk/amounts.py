@@ -6,14 +6,12 @@ import re
 from decimal import Decimal
 
 from openpai_tasks.errors import ConfigError
-
-LONGEST_DAYS = 3650
-"""The longest time that can be asked for: a clock of ten digits still tells its end."""
+from openpai_tasks.times import LONGEST_DAYS as LONGEST_DAYS
+from openpai_tasks.times import seconds as seconds
 
 MOST_WORKERS = 64
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
-_TIME = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", re.IGNORECASE | re.ASCII)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -51,18 +49,6 @@ def megabytes(text: str | int, where: str) -> int:
     if not amount or amount % _UNITS["m"]:
         raise ConfigError(f"{where} needs megabytes or a size such as 512m or 16g, got {str(text)!r}")
     return int(amount) // _UNITS["m"]
-
-
-def seconds(text: str, where: str) -> int:
-    """``90``, ``90s``, ``30m``, ``2h``, ``1h30m`` or ``1d``."""
-    match = _TIME.fullmatch(text.strip())
-    days, hours, minutes, rest = (int(part or 0) for part in match.groups()) if match else (0, 0, 0, 0)
-    total = ((days * 24 + hours) * 60 + minutes) * 60 + rest
-    if not total:
-        raise ConfigError(f"{where} needs a time of more than 0, such as 90s, 1h30m or 30d, got {text!r}")
-    if total > LONGEST_DAYS * 24 * 60 * 60:
-        raise ConfigError(f"{where} is {LONGEST_DAYS}d at most, got {text!r}")
-    return total
 
 
 def _bytes(text: str | int, plain: str) -> Decimal | None:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks import config, credentials
+from openpai_tasks import config, credentials, times
 from openpai_tasks.client import Client, TokenStore
 from openpai_tasks.config import Settings
 from openpai_tasks.credentials import Credentials
@@ -80,7 +80,12 @@ def registry(settings: Settings) -> Registry:
 
 def connect(settings: Settings, alias: str | None = None, say: Say = lambda line: None) -> Client:
     """A client of the cluster named, or of the selected one; the embedded one is started if need be."""
-    alias = alias or settings.cluster_alias or LOCAL
+    client = _client(settings, alias or settings.cluster_alias or LOCAL, say)
+    client.patience = times.seconds(settings.watch_patience, "watch-patience")
+    return client
+
+
+def _client(settings: Settings, alias: str, say: Say) -> Client:
     if alias == LOCAL:
         return local.connect(local_options(settings), say, settings.http_timeout)
     book = registry(settings)

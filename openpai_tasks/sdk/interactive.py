@@ -73,13 +73,13 @@ def ready(client: Client, name: str, settings: Settings, limit: float, tell: Tel
     pauses, reasons = Pauses(client, limit), _Reasons(client, name, tell)
     while True:
         with _going_on(name):
-            job = jobs.find(client, name)
+            job = pauses.ask(lambda: jobs.find(client, name))
         if job.final:
             raise _over(client, job)
         with _going_on(job.name):
             if job.state != states.RUNNING:
                 reasons.ask()
-            elif entered := _tried(client, name, settings, reasons):
+            elif entered := pauses.ask(lambda: _tried(client, name, settings, reasons)):
                 return entered
             if pauses.over:
                 words = f"job {job.name!r} cannot be logged in to after {limit:g} s ({reasons.last})"
@@ -104,6 +104,8 @@ def _tried(client: Client, name: str, settings: Settings, reasons: _Reasons) -> 
     except NotServed:
         raise
     except Unreachable as err:
+        if err.is_outage:
+            raise
         reasons.tell_refusal(err)
         return None
 

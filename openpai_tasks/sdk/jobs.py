@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fnmatch
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -78,7 +79,7 @@ def key_of(client: Client, name: str) -> str:
 def watch(client: Client, name: str, timeout: float | None = None) -> Iterator[JobInfo]:
     """The job whenever it has changed, until it is over."""
     pauses = Pauses(client, timeout)
-    job, shown = find(client, name), None
+    job, shown = pauses.ask(lambda: find(client, name)), None
     while True:
         if job != shown:
             yield job
@@ -88,7 +89,7 @@ def watch(client: Client, name: str, timeout: float | None = None) -> Iterator[J
         if pauses.over:
             raise TimedOut(f"job {job.name!r} is still {job.state} after {timeout:g} s; it goes on")
         pauses.wait()
-        job, shown = client.job(job.key), job
+        job, shown = pauses.ask(functools.partial(client.job, job.key)), job
 
 
 def wait(client: Client, name: str, timeout: float | None = None) -> JobInfo:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 
 from openpai_tasks.client import Client
-from openpai_tasks.errors import ApiError, ConfigError, NotFound
+from openpai_tasks.client.retries import UNPAUSED
+from openpai_tasks.errors import ApiError, ConfigError, NotFound, Unreachable
 from openpai_tasks.plain_text import PlainBytes
-from openpai_tasks.protocol.log_addresses import addresses
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.sdk import jobs
 from openpai_tasks.sdk.labels import Labels
+from openpai_tasks.sdk.log_reader import Reader as Reader
+from openpai_tasks.sdk.log_troubles import LogTroubles
 from openpai_tasks.sdk.polling import Pauses
 
 LONGEST_LINE = 16 << 20
 """As much of a line's end is kept where whole lines are needed."""
+
+MOST_ATTEMPTS = 50
+"""So many of a job's last attempts are read by who follows it, whatever number a server tells."""
+
+LAST_SECONDS = 5.0
+"""For logs that could not be read before, after the end of the job."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,7 @@ class Which:
     role: str | None = None
     index: int | None = None
     stream: str = "all"
+    attempt: int | None = None  # of the job, from 0; the latest if not given
 
 
 @dataclass(frozen=True)
@@ -39,50 +48,10 @@ class Chunk:
 PAUSE = Chunk("", b"")
 """Nothing more comes for a while."""
 
+Place = tuple[int, str, int, str]
+"""Which log: the job's attempt, the task, its own attempt, and where the server says it is."""
+
 Look = Callable[[JobInfo], object]
-
-
-class Reader:
-    """One task's log, read from where the last reading ended."""
-
-    def __init__(self, client: Client, job: JobInfo, task: TaskInfo, stream: str) -> None:
-        self._client, self._stream = client, stream
-        self._where = (job.key, job.attempt, task.role, task.index, task.attempt)
-        self._known = addresses(task.log)  # of servers that don't want to be asked
-        self._uris: dict[str, str] = {}
-        self._offsets: dict[str, int] = {}
-
-    def read(self) -> Iterator[bytes]:
-        """What is new."""
-        self._uris = self._uris or self._find()
-        try:
-            yield from self._grown()
-        except ApiError:
-            if self._known:
-                raise
-            self._uris = self._find()  # an address is good for two minutes only
-            yield from self._grown()
-
-    def _grown(self) -> Iterator[bytes]:
-        for name, uri in self._uris.items():
-            with contextlib.suppress(*[NotFound] if self._known else []):  # which is just not written yet
-                for data in self._client.read_log(uri, self._offsets.get(name, 0)):
-                    self._offsets[name] = self._offsets.get(name, 0) + len(data)
-                    yield data
-
-    def _find(self) -> dict[str, str]:
-        """The addresses of the logs that make up the stream; none while there is no log."""
-        try:
-            found = self._known or self._client.log_locations(*self._where)
-        except NotFound:
-            return {}
-        one_by_one = self._stream == "all" and "all" not in found
-        streams = ["stdout", "stderr"] if one_by_one else [self._stream]
-        names = [name for stream in streams for name in (f"{stream}.1", stream) if name in found]
-        for name in names:
-            if name.endswith(".1") and name not in self._offsets:  # what we read was put away as this
-                self._offsets[name] = self._offsets.pop(name.removesuffix(".1"), 0)
-        return {name: found[name] for name in names}
 
 
 def stream(stdout: bool, stderr: bool) -> str:
@@ -107,6 +76,8 @@ def output(
     """
     if lines is not None and lines < 0:
         raise ConfigError(f"the number of lines cannot be negative: {lines}")
+    if follow and which.attempt is not None:
+        raise ConfigError("--attempt shows what one attempt has written: leave out --follow")
     if follow:
         chunks = Follower(client, which, lines, look).until_over(name)
     else:
@@ -117,61 +88,148 @@ def output(
 
 def read(client: Client, name: str, which: Which) -> Iterator[Chunk]:
     """The output until now."""
-    job = jobs.find(client, name)
+    job = _in_attempt(client, jobs.find(client, name), which.attempt)
     tasks = _chosen(job, which)
+    problem: ApiError | None = None
     for task in tasks:
-        for data in Reader(client, job, task, which.stream).read():
-            yield Chunk(_label(task, tasks), data)
+        try:
+            for data in Reader(client, job, task, which.stream).read():
+                yield Chunk(_label(task, tasks), data)
+        except ApiError as err:  # the logs of the other tasks may be there
+            problem = problem or err
+    if problem:
+        raise problem
+
+
+def _in_attempt(client: Client, job: JobInfo, attempt: int | None) -> JobInfo:
+    if attempt in (None, job.attempt):
+        return job
+    if not 0 <= attempt < job.attempt:
+        has = "only attempt 0" if not job.attempt else f"attempts 0 to {job.attempt}"
+        raise ConfigError(f"job {job.name!r} has {has}, got --attempt {attempt}")
+    return dataclasses.replace(client.job_attempt(job.key, attempt), attempt=attempt)
 
 
 class Follower:
     """Reads what a job's tasks write, piece by piece; a retry's output follows that of the try before.
 
-    ``look`` is given the job each time it was asked for, before what the latest try has written since.
+    ``look`` is given the job each time it was asked for, before what the latest try has written since. The
+    job matters more than its output: a log that cannot be read is a warning, and is tried again.
     """
 
     def __init__(
         self, client: Client, which: Which, lines: int | None = None, look: Look | None = None
     ) -> None:
         self._client, self._which, self._lines, self._look = client, which, lines, look
-        self._readers: dict[tuple[int, str, int, str], Reader] = {}
+        self._readers: dict[Place, Reader] = {}
+        self._tailed = set[Place]()  # of what they have written, only the last lines are wanted
+        self._ended: dict[int, JobInfo | None] = {}  # attempts that are over and not read to their end
+        self._troubles = LogTroubles(client.say)
 
     def until_over(self, name: str) -> Iterator[Chunk]:
         """The output as it grows, until the job is over."""
         pauses = Pauses(self._client)
         seen = None
         while True:
-            job = jobs.find(self._client, name)  # asked first: what is final now has written everything
+            # asked first: what is final now has written everything
+            job = pauses.ask(lambda: jobs.find(self._client, name))
+            self._note_ended(seen, job)
             moved = False
-            for tried in (*self._between(seen, job), job):
-                if self._look and tried is job:
-                    self._look(job)
-                for chunk in self._new(tried):
-                    moved = True
-                    yield chunk
-            seen = job
+            for chunk in self._round(job, is_first=seen is None):
+                moved = True
+                yield chunk
             if job.final:
-                return
+                break
+            seen = job
             yield PAUSE
             pauses.wait(moved)
+        yield from self._rest(job)
 
-    def _between(self, seen: JobInfo | None, job: JobInfo) -> Iterator[JobInfo]:
-        """The tries that ended since the last look, the last one seen among them: each has its own output."""
+    def _note_ended(self, seen: JobInfo | None, job: JobInfo) -> None:
+        """Remember the attempts that ended since the last look, the last one seen among them."""
         begin = 0 if self._lines is None else job.attempt  # the last lines are those of the latest try
         first = begin if seen is None else seen.attempt
-        with contextlib.suppress(NotFound):  # older servers know only the latest try
-            for attempt in range(first, job.attempt):
-                yield self._client.job_attempt(job.key, attempt)
+        begun = max(first, job.attempt - MOST_ATTEMPTS)
+        self._ended |= {attempt: None for attempt in range(begun, job.attempt) if attempt not in self._ended}
+        for attempt in sorted(self._ended)[:-MOST_ATTEMPTS]:
+            del self._ended[attempt]
+        if begun > first:
+            more = f"`pai job.logs {job.name} --attempt {first}` shows the first of it"
+            self._client.say(f"the output of {begun - first} attempts is left out; {more}")
 
-    def _new(self, job: JobInfo) -> Iterator[Chunk]:
-        """What came since the last look; of what a task wrote before the first look, the last lines."""
+    def _round(self, job: JobInfo, is_first: bool = False, is_last: bool = False) -> Iterator[Chunk]:
+        """What is new, of the attempts that are over and then of the latest one."""
+        self._troubles.begin_round()
+        for attempt in sorted(self._ended):
+            past = self._ended[attempt] = self._ended[attempt] or self._past(job, attempt)
+            is_read = (yield from self._new(past)) if past else attempt not in self._troubles
+            if is_read:
+                del self._ended[attempt]
+        if self._look and not is_last:
+            self._look(job)
+        yield from self._new(job, is_tailed=is_first and self._lines is not None)
+
+    def _past(self, job: JobInfo, attempt: int) -> JobInfo | None:
+        """The job as it was in an attempt; None if the cluster does not tell it, or not now."""
+        if not self._troubles.is_due(attempt):
+            return None
+        self._troubles.clear(attempt)
+        try:
+            found = self._client.job_attempt(job.key, attempt)
+        except NotFound:  # older servers know only the latest try
+            return None
+        except (ApiError, Unreachable) as err:
+            self._troubles.note(attempt, f"attempt {attempt} of job {job.name!r}", err)
+            return None
+        return dataclasses.replace(found, attempt=attempt)
+
+    def _new(self, job: JobInfo, is_tailed: bool = False) -> Generator[Chunk, None, bool]:
+        """What came since the last look; returns whether that is all there is now."""
         tasks = _chosen(job, self._which)
+        is_all = True
         for task in tasks:
             place = (job.attempt, task.label, task.attempt, task.log)
-            reader = self._readers.setdefault(place, Reader(self._client, job, task, self._which.stream))
-            chunks = (Chunk(_label(task, tasks), data) for data in reader.read())
-            yield from chunks if self._lines is None else last_lines(chunks, self._lines)
-        self._lines = None
+            if place not in self._readers:
+                self._readers[place] = Reader(self._client, job, task, self._which.stream, UNPAUSED)
+                self._tailed |= {place} if is_tailed else set()
+            if self._troubles.is_due(place):
+                yield from self._read(place, task, _label(task, tasks))
+            is_all = is_all and place not in self._troubles
+            if place in self._troubles and self._troubles.is_round_over:
+                return False
+        return is_all
+
+    def _read(self, place: Place, task: TaskInfo, label: str) -> Iterator[Chunk]:
+        """What is new in one log; of one that is tailed, its last lines."""
+        count = self._lines if place in self._tailed else None
+        reader = self._readers[place]
+        chunks = (Chunk(label, data) for data in reader.read())
+        try:
+            yield from chunks if count is None else last_lines(chunks, count)
+        except (ApiError, Unreachable) as err:
+            self._troubles.note(place, f"the output of {task.label}", err)
+            if count is not None:
+                reader.rewind()  # nothing of it was shown
+        else:
+            self._troubles.clear(place)
+            self._tailed.discard(place)
+
+    def _rest(self, job: JobInfo) -> Iterator[Chunk]:
+        """What could not be read before, if that is possible soon after the end of the job."""
+        pauses = Pauses(self._client, LAST_SECONDS)
+        self._troubles.retry_all()
+        while self._troubles and not pauses.over:
+            yield from self._round(job, is_last=True)
+            pauses.wait()
+        if self._troubles:
+            more = f"`pai job.logs {job.name}` shows it when it can be read"
+            self._client.say(f"warning: some output of job {job.name!r} is missing here; {more}")
+        if absent := [task.label for task in _chosen(job, self._which) if self._is_absent(job, task)]:
+            self._client.say(f"warning: the cluster has no output of {', '.join(absent[:8])}")
+
+    def _is_absent(self, job: JobInfo, task: TaskInfo) -> bool:
+        reader = self._readers.get((job.attempt, task.label, task.attempt, task.log))
+        return bool(task.launched and reader and reader.is_absent)
 
 
 def _chosen(job: JobInfo, which: Which) -> list[TaskInfo]:

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from openpai_tasks.client import Client
 from openpai_tasks.config import Settings
@@ -81,7 +82,7 @@ class Link:
         """The job, which is about to end, unless the cluster has begun it again."""
         pauses, soon = Pauses(self._client, END), time.monotonic() + SOON
         while True:
-            job = jobs.find(self._client, self._name)
+            job = pauses.ask(lambda: jobs.find(self._client, self._name))
             goes_on = job.state == reaching.RUNNING and time.monotonic() > soon
             if job.final or goes_on or pauses.over:
                 return job
@@ -125,11 +126,11 @@ def opened(
     link: Link | None = None
     try:
         while True:
-            job = jobs.find(client, name)
+            job = pauses.ask(lambda: jobs.find(client, name))
             if job.final:
                 raise _over(client, job)
             try:
-                link = link or (_link(client, job, way, settings, tell.later) if job.tasks else None)
+                link = link or pauses.ask(partial(_linked, client, job, way, settings, tell.later))
                 if link and link.answers(token):
                     tell.is_quiet = False
                     return link
@@ -169,8 +170,10 @@ class _Once:
             self._say(text)
 
 
-def _link(client: Client, job: JobInfo, way: Way, settings: Settings, say: Say) -> Link | None:
+def _linked(client: Client, job: JobInfo, way: Way, settings: Settings, say: Say) -> Link | None:
     """The way to the server, once its container runs."""
+    if not job.tasks:
+        return None
     task = job.tasks[0]
     port = task.ports.get(PORT, "").partition(",")[0]
     if job.state != reaching.RUNNING or task.state != reaching.RUNNING or not port.isdecimal():

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from openpai_tasks.client import Client
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.registry import LOCAL
+from openpai_tasks.sdk import watching
+
+T = TypeVar("T")
 
 NEAR = (0.05, 0.5)  # shortest and longest pause in seconds for the embedded cluster
 FAR = (0.5, 5.0)  # for others, well below OpenPAI's limit of 600 requests a minute
@@ -23,10 +28,15 @@ class Pauses:
         self._shortest, self._longest = NEAR if client.cluster.alias == LOCAL else FAR
         self._next = self._shortest
         self._limit = time.monotonic() + (math.inf if timeout is None else timeout)
+        self._client = client
 
     @property
     def over(self) -> bool:
         return time.monotonic() >= self._limit
+
+    def ask(self, call: Callable[[], T]) -> T:
+        """Return what ``call`` brings; an outage of the cluster is waited out."""
+        return watching.ask(self._client, call, self._limit)
 
     def wait(self, moved: bool = False) -> None:
         """Sleep; after something has moved, only for the shortest time."""

@@ -12,6 +12,7 @@ from openpai_tasks.protocol.json_schema import DRAFT, Schema, job_schema
 __all__ = ["job_schema", "settings_schema"]
 
 SEPARATORS = "[-_.]*"
+TIME = r"^(?=.*[1-9])\s*([0-9]+[dD])?([0-9]+[hH])?([0-9]+[mM])?([0-9]+[sS]?)?\s*$"
 
 
 def settings_schema() -> Schema:
@@ -54,6 +55,8 @@ def _rule(variable: Variable) -> Schema:
 
 
 def _text(variable: Variable) -> Schema:
+    if variable.is_time:
+        return {"type": ["string", "integer", "null"], "pattern": TIME, "minimum": 1}
     return {"enum": [*variable.among, None]} if variable.among else {"type": ["string", "null"]}
 
 

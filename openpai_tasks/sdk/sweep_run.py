@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from openpai_tasks.client import Client
-from openpai_tasks.errors import ConfigError, Conflict, TooManyRequests, Unreachable
+from openpai_tasks.errors import ApiError, ConfigError, Conflict, TooManyRequests, Unreachable
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.sdk import records, submission, sweep_records
+from openpai_tasks.sdk import records, submission, sweep_records, watching
 from openpai_tasks.sdk.polling import Pauses
 from openpai_tasks.sdk.submission import Missed, Submission
 from openpai_tasks.sdk.sweeps import Sweep, SweepJob, mark_of, progress
@@ -137,9 +137,10 @@ class Run:
 
     def _hand_in(self, made: Submission) -> None:
         """Hand in one; again only if it is certain that the cluster does not have it."""
+        key = job_key(self.client.user, made.name)
         for left in reversed(range(TRIES)):
             try:
-                self._patiently(lambda: submission.hand_in(self.client, made))
+                self._patiently(lambda: submission.hand_in(self.client, made), is_repeatable=False)
                 break
             except Conflict:  # an answer was lost, or the same command runs twice at once
                 self._patiently(lambda: self._claim(made.name))
@@ -147,12 +148,18 @@ class Run:
             except Missed:
                 if not left:
                     raise
+            except (Unreachable, ApiError) as err:
+                if not left or not (isinstance(err, Unreachable) or watching.is_outage(err)):
+                    raise
+                if self._patiently(lambda: submission.exists(self.client, key)):
+                    self._claim(made.name)
+                    break
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask the cluster, pausing for as long as it wants."""
+    def _patiently(self, ask: Callable[[], T], is_repeatable: bool = True) -> T:
+        """Ask the cluster, pausing for as long as it wants; during an outage only what does no harm twice."""
         while True:
             try:
-                return ask()
+                return watching.ask(self.client, ask) if is_repeatable else ask()
             except TooManyRequests as err:
                 self.say(
                     f"the cluster asks for a pause of {err.retry_after:.0f} s"
@@ -162,7 +169,8 @@ class Run:
 
     def _claim(self, name: str) -> None:
         """A job that is there must be of this sweep."""
-        mark = mark_of(self.client.job_document(job_key(self.client.user, name)))
+        key = job_key(self.client.user, name)
+        mark = mark_of(self._patiently(functools.partial(self.client.job_document, key)))
         if mark.get("name") != self.sweep.name:
             where = f"cluster {self.client.cluster.alias!r}"
             raise Conflict(f"a job named {name!r} exists on {where}; choose another --job-name", 409)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 clusters = lazy("openpai_tasks.sdk.clusters")
 config = lazy("openpai_tasks.config")
+log_masking = lazy("openpai_tasks.client.log_masking")
 render = lazy("openpai_tasks.render")
 trust = lazy("openpai_tasks.trust")
 
@@ -216,4 +217,4 @@ def _log_traceback() -> None:
     if log.isEnabledFor(logging.DEBUG):
         import traceback
 
-        log.debug("task failed\n%s", plain(traceback.format_exc()))
+        log.debug("task failed\n%s", log_masking.mask_keys(plain(traceback.format_exc())))

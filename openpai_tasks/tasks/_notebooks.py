@@ -23,6 +23,7 @@ shutil = lazy("shutil")
 telling = lazy("openpai_tasks.sdk.notebook_told")
 transfers = lazy("openpai_tasks.tasks._transfers")
 waiting = lazy("openpai_tasks.sdk.waiting")
+watching = lazy("openpai_tasks.sdk.watching")
 
 BROUGHT = ("path", "size")
 TIMED_OUT = 124  # the exit code of a job that has reached its limit
@@ -52,7 +53,7 @@ def finish(c, client, name, folder, no_browser, output, mounted, follow=True):
     if follow:
         with goes_on(name, again="`notebook.fetch {name}` brings its results"):
             complaint = _watch(client, name)
-    found = results.find(client, name, mounted)
+    found = watching.ask(client, lambda: results.find(client, name, mounted))
     if not found.notebook:
         _nothing(found.job, complaint)
     brought = _bring(found, folder)
@@ -69,22 +70,18 @@ def _watch(client, name):
     """Show how far it is, on a terminal in a line that changes; its last complaint, which is still unsaid."""
     screen, step, complaint = Screen(sys.stderr), None, ""
 
-    def told(news):
-        screen.clear()
-        say(news)
-
-    for event in progress.follow(client, name, waiting.News(client, told)):
-        if isinstance(event, progress.Step):
-            step = event
-        elif isinstance(event, progress.Complaint):
-            screen.clear()
-            _complain(complaint)
-            complaint = event.text
-        elif isinstance(event, (progress.Said, progress.Other)) and event.text:
-            screen.clear()
-            say(event.text)
-        if step:
-            screen.show(_fitting(str(step)), str(step))
+    with client.saying(screen.say):
+        for event in progress.follow(client, name, waiting.News(client, screen.say)):
+            if isinstance(event, progress.Step):
+                step = event
+            elif isinstance(event, progress.Complaint):
+                screen.clear()
+                _complain(complaint)
+                complaint = event.text
+            elif isinstance(event, (progress.Said, progress.Other)) and event.text:
+                screen.say(event.text)
+            if step:
+                screen.show(_fitting(str(step)), str(step))
     screen.clear()
     return complaint
 

@@ -23,6 +23,11 @@ class Screen:
         _output.draw(self._stream, picture, UP_AND_CLEAR.format(lines=self._lines) if self._lines else "")
         self._lines = picture.count("\n") + 1
 
+    def say(self, line):
+        """Tell something that stays, in the place of the picture."""
+        self.clear()
+        _output.say(line)
+
     def clear(self):
         """Take the picture away, to make room for what stays."""
         if self._lines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from openpai_tasks.errors import Unreachable
+from openpai_tasks.errors import ApiError, Unreachable
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import _output
 from openpai_tasks.tasks._base import say, show
@@ -15,6 +15,7 @@ logs = lazy("openpai_tasks.sdk.logs")
 render = lazy("openpai_tasks.render")
 submission_ = lazy("openpai_tasks.sdk.submission")
 waiting = lazy("openpai_tasks.sdk.waiting")
+watching = lazy("openpai_tasks.sdk.watching")
 
 SUBMITTED = ("name", "state", "virtual_cluster")
 
@@ -31,7 +32,7 @@ def send(c, client, submission, follow, preview, output, after=(), tags=(), plai
     with goes_on(job.name):
         news = waiting.News(client, say)
         write(logs.output(client, job.name, logs.Which(), follow=True, look=news, plain=plain))
-    jobs.check(jobs.find(client, job.name))
+    jobs.check(jobs.wait(client, job.name))
 
 
 def submitted(client, submission, preview, after=(), tags=()):
@@ -87,7 +88,7 @@ def goes_on(name, follows=True, again="`job.logs {name} --follow` shows it again
         if follows:
             say("", told)
         raise
-    except Unreachable as err:
-        if follows and type(err) is Unreachable:  # others of its kind say what to do themselves
+    except (Unreachable, ApiError) as err:
+        if follows and (type(err) is Unreachable or watching.is_outage(err)):  # others say what to do
             say(told)
         raise

@@ -30,7 +30,7 @@ def run_sweep(c, client, sweep, after, most, detach, preview, output):
     jobs.succeed(client, after, say)
     screen = Screen(sys.stderr)
     run = sweep_run.Run(client, sweep, Path.cwd(), say, glance=0.5 if sys.stderr.isatty() else 10)
-    with _resumable(run):
+    with _resumable(run), client.saying(screen.say):
         for rows in run.until_over(most, detach):
             screen.show(_picture(sweep.name, rows), sweeps.progress(sweep.name, rows))
     screen.clear()

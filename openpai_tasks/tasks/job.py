@@ -62,12 +62,13 @@ def config(c, name, cluster_alias=None, output=None):
 
 @task(
     positional=["name"],
-    kinds={"index": int, "lines": int},
+    kinds={"attempt": int, "index": int, "lines": int},
     help={
         "name": NAME_HELP,
         "follow": "go on until the job is over, and end with its exit code",
         "role": "only this task role",
         "index": "only this task",
+        "attempt": "what this attempt of the job has written, from 0; the latest if not given",
         "stdout": "only what went to stdout",
         "stderr": "only what went to stderr",
         "lines": "only the last so many lines of each task",
@@ -84,16 +85,17 @@ def logs(
     stdout=False,
     stderr=False,
     lines=None,
+    attempt=None,
     plain=False,
     cluster_alias=None,
 ):
     """Show a job's output."""
     client = connect(c, cluster_alias)
-    which = logs_.Which(role, index, logs_.stream(stdout, stderr))
+    which = logs_.Which(role, index, logs_.stream(stdout, stderr), attempt)
     with goes_on(name, follow):
         write(logs_.output(client, name, which, follow, lines, waiting.News(client, say), plain))
     if follow:
-        jobs.check(jobs.find(client, name))
+        jobs.check(jobs.wait(client, name))
 
 
 @task(
@@ -130,8 +132,8 @@ def wait(c, name, timeout=None, cluster_alias=None, output=None):
 )
 def connect_(c, name, cluster_alias=None):
     """Show a job's status as it changes, until it is over."""
-    screen = Screen(sys.stdout)
-    with goes_on(name):
-        for job in jobs.watch(connect(c, cluster_alias), name):
+    screen, client = Screen(sys.stdout), connect(c, cluster_alias)
+    with goes_on(name), client.saying(screen.say):
+        for job in jobs.watch(client, name):
             screen.show(render.status(job), render.progress(job))
     jobs.check(job)

@@ -1,0 +1,256 @@
+"""Who watches a job stays with it while the cluster or its logs fail, by real processes and real HTTP."""
+
+import contextlib
+import signal
+
+import pytest
+
+from openpai_tasks.config import Settings
+from openpai_tasks.protocol import JobSpec
+from openpai_tasks.sdk import clusters, points, submission, sweep_run, sweeps
+from tests.faults import switch
+from tests.notebook_files import write
+
+SMALL = ("--cpu", "1", "--memoryMB", "256")
+LOST, BACK = "cluster 'local' does not answer: ", "cluster 'local' answers again"
+OUTAGES = {
+    "gateway": (502, "HTTP 502 Bad Gateway"),
+    "database": (True, "connect ECONNREFUSED 127.0.0.1:5432"),
+}
+OUTPUT = "warning: the output of main-0 cannot be read now: "
+
+
+def faults(shell, **switches):
+    switch(shell.home / "local", **switches)
+
+
+@pytest.fixture
+def calm(cluster):
+    """The shared cluster, without faults before and after."""
+    faults(cluster)
+    yield cluster
+    faults(cluster)
+
+
+class Gate:
+    """A file that jobs wait for."""
+
+    def __init__(self, path):
+        self.path, self.wait = path, f"while [ ! -e '{path}' ]; do sleep 0.1; done"
+
+    def open(self):
+        self.path.touch()
+
+
+@pytest.fixture
+def gate(tmp_path):
+    gate = Gate(tmp_path / "gate")
+    yield gate
+    gate.open()
+
+
+def submitted(shell, command, *flags):
+    return shell.ok("job.sub", command, *flags, *SMALL, "-o", "json").json()[0]["name"]
+
+
+@contextlib.contextmanager
+def running(shell, *words):
+    """A command that runs, and ends with the test if it does not end before."""
+    process = shell.start("inv", *words)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+
+def until(stream, words):
+    """The lines of a stream up to the one that has these words in it."""
+    lines = []
+    while not lines or words not in lines[-1]:
+        lines.append(stream.readline())
+        assert lines[-1], lines
+    return lines
+
+
+def end(process):
+    out, err = process.communicate(timeout=100)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize("outage", OUTAGES)
+@pytest.mark.parametrize("words", [("job.wait",), ("job.connect",), ("job.logs", "--follow")])
+def test_who_watches_waits_until_the_cluster_is_back(calm, gate, outage, words):
+    name = submitted(calm, f"{gate.wait}; exit 7")
+    fault, reason = OUTAGES[outage]
+    faults(calm, **{outage: fault})
+    with running(calm, *words, name) as process:
+        said = until(process.stderr, LOST)
+        faults(calm)
+        said += until(process.stderr, BACK)
+        gate.open()
+        code, _, err = end(process)
+    told = "".join(said) + err
+    assert code == 7 and "Traceback" not in told
+    assert f"{LOST}{reason}; it is asked again for up to 900 s (the setting watch-patience)\n" in told
+    assert (told.count(LOST), told.count(BACK)) == (1, 1)
+
+
+def test_who_follows_goes_on_after_an_outage_in_the_middle(calm, gate):
+    with running(calm, "job.sub", f"echo one; {gate.wait}; echo two; exit 7", "-f", *SMALL) as process:
+        assert process.stdout.readline() == "one\n"
+        faults(calm, gateway=504)
+        until(process.stderr, LOST)
+        faults(calm)
+        until(process.stderr, BACK)
+        gate.open()
+        code, out, err = end(process)
+    assert (code, out) == (7, "two\n") and LOST not in err
+
+
+@pytest.mark.parametrize("outage, code", [("gateway", 121), ("database", 122)])
+def test_patience_has_an_end_and_the_job_goes_on(calm, gate, outage, code):
+    name = submitted(calm, gate.wait)
+    faults(calm, **{outage: OUTAGES[outage][0]})
+    ran = calm.inv("job.wait", name, INVOKE_OPENPAI_WATCH_PATIENCE="2s")
+    assert ran.code == code and f"job {name} goes on; " in ran.err
+    assert ran.err.count(LOST) == 1 and "for up to 2 s" in ran.err
+    assert ran.err.splitlines()[-1].startswith("error: ")
+
+
+def test_a_wait_that_runs_out_during_an_outage_is_124(calm, gate):
+    name = submitted(calm, gate.wait)
+    faults(calm, gateway=502)
+    ran = calm.inv("job.wait", name, "--timeout", "1")
+    assert ran.code == 124 and "the time to wait is over" in ran.err.splitlines()[-1]
+
+
+def test_a_single_read_and_a_job_that_is_unknown_are_not_waited_for(calm):
+    assert "no job named" in calm.inv("job.wait", "nobody").err
+    faults(calm, database=True)
+    ran = calm.inv("job.status", "nobody")
+    assert ran.code == 122 and LOST not in ran.err
+
+
+def test_a_patience_that_is_no_time_is_named_with_its_place(calm):
+    ran = calm.inv("job.list", INVOKE_OPENPAI_WATCH_PATIENCE="soon")
+    assert ran.code == 120 and ran.err.count("\n") == 1
+    assert ran.err.startswith("error: INVOKE_OPENPAI_WATCH_PATIENCE: watch-patience needs a time")
+
+
+def test_a_sweep_stays_with_its_jobs_and_submits_each_once(calm, gate):
+    sweep = ("job.sub", gate.wait, "-j", "wide", "--sweep", "i=1..3", "--max-parallel", "2", "-o", "json")
+    with running(calm, *sweep, *SMALL) as process:
+        until(process.stderr, "2 RUNNING")
+        faults(calm, gateway=502)
+        until(process.stderr, LOST)
+        faults(calm)
+        until(process.stderr, BACK)
+        gate.open()
+        code, _, err = end(process)
+    assert code == 0, err
+    rows = calm.ok("job.list", "--keyword", "wide", "-o", "json").json()
+    assert [row["state"] for row in rows] == ["SUCCEEDED"] * 3
+
+
+def test_container_start_waits_through_an_outage(shell):
+    shell.environment["INVOKE_OPENPAI_LOCAL_ENFORCE"] = "true"
+    with running(shell, "container.start", "-j", "large", "--gpu", "99", "--no-shell") as process:
+        until(process.stderr, "waiting: ")
+        faults(shell, database=True)
+        until(process.stderr, LOST)
+        faults(shell)
+        until(process.stderr, BACK)
+        shell.ok("job.stop", "large")
+        code, _, err = end(process)
+    assert code == 143 and "job 'large' is STOPPED" in err, err
+
+
+def test_a_notebook_is_brought_after_an_outage(calm, gate):
+    wait = f"import os, time\nwhile not os.path.exists({str(gate.path)!r}): time.sleep(0.1)"
+    write(calm.project / "patient.ipynb", wait, "print('done')")
+    with running(calm, "notebook.run", "patient.ipynb", "--to", "ipynb", *SMALL) as process:
+        until(process.stderr, "cell 1 of 2")
+        faults(calm, database=True)
+        until(process.stderr, LOST)
+        faults(calm)
+        until(process.stderr, BACK)
+        gate.open()
+        code, out, err = end(process)
+    assert code == 0 and "patient" in out, err
+
+
+@pytest.mark.parametrize(
+    "fault", [{"logs": 500}, {"log_files": 502}, {"log_files": 404}, {"logs": {"main/0": 500}}]
+)
+def test_logs_that_fail_are_a_warning_and_are_caught_up_with(calm, gate, fault):
+    faults(calm, **fault)
+    with running(calm, "job.sub", f"echo one; {gate.wait}; echo two; exit 3", "-f", *SMALL) as process:
+        said = until(process.stderr, OUTPUT)
+        faults(calm)
+        assert process.stdout.readline() == "one\n"
+        gate.open()
+        code, out, err = end(process)
+    told = "".join(said) + err
+    assert (code, out) == (3, "two\n")
+    assert told.count("warning: ") == 1 and "is still watched" in told and "token=" not in told
+
+
+@pytest.mark.parametrize("fault", [{"logs": 500}, {"log_files": 503}])
+def test_logs_that_never_come_back_leave_the_job_its_own_exit_code(calm, fault):
+    faults(calm, **fault)
+    ran = calm.run(
+        "inv", "-d", "job.sub", "echo one; exit 3", "-f", "-j", f"mute-{next(iter(fault))}", *SMALL
+    )
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err.count(OUTPUT) == 1
+    assert "some output of job 'mute-" in ran.err and "`pai job.logs mute-" in ran.err
+    assert all(part.startswith("***") for part in ran.err.split("token=")[1:])
+
+
+@pytest.mark.parametrize(
+    "status, told", [(404, "the cluster has no output of main-0"), (500, "the output of main-0 cannot")]
+)
+def test_the_logs_of_the_other_tasks_are_read(calm, status, told):
+    name, lines = f"parts-{status}", ["[main-1] from 1", "[main-2] from 2"]
+    faults(calm, logs={"main/0": status})
+    three = ("echo from $PAI_TASK_INDEX", "--instances", "3")
+    ran = calm.ok("job.sub", *three, "-f", "-j", name, *SMALL)
+    assert sorted(ran.out.splitlines()) == lines and ran.err.count(told) == 1
+    ran = calm.inv("job.logs", name)
+    assert ran.out.splitlines() == lines and ran.code == (0 if status == 404 else 122)
+
+
+def test_an_earlier_attempt_can_be_read(calm, tmp_path):
+    mark = tmp_path / "mark"
+    command = f"[ -e '{mark}' ] && echo second && exit 0; touch '{mark}'; echo first; exit 9"
+    name = submitted(calm, command, "--retries", "1")
+    calm.ok("job.wait", name)
+    assert [calm.ok("job.logs", name, "--attempt", number).out for number in "01"] == ["first\n", "second\n"]
+    assert calm.ok("job.logs", name).out == "second\n"
+    for wrong in ("2", "-1"):
+        ran = calm.inv("job.logs", name, f"--attempt={wrong}")
+        assert ran.code == 120 and f"has attempts 0 to 1, got --attempt {wrong}" in ran.err
+    ran = calm.inv("job.logs", name, "--attempt", "0", "--follow")
+    assert ran.code == 120 and "leave out --follow" in ran.err
+
+
+def test_a_submission_of_a_sweep_whose_answer_is_lost_is_not_repeated(calm):
+    faults(calm, lost_submit=500, calls=1)
+    calm.ok("job.sub", "true", "-j", "lost", "--sweep", "i=1..2", "--detach", *SMALL)
+    assert len(calm.ok("job.list", "--keyword", "lost", "-o", "json").json()) == 2
+
+
+def test_a_submission_of_a_sweep_that_did_not_arrive_is_repeated_after_the_outage(calm, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(calm.home))
+    said = []
+    client = clusters.connect(Settings.load(), "local", said.append)
+    draft = submission.draft(client, JobSpec("true", image="python:3"), (), "", calm.project)
+    sweep = sweeps.plan(draft, points.points(["i=1..1"]), "unsent")
+    run = sweep_run.Run(client, sweep, calm.project, said.append)
+    [name] = sweep.points
+    faults(calm, database=True, calls=3)
+    run._submit_one(name)
+    assert [line.partition(": ")[0] for line in said] == ["cluster 'local' does not answer", BACK]
+    assert calm.inv("job.wait", name).code == 0
