@@ -17,7 +17,7 @@ from openpai_tasks.client import Client
 from openpai_tasks.errors import ApiError, ConfigError, Conflict, TooManyRequests, Unreachable
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.sdk import records, submission, sweep_records, watching
+from openpai_tasks.sdk import arrival, records, submission, sweep_records, watching
 from openpai_tasks.sdk.polling import Pauses
 from openpai_tasks.sdk.submission import Missed, Submission
 from openpai_tasks.sdk.sweeps import Sweep, SweepJob, mark_of, progress
@@ -151,7 +151,7 @@ class Run:
             except (Unreachable, ApiError) as err:
                 if not left or not (isinstance(err, Unreachable) or watching.is_outage(err)):
                     raise
-                if self._patiently(lambda: submission.exists(self.client, key)):
+                if self._patiently(lambda: arrival.exists(self.client, key)):
                     self._claim(made.name)
                     break
 
