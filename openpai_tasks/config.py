@@ -1,4 +1,4 @@
-"""The settings: their table, the places they are read from, and the two files of our own.
+"""The settings: their table, and how they are put together from the places they are read from.
 
 Weakest first: built in, tasks.py, Invoke's system and user files, ``~/.openpai/defaults.yaml``, the
 project's ``invoke.yaml``, ``./.openpai/defaults.yaml``, ``INVOKE_OPENPAI_*``, ``inv -f FILE``, the flag.
@@ -15,21 +15,27 @@ import dataclasses
 import difflib
 import functools
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from openpai_tasks import ownership, times, trust
+from openpai_tasks import times, trust
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.home import home, locked, write_private
+from openpai_tasks.home import locked, write_private
+from openpai_tasks.setting_layers import (
+    Layer,
+    defaults_layer,
+    flat,
+    layers,
+    project_layer,
+    read_defaults,
+    section,
+)
 from openpai_tasks.setting_types import KINDS, READERS, Value
 from openpai_tasks.trust import Claim, Untrusted
 
-SECTION = "openpai"
-PREFIX = "INVOKE_OPENPAI_"
 PROGRAMS = ("invoke", "fabric")  # whose settings files a project may have
 BUILT_IN = "built-in"
 FLAG = "flag"
@@ -228,19 +234,6 @@ def _unknown(name: object) -> str:
     return f"no setting is named {str(name)!r}" + (f", did you mean {near[0]}?" if near else "")
 
 
-@dataclass(frozen=True)
-class Layer:
-    """What one place says; ``naming`` names the variable of the environment a value came from."""
-
-    origin: str
-    values: Mapping[Any, Any]
-    naming: Mapping[str, str] = field(default_factory=dict)
-    is_ours: bool = False
-    is_own: bool = True  # False for what comes with a project: somebody else may have written it
-    is_project: bool = False  # a file of a project, and no code: what reaches further needs trust
-    ignored: str = ""  # why a file of a project does not count at all
-
-
 def _known(layer: Layer) -> Iterator[tuple[Variable, str, Any]]:
     """The settings that the layer gives a value, with the name that it has there."""
     for given, value in layer.values.items():
@@ -256,97 +249,13 @@ def _not_used(layer: Layer) -> list[str]:
     return [layer.ignored, *lines] if layer.ignored else lines
 
 
-def layers(config: Any = None) -> Iterator[Layer]:
-    """The places settings are read from, weakest first."""
-    yield Layer("tasks.py", _section(config, "_collection", "tasks.py"), is_own=False)
-    yield _file_layer(config, "system")
-    yield _file_layer(config, "user")
-    yield _defaults_layer(defaults_path(is_global=True))
-    yield _project_layer(_file_layer(config, "project"))
-    if trust.is_project_file(defaults_path(is_global=False)):
-        yield _project_layer(_defaults_layer(defaults_path(is_global=False)))
-    yield _environment()
-    yield _file_layer(config, "runtime")
-    yield Layer("this program", _section(config, "_overrides", "this program"))
-    yield Layer("this program", _section(config, "_modifications", "this program"))
-
-
-def _file_layer(config: Any, level: str) -> Layer:
-    origin = str(getattr(config, f"_{level}_path", None) or level)
-    return Layer(origin, _section(config, f"_{level}", origin), is_own=level != "project")
-
-
-def _project_layer(layer: Layer) -> Layer:
-    """The layer of a project's file; one that somebody else could have written counts for nothing."""
-    if not layer.values or layer.origin.endswith(".py"):  # code, which has already run
-        return layer
-    problem = ownership.problem(layer.origin)
-    if problem:
-        return Layer(layer.origin, {}, ignored=f"{layer.origin} is ignored: {problem}")
-    return dataclasses.replace(layer, is_own=False, is_project=True)
-
-
-def _section(config: Any, level: str, origin: str) -> dict[str, Any]:
-    """The ``openpai`` section of one level of Invoke's configuration, nested names joined by a dot."""
-    data = getattr(config, level, None)
-    section = data.get(SECTION) if isinstance(data, dict) else None
-    if section is not None and not isinstance(section, dict):
-        raise ConfigError(f"{origin}: {SECTION!r} must hold settings (name: value), got {section!r}")
-    return _flat(section or {})
-
-
-def _flat(section: Mapping[Any, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in section.items():
-        if isinstance(value, dict):
-            flat.update({f"{key}.{inner}": item for inner, item in value.items()})
-        else:
-            flat[str(key)] = value
-    return flat
-
-
-def _environment() -> Layer:
-    """``INVOKE_OPENPAI_MEMORYMB`` and the like; an empty variable counts as not set."""
-    given = {name: value for name, value in os.environ.items() if name.startswith(PREFIX) and value}
-    values = {name.removeprefix(PREFIX): value for name, value in given.items()}
-    return Layer("the environment", values, {name.removeprefix(PREFIX): name for name in given})
-
-
-def defaults_path(is_global: bool) -> Path:
-    """The user's own defaults, or those of the folder a command is run in."""
-    return (home() if is_global else Path.cwd() / ".openpai") / "defaults.yaml"
-
-
-def _defaults_layer(path: Path) -> Layer:
-    return Layer(str(path), _flat(read_defaults(path)), is_ours=True)
-
-
-def read_defaults(path: Path) -> dict[str, Any]:
-    """What a defaults.yaml holds; nothing where there is none."""
-    import yaml
-
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as err:
-        raise ConfigError(f"cannot read {path}: {err}") from err
-    except yaml.YAMLError as err:
-        mark = getattr(err, "problem_mark", None)
-        place = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{path}{place}: not valid YAML; mend or remove the file") from err
-    if data is not None and not isinstance(data, dict):
-        raise ConfigError(f"{path} must hold settings (name: value); mend or remove the file")
-    return data or {}
-
-
 def change_defaults(path: Path, values: Mapping[str, Value], remove: Iterable[str] = ()) -> None:
     """Set and remove settings in a defaults.yaml, keeping the rest, whoever else writes it now."""
     import yaml
 
     gone = {_spelling(name) for name in (*remove, *values)}
     with locked(path):
-        kept = {key: item for key, item in _flat(read_defaults(path)).items() if _spelling(key) not in gone}
+        kept = {key: item for key, item in flat(read_defaults(path)).items() if _spelling(key) not in gone}
         kept |= {key: list(item) if isinstance(item, tuple) else item for key, item in values.items()}
         text = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True) if kept else ""
         write_private(path, text)
@@ -373,16 +282,16 @@ def claims(layer: Layer, base: Path | None = None) -> list[Claim]:
 def project_claims(folder: Path, base: Path) -> list[Claim]:
     """All that the files of a project folder ask for, as a command that is run in ``base`` sees it."""
     own = folder / ".openpai" / "defaults.yaml"
-    found = claims(_project_layer(_defaults_layer(own)), base) if trust.is_project_file(own) else []
+    found = claims(project_layer(defaults_layer(own)), base) if trust.is_project_file(own) else []
     for path in (folder / f"{name}.{suffix}" for name in PROGRAMS for suffix in ("yaml", "yml", "json")):
-        section = _section(SimpleNamespace(data=read_defaults(path)), "data", str(path))
-        found += claims(_project_layer(Layer(str(path), section)), base)
+        values = section(SimpleNamespace(data=read_defaults(path)), "data", str(path))
+        found += claims(project_layer(Layer(str(path), values)), base)
     return found + trust.used_clusters(folder)
 
 
 def _typed(path: Path, values: Mapping[str, Value]) -> list[Claim]:
     """What of a project's defaults.yaml the user has just typed himself."""
-    found = claims(_project_layer(_defaults_layer(path)))
+    found = claims(project_layer(defaults_layer(path)))
     sources = values.get("sources")
     links = [trust.links_claim(str(path), sources)] if isinstance(sources, tuple) else []
     return links + [claim for claim in found if claim.setting in values]

@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
 BASE = {"errors", "exchange", "home", "key_pairs", "lazy", "nap", "plain_text", "retry", "times"}
-CHECKS = {"ownership", "setting_types", "trust"}
+CHECKS = {"ownership", "setting_layers", "setting_types", "trust"}
 VALUES = BASE | CHECKS | {"protocol", "config", "registry", "credentials", "web_address"}
 MAY_IMPORT = {
     "__init__": {"client", "data", "errors", "magics", "protocol", "tasks"},
@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "protocol": BASE,
     "ownership": set(),
     "setting_types": set(),
+    "setting_layers": {"errors", "home", "ownership", "trust"},
     "trust": BASE | {"ownership"},
     "config": BASE | CHECKS,
     "credentials": VALUES,

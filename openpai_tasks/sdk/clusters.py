@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks import config, credentials, times
+from openpai_tasks import config, credentials, setting_layers, times
 from openpai_tasks.client import Client, TokenStore
 from openpai_tasks.config import Settings
 from openpai_tasks.credentials import Credentials
@@ -241,7 +241,7 @@ def select(settings: Settings, alias: str, is_global: bool) -> Path:
     book = registry(settings)
     book.get(alias)
     names.saw_clusters(book.clusters())
-    path = config.defaults_path(is_global)
+    path = setting_layers.defaults_path(is_global)
     config.change_defaults(path, {"cluster-alias": alias})
     return path
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from openpai_tasks import config, setting_types
+from openpai_tasks import setting_types
 from openpai_tasks.config import VARIABLES, Variable
 from openpai_tasks.protocol.json_schema import DRAFT, Schema, job_schema
+from openpai_tasks.setting_layers import SECTION
 
 __all__ = ["job_schema", "settings_schema"]
 
@@ -28,7 +29,7 @@ def settings_schema() -> Schema:
         "$schema": DRAFT,
         "title": "Settings of Invoke and openpai-tasks",
         "type": ["object", "null"],
-        "properties": {config.SECTION: section},
+        "properties": {SECTION: section},
     }
 
 

@@ -11,6 +11,7 @@ from openpai_tasks.tasks._base import say, settings_in_force, show, task
 
 commands = lazy("openpai_tasks.tasks._commands")
 config = lazy("openpai_tasks.config")
+setting_layers = lazy("openpai_tasks.setting_layers")
 trust_ = lazy("openpai_tasks.trust")
 
 COLUMNS = ("name", "value", "origin", "about")
@@ -39,7 +40,7 @@ def show_(c, output=None):
 )
 def set_(c, values, is_global=False):
     """Set defaults for this folder, or for all your projects."""
-    path = config.defaults_path(is_global)
+    path = setting_layers.defaults_path(is_global)
     changes = dict(_pair(word) for word in values)
     config.change_defaults(path, changes)
     say(f"set {', '.join(changes)} in {path}")
@@ -54,7 +55,7 @@ def set_(c, values, is_global=False):
 )
 def unset(c, names, is_global=False):
     """Remove defaults of this folder, or of all your projects."""
-    path = config.defaults_path(is_global)
+    path = setting_layers.defaults_path(is_global)
     config.change_defaults(path, {}, [_known(name, path) for name in names])
     say(f"unset {', '.join(names)} in {path}")
 
@@ -127,4 +128,4 @@ def _pair(word):
 
 def _known(name, path):
     """The name of a setting; one that only the file knows can be removed too."""
-    return name if name in config.read_defaults(path) else config.find(name).name
+    return name if name in setting_layers.read_defaults(path) else config.find(name).name
