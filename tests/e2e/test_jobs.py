@@ -250,7 +250,7 @@ def test_the_output_of_every_quick_try_is_shown(cluster):
 
 
 def test_a_job_that_is_tried_again_says_so_to_who_follows(cluster):
-    gate = cluster.project / "gate"
+    gate = cluster.project / "gate-again"
     waits = f"echo began; [ ! -e {gate} ] || exit 0; while [ ! -e {gate} ]; do sleep 0.1; done; exit 9"
     process = cluster.start("inv", "job.sub", waits, "-j", "again", "--retries", "1", "--follow")
     assert process.stdout.readline() == "began\n"
