@@ -16,11 +16,11 @@ def facts(shell):
 
 
 def is_alive(pid):
+    """Whether it runs; a process that has ended and is not reaped yet does not."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return True
 
 
 def until(condition, seconds=60):
