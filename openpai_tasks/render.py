@@ -61,7 +61,7 @@ def cell(name: str, value: Any) -> str:
 
 
 def _measure(name: str, value: Any) -> str:
-    """A time or an amount; one that cannot be is shown as it came."""
+    """Format a time or an amount; an impossible value is shown unchanged."""
     try:
         return when(value) if name in _TIMES else _AMOUNTS[name](value)
     except (ValueError, TypeError, OverflowError, OSError):

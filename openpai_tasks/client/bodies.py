@@ -36,7 +36,7 @@ def whole(response: requests.Response, limit: int) -> bytes:
 
 
 def beginning(response: requests.Response) -> bytes:
-    """Return the content of an error, nothing if it is none that can be shown."""
+    """Return the content of an error, or nothing if it cannot be shown."""
     try:
         return whole(response, ERROR)
     except Refused:

@@ -71,7 +71,7 @@ class Connection:
 
     @contextlib.contextmanager
     def saying(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Tell it by ``say`` for a while, as by one that knows what is on the screen."""
+        """Report through ``say`` for a while, for example through a live view."""
         before, self._say = self._say, say
         try:
             yield

@@ -30,7 +30,7 @@ def addresses(container_log: str) -> dict[str, str]:
 
 
 def on_node(uri: str) -> str:
-    """The address of a log at its own node, of one that leads there by the reverse proxy; else ""."""
+    """Return the address of a log on its node, given the one behind the reverse proxy; else ""."""
     found = _ON_NODE.fullmatch(uri)
     return f"http://{found[1]}{found[2]}" if found else ""
 

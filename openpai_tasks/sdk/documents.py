@@ -61,7 +61,7 @@ def of_job(client: Client, name: str) -> tuple[JobInfo, dict[str, Any]]:
     document = as_v2(found)
     if wrong := misfit(document):
         where = f"cluster {client.cluster.alias!r}"
-        raise ApiError(f"the document that {where} keeps of job {name!r} is none: {wrong} is of a wrong type")
+        raise ApiError(f"the document of job {name!r} on {where} is invalid: {wrong} has the wrong type")
     return job, document
 
 

@@ -1,7 +1,7 @@
 """Which commit a folder is at, and whether that says everything.
 
-A repository may come from anybody, and its settings can name programs. None of them is run: git is told
-to do without monitors, hooks, filters and transports, and not to look into submodules.
+A repository may come from anybody, and its settings can name programs. None of them is run: monitors,
+hooks, filters and transports are switched off, and submodules are not looked into.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ def test_trust_ends(project):
 def test_another_folder_can_be_trusted_by_its_name(project, tmp_path, monkeypatch):
     other = tmp_path / "other"
     (other / ".openpai").mkdir(parents=True)
-    (other / OWN).write_text("sources: [../shared]\npython: one\n")
+    (other / OWN).write_text("sources: [../common]\npython: one\n")
     assert project.pai("config.trust", str(other)).code == 0
     monkeypatch.chdir(other)
     assert project.pai("cluster.list").code == 0
