@@ -151,7 +151,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     started = server.pai("cluster.start", AWS_SECRET_ACCESS_KEY=VARIABLE)
     assert started.code == 0, started
     access = server.pai("cluster.credentials", "local", "-o", "json").json()
-    admin = Api(access["rest_server_uri"], access["token"])
+    admin = Api(access["rest_server_uri"], access["token"], checked=False)
     created = admin.call(
         "POST", "/api/v2/users", json={"username": "ann", "password": PASSWORD, "virtualCluster": ["default"]}
     )
