@@ -250,7 +250,7 @@ def test_a_submission_of_a_sweep_that_did_not_arrive_is_repeated_after_the_outag
     sweep = sweeps.plan(draft, points.points(["i=1..1"]), "unsent")
     run = sweep_run.Run(client, sweep, calm.project, said.append)
     [name] = sweep.points
-    faults(calm, database=True, calls=3)
+    faults(calm, database=True, calls=6)  # the submission, four looks for it, and the first patient one
     run._submit_one(name)
     assert [line.partition(": ")[0] for line in said] == ["cluster 'local' does not answer", BACK]
     assert calm.inv("job.wait", name).code == 0
