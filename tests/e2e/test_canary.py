@@ -148,21 +148,28 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     server, user = (make_shell(tmp_path_factory.mktemp(name)) for name in ("server", "user"))
-    started = server.pai("cluster.start", AWS_SECRET_ACCESS_KEY=VARIABLE)
-    assert started.code == 0, started
+    try:
+        started = server.pai("cluster.start", AWS_SECRET_ACCESS_KEY=VARIABLE)
+        assert started.code == 0, started
+        made = World(server, user, _with_user(server))
+        _write_project(user.project)
+        with _watched_processes(made):
+            _use_everything(made)
+            yield made
+    finally:
+        user.pai("cluster.stop")
+        server.pai("cluster.stop")
+
+
+def _with_user(server: Shell) -> str:
+    """Make the user ann there; returns the address of the cluster."""
     access = server.pai("cluster.credentials", "local", "-o", "json").json()
     admin = Api(access["rest_server_uri"], access["token"], checked=False)
     created = admin.call(
         "POST", "/api/v2/users", json={"username": "ann", "password": PASSWORD, "virtualCluster": ["default"]}
     )
     assert created.status_code == 201, created.text
-    made = World(server, user, access["uri"])
-    _write_project(user.project)
-    with _watched_processes(made):
-        _use_everything(made)
-        yield made
-    user.pai("cluster.stop")
-    server.pai("cluster.stop")
+    return str(access["uri"])
 
 
 def _write_project(folder: Path) -> None:
