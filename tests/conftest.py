@@ -104,6 +104,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Any:
     shell.ok("cluster.stop")
 
 
+@pytest.fixture
+def serve() -> Any:
+    """Start scripted servers, which end with the test."""
+    from tests.scripted import Scripted
+
+    started: list[Scripted] = []
+
+    def start(answers: dict[str, Any]) -> Scripted:
+        started.append(Scripted(answers))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are processors: tests wait for processes and servers, too."""
     return (os.cpu_count() or 1) + 1

@@ -14,7 +14,7 @@ from openpai_tasks.errors import ApiError, PaiError, TooManyRequests, Unreachabl
 from openpai_tasks.registry import Cluster
 from openpai_tasks.retry import RetryPolicy
 from tests.hostile import OK, Hostile, client_of, reading
-from tests.scripted import Said, Scripted
+from tests.scripted import Said
 
 QUICK = Policies(USUAL.unanswered, RetryPolicy(tries=20, least_pause=0.5, budget_seconds=2.0))
 JOBS = "/rest-server/api/v2/jobs"
@@ -24,19 +24,6 @@ USER = "/rest-server/api/v1/user/alice"
 def busy(**headers):
     named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
     return Said("Too many requests, please try again later.", 429, named)
-
-
-@pytest.fixture
-def serve():
-    started = []
-
-    def start(answers):
-        started.append(Scripted(answers))
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.close()
 
 
 NO_PAUSE = ["0", "-1", "nan", "-nan", "1e0", "0.0", "", "soon", "0x1", "1_0", "Thu, 01 Jan 1970 00:00:00 GMT"]

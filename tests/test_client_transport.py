@@ -20,19 +20,6 @@ LOGIN = "POST /rest-server/api/v1/token"
 RECORD = {"username": "alice"}
 
 
-@pytest.fixture
-def serve():
-    started = []
-
-    def start(answers):
-        started.append(Scripted(answers))
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.close()
-
-
 def client_of(server, generation="1.8", **known):
     cluster = Cluster("lab", server.uri, user="alice", generation=generation)
     return Client(cluster, Credentials(**(known or {"token": "t0ken"})), timeout=30)
