@@ -93,6 +93,6 @@ setup(
     },
     entry_points={
         "console_scripts": ["pai = openpai_tasks.__main__:main"],
-        "fsspec.specs": ["pai = openpai_tasks.sdk.paifs:PaiFileSystem"],
+        "fsspec.specs": ["pai = openpai_tasks.sdk.files.paifs:PaiFileSystem"],
     },
 )

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from openpai_tasks.sdk.logs import Chunk, filtered, labelled  # noqa: E402
+from openpai_tasks.sdk.logs.output import Chunk, filtered, labelled  # noqa: E402
 
 PIECE = 1 << 16
 SHAPES = {

@@ -37,10 +37,10 @@ BASES = {"pack": TAR, "read all": "tarfile", "read at random": "tarfile"}  # who
 
 def packed_by_us(format: str) -> Callable[[str, str], None]:
     def pack(source: str, target: str) -> None:
-        from openpai_tasks.sdk import packing
-        from openpai_tasks.storage.local import LocalStore
+        from openpai_tasks.sdk.files import packing
+        from openpai_tasks.storage.copying.progress import Watch
+        from openpai_tasks.storage.local.store import LocalStore
         from openpai_tasks.storage.location import Location
-        from openpai_tasks.storage.progress import Watch
 
         tree, place = (Location(LocalStore(), path, path) for path in (source, target))
         packing.pack(tree, place, packing.rules(tree, format, str(SHARD)), Watch())
@@ -81,7 +81,7 @@ PACKERS: dict[str, Callable[[str, str], None]] = {
 
 
 def read_ours(target: str, is_random: bool) -> Iterable[bytes]:
-    from openpai_tasks.data import PackedDataset
+    from openpai_tasks.sdk.files.dataset import PackedDataset
 
     dataset = PackedDataset(target)
     if is_random:

@@ -47,11 +47,11 @@ WISHES = {(f"{what} {way}", "rclone"): 1.0 for what in ("large", "small") for wa
 
 
 def ours(way: str, here: str, there: str, host: str) -> None:
-    from openpai_tasks.storage.copy import copy
-    from openpai_tasks.storage.local import LocalStore
+    from openpai_tasks.storage.copying.copy import copy
+    from openpai_tasks.storage.copying.plan import copies
+    from openpai_tasks.storage.hdfs.store import WebHdfs
+    from openpai_tasks.storage.local.store import LocalStore
     from openpai_tasks.storage.location import Location
-    from openpai_tasks.storage.plan import copies
-    from openpai_tasks.storage.webhdfs_store import WebHdfs
 
     local = Location(LocalStore(), here, here)
     remote = Location(WebHdfs([host], "root"), there, there)
@@ -61,8 +61,8 @@ def ours(way: str, here: str, there: str, host: str) -> None:
 
 
 def bytes_only(way: str, here: str, there: str, host: str) -> None:
-    from openpai_tasks.storage.local import LocalStore
-    from openpai_tasks.storage.webhdfs_store import WebHdfs
+    from openpai_tasks.storage.hdfs.store import WebHdfs
+    from openpai_tasks.storage.local.store import LocalStore
 
     local, remote = LocalStore(), WebHdfs([host], "root")
     source, target = (local, remote) if way == "up" else (remote, local)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from openpai_tasks.client import Client as Client
-    from openpai_tasks.data import PackedDataset as PackedDataset
+    from openpai_tasks.backends.openpai import Client as Client
     from openpai_tasks.errors import PaiError as PaiError
     from openpai_tasks.magics import submit_this_notebook as submit_this_notebook
     from openpai_tasks.protocol import JobSpec as JobSpec
     from openpai_tasks.protocol import validate as validate
+    from openpai_tasks.sdk.files.dataset import PackedDataset as PackedDataset
     from openpai_tasks.tasks import namespace as namespace
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Client": "openpai_tasks.client",
+    "Client": "openpai_tasks.backends.openpai",
     "JobSpec": "openpai_tasks.protocol",
-    "PackedDataset": "openpai_tasks.data",
+    "PackedDataset": "openpai_tasks.sdk.files.dataset",
     "PaiError": "openpai_tasks.errors",
     "namespace": "openpai_tasks.tasks",
     "submit_this_notebook": "openpai_tasks.magics",

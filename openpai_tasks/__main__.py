@@ -2,17 +2,17 @@
 
 import sys
 
-INTERRUPTED = 130
+from openpai_tasks import exits
 
 
 def main() -> None:
     """Run the program; Ctrl-C ends it without a traceback while it is still being loaded, too."""
     try:
-        from openpai_tasks.program import main as run
+        from openpai_tasks.tasks.program import main as run
 
         run()
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(exits.INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,14 @@ PaiError                 base, never raised itself
 
 from __future__ import annotations
 
+from openpai_tasks import exits
 from openpai_tasks.plain_text import one_line
 
 
 class PaiError(Exception):
     """What went wrong, with which value, and what to do about it: one line."""
 
-    exit_code = 125
+    exit_code = exits.FAILED
     is_given_up = False  # other tries were made already, as many as help
     is_outage = False  # nobody answers now, but somebody may soon
 
@@ -32,13 +33,13 @@ class PaiError(Exception):
 
 
 class ConfigError(PaiError):
-    exit_code = 120
+    exit_code = exits.BAD_INPUT
 
 
 class ProtocolError(PaiError):
     """A document the server would refuse; ``problems`` names each place and the rule it breaks."""
 
-    exit_code = 120
+    exit_code = exits.BAD_INPUT
 
     def __init__(self, message: str, problems: tuple[object, ...] = ()) -> None:
         super().__init__(message)
@@ -46,7 +47,7 @@ class ProtocolError(PaiError):
 
 
 class Unreachable(PaiError):
-    exit_code = 121
+    exit_code = exits.UNREACHABLE
 
     def __init__(self, message: str = "", is_outage: bool = False) -> None:
         super().__init__(message)
@@ -58,7 +59,7 @@ class Lost(Unreachable):
 
 
 class ApiError(PaiError):
-    exit_code = 122
+    exit_code = exits.REFUSED
 
     def __init__(self, message: str, status: int = 0, code: str = "") -> None:
         super().__init__(message)
@@ -87,11 +88,11 @@ class TooManyRequests(ApiError):
 
 
 class PathError(PaiError, OSError):
-    exit_code = 123
+    exit_code = exits.BAD_PATH
 
 
 class TimedOut(PaiError):
-    exit_code = 124
+    exit_code = exits.TIMED_OUT
 
 
 class JobFailed(PaiError):

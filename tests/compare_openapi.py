@@ -18,7 +18,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from openpai_tasks.server.web.openapi.build import describe, template
+from openpai_tasks.server.api.openapi.build import describe, template
 from tests.openapi_reasons import reason
 
 METHODS = ("get", "put", "post", "delete", "patch")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from openpai_tasks.home import write_private
+from openpai_tasks.settings.home import write_private
 
 
 def switch(folder: Path, **switches: object) -> None:

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from openpai_tasks.client import Client
-from openpai_tasks.credentials import Credentials
-from openpai_tasks.registry import Cluster
+from openpai_tasks.backends.openpai import Client
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 
 Answer = Callable[[bytes], Iterable[bytes]]
 OK = b"HTTP/1.1 200 OK\r\n"

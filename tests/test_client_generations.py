@@ -5,11 +5,11 @@ from urllib.parse import quote
 
 import pytest
 
-from openpai_tasks.client import Client
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ApiError, NotFound
 from openpai_tasks.protocol.models import SshInfo
-from openpai_tasks.registry import Cluster
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Said, Scripted
 
 API = "/rest-server/api"

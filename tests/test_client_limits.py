@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from openpai_tasks import exchange
-from openpai_tasks.client import Client
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ApiError, Unreachable
-from openpai_tasks.registry import Cluster
+from openpai_tasks.net import exchange
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 from tests.hostile import CHUNKED, OK, Hostile, client_of, for_ever, one_by_one
 from tests.sdk.test_clusters import certificate  # noqa: F401
 

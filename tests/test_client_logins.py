@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from openpai_tasks.client import Client, TokenStore
-from openpai_tasks.client.logins import NOT_SHARED
-from openpai_tasks.credentials import Credentials
-from openpai_tasks.registry import Cluster
+from openpai_tasks.backends.openpai import Client, TokenStore
+from openpai_tasks.backends.openpai.logins import NOT_SHARED
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Said, Scripted
 
 USER = "GET /rest-server/api/v1/user/alice"

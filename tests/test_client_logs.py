@@ -4,12 +4,12 @@ import html
 
 import pytest
 
-from openpai_tasks.client import Client
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.openpai.log_addresses import addresses, on_node, text_of_page
 from openpai_tasks.errors import ApiError, ConfigError, Unreachable
-from openpai_tasks.protocol.log_addresses import addresses, on_node, text_of_page
-from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk.logs import MOST_ATTEMPTS, Reader, Which, output
+from openpai_tasks.sdk.logs.output import MOST_ATTEMPTS, Reader, Which, output
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Said, Scripted
 
 API = "/rest-server/api"

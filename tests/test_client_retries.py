@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from openpai_tasks.client import Client, endpoints
-from openpai_tasks.client.retries import USUAL, Policies
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.backends.openpai import Client, endpoints
+from openpai_tasks.backends.openpai.retries import USUAL, Policies
 from openpai_tasks.errors import ApiError, PaiError, TooManyRequests, Unreachable
-from openpai_tasks.registry import Cluster
-from openpai_tasks.retry import RetryPolicy
+from openpai_tasks.net.retry import RetryPolicy
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 from tests.hostile import OK, Hostile, client_of, reading
 from tests.scripted import Said
 

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from openpai_tasks.client import Client, TokenStore
-from openpai_tasks.client.redirects import may_follow
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.backends.openpai import Client, TokenStore
+from openpai_tasks.backends.openpai.redirects import may_follow
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRequests, Unreachable
-from openpai_tasks.registry import Cluster
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Said, Scripted
 from tests.sdk.sshd_server import saying
 from tests.sdk.test_clusters import certificate  # noqa: F401

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from invoke import Config
 
-from openpai_tasks.config import VARIABLES, Settings, change_defaults, find
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.setting_layers import read_defaults
+from openpai_tasks.settings.config import VARIABLES, Settings, change_defaults, find
+from openpai_tasks.settings.layers import read_defaults
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from openpai_tasks import credentials
-from openpai_tasks.credentials import Credentials, Destination
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.settings import credentials
+from openpai_tasks.settings.credentials import Credentials, Destination
 
 LAB = Destination("lab", "https://lab/rest-server", "alice")
 SECRET = Credentials("pass: word # '\"", "to.ke.n")

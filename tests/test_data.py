@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import openpai_tasks
-from openpai_tasks.data import PackedDataset, Sample
 from openpai_tasks.errors import NotFound, PathError
-from openpai_tasks.sdk import packing
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.sdk.files import packing
+from openpai_tasks.sdk.files.dataset import PackedDataset, Sample
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.progress import Watch
 from tests.storage.trees import plant
 
 FORMATS = ("tar", "tfrecord", "sequencefile")

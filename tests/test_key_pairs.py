@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from openpai_tasks.key_pairs import KeyPair, kept_pair, read_pair
+from openpai_tasks.settings.key_pairs import KeyPair, kept_pair, read_pair
 
 
 def test_a_pair_is_made_once_and_is_private(tmp_path: Path) -> None:

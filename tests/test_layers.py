@@ -4,87 +4,149 @@ import ast
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
-BASE = {"errors", "exchange", "home", "key_pairs", "lazy", "nap", "plain_text", "retry", "times"}
-CHECKS = {"ownership", "setting_layers", "setting_types", "trust"}
-VALUES = BASE | CHECKS | {"protocol", "config", "registry", "credentials", "web_address"}
-MAY_IMPORT = {
-    "__init__": {"client", "data", "errors", "magics", "protocol", "tasks"},
-    "errors": {"plain_text"},
-    "exchange": set(),
-    "plain_text": set(),
-    "lazy": set(),
-    "nap": set(),
-    "retry": set(),
-    "times": {"errors"},
-    "web_address": set(),
-    "completion": set(),
-    "render": {"errors", "plain_text"},
-    "render_html": {"plain_text", "render"},
-    "home": {"errors"},
-    "key_pairs": {"errors", "home"},
-    "protocol": BASE,
-    "ownership": set(),
-    "setting_types": set(),
-    "setting_layers": {"errors", "home", "ownership", "trust"},
-    "trust": BASE | {"ownership"},
-    "config": BASE | CHECKS,
-    "credentials": VALUES,
-    "registry": VALUES,
-    "client": VALUES,
-    "storage": VALUES | {"client"},
-    "sdk": VALUES | {"client", "storage"},
-    "data": VALUES | {"client", "storage", "sdk"},
-    "tasks": VALUES | {"client", "storage", "sdk", "render", "render_html", "completion"},
-    "magics": VALUES | {"client", "storage", "sdk", "render", "render_html"},
-    "program": {"__init__", "__main__", "errors", "lazy", "ownership", "tasks"},
-    "__main__": {"program"},
-    "server": BASE | {"protocol"},
-}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
+BASE = {"errors", "exits", "interruptible", "net", "plain_text", "times"}
+VALUES = BASE | {"protocol", "settings"}
+CLIENTS = VALUES | {"backends", "storage"}
+CLUSTERS = CLIENTS | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.ssh", "sdk.clusters"}
+FILES = CLUSTERS | {"sdk.files"}
+JOBS = FILES | {"sdk.jobs"}
+COMMANDS = VALUES | {"backends", "storage", "sdk", "lazy", "render", "render_html", "completion"}
+SERVER = BASE | {"protocol", "settings.home", "settings.key_pairs", "server.fields", "server.refusals"}
+ENGINES = {"server.engines", "server.ssh", "server.state", "server.variables"}
+API = {"server.accounts", "server.api", *ENGINES}
 
-def layer(dotted: str) -> str:
-    """``openpai_tasks.sdk.jobs`` is of the layer ``sdk``."""
-    parts = dotted.split(".")
-    return parts[1] if len(parts) > 1 else "__init__"
+MAY_IMPORT = {
+    "__init__": {"backends", "errors", "magics", "protocol", "sdk", "tasks"},
+    "__main__": {"exits", "tasks"},
+    "errors": {"exits", "plain_text"},
+    "exits": set(),
+    "interruptible": set(),
+    "lazy": set(),
+    "plain_text": set(),
+    "times": {"errors"},
+    "net": {"errors"},
+    "protocol": {"errors"},
+    "protocol.yaml": {"protocol.problems"},
+    "protocol.document": {
+        "errors",
+        "protocol.problems",
+        "protocol.states",
+        "protocol.routes",
+        "protocol.yaml",
+    },
+    "protocol.legacy": {"errors", "protocol.problems", "protocol.document", "protocol.yaml"},
+    "settings": BASE | {"protocol"},
+    "backends": VALUES,
+    "storage": VALUES | {"backends"},
+    "storage.hdfs": VALUES | {"storage.store", "storage.retry", "storage.location", "storage.hdfs"},
+    "sdk": CLIENTS | {"sdk.files", "sdk.ssh"},
+    "sdk.ssh": CLIENTS,
+    "sdk.clusters": CLUSTERS,
+    "sdk.files": FILES,
+    "sdk.jobs": JOBS | {"sdk.notebooks.sessions"},
+    "sdk.logs": JOBS,
+    "sdk.diagnosis": JOBS | {"sdk.logs"},
+    "sdk.templates": JOBS,
+    "sdk.sweeps": JOBS | {"sdk.logs"},
+    "sdk.containers": JOBS | {"sdk.diagnosis", "sdk.logs"},
+    "sdk.images": VALUES,
+    "sdk.payloads": set(),
+    "sdk.notebooks": JOBS | {"sdk.containers", "sdk.diagnosis", "sdk.logs", "sdk.payloads"},
+    "render": {"errors", "plain_text"},
+    "render_html": {"plain_text", "render"},
+    "completion": set(),
+    "tasks": COMMANDS,
+    "tasks.framework": COMMANDS,
+    "tasks.views": COMMANDS | {"tasks.framework"},
+    "magics": COMMANDS - {"completion", "lazy"},
+    "server": SERVER | {"server"},
+    "server.state": SERVER | {"server.engines.machine", "server.scheduling.allocation"},
+    "server.accounts": SERVER | {"server.state"},
+    "server.ssh": SERVER | {"server.engines", "server.state"},
+    "server.engines": SERVER | ENGINES,
+    "server.scheduling": SERVER | ENGINES,
+    "server.api": SERVER | API,
+    "server.api.limits": SERVER,
+    "server.api.shapes": SERVER | ENGINES | {"server.api.limits"},
+    "server.api.openapi": SERVER | API,
+    "server.api.handlers": SERVER | API,
+}
+"""Each room, and what it may import: rooms with all that is in them, or single modules."""
+
+
+def room(name: str) -> str:
+    """``sdk.jobs.lookup`` belongs to the room ``sdk.jobs``: the longest one that is listed."""
+    parts = name.split(".")
+    prefixes = (".".join(parts[:size]) for size in range(len(parts), 0, -1))
+    return next(prefix for prefix in prefixes if prefix in MAY_IMPORT)
 
 
 def imported(tree: ast.AST) -> set[str]:
-    """The layers a module names in imports and in lazy("...")."""
-    names = []
+    """The modules of ours that a module names in imports and in lazy("..."), without the package's name."""
+    names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module == "openpai_tasks":
-            names += [f"openpai_tasks.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            names.append(node.module or "")
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "lazy":
             names.append(node.args[0].value)
-    ours = {layer(name) for name in names if name.split(".")[0] == "openpai_tasks"}
-    return {"__init__" if name.startswith("__") else name for name in ours}
+    ours = {name.removeprefix("openpai_tasks.") for name in names if name.startswith("openpai_tasks.")}
+    return {name for name in ours if not name.startswith("__")}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_left(path):
-    own = path.relative_to(PACKAGE).with_suffix("").parts[0]
-    allowed = MAY_IMPORT[own] | {own, "__init__"}
-    assert imported(ast.parse(path.read_text())) <= allowed
+def is_inside(name: str, place: str) -> bool:
+    return name == place or name.startswith(f"{place}.")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_only_tasks_and_the_programs_print(path):
-    if path.relative_to(PACKAGE).parts[0] in ("tasks", "program.py", "server"):
-        return
-    called = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    assert not [func for func in called if isinstance(func, ast.Name) and func.id == "print"]
+def own_name(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_imports_point_one_way():
+    """A room imports itself, the rooms inside it, and what the table names; lazily or not."""
+    found = []
+    for path in MODULES:
+        own = room(own_name(path))
+        allowed = MAY_IMPORT[own] | {own}
+        for name in sorted(imported(ast.parse(path.read_text()))):
+            if not any(is_inside(name, place) for place in allowed):
+                found.append(f"{path.relative_to(PACKAGE)} imports {name}")
+    assert not found, "\n".join(found)
+
+
+FEW = 20
+LONG = 350
+
+
+def test_no_folder_is_crowded_and_no_module_is_long():
+    """Payloads are single files that travel with a job, however long."""
+    folders = {path.parent for path in MODULES}
+    crowded = [folder for folder in folders if len(list(folder.glob("[!_]*.py"))) > FEW]
+    long = [path for path in MODULES if len(path.read_text().splitlines()) > LONG]
+    single = [path for path in long if path.parent.name != "payloads" and path.stem != "runner"]
+    assert not crowded and not single
+
+
+def test_every_room_says_what_it_is_for():
+    assert not [
+        path
+        for path in MODULES
+        if path.name == "__init__.py" and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+
+
+def test_only_tasks_and_the_server_print():
+    silent = [path for path in MODULES if path.relative_to(PACKAGE).parts[0] not in ("tasks", "server")]
+    silent = [path for path in silent if path.parent.name != "payloads"]
+    assert not [path for path in silent if "print" in ways_to_the_terminal(path)]
 
 
 PRINTERS = {  # and what each of them may use
-    "tasks/_output.py": {
+    "tasks/framework/terminal.py": {
         "print",
         "Exit",
         "stream.write",
@@ -92,7 +154,7 @@ PRINTERS = {  # and what each of them may use
         "sys.stderr.write",
         "stream.buffer",
     },
-    "tasks/_asking.py": {"getpass.getpass"},
+    "tasks/framework/prompts.py": {"getpass.getpass"},
     "magics/commands.py": {"stream.write"},  # passes on what a command has printed
     "magics/this_notebook.py": {"sys.stderr.write"},
 }
@@ -111,13 +173,17 @@ def written(node: ast.AST) -> str | None:
     return name if is_stream or name in ("getpass.getpass", "os.write") else None
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_only_the_module_that_filters_writes_to_a_terminal(path):
-    name = str(path.relative_to(PACKAGE))
-    if path.relative_to(PACKAGE).parts[0] not in ("tasks", "program.py", "magics", "completion"):
-        return
-    found = {written(node) for node in ast.walk(ast.parse(path.read_text()))} - {None}
-    assert found <= PRINTERS.get(name, set())
+def ways_to_the_terminal(path: Path) -> set[str]:
+    return {way for node in ast.walk(ast.parse(path.read_text())) if (way := written(node))}
+
+
+def test_only_the_module_that_filters_writes_to_a_terminal():
+    found = []
+    for path in MODULES:
+        name = path.relative_to(PACKAGE)
+        if name.parts[0] in ("tasks", "magics", "completion"):
+            found += [f"{name}: {way}" for way in ways_to_the_terminal(path) - PRINTERS.get(str(name), set())]
+    assert not found
 
 
 def needed(path: Path) -> set[str]:

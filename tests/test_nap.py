@@ -5,11 +5,11 @@ import sys
 import threading
 import time
 
-from openpai_tasks.nap import nap
+from openpai_tasks.interruptible import nap
 
 INTERRUPTED = """
 import random, signal, threading
-from openpai_tasks.nap import nap
+from openpai_tasks.interruptible import nap
 
 def interrupt(number, frame):
     raise KeyboardInterrupt

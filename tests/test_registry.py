@@ -8,10 +8,10 @@ import sys
 import pytest
 import yaml
 
-from openpai_tasks import credentials
-from openpai_tasks.credentials import Destination
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.registry import Cluster, Registry, registry_path, storage_destination
+from openpai_tasks.settings import credentials
+from openpai_tasks.settings.credentials import Destination
+from openpai_tasks.settings.registry import Cluster, Registry, registry_path, storage_destination
 
 OLD_0_14 = """
 - cluster_alias: yarn
@@ -281,7 +281,7 @@ def test_the_secret_of_a_storage_that_an_older_version_kept_still_works(own_home
 ADD_MANY = """
 import sys
 from openpai_tasks import credentials
-from openpai_tasks.registry import Cluster, Registry, registry_path
+from openpai_tasks.settings.registry import Cluster, Registry, registry_path
 for number in range(20):
     alias = f"{sys.argv[1]}-{number}"
     Registry(registry_path()).put(Cluster(alias, "https://lab"))

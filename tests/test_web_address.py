@@ -2,7 +2,7 @@
 
 import pytest
 
-from openpai_tasks import web_address
+from openpai_tasks.net import web_address
 
 
 @pytest.mark.parametrize(

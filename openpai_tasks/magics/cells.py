@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from openpai_tasks.magics.commands import Failed, Publish, run, settings
-from openpai_tasks.storage.sources import collect
+from openpai_tasks.storage.job_files.sources import collect
 
 NAME = "pai_cell.py"
 """What the code is called in the job's working folder, and in its tracebacks."""

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from openpai_tasks.config import VARIABLES, Settings
 from openpai_tasks.errors import ConfigError, PaiError
-from openpai_tasks.trust import Fenced
+from openpai_tasks.settings.config import VARIABLES, Settings
+from openpai_tasks.settings.trust import Fenced
 
 Publish = Callable[[dict[str, str]], None]
 """What shows a bundle of MIME types."""

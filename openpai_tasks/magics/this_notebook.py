@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.magics.commands import Failed, settings
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk import amounts, clusters, jobs, notebooks, submission, wishes
-from openpai_tasks.sdk.notebook_runner import source_of
-from openpai_tasks.sdk.notebooks import Notebook, Options
-from openpai_tasks.storage.mounted import mount_map
+from openpai_tasks.sdk import amounts
+from openpai_tasks.sdk.clusters import known as clusters
+from openpai_tasks.sdk.jobs import lookup, submission, wishes
+from openpai_tasks.sdk.notebooks import running as notebooks
+from openpai_tasks.sdk.notebooks.running import Notebook, Options
+from openpai_tasks.sdk.payloads.notebook_runner import source_of
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.storage.local.mounted import mount_map
 
 VS_CODE = "__vsc_ipynb_file__"  # a variable that VS Code sets in the notebook
 JUPYTER = "JPY_SESSION_NAME"  # one of the environment, which Jupyter's server sets
@@ -116,8 +119,8 @@ def _submit(
     submission.check_tags(client, order.tags)
     draft = notebooks.plan(client, notebook, options, wish, given, Path.cwd(), mounts)
     sent = draft.submission(order.updates)
-    jobs.succeed(client, order.after, _say)
-    job = submission.tag(client, jobs.submit(client, sent), order.tags)
+    lookup.succeed(client, order.after, _say)
+    job = submission.tag(client, lookup.submit(client, sent), order.tags)
     _say(f"job {job.name} is submitted to {client.cluster.alias}")
     _say(f"`%pai notebook.fetch {job.name} --follow` waits for its results and brings them")
     return job

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from openpai_tasks.protocol.conversion import fit_names, to_v2
-from openpai_tasks.protocol.dressing import dressed
-from openpai_tasks.protocol.dumping import dump
-from openpai_tasks.protocol.job import JobDocument, validate
+from openpai_tasks.protocol.document.job import JobDocument, validate
+from openpai_tasks.protocol.document.roles import StorageMount, TaskRole
+from openpai_tasks.protocol.document.spec import JobSpec, RoleSpec, document
+from openpai_tasks.protocol.document.wrap_commands import dressed
+from openpai_tasks.protocol.legacy.conversion import fit_names, to_v2
+from openpai_tasks.protocol.legacy.v1 import validate_v1
 from openpai_tasks.protocol.problems import Problem
-from openpai_tasks.protocol.reader import read
-from openpai_tasks.protocol.roles import StorageMount, TaskRole
-from openpai_tasks.protocol.spec import JobSpec, RoleSpec, document
-from openpai_tasks.protocol.v1 import validate_v1
+from openpai_tasks.protocol.yaml.dumping import dump
+from openpai_tasks.protocol.yaml.reader import read
 
 __all__ = [
     "JobDocument",

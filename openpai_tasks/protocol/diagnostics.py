@@ -92,7 +92,7 @@ def _parse(dump: str) -> dict[str, Any]:
 
 def _load(dump: str) -> Any:
     """The value of YAML that may be cut off: in a quoted text, or in the middle of a line."""
-    from openpai_tasks.protocol import reader  # loads PyYAML, which few answers need
+    from openpai_tasks.protocol.yaml import reader  # loads PyYAML, which few answers need
 
     ends = (_HALF_ESCAPE.sub("", dump) + closer for closer in _CLOSERS)
     for candidate in (*ends, dump.rpartition("\n")[0]):

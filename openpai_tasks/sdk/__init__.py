@@ -1,0 +1,1 @@
+"""What a user wants done; functions that take values and return values."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import PaiError, Unreachable
-from openpai_tasks.home import home
-from openpai_tasks.sdk.host_blocks import GATEWAY, config_path
-from openpai_tasks.sdk.host_keys import watch_gateway, watch_host_key
-from openpai_tasks.sdk.remote_login import Login, told
+from openpai_tasks.sdk.ssh.host_blocks import GATEWAY, config_path
+from openpai_tasks.sdk.ssh.host_keys import watch_gateway, watch_host_key
+from openpai_tasks.sdk.ssh.login_errors import Login, told
+from openpai_tasks.settings.home import home
 
 
 def include() -> None:

@@ -7,30 +7,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from openpai_tasks import home
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server import state
 from openpai_tasks.server.accounts import users as accounts
 from openpai_tasks.server.accounts.groups import DEFAULT_GROUP, Groups
 from openpai_tasks.server.accounts.owner import Owner
 from openpai_tasks.server.accounts.tokens import Tokens
 from openpai_tasks.server.accounts.users import Accounts
-from openpai_tasks.server.database import Database
+from openpai_tasks.server.api import bodies, originals
+from openpai_tasks.server.api.context import Context, Storage
+from openpai_tasks.server.api.limits import rates as limits
+from openpai_tasks.server.api.limits.guesses import Guesses
+from openpai_tasks.server.api.limits.rates import Rate
+from openpai_tasks.server.api.originals import Originals
+from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
 from openpai_tasks.server.engines import Engine
 from openpai_tasks.server.engines.containers import DockerEngine, PodmanEngine
+from openpai_tasks.server.engines.machine import Machine, Resources
 from openpai_tasks.server.engines.process import ProcessEngine
-from openpai_tasks.server.machine import Machine, Resources
-from openpai_tasks.server.scheduler import Scheduler
+from openpai_tasks.server.scheduling.scheduler import Scheduler
 from openpai_tasks.server.ssh import services
 from openpai_tasks.server.ssh.keys import listed_keys
 from openpai_tasks.server.ssh.logins import Logins
-from openpai_tasks.server.state import State
-from openpai_tasks.server.web import bodies, limits, originals
-from openpai_tasks.server.web.context import Context, Storage
-from openpai_tasks.server.web.guesses import Guesses
-from openpai_tasks.server.web.limits import Rate
-from openpai_tasks.server.web.originals import Originals
-from openpai_tasks.server.web.profiles import PROFILES, UNION
+from openpai_tasks.server.state import state
+from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.state import State
+from openpai_tasks.settings import home
 
 ENGINES: dict[str, Callable[[Path, Machine, Mapping[str, Path]], Engine]] = {
     "process": ProcessEngine,

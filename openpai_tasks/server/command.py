@@ -12,12 +12,12 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.server import service
+from openpai_tasks.server.api import app, bodies
+from openpai_tasks.server.api.limits.rates import parse_rate
+from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
 from openpai_tasks.server.calm import Calm
 from openpai_tasks.server.cluster import ENGINES, Cluster, Options, parse_virtual_cluster
 from openpai_tasks.server.ssh import services
-from openpai_tasks.server.web import app, bodies
-from openpai_tasks.server.web.limits import parse_rate
-from openpai_tasks.server.web.profiles import PROFILES, UNION
 
 MOST_KILOBYTES = 16 * 1024  # reading a document of this size takes a minute
 

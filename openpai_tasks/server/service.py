@@ -15,9 +15,10 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 
-from openpai_tasks import __version__, home
+from openpai_tasks import __version__
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server.web import connections
+from openpai_tasks.server.api.limits import connections
+from openpai_tasks.settings import home
 
 HOST = "127.0.0.1"
 LOCK, PORT, STATUS = "server.lock", "port", "server.json"

@@ -1,0 +1,1 @@
+"""Files on any storage: the store interface, locations, and one folder for each kind of storage."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from openpai_tasks.errors import ConfigError, PaiError, PathError
-from openpai_tasks.storage.local import LocalStore
-from openpai_tasks.storage.storages import StoragesStore
+from openpai_tasks.storage.cluster_folders import StoragesStore
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.store import Place, Store, base, join
 
 PAI = "pai://"
@@ -26,35 +26,35 @@ SELECTED = "0"
 """The name of a storage that stands for the selected one, as in the older clients."""
 
 BACKENDS = {
-    "local": "openpai_tasks.storage.local:open_store",
-    "nfs": "openpai_tasks.storage.mounted:open_store",
-    "samba": "openpai_tasks.storage.smb:open_store",
-    "azurefile": "openpai_tasks.storage.smb:open_store",
-    "other": "openpai_tasks.storage.mounted:open_store",
-    "hdfs": "openpai_tasks.storage.webhdfs:open_store",
-    "azureblob": "openpai_tasks.storage.azure_blob:open_store",
-    "s3": "openpai_tasks.storage.s3:open_store",
+    "local": "openpai_tasks.storage.local.store:open_store",
+    "nfs": "openpai_tasks.storage.local.mounted:open_store",
+    "samba": "openpai_tasks.storage.smb.kind:open_store",
+    "azurefile": "openpai_tasks.storage.smb.kind:open_store",
+    "other": "openpai_tasks.storage.local.mounted:open_store",
+    "hdfs": "openpai_tasks.storage.hdfs.kind:open_store",
+    "azureblob": "openpai_tasks.storage.objects.azure.kind:open_store",
+    "s3": "openpai_tasks.storage.objects.s3.kind:open_store",
 }
 """Type of a storage (small letters) -> ``factory(place: Place) -> Store``, imported when first used."""
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 SCHEMES = {
-    "hdfs": "openpai_tasks.storage.webhdfs:open_url",
-    "webhdfs": "openpai_tasks.storage.webhdfs:open_url",
-    "smb": "openpai_tasks.storage.smb:open_url",
-    "s3": "openpai_tasks.storage.s3:open_url",
-    "az": "openpai_tasks.storage.azure_blob:open_url",
-    "abfs": "openpai_tasks.storage.azure_blob:open_url",
+    "hdfs": "openpai_tasks.storage.hdfs.kind:open_url",
+    "webhdfs": "openpai_tasks.storage.hdfs.kind:open_url",
+    "smb": "openpai_tasks.storage.smb.kind:open_url",
+    "s3": "openpai_tasks.storage.objects.s3.kind:open_url",
+    "az": "openpai_tasks.storage.objects.azure.kind:open_url",
+    "abfs": "openpai_tasks.storage.objects.azure.kind:open_url",
 }
 """Scheme of a url -> ``factory(url: str) -> tuple[Store, str]`` (the store, and the path in it)."""
 
 EXTRAS = {
-    "openpai_tasks.storage.smb": "smb",
-    "openpai_tasks.storage.s3": "s3",
-    "openpai_tasks.storage.azure_blob": "azure",
+    "openpai_tasks.storage.smb.kind": "smb",
+    "openpai_tasks.storage.objects.s3.kind": "s3",
+    "openpai_tasks.storage.objects.azure.kind": "azure",
 }
 """Module of a back end -> the extra of this package that brings what it needs."""
-USED = {"openpai_tasks.storage.smb": "openpai_tasks.storage.smb_store"}
+USED = {"openpai_tasks.storage.smb.kind": "openpai_tasks.storage.smb.store"}
 """Module of a back end -> the one that imports what it needs, if that is another one."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from openpai_tasks.errors import ApiError, PaiError, PathError, TooManyRequests, Unreachable
-from openpai_tasks.retry import RetryPolicy
+from openpai_tasks.net.retry import RetryPolicy
 
 TRIES = 5
 FIRST_PAUSE = 0.2  # seconds; each one after it is twice as long

@@ -17,8 +17,8 @@ from invoke.collection import Collection  # noqa: E402
 from invoke.tasks import Task  # noqa: E402
 
 from openpai_tasks.errors import ConfigError  # noqa: E402
-from openpai_tasks.tasks._base import connect, say, settings, show, task  # noqa: E402
-from openpai_tasks.tasks._mend import mend  # noqa: E402
+from openpai_tasks.tasks.framework.base import connect, say, settings, show, task  # noqa: E402
+from openpai_tasks.tasks.framework.invoke_patches import mend  # noqa: E402
 
 __all__ = ["Namespace", "connect", "namespace", "say", "settings", "show", "task"]
 

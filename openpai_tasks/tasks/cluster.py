@@ -5,15 +5,15 @@ from __future__ import annotations
 import subprocess
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import _secrets
-from openpai_tasks.tasks._base import chosen, say, settings, show, task
+from openpai_tasks.tasks.framework import secrets
+from openpai_tasks.tasks.framework.base import chosen, say, settings, show, task
 
-access = lazy("openpai_tasks.sdk.access")
-clusters = lazy("openpai_tasks.sdk.clusters")
-editing = lazy("openpai_tasks.sdk.editing")
-local = lazy("openpai_tasks.sdk.local")
+access = lazy("openpai_tasks.sdk.clusters.access")
+clusters = lazy("openpai_tasks.sdk.clusters.known")
+editing = lazy("openpai_tasks.sdk.clusters.editing")
+local = lazy("openpai_tasks.sdk.clusters.embedded")
 render = lazy("openpai_tasks.render")
-resources_ = lazy("openpai_tasks.sdk.resources")
+resources_ = lazy("openpai_tasks.sdk.clusters.resources")
 
 LISTED = ("alias", "selected", "uri", "user", "generation", "virtual_clusters")
 UPDATED = ("alias", "uri", "generation", "virtual_clusters", "storages", "problem")
@@ -60,9 +60,9 @@ def add(
     output=None,
 ):
     """Add a cluster: connect, log in, remember it."""
-    given = _secrets.given(password, password_file, token, token_file)
+    given = secrets.given(password, password_file, token, token_file)
     new = clusters.NewCluster(cluster_alias, pai_uri, user or "", given, ca or "", force)
-    added = clusters.add(settings(c), new, check, _secrets.ask, say)
+    added = clusters.add(settings(c), new, check, secrets.ask, say)
     show(c, [clusters.row(settings(c), added)], LISTED, output)
 
 
@@ -94,13 +94,13 @@ def update(
     output=None,
 ):
     """Ask clusters again what they have, or renew the login of one."""
-    given = _secrets.given(password, password_file, token, token_file)
+    given = secrets.given(password, password_file, token, token_file)
     if cluster_alias is None:
-        _secrets.refuse_for_all(given, user, ca, login)
+        secrets.refuse_for_all(given, user, ca, login)
         rows = clusters.update_all(settings(c), say)
     else:
         new = clusters.Renewal(user or "", given, ca or "", login)
-        rows = [clusters.update(chosen(c, cluster_alias), cluster_alias, new, _secrets.ask, say)]
+        rows = [clusters.update(chosen(c, cluster_alias), cluster_alias, new, secrets.ask, say)]
     show(c, rows, UPDATED, output)
     clusters.check_updated(rows)
 

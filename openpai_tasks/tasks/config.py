@@ -6,13 +6,13 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import _output, _parser
-from openpai_tasks.tasks._base import say, settings_in_force, show, task
+from openpai_tasks.tasks.framework import parser, terminal
+from openpai_tasks.tasks.framework.base import say, settings_in_force, show, task
 
-commands = lazy("openpai_tasks.tasks._commands")
-config = lazy("openpai_tasks.config")
-setting_layers = lazy("openpai_tasks.setting_layers")
-trust_ = lazy("openpai_tasks.trust")
+commands = lazy("openpai_tasks.tasks.framework.command_table")
+config = lazy("openpai_tasks.settings.config")
+setting_layers = lazy("openpai_tasks.settings.layers")
+trust_ = lazy("openpai_tasks.settings.trust")
 
 COLUMNS = ("name", "value", "origin", "about")
 FOLDER = {"folder": "the project folder; those whose settings count here if not given"}
@@ -91,7 +91,7 @@ def untrust(c, folder=None):
 )
 def completion(c, shell, program=None):
     """Print the script that completes command lines at a TAB."""
-    _output.exact(commands.completion_script(_parser.running[0], shell, program) + "\n")
+    terminal.exact(commands.completion_script(parser.running[0], shell, program) + "\n")
 
 
 def _row(loaded, variable):

@@ -9,27 +9,27 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import _output
-from openpai_tasks.tasks._base import connect, say, settings, show, task, the_command
-from openpai_tasks.tasks._ending import terminable
-from openpai_tasks.tasks._screen import Screen
+from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework.base import connect, say, settings, show, task, the_command
+from openpai_tasks.tasks.framework.screen import Screen
+from openpai_tasks.tasks.framework.signals import terminable
 
-container_files = lazy("openpai_tasks.sdk.container_files")
-everywhere = lazy("openpai_tasks.sdk.everywhere")
-files = lazy("openpai_tasks.sdk.files")
-forwarding = lazy("openpai_tasks.sdk.forwarding")
-interactive = lazy("openpai_tasks.sdk.interactive")
-jobs = lazy("openpai_tasks.sdk.jobs")
-keys = lazy("openpai_tasks.sdk.keys")
-listings = lazy("openpai_tasks.tasks._listings")
-reaching = lazy("openpai_tasks.sdk.reaching")
+container_files = lazy("openpai_tasks.sdk.containers.files")
+everywhere = lazy("openpai_tasks.sdk.containers.fanout")
+files = lazy("openpai_tasks.sdk.files.operations")
+forwarding = lazy("openpai_tasks.sdk.containers.forwarding")
+interactive = lazy("openpai_tasks.sdk.containers.interactive")
+jobs = lazy("openpai_tasks.sdk.jobs.lookup")
+keys = lazy("openpai_tasks.sdk.ssh.keys")
+listings = lazy("openpai_tasks.tasks.views.listings")
+reaching = lazy("openpai_tasks.sdk.containers.endpoints")
 render = lazy("openpai_tasks.render")
-sessions = lazy("openpai_tasks.sdk.sessions")
-shown = lazy("openpai_tasks.tasks._containers")
-ssh_config_ = lazy("openpai_tasks.sdk.ssh_config")
-staying = lazy("openpai_tasks.tasks._staying")
-top_ = lazy("openpai_tasks.sdk.top")
-transfers = lazy("openpai_tasks.tasks._transfers")
+sessions = lazy("openpai_tasks.sdk.containers.sessions")
+shown = lazy("openpai_tasks.tasks.views.containers")
+ssh_config_ = lazy("openpai_tasks.sdk.ssh.hosts_file")
+staying = lazy("openpai_tasks.tasks.views.interactive")
+top_ = lazy("openpai_tasks.sdk.containers.top")
+transfers = lazy("openpai_tasks.tasks.views.transfers")
 
 CONTAINERS = ("role", "index", "state", "host", "port", "user")
 KEY = ("job", "key")
@@ -64,7 +64,7 @@ def ssh(c, name, role=None, index=None, print_command=False, cluster_alias=None)
     found = reaching.reach(client, name, given)
     container = reaching.one(found, role, index)
     if print_command:
-        _output.exact(shlex.join(ssh_config_.argv(reaching.target(client, found, container, given))) + "\n")
+        terminal.exact(shlex.join(ssh_config_.argv(reaching.target(client, found, container, given))) + "\n")
         return
     with reaching.open_soon(client, found, container, given, say) as remote:
         if sys.stdin.isatty():
@@ -232,7 +232,7 @@ def ssh_config(c, name, print_=False, yes=False, cluster_alias=None):
     found = shown.reached(client, name, given, writes=not print_)
     hosts = shown.hosts(client, found, given)
     if print_:
-        _output.exact(ssh_config_.block(client.cluster.shelf, found.job, hosts))
+        terminal.exact(ssh_config_.block(client.cluster.shelf, found.job, hosts))
         return
     written = ssh_config_.write(client, found.job, hosts)
     say(f"{written.path} knows {', '.join(name for host in hosts for name in host.names)}")

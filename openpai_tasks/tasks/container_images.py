@@ -10,11 +10,11 @@ from invoke.exceptions import CommandTimedOut
 
 from openpai_tasks.errors import TimedOut
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import _output
-from openpai_tasks.tasks._base import say, settings, show, task
+from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework.base import say, settings, show, task
 
-dockerfiles = lazy("openpai_tasks.sdk.dockerfiles")
-images_ = lazy("openpai_tasks.sdk.images")
+dockerfiles = lazy("openpai_tasks.sdk.images.dockerfiles")
+images_ = lazy("openpai_tasks.sdk.images.programs")
 render = lazy("openpai_tasks.render")
 
 LISTED = ("repository", "tag", "id", "created", "space")
@@ -90,7 +90,7 @@ def dockerfile(c, base=None, pip=None, apt=None, ssh=False, file="Dockerfile", y
     given = settings(c)
     text = dockerfiles.text(base or given.image, pip or (), apt or (), ssh, given.python)
     if file == STDOUT or c.config.run.dry:
-        _output.exact(text)
+        terminal.exact(text)
         return
     dockerfiles.write(Path(file), text, yes)
     say(f"wrote {file}; `container.build --tag NAME` builds it")

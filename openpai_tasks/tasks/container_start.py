@@ -6,21 +6,21 @@ import shlex
 from pathlib import Path
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks._base import connect, say, settings, show, task
-from openpai_tasks.tasks._job_flags import FLAGS, job_task
-from openpai_tasks.tasks._sending import SUBMITTED, only_looks, show_preview, tell_sources
-from openpai_tasks.tasks._staying import goes_on, tell_time
 from openpai_tasks.tasks.container import ssh
+from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
+from openpai_tasks.tasks.views.interactive import goes_on, tell_time
+from openpai_tasks.tasks.views.job_flags import FLAGS, job_task
+from openpai_tasks.tasks.views.submitting import SUBMITTED, only_looks, show_preview, tell_sources
 
 amounts = lazy("openpai_tasks.sdk.amounts")
-interactive = lazy("openpai_tasks.sdk.interactive")
-jobs = lazy("openpai_tasks.sdk.jobs")
-keys = lazy("openpai_tasks.sdk.keys")
-mounts = lazy("openpai_tasks.storage.mounted")
-reaching = lazy("openpai_tasks.sdk.reaching")
-ssh_config = lazy("openpai_tasks.sdk.ssh_config")
-submission_ = lazy("openpai_tasks.sdk.submission")
-wishes = lazy("openpai_tasks.sdk.wishes")
+interactive = lazy("openpai_tasks.sdk.containers.interactive")
+jobs = lazy("openpai_tasks.sdk.jobs.lookup")
+keys = lazy("openpai_tasks.sdk.ssh.keys")
+mounts = lazy("openpai_tasks.storage.local.mounted")
+reaching = lazy("openpai_tasks.sdk.containers.endpoints")
+ssh_config = lazy("openpai_tasks.sdk.ssh.hosts_file")
+submission_ = lazy("openpai_tasks.sdk.jobs.submission")
+wishes = lazy("openpai_tasks.sdk.jobs.wishes")
 
 EXTENDED = ("container", "duration", "told_by")
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks._base import connect, say, show, task
-from openpai_tasks.tasks._screen import Screen
-from openpai_tasks.tasks._sending import SUBMITTED, goes_on, write
+from openpai_tasks.tasks.framework.base import connect, say, show, task
+from openpai_tasks.tasks.framework.screen import Screen
+from openpai_tasks.tasks.views.submitting import SUBMITTED, goes_on, write
 
-jobs = lazy("openpai_tasks.sdk.jobs")
-logs_ = lazy("openpai_tasks.sdk.logs")
-names = lazy("openpai_tasks.sdk.names")
-notebook_kept = lazy("openpai_tasks.sdk.notebook_kept")
+jobs = lazy("openpai_tasks.sdk.jobs.lookup")
+logs_ = lazy("openpai_tasks.sdk.logs.output")
+names = lazy("openpai_tasks.sdk.known_names")
+notebook_kept = lazy("openpai_tasks.sdk.notebooks.sessions")
 render = lazy("openpai_tasks.render")
-waiting = lazy("openpai_tasks.sdk.waiting")
+waiting = lazy("openpai_tasks.sdk.diagnosis.news")
 
 COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import _output, _secrets
 from openpai_tasks.tasks import job as job_tasks
-from openpai_tasks.tasks._base import connect, say, settings, show, task
-from openpai_tasks.tasks._sending import send
+from openpai_tasks.tasks.framework import secrets, terminal
+from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
+from openpai_tasks.tasks.views.submitting import send
 
-documents = lazy("openpai_tasks.sdk.documents")
-explain = lazy("openpai_tasks.sdk.explain")
-files = lazy("openpai_tasks.sdk.files")
-jobs = lazy("openpai_tasks.sdk.jobs")
-listings = lazy("openpai_tasks.tasks._listings")
-mounts = lazy("openpai_tasks.storage.mounted")
-outputs_ = lazy("openpai_tasks.sdk.outputs")
-portal = lazy("openpai_tasks.sdk.portal")
+documents = lazy("openpai_tasks.sdk.jobs.documents")
+explain = lazy("openpai_tasks.sdk.diagnosis.explain")
+files = lazy("openpai_tasks.sdk.files.operations")
+jobs = lazy("openpai_tasks.sdk.jobs.lookup")
+listings = lazy("openpai_tasks.tasks.views.listings")
+mounts = lazy("openpai_tasks.storage.local.mounted")
+outputs_ = lazy("openpai_tasks.sdk.jobs.outputs")
+portal = lazy("openpai_tasks.sdk.clusters.portal")
 render = lazy("openpai_tasks.render")
-resubmit_ = lazy("openpai_tasks.sdk.resubmit")
-transfers = lazy("openpai_tasks.tasks._transfers")
+resubmit_ = lazy("openpai_tasks.sdk.jobs.resubmission")
+transfers = lazy("openpai_tasks.tasks.views.transfers")
 
 OTHER = "a job's name, or cluster:name for one of another cluster"
 
@@ -62,7 +62,7 @@ def resubmit(
     target = connect(c, to) if to else source
     mounted = mounts.mount_map(settings(c).storage_mounts)
     original = resubmit_.find(source, name, Path.cwd(), changes, exact, say, mounted)
-    submission = resubmit_.prepare(original, target, changes, _secrets.for_document, mounted)
+    submission = resubmit_.prepare(original, target, changes, secrets.for_document, mounted)
     tags = resubmit_.tags(source, target, name)
     send(c, target, submission, follow, preview, output, tags=tags, plain=plain)
 
@@ -118,8 +118,8 @@ def open_(c, name, no_browser=False, cluster_alias=None):
     """Print the address of a job's page in the web portal, and open it."""
     client = connect(c, cluster_alias)
     url = portal.job_page(client, jobs.find(client, name))
-    _output.put(url)
-    _output.flush()
+    terminal.put(url)
+    terminal.flush()
     if not portal.exists(client):
         say(f"the embedded cluster has no web portal; `job.status {name}` shows the job")
     elif not no_browser and not portal.browse(url):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks._base import connect, settings, show, task
+from openpai_tasks.tasks.framework.base import connect, settings, show, task
 
-mounts = lazy("openpai_tasks.storage.mounted")
+mounts = lazy("openpai_tasks.storage.local.mounted")
 render = lazy("openpai_tasks.render")
-results_ = lazy("openpai_tasks.sdk.results")
+results_ = lazy("openpai_tasks.sdk.sweeps.results")
 
 
 @task(

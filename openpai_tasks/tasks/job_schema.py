@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import _output
-from openpai_tasks.tasks._base import show, task
+from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework.base import show, task
 
 render = lazy("openpai_tasks.render")
-schemas = lazy("openpai_tasks.sdk.schemas")
-validation = lazy("openpai_tasks.sdk.validation")
+schemas = lazy("openpai_tasks.sdk.templates.schemas")
+validation = lazy("openpai_tasks.sdk.jobs.validation")
 
 
 @task(positional=["files"], iterable=["files"], help={"files": "job files: v2 YAML or v1 JSON"})
@@ -25,4 +25,4 @@ def validate(c, files, output=None):
 @task(help={"settings": "of the settings in an invoke.yaml, not of a job file"})
 def schema(c, settings=False):
     """Print the JSON Schema of job files, for editors."""
-    _output.put(json.dumps(schemas.settings_schema() if settings else schemas.job_schema(), indent=2))
+    terminal.put(json.dumps(schemas.settings_schema() if settings else schemas.job_schema(), indent=2))

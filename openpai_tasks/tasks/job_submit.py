@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks._base import connect, say, the_command
-from openpai_tasks.tasks._job_flags import FLAGS, job_task
-from openpai_tasks.tasks._sending import only_looks, send
-from openpai_tasks.tasks._sweeping import run_sweep
+from openpai_tasks.tasks.framework.base import connect, say, the_command
+from openpai_tasks.tasks.views.job_flags import FLAGS, job_task
+from openpai_tasks.tasks.views.submitting import only_looks, send
+from openpai_tasks.tasks.views.sweeps import run_sweep
 
-filling = lazy("openpai_tasks.sdk.filling")
-keys = lazy("openpai_tasks.sdk.keys")
-points = lazy("openpai_tasks.sdk.points")
-mounts = lazy("openpai_tasks.storage.mounted")
-submission = lazy("openpai_tasks.sdk.submission")
-sweeps = lazy("openpai_tasks.sdk.sweeps")
-wishes = lazy("openpai_tasks.sdk.wishes")
+filling = lazy("openpai_tasks.sdk.templates.filling")
+keys = lazy("openpai_tasks.sdk.ssh.keys")
+points = lazy("openpai_tasks.sdk.sweeps.grid")
+mounts = lazy("openpai_tasks.storage.local.mounted")
+submission = lazy("openpai_tasks.sdk.jobs.submission")
+sweeps = lazy("openpai_tasks.sdk.sweeps.plan")
+wishes = lazy("openpai_tasks.sdk.jobs.wishes")
 
 FOLLOW_HELP = "stay, show the output, end with the job's own exit code"
 PLAIN_HELP = "of --follow: without colours and all else that steers a terminal"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks._base import say, show, task
+from openpai_tasks.tasks.framework.base import say, show, task
 
-names = lazy("openpai_tasks.sdk.names")
-templates_ = lazy("openpai_tasks.sdk.templates")
+names = lazy("openpai_tasks.sdk.known_names")
+templates_ = lazy("openpai_tasks.sdk.templates.catalog")
 
 COLUMNS = ("name", "description", "parameters")
 PARAMETERS = ("name", "default", "about")

@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import _secrets
 from openpai_tasks.tasks import job as job_tasks
-from openpai_tasks.tasks._alike import alike
-from openpai_tasks.tasks._base import connect, say, settings, task
-from openpai_tasks.tasks._job_flags import RUN, job_task
-from openpai_tasks.tasks._sending import only_looks
+from openpai_tasks.tasks.framework import secrets
+from openpai_tasks.tasks.framework.alike import alike
+from openpai_tasks.tasks.framework.base import connect, say, settings, task
+from openpai_tasks.tasks.views.job_flags import RUN, job_task
+from openpai_tasks.tasks.views.submitting import only_looks
 
-clusters = lazy("openpai_tasks.sdk.clusters")
-running = lazy("openpai_tasks.tasks._notebooks")
-mounts = lazy("openpai_tasks.storage.mounted")
-notebooks = lazy("openpai_tasks.sdk.notebooks")
-resubmit_ = lazy("openpai_tasks.sdk.notebook_resubmit")
-results = lazy("openpai_tasks.sdk.notebook_results")
+clusters = lazy("openpai_tasks.sdk.clusters.known")
+running = lazy("openpai_tasks.tasks.views.notebooks")
+mounts = lazy("openpai_tasks.storage.local.mounted")
+notebooks = lazy("openpai_tasks.sdk.notebooks.running")
+resubmit_ = lazy("openpai_tasks.sdk.notebooks.resubmission")
+results = lazy("openpai_tasks.sdk.notebooks.results")
 
 LOCAL = "local"
 NO_BROWSER_HELP = "do not open the result in a browser"
@@ -144,7 +144,7 @@ def resubmit(
     source = target
     if chosen.cluster != target.cluster.alias:  # a record of the project may have named it, not the user
         source = clusters.connect(settings(c, cluster_alias=source_cluster or None), chosen.cluster, say)
-    prepared = resubmit_.prepare(chosen, source, target, wanted, here, _secrets.for_document, mounted)
+    prepared = resubmit_.prepare(chosen, source, target, wanted, here, secrets.for_document, mounted)
     say(f"runs again: {prepared.told}")
     running.tell(prepared.remarks)
     sent = running.launch(c, target, prepared.submission, only_looks(c, job.preview), detach, output)

@@ -6,19 +6,19 @@ from pathlib import Path
 
 from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks import job as job_tasks
-from openpai_tasks.tasks._base import connect, say, settings, show, task
-from openpai_tasks.tasks._job_flags import RUN, job_task
-from openpai_tasks.tasks._sending import only_looks, submitted
+from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
+from openpai_tasks.tasks.views.job_flags import RUN, job_task
+from openpai_tasks.tasks.views.submitting import only_looks, submitted
 
 amounts = lazy("openpai_tasks.sdk.amounts")
-session = lazy("openpai_tasks.tasks._serving")
-documents = lazy("openpai_tasks.sdk.documents")
-kept = lazy("openpai_tasks.sdk.notebook_kept")
-links = lazy("openpai_tasks.sdk.notebook_link")
-mounts = lazy("openpai_tasks.storage.mounted")
-notebooks = lazy("openpai_tasks.sdk.notebooks")
-pulls = lazy("openpai_tasks.sdk.notebook_pull")
-serving = lazy("openpai_tasks.sdk.notebook_serve")
+session = lazy("openpai_tasks.tasks.views.serving")
+documents = lazy("openpai_tasks.sdk.jobs.documents")
+kept = lazy("openpai_tasks.sdk.notebooks.sessions")
+links = lazy("openpai_tasks.sdk.notebooks.link")
+mounts = lazy("openpai_tasks.storage.local.mounted")
+notebooks = lazy("openpai_tasks.sdk.notebooks.running")
+pulls = lazy("openpai_tasks.sdk.notebooks.pull")
+serving = lazy("openpai_tasks.sdk.notebooks.serving")
 
 
 @job_task(

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks._base import chosen, say, settings, show, task
+from openpai_tasks.tasks.framework.base import chosen, say, settings, show, task
 
-files = lazy("openpai_tasks.sdk.files")
-listings = lazy("openpai_tasks.tasks._listings")
+files = lazy("openpai_tasks.sdk.files.operations")
+listings = lazy("openpai_tasks.tasks.views.listings")
 locations = lazy("openpai_tasks.storage.location")
-names = lazy("openpai_tasks.sdk.names")
-removing = lazy("openpai_tasks.sdk.removing")
+names = lazy("openpai_tasks.sdk.known_names")
+removing = lazy("openpai_tasks.sdk.files.removing")
 render = lazy("openpai_tasks.render")
-storages = lazy("openpai_tasks.sdk.storages")
-transfers = lazy("openpai_tasks.tasks._transfers")
+storages = lazy("openpai_tasks.sdk.files.storages")
+transfers = lazy("openpai_tasks.tasks.views.transfers")
 
 STORAGES = (
     *("name", "type", "server", "mount_point", "permission"),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks._base import say, settings, show, task
+from openpai_tasks.tasks.framework.base import say, settings, show, task
 from openpai_tasks.tasks.storage import COPYING, PATH
 
-files = lazy("openpai_tasks.sdk.files")
-listings = lazy("openpai_tasks.tasks._listings")
+files = lazy("openpai_tasks.sdk.files.operations")
+listings = lazy("openpai_tasks.tasks.views.listings")
 locations = lazy("openpai_tasks.storage.location")
-packing = lazy("openpai_tasks.sdk.packing")
-storages = lazy("openpai_tasks.sdk.storages")
-transfers = lazy("openpai_tasks.tasks._transfers")
+packing = lazy("openpai_tasks.sdk.files.packing")
+storages = lazy("openpai_tasks.sdk.files.storages")
+transfers = lazy("openpai_tasks.tasks.views.transfers")
 
 
 @task(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks import _secrets
-from openpai_tasks.tasks._asking import answer
-from openpai_tasks.tasks._base import chosen, say, show, task
+from openpai_tasks.tasks.framework import secrets
+from openpai_tasks.tasks.framework.base import chosen, say, show, task
+from openpai_tasks.tasks.framework.prompts import answer
 
-own_storages = lazy("openpai_tasks.sdk.own_storages")
+own_storages = lazy("openpai_tasks.sdk.files.user_storages")
 render = lazy("openpai_tasks.render")
-selecting = lazy("openpai_tasks.sdk.selecting")
-storages = lazy("openpai_tasks.sdk.storages")
+selecting = lazy("openpai_tasks.sdk.files.selecting")
+storages = lazy("openpai_tasks.sdk.files.storages")
 
 CHOICES = ("name", "type", "server", "permission", "default", "selected", "origin")
 ADDED = ("name", "type", "server", "permission", "origin", "url")
@@ -66,7 +66,7 @@ def add(
     called = name if name and "=" not in name else type
     own = own_storages.new(called or "", type or "", address, path, user, words, read_only)
     own_storages.refuse_missing(own)
-    secret = _secrets.for_storage(own, password_file)
+    secret = secrets.for_storage(own, password_file)
     show(c, [selecting.add(chosen(c, cluster_alias), None, own, secret, say)], ADDED, output)
 
 

@@ -6,15 +6,15 @@ import sys
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy import lazy
-from openpai_tasks.tasks._asking import confirm
-from openpai_tasks.tasks._base import connect, say, settings, show, task
+from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
+from openpai_tasks.tasks.framework.prompts import confirm
 
 amounts = lazy("openpai_tasks.sdk.amounts")
-cleaning_ = lazy("openpai_tasks.sdk.cleaning")
-leftovers = lazy("openpai_tasks.sdk.leftovers")
-mounts = lazy("openpai_tasks.storage.mounted")
-pictures = lazy("openpai_tasks.tasks._leftovers")
-places = lazy("openpai_tasks.sdk.places")
+cleaning_ = lazy("openpai_tasks.sdk.files.cleaning")
+leftovers = lazy("openpai_tasks.sdk.files.leftovers")
+mounts = lazy("openpai_tasks.storage.local.mounted")
+pictures = lazy("openpai_tasks.tasks.views.leftovers")
+places = lazy("openpai_tasks.sdk.files.job_folders")
 render = lazy("openpai_tasks.render")
 
 WORKSPACE = "the folder on the storage; the selected one, or yours on the default storage, if not given"

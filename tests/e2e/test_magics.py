@@ -151,7 +151,7 @@ def test_a_pipe_that_is_not_there_does_no_harm(cluster):
 
 
 def test_jobs_of_the_python_binding_are_shown_as_tables(kernel):
-    kernel.ok("from openpai_tasks.config import Settings\nfrom openpai_tasks.sdk import clusters")
+    kernel.ok("from openpai_tasks.settings.config import Settings\nfrom openpai_tasks.sdk import clusters")
     kernel.ok("client = clusters.connect(Settings.load())")
     assert "tabled" in kernel.ok("client.jobs()").html
     assert "tabled" in kernel.ok("client.jobs(keyword='tabled')[0]").html

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from openpai_tasks.data import PackedDataset
+from openpai_tasks.sdk.files.dataset import PackedDataset
 from tests.memory import measurable, peak
 from tests.test_docs import ROOT, commands
 

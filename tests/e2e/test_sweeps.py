@@ -12,10 +12,12 @@ import time
 import pytest
 import yaml
 
-from openpai_tasks.client import retries
-from openpai_tasks.config import Settings
+from openpai_tasks.backends.openpai import retries
 from openpai_tasks.protocol import JobSpec
-from openpai_tasks.sdk import clusters, points, submission, sweep_run, sweeps
+from openpai_tasks.sdk.clusters import known
+from openpai_tasks.sdk.jobs import submission
+from openpai_tasks.sdk.sweeps import grid, plan, running
+from openpai_tasks.settings.config import Settings
 
 
 def names(shell, keyword):
@@ -173,12 +175,12 @@ def test_a_cluster_that_limits_submissions_gets_each_job_exactly_once(limited):
 @pytest.mark.parametrize("limited", [6], indirect=True)  # in which even a busy machine submits 12
 def test_a_pause_longer_than_a_call_bears_is_kept_and_told(limited, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(limited.home))
-    client = clusters.connect(Settings.load(), "local")
+    client = known.connect(Settings.load(), "local")
     client._policies = retries.NEVER
     draft = submission.draft(client, JobSpec("true", image="python:3"), (), "", limited.project)
-    sweep = sweeps.plan(draft, points.points(["i=1..15"]), None)
+    sweep = plan.plan(draft, grid.points(["i=1..15"]), None)
     said = []
-    run = sweep_run.Run(client, sweep, limited.project, said.append)
+    run = running.Run(client, sweep, limited.project, said.append)
     *_, last = run.until_over(detach=True)
     assert [job.state for job in last] == ["WAITING"] * 15
     assert len(said) == 1 and re.match(r"the cluster asks for a pause of [1-6] s \(12 of 15", said[0])

@@ -5,9 +5,12 @@ import signal
 
 import pytest
 
-from openpai_tasks.config import Settings
 from openpai_tasks.protocol import JobSpec
-from openpai_tasks.sdk import clusters, points, submission, sweep_run, sweeps
+from openpai_tasks.sdk.clusters import known
+from openpai_tasks.sdk.jobs import submission
+from openpai_tasks.sdk.sweeps import grid, plan
+from openpai_tasks.sdk.sweeps import running as sweep_run
+from openpai_tasks.settings.config import Settings
 from tests.faults import switch
 from tests.notebook_files import write
 
@@ -245,9 +248,9 @@ def test_a_submission_of_a_sweep_whose_answer_is_lost_is_not_repeated(calm):
 def test_a_submission_of_a_sweep_that_did_not_arrive_is_repeated_after_the_outage(calm, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(calm.home))
     said = []
-    client = clusters.connect(Settings.load(), "local", said.append)
+    client = known.connect(Settings.load(), "local", said.append)
     draft = submission.draft(client, JobSpec("true", image="python:3"), (), "", calm.project)
-    sweep = sweeps.plan(draft, points.points(["i=1..1"]), "unsent")
+    sweep = plan.plan(draft, grid.points(["i=1..1"]), "unsent")
     run = sweep_run.Run(client, sweep, calm.project, said.append)
     [name] = sweep.points
     faults(calm, database=True, calls=6)  # the submission, four looks for it, and the first patient one

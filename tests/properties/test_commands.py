@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openpai_tasks.config import Settings
-from openpai_tasks.credentials import Credentials
-from openpai_tasks.program import Loader, PaiProgram
-from openpai_tasks.sdk import clusters
-from openpai_tasks.sdk.clusters import NewCluster
-from openpai_tasks.tasks._mend import mend
+from openpai_tasks.sdk.clusters import known
+from openpai_tasks.sdk.clusters.known import NewCluster
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.tasks.framework.invoke_patches import mend
+from openpai_tasks.tasks.program import Loader, PaiProgram
 from tests.properties.answers import DETAIL, JOB, KINDS, RETRYING, RUNNING, V1, V2, WAITING, OddCluster
 from tests.properties.mutations import body, steady
 from tests.scripted import Said
@@ -66,8 +66,8 @@ def server(tmp_path_factory):
         patch.chdir(folder)
         mend()
         new = NewCluster("lab", server.uri, "ann", Credentials(password="secret"))
-        clusters.add(Settings(), new, True, clusters.cannot_ask, lambda line: None)
-        clusters.select(Settings(), "lab", True)
+        known.add(Settings(), new, True, known.cannot_ask, lambda line: None)
+        known.select(Settings(), "lab", True)
         yield server
     server.close()
 

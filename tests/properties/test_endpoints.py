@@ -11,23 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpai_tasks import render
-from openpai_tasks.client import Client
-from openpai_tasks.config import Settings
-from openpai_tasks.credentials import Credentials, claims
+from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import PaiError
-from openpai_tasks.registry import Cluster, dump, parse, registry_path
-from openpai_tasks.sdk import (
-    documents,
-    explain,
-    jobs,
-    logs,
-    places,
-    portal,
-    reaching,
-    resources,
-    signin,
-    storages,
-)
+from openpai_tasks.sdk.clusters import portal, resources, sign_in
+from openpai_tasks.sdk.containers import endpoints
+from openpai_tasks.sdk.diagnosis import explain
+from openpai_tasks.sdk.files import job_folders, storages
+from openpai_tasks.sdk.jobs import documents, lookup
+from openpai_tasks.sdk.logs import output as logs
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials, claims
+from openpai_tasks.settings.registry import Cluster, dump, parse, registry_path
 from tests.properties.answers import (
     ERROR,
     JOB,
@@ -51,7 +45,7 @@ SETTINGS = Settings(http_timeout=30.0)
 def signed_in(client: Client) -> Any:
     known = Credentials(password="secret")
     cluster = Cluster("lab", client.cluster.uri, "ann")
-    found, _ = signin.sign_in(cluster, known, lambda prompt: "", lambda line: None, 30.0)
+    found, _ = sign_in.sign_in(cluster, known, lambda prompt: "", lambda line: None, 30.0)
     text = dump([found])
     assert parse(text, registry_path())[0][0] == found  # it can be kept and read again
     text.encode()
@@ -82,19 +76,19 @@ READS: dict[str, dict[str, list[Any]]] = {
             lambda client: [resources._resources("lab", *row) for row in client.virtual_clusters().items()],
             signed_in,
         ],
-        f"GET {V2}/storages": [storages.granted, signed_in, storage_rows, places.home],
-        f"GET {V2}/storages/team": [storage_rows, places.home],
+        f"GET {V2}/storages": [storages.granted, signed_in, storage_rows, job_folders.home],
+        f"GET {V2}/storages/team": [storage_rows, job_folders.home],
         f"GET {V2}/jobs": [Client.jobs, lambda client: client.jobs(limit=3, username="ann", keyword="t")],
         f"GET {JOB}": [
-            lambda client: jobs.describe(client, "train"),
+            lambda client: lookup.describe(client, "train"),
             lambda client: explain.why(client, "train"),
             lambda client: portal.job_page(client, client.job("ann~train")),
             lambda client: client.job_ssh("ann~train"),
             output,
         ],
         f"GET {JOB}/attempts/0": [lambda client: client.job_attempt("ann~train", 0)],
-        f"GET {JOB}/events": [lambda client: jobs.describe(client, "train")],
-        f"GET {JOB}/config": [lambda client: jobs.config(client, "train"), a_document],
+        f"GET {JOB}/events": [lambda client: lookup.describe(client, "train")],
+        f"GET {JOB}/config": [lambda client: lookup.config(client, "train"), a_document],
         f"GET {LOGS}": [output],
         f"GET {V2}/tokens/check": [Client.check_token],
         f"POST {V2}/tokens/application": [Client.application_token],
@@ -103,15 +97,15 @@ READS: dict[str, dict[str, list[Any]]] = {
         f"GET {V1}": [signed_in],
         f"GET {V1}/virtual-clusters": [signed_in],
         f"GET {V1}/jobs": [Client.jobs, lambda client: client.jobs(order="jobName,ASC", tagsContain="a")],
-        f"GET {OLD}": [lambda client: jobs.describe(client, "train"), output],
-        f"GET {OLD}/config": [a_document, lambda client: jobs.config(client, "train")],
+        f"GET {OLD}": [lambda client: lookup.describe(client, "train"), output],
+        f"GET {OLD}/config": [a_document, lambda client: lookup.config(client, "train")],
         f"GET {OLD}/ssh": [lambda client: client.job_ssh("ann~train")],
     },
     "0.18": {f"GET {V2}/info": [signed_in], f"GET {V2}/jobs": [Client.jobs]},
 }
 CASES = [(generation, route) for generation, routes in READS.items() for route in routes]
 GOING = {
-    "running": (RUNNING, lambda client: reaching.reach(client, "train", SETTINGS)),
+    "running": (RUNNING, lambda client: endpoints.reach(client, "train", SETTINGS)),
     "waiting": (WAITING, lambda client: explain.why(client, "train")),
     "retrying": (RETRYING, lambda client: explain.why(client, "train")),
 }
@@ -199,7 +193,7 @@ def test_no_refusal_ends_in_a_traceback(servers, status):
     def check(odd_body):
         server.instead = {route: Said(odd_body, status)}
         with pytest.raises(PaiError) as told:
-            jobs.find(client_of(server, "1.8"), "train")
+            lookup.find(client_of(server, "1.8"), "train")
         str(told.value).encode()
 
     check()

@@ -10,19 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpai_tasks import protocol
+from openpai_tasks.backends.openpai import log_addresses
 from openpai_tasks.errors import PaiError
-from openpai_tasks.protocol import diagnostics, fields, json_text, log_addresses, shape
-from openpai_tasks.sdk import (
-    documents,
-    notebook_pull,
-    notebook_serve,
-    notebook_told,
-    notebooks,
-    provenance,
-    results,
-)
-from openpai_tasks.storage.local import LocalStore
-from openpai_tasks.storage.workspace import Workspace
+from openpai_tasks.protocol import diagnostics, fields, json_text
+from openpai_tasks.protocol.document import shape
+from openpai_tasks.sdk.jobs import documents, provenance
+from openpai_tasks.sdk.notebooks import pull, running, serving, summary
+from openpai_tasks.sdk.sweeps import results
+from openpai_tasks.storage.job_files.workspace import Workspace
+from openpai_tasks.storage.local.store import LocalStore
 from tests.properties.answers import DETAIL, DOCUMENT, DOCUMENT_V1, RETRYING
 from tests.properties.mutations import BROKEN, ODD, TEXTS, body, deep, mutated, odd, steady, text_of
 
@@ -122,7 +118,7 @@ def test_no_document_ends_in_a_traceback(real):
             document = documents.as_v2(found) if isinstance(found, dict) else found
             if shape.misfit(document):
                 return
-            provenance.stamp_of(document), notebooks.mark_of(document), notebook_serve.mark_of(document)
+            provenance.stamp_of(document), running.mark_of(document), serving.mark_of(document)
             shown = protocol.dump(documents.ordered(document))
             shown.encode()
             if is_checked:
@@ -146,10 +142,10 @@ def test_a_document_of_aliases_that_grow_is_refused():
 @steady(80)
 @given(body(NOTEBOOK))
 def test_no_notebook_of_a_job_ends_in_a_traceback(content):
-    said = notebook_told.told(content)
+    said = summary.told(content)
     if said is not None:
         repr(said).encode()
-        notebook_told.plain(said.traceback, False)
+        summary.plain(said.traceback, False)
 
 
 @steady(150)
@@ -160,7 +156,7 @@ def test_no_manifest_of_a_job_ends_in_a_traceback(text):
     except ValueError:
         return
     if isinstance(manifest, dict):
-        notebook_pull._changes(manifest), notebook_pull._large(manifest), notebook_pull._period(manifest)
+        pull._changes(manifest), pull._large(manifest), pull._period(manifest)
 
 
 @steady(150)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpai_tasks.errors import PaiError
-from openpai_tasks.storage import webhdfs_store
+from openpai_tasks.storage.hdfs import store as webhdfs_store
+from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.location import open_place
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import Place, Store
-from openpai_tasks.storage.webhdfs_names import Patience
-from openpai_tasks.storage.webhdfs_store import WebHdfs
 from tests.properties.mutations import BROKEN, ODD, body, odd, steady
 from tests.scripted import Asked, Said, Scripted
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from openpai_tasks.protocol import dump
-from openpai_tasks.protocol.reader import read
+from openpai_tasks.protocol.yaml.reader import read
 
 
 @pytest.mark.parametrize(

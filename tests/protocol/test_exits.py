@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from openpai_tasks.protocol import exits
+from openpai_tasks.protocol import exit_codes
 
 TYPES = {
     "USER_SUCCESS",
@@ -12,7 +12,12 @@ TYPES = {
     "RESOURCE_ALLOCATION_TIMEOUT",
     "UNKNOWN_FAILURE",
 }
-REACTIONS = {exits.ALWAYS_RETRY, exits.ALWAYS_BACKOFF_RETRY, exits.RETRY_TO_MAX, exits.NEVER_RETRY}
+REACTIONS = {
+    exit_codes.ALWAYS_RETRY,
+    exit_codes.ALWAYS_BACKOFF_RETRY,
+    exit_codes.RETRY_TO_MAX,
+    exit_codes.NEVER_RETRY,
+}
 KNOWN = [0, 128, 130, 131, 132, 134, 135, 136, 137, 139, 141, 143, *range(220, 227), *range(228, 236)]
 KNOWN += [*range(249, 257), -100, -101, -110, -111, -120, -200, -210, -220, -230, -300, -310]
 KNOWN += [*range(-1006, -999), -1100, *range(-1205, -1199), -1300, -8000]
@@ -20,20 +25,20 @@ KNOWN += [*range(-1006, -999), -1100, *range(-1205, -1199), -1300, -8000]
 
 @pytest.mark.parametrize("code", KNOWN)
 def test_each_known_code_has_a_record_of_its_own(code):
-    spec = exits.exit_spec(code)
+    spec = exit_codes.exit_spec(code)
     assert spec["code"] == code
     assert spec["type"] in TYPES
     assert spec["reaction"] in REACTIONS
     assert (code == 0) == ("reason" not in spec)
     assert bool(spec["repro"]) == (code != 250)  # the specification has no example of that one
-    same_phrase = [other for other in KNOWN if exits.exit_spec(other)["phrase"] == spec["phrase"]]
+    same_phrase = [other for other in KNOWN if exit_codes.exit_spec(other)["phrase"] == spec["phrase"]]
     assert same_phrase == [code]
 
 
 def test_an_unknown_code_gets_the_record_of_its_sign():
-    assert exits.exit_spec(77)["phrase"] == "PAIRuntimeExitAbnormally"
-    assert exits.exit_spec(-77)["phrase"] == "ContainerUndefinedNegativeExitCode"
-    assert exits.exit_spec(-77)["code"] == -77
+    assert exit_codes.exit_spec(77)["phrase"] == "PAIRuntimeExitAbnormally"
+    assert exit_codes.exit_spec(-77)["phrase"] == "ContainerUndefinedNegativeExitCode"
+    assert exit_codes.exit_spec(-77)["code"] == -77
 
 
 @pytest.mark.parametrize(
@@ -41,7 +46,7 @@ def test_an_unknown_code_gets_the_record_of_its_sign():
     [(0, 0), (1, 255), (2, 255), (127, 220), (128, 255), (133, 255), (137, 137), (255, 255)],
 )
 def test_what_a_command_ends_with_becomes_a_code_of_the_cluster(user, cluster):
-    assert exits.from_user_code(user) == cluster
+    assert exit_codes.from_user_code(user) == cluster
 
 
 @pytest.mark.parametrize(
@@ -55,4 +60,4 @@ def test_what_a_command_ends_with_becomes_a_code_of_the_cluster(user, cluster):
     ],
 )
 def test_the_reaction_decides_about_retries(code, reaction):
-    assert exits.reaction(code) == reaction
+    assert exit_codes.reaction(code) == reaction

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.protocol import JobSpec, document, dump, validate
-from openpai_tasks.protocol.homes import Mounted, WebHdfs, archive_name, inner
-from openpai_tasks.storage.archive import pack
-from openpai_tasks.storage.sources import collect
+from openpai_tasks.protocol.document.job_storage import Mounted, WebHdfs, archive_name, inner
+from openpai_tasks.storage.job_files.archive import pack
+from openpai_tasks.storage.job_files.sources import collect
 
 SHELLS = {"sh": ["sh", "-c"], "dash": ["dash", "-eu", "-c"], "bash": ["bash", "-euo", "pipefail", "-c"]}
 JOINS = {"newline": "\n", "and": " && "}

@@ -4,7 +4,7 @@ import pytest
 
 from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol import StorageMount, dump, validate
-from openpai_tasks.protocol.reader import read
+from openpai_tasks.protocol.yaml.reader import read
 
 TEXT = """\
 # a job

@@ -12,11 +12,11 @@ import pytest
 
 from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol import validate
-from openpai_tasks.protocol.descriptions import HINTS
-from openpai_tasks.protocol.json_schema import STARTER, job_schema
-from openpai_tasks.protocol.reader import read
-from openpai_tasks.protocol.rules import Report
-from openpai_tasks.protocol.schema import JOB
+from openpai_tasks.protocol.document.descriptions import HINTS
+from openpai_tasks.protocol.document.json_schema import STARTER, job_schema
+from openpai_tasks.protocol.document.rules import Report
+from openpai_tasks.protocol.document.schema import JOB
+from openpai_tasks.protocol.yaml.reader import read
 
 VECTORS = Path(__file__).parent.parent / "data" / "job-protocol-v2.jsonl"
 CHECKER = jsonschema.Draft7Validator(job_schema())

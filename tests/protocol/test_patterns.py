@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from openpai_tasks.protocol.patterns import recognise
+from openpai_tasks.server.scheduling.log_patterns import recognise
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol import reader, scanning, values
-from openpai_tasks.protocol.reader import read
+from openpai_tasks.protocol.yaml import reader, scanning, values
+from openpai_tasks.protocol.yaml.reader import read
 
 WORDS = {
     "~": None,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol import JobSpec, RoleSpec, document, dump, scripts, validate
+from openpai_tasks.protocol import JobSpec, RoleSpec, document, dump, validate
+from openpai_tasks.protocol.document import scripts
 
 SHELLS = {"sh": ["sh", "-c"], "dash": ["dash", "-eu", "-c"], "bash": ["bash", "-euo", "pipefail", "-c"]}
 JOINS = {"newline": "\n", "and": " && "}

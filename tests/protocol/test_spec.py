@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol import JobSpec, document, dump, homes, validate
-from openpai_tasks.protocol.homes import Mounted
+from openpai_tasks.protocol import JobSpec, document, dump, validate
+from openpai_tasks.protocol.document import job_storage
+from openpai_tasks.protocol.document.job_storage import Mounted
 
 SHELLS = [["sh", "-c"], ["bash", "-euo", "pipefail", "-c"]]
 JOINS = ["\n", " && "]
@@ -85,7 +86,7 @@ def test_every_wish_is_in_the_document():
     first, *middle, last, command = job.entrypoints()["worker"].splitlines()
     assert (first, command) == ("export A='b c' || exit 1", "run")
     assert last == "python3 -m pip install numpy 'torch>=2' || exit 1"
-    assert [line for line in middle if line.startswith("#")] == [homes.OUTPUT, homes.SOURCES]
+    assert [line for line in middle if line.startswith("#")] == [job_storage.OUTPUT, job_storage.SOURCES]
 
 
 @pytest.mark.parametrize("what", ["command", "name", "image"])

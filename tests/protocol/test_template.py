@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol.template import literal, render, render_in_container
+from openpai_tasks.protocol.document.template import literal, render, render_in_container
 
 NAMES = {
     "$parameters": {

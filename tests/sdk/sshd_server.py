@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.sdk.remote_target import Target
+from openpai_tasks.sdk.ssh.target import Target
 from tests.ports import free_port
 
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")

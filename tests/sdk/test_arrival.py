@@ -2,12 +2,12 @@
 
 import pytest
 
-from openpai_tasks.client import Client
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ApiError, NotFound, Unreachable
-from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk import arrival, submission
-from openpai_tasks.sdk.submission import Missed, Submission
+from openpai_tasks.sdk.jobs import arrival, submission
+from openpai_tasks.sdk.jobs.submission import Missed, Submission
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Said, Scripted
 
 JOBS = "/rest-server/api/v2/jobs"

@@ -5,13 +5,14 @@ import time
 
 import pytest
 
-from openpai_tasks.client import Client
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import Conflict, Denied, PathError
 from openpai_tasks.protocol import JobSpec
-from openpai_tasks.registry import LOCAL, Cluster
-from openpai_tasks.sdk import cleaning, leftovers, places, submission
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.sdk.files import cleaning, job_folders, leftovers
+from openpai_tasks.sdk.jobs import submission
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import LOCAL, Cluster
+from openpai_tasks.storage.local.store import LocalStore
 from tests.scripted import Said, Scripted
 
 API = "/rest-server/api/v2"
@@ -41,7 +42,7 @@ def mounts(tmp_path):
 
 @pytest.fixture
 def home(client, mounts):
-    return places.needed(client, "", mounts)
+    return job_folders.needed(client, "", mounts)
 
 
 def leave(client, home, job):
@@ -106,7 +107,7 @@ def test_the_embedded_clusters_of_two_homes_are_two_clusters(tmp_path, monkeypat
     marks = set()
     for name in ("one", "two", "one"):
         monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / name))
-        marks.add(places.cluster_mark(Cluster(LOCAL, f"http://127.0.0.1:{len(marks)}")))
+        marks.add(job_folders.cluster_mark(Cluster(LOCAL, f"http://127.0.0.1:{len(marks)}")))
     assert len(marks) == 2 and not any(str(tmp_path) in mark for mark in marks)
 
 

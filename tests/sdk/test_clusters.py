@@ -5,14 +5,15 @@ import time
 
 import pytest
 
-from openpai_tasks import credentials
-from openpai_tasks.config import Settings
-from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
-from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk import access, clusters, editing
-from openpai_tasks.sdk.discovery import candidates, discover
-from openpai_tasks.sdk.resources import resources
+from openpai_tasks.sdk.clusters import access, editing
+from openpai_tasks.sdk.clusters import known as clusters
+from openpai_tasks.sdk.clusters.discovery import candidates, discover
+from openpai_tasks.sdk.clusters.resources import resources
+from openpai_tasks.settings import credentials
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 from tests.certificates import make_certificate
 from tests.sdk.pai_server import PASSWORD, USER, PaiServer, jwt
 

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk import environment
+from openpai_tasks.sdk.clusters import environment
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.registry import Cluster
 
 OWN = Cluster("lab", "https://lab.example", "alice")
 PROJECTS = dataclasses.replace(OWN, is_own=False)

@@ -8,11 +8,12 @@ import os
 import pytest
 
 from openpai_tasks.errors import ConfigError, Denied, PaiError, PathError
-from openpai_tasks.sdk import amounts, files, removing
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.sdk import amounts
+from openpai_tasks.sdk.files import operations, removing
+from openpai_tasks.storage.copying.transfer import part_name
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import Entry, Place
-from openpai_tasks.storage.transfer import part_name
 
 LINES = b"".join(b"line %d\n" % number for number in range(300_000))  # more than one piece
 
@@ -31,34 +32,34 @@ def place(tmp_path):
 @pytest.mark.parametrize("count", [0, 1, 100_000, 300_000, 400_000])
 def test_head_gives_as_many_lines_as_there_are(place, count):
     lines = LINES.splitlines(keepends=True)[:count]
-    assert b"".join(files.head(place.join("long"), count)) == b"".join(lines)
+    assert b"".join(operations.head(place.join("long"), count)) == b"".join(lines)
 
 
 def test_head_keeps_a_last_line_that_has_no_end(place):
-    assert b"".join(files.head(place.join("no newline"), 2)) == b"a\nb"
-    assert b"".join(files.head(place.join("no newline"), 1)) == b"a\n"
+    assert b"".join(operations.head(place.join("no newline"), 2)) == b"a\nb"
+    assert b"".join(operations.head(place.join("no newline"), 1)) == b"a\n"
 
 
 def test_usage_counts_each_thing_once_and_links_as_nothing_more(place):
-    told = list(files.usage(place))
+    told = list(operations.usage(place))
     rows = {row.url.removeprefix("pai://lab/home/"): row for row in told}
     assert told[-1].url == place.url
     assert (rows["d"].files, rows["d"].folders, rows["d"].size) == (2, 2, 6)
     assert (rows["link"].files, rows["link"].folders, rows["link"].size) == (0, 1, 0)
     assert rows[""].size == 6 + len(LINES) + 3
-    assert [row.size for row in files.usage(place.join("no newline"))] == [3]
+    assert [row.size for row in operations.usage(place.join("no newline"))] == [3]
 
 
 def test_a_tree_is_drawn_with_every_last_one_marked(place):
-    drawn = [bars + found.entry.name for bars, found in files.tree(place)]
+    drawn = [bars + found.entry.name for bars, found in operations.tree(place)]
     assert drawn == ["├── d", "│   ├── .hidden.csv", "│   └── e", "│       └── x.csv", "├── link", "├── long",
                      "└── no newline"]  # fmt: skip
-    assert [found.name for _, found in files.tree(place.join("d"), depth=1)] == [".hidden.csv", "e"]
+    assert [found.name for _, found in operations.tree(place.join("d"), depth=1)] == [".hidden.csv", "e"]
 
 
 def test_find_looks_at_names_types_and_sizes(place):
     def found(name=None, kind=None, at_least=0):
-        return sorted(info.name for info in files.find(place, name, kind, at_least))
+        return sorted(info.name for info in operations.find(place, name, kind, at_least))
 
     assert found("*.csv") == ["d/.hidden.csv", "d/e/x.csv"]
     assert found("*.csv", at_least=3) == ["d/.hidden.csv"]
@@ -69,7 +70,7 @@ def test_find_looks_at_names_types_and_sizes(place):
 
 def test_names_that_are_no_text_are_told_exactly(place, tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9")).write_bytes(b"")
-    assert os.fsdecode(b"caf\xe9") in [info.name for info in files.listing([place])]
+    assert os.fsdecode(b"caf\xe9") in [info.name for info in operations.listing([place])]
 
 
 class Endless(LocalStore):
@@ -80,7 +81,7 @@ class Endless(LocalStore):
             yield Entry(str(number), f"{path}/{number}", False, size=1)
 
 
-@pytest.mark.parametrize("looks", [files.usage, lambda place: files.find(place, None, None, 0)])
+@pytest.mark.parametrize("looks", [operations.usage, lambda place: operations.find(place, None, None, 0)])
 def test_what_is_found_is_told_before_the_folder_ends(tmp_path, looks):
     place = Location(Endless(str(tmp_path)), "/", "pai://lab/home/")
     assert [one.size for one in itertools.islice(looks(place), 1000)] == [1] * 1000
@@ -90,9 +91,9 @@ def test_what_is_still_being_written_is_listed_only_if_wanted(place, tmp_path):
     part = part_name()
     (tmp_path / "d" / part).touch()
     inner = place.join("d")
-    assert sorted(info.name for info in files.listing([inner])) == [".hidden.csv", "e"]
-    assert part in [info.name for info in files.listing([inner], parts=True)]
-    assert part in [info.name for info in files.find(inner, None, None, 0)]
+    assert sorted(info.name for info in operations.listing([inner])) == [".hidden.csv", "e"]
+    assert part in [info.name for info in operations.listing([inner], parts=True)]
+    assert part in [info.name for info in operations.find(inner, None, None, 0)]
 
 
 class Home:

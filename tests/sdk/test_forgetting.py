@@ -6,9 +6,10 @@ import shutil
 
 import pytest
 
-from openpai_tasks.config import Settings
 from openpai_tasks.errors import Unreachable
-from openpai_tasks.sdk import host_blocks, reaching
+from openpai_tasks.sdk.containers import endpoints
+from openpai_tasks.sdk.ssh import host_blocks
+from openpai_tasks.settings.config import Settings
 from tests.scripted import Scripted
 from tests.sdk import sshd_server
 from tests.sdk.test_remote_config import LIST, PATH, client_of, detail, line_of, opened, ssh, written
@@ -61,7 +62,7 @@ def test_a_name_never_leads_to_whoever_has_the_address_of_a_job_that_is_over(ser
     sshd.start("host2")  # as another container at the same address and port
     server.answers[PATH] = detail(state="STOPPED")
     with pytest.raises(Unreachable, match="its containers are gone"):
-        reaching.reach(client, "train", Settings(), forgets=forgets)
+        endpoints.reach(client, "train", Settings(), forgets=forgets)
     assert ("Host train" in path.read_text(), NAME in known.read_text()) == (not forgets, not forgets)
     done = ssh("-F", path, "-o", "BatchMode=yes", "train", "echo in")
     assert (done.returncode, done.stdout) == (255, "")
@@ -78,8 +79,8 @@ def test_when_another_container_is_met_names_of_jobs_that_are_over_go_with_their
     rows = [{"name": "next", "username": "ann", "state": "RUNNING"}]
     server.answers |= {f"{PATH[:-5]}next": {**body, "name": "next"}, LIST: {"totalCount": 1, "data": rows}}
     given = Settings(ssh_timeout=30, ssh_key=str(sshd.folder / "id"), ssh_user=sshd.target(known).user)
-    found = reaching.reach(client, "next", given)
-    reaching.open_remote(client, found, reaching.one(found), given).close()
+    found = endpoints.reach(client, "next", given)
+    endpoints.open_remote(client, found, endpoints.one(found), given).close()
     assert [whose for whose, _ in host_blocks.kept()] == [("lab", "bob~train")]
     assert [line.split()[0] for line in known.read_text().splitlines()] == ["ann~next-main-0-pod-2"]
 
@@ -92,7 +93,7 @@ def test_a_host_key_stays_where_its_name_cannot_be_taken_away(server, known, ssh
     lock.mkdir()
     server.answers[PATH] = detail(state="STOPPED")
     with pytest.raises(Unreachable, match="its containers are gone"):
-        reaching.reach(client, "train", Settings())
+        endpoints.reach(client, "train", Settings())
     assert "Host train" in path.read_text() and NAME in known.read_text()
 
 

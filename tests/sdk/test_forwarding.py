@@ -9,8 +9,9 @@ import time
 import pytest
 
 from openpai_tasks.errors import ApiError, ConfigError, Denied, PaiError, Unreachable
-from openpai_tasks.sdk import forwarding, notebook_link
-from openpai_tasks.sdk.remote import Remote
+from openpai_tasks.sdk.containers import forwarding
+from openpai_tasks.sdk.notebooks import link
+from openpai_tasks.sdk.ssh.connection import Remote
 from tests.sdk import sshd_server
 from tests.sdk.sshd_server import refusing_port
 
@@ -70,7 +71,7 @@ def test_what_another_try_would_not_change_ends_a_forward(tmp_path, trouble):
 
 
 @pytest.mark.parametrize(
-    "words, shown", [((), "80:{}"), ((lambda: "", notebook_link.WORD), "--port {}")], ids=["forward", "serve"]
+    "words, shown", [((), "80:{}"), ((lambda: "", link.WORD), "--port {}")], ids=["forward", "serve"]
 )
 def test_another_port_is_proposed_as_the_command_takes_it(words, shown):
     with socket.socket() as taken:

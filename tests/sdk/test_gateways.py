@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk import keys, reaching, ssh_config
-from openpai_tasks.sdk.gateways import gateway
-from openpai_tasks.sdk.remote_target import Gateway
+from openpai_tasks.sdk.containers import endpoints
+from openpai_tasks.sdk.ssh import hosts_file, keys
+from openpai_tasks.sdk.ssh.gateways import gateway
+from openpai_tasks.sdk.ssh.target import Gateway
+from openpai_tasks.settings.config import Settings
 from tests.scripted import Scripted
 from tests.sdk import sshd_server
 from tests.sdk.test_remote_config import PATH, client_of, detail, job, seen_by_ssh
@@ -71,16 +72,16 @@ def test_its_key_is_found_by_the_rule_for_all_keys(tmp_path, home, monkeypatch):
 def test_keys_that_cannot_be_used_are_known_before_there_is_a_job(tmp_path):
     good, locked = keygen(tmp_path / "good"), keygen(tmp_path / "locked", "secret")
     (tmp_path / "junk").write_text("junk")
-    reaching.check(Settings(ssh_key=str(good), ssh_gateway="lab"))
+    endpoints.check(Settings(ssh_key=str(good), ssh_gateway="lab"))
     with pytest.raises(ConfigError, match=r"passphrase: name one without in the setting ssh\.key"):
-        reaching.check(Settings(ssh_key=str(locked)))
+        endpoints.check(Settings(ssh_key=str(locked)))
     way = {"ssh_key": str(good), "ssh_gateway": "lab"}
     with pytest.raises(ConfigError, match=r"passphrase: name one without in the setting ssh\.gateway-key"):
-        reaching.check(Settings(**way, ssh_gateway_key=str(locked)))
+        endpoints.check(Settings(**way, ssh_gateway_key=str(locked)))
     with pytest.raises(
         ConfigError, match=r"no private key that can be read: see the setting ssh\.gateway-key"
     ):
-        reaching.check(Settings(**way, ssh_gateway_key=str(tmp_path / "junk")))
+        endpoints.check(Settings(**way, ssh_gateway_key=str(tmp_path / "junk")))
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
@@ -91,11 +92,11 @@ def test_relative_keys_are_whole_paths_in_files_and_commands(tmp_path, monkeypat
     server = Scripted({PATH: detail()})
     try:
         client = client_of(server)
-        found = reaching.reach(client, "train", given)
-        goal = reaching.target(client, found, reaching.one(found), given)
-        line = " ".join(ssh_config.argv(goal))
+        found = endpoints.reach(client, "train", given)
+        goal = endpoints.target(client, found, endpoints.one(found), given)
+        line = " ".join(hosts_file.argv(goal))
         assert f"-i {tmp_path}/own " in line and f"-i {tmp_path}/other " in line
-        path = ssh_config.write(client, job(), [ssh_config.Host(("train",), goal)]).path
+        path = hosts_file.write(client, job(), [hosts_file.Host(("train",), goal)]).path
     finally:
         server.close()
     seen = seen_by_ssh(path)
@@ -110,8 +111,8 @@ def test_two_jobs_go_through_two_gateways(tmp_path):
         client, sshd = client_of(server), sshd_server.Sshd(keygen(tmp_path / "id").parent, 22)
         for name, host in (("train", "first"), ("next", "second")):
             way = Gateway(host, 22, "ann", tmp_path / "id")
-            one = ssh_config.Host((name,), sshd.target(tmp_path, gateway=way))
-            path = ssh_config.write(client, reaching.reach(client, name, Settings()).job, [one]).path
+            one = hosts_file.Host((name,), sshd.target(tmp_path, gateway=way))
+            path = hosts_file.write(client, endpoints.reach(client, name, Settings()).job, [one]).path
     finally:
         server.close()
     ways = {name: seen_by_ssh(path, name)["proxyjump"] for name in ("train", "next")}

@@ -7,17 +7,19 @@ import time
 
 import pytest
 
-from openpai_tasks.client import Client
-from openpai_tasks.config import Settings
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import Conflict, Denied, NotFound
 from openpai_tasks.protocol import JobSpec
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk import clusters, jobs, logs
-from openpai_tasks.sdk.clusters import NewCluster
-from openpai_tasks.sdk.logs import Which
-from openpai_tasks.sdk.submission import draft, read, submit
+from openpai_tasks.sdk.clusters import known
+from openpai_tasks.sdk.clusters.known import NewCluster
+from openpai_tasks.sdk.jobs import lookup
+from openpai_tasks.sdk.jobs.submission import draft, read, submit
+from openpai_tasks.sdk.logs import output
+from openpai_tasks.sdk.logs.output import Which
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Said, Scripted
 from tests.sdk.pai_server import PaiServer
 
@@ -57,13 +59,13 @@ def own_home(tmp_path, monkeypatch):
 @pytest.fixture
 def client(server):
     add(server)
-    return clusters.connect(SETTINGS, "lab")
+    return known.connect(SETTINGS, "lab")
 
 
 def add(server, check=True):
     _, uri, user, password = server
     new = NewCluster("lab", uri, user, Credentials(password=password))
-    return clusters.add(SETTINGS, new, check, clusters.cannot_ask, lambda line: None)
+    return known.add(SETTINGS, new, check, known.cannot_ask, lambda line: None)
 
 
 def generation_of(server):
@@ -76,7 +78,7 @@ def start(client, tmp_path, command, name):
 
 
 def text(client, name, **which):
-    return b"".join(logs.output(client, name, Which(**which)))
+    return b"".join(output.output(client, name, Which(**which)))
 
 
 def test_a_cluster_says_its_generation_when_it_is_added(server):
@@ -85,21 +87,21 @@ def test_a_cluster_says_its_generation_when_it_is_added(server):
 
 def test_a_cluster_that_was_not_checked_says_it_at_first_use_and_it_is_kept(server):
     assert add(server, check=False).generation == ""
-    client = clusters.connect(SETTINGS, "lab")
+    client = known.connect(SETTINGS, "lab")
     assert client.cluster.generation == ""
     client.jobs()
     assert client.cluster.generation == generation_of(server)
-    kept = clusters.registry(SETTINGS).get("lab")
+    kept = known.registry(SETTINGS).get("lab")
     assert (kept.generation, kept.virtual_clusters) == (generation_of(server), ())
-    assert clusters.connect(SETTINGS, "lab").user_info(client.user)["username"] == client.user
+    assert known.connect(SETTINGS, "lab").user_info(client.user)["username"] == client.user
 
 
 def test_a_job_from_its_start_to_its_end(client, tmp_path):
     job = start(client, tmp_path, "echo out; echo err >&2; exit 3", "fails")
     assert (job.name, job.key) == ("fails", job_key(client.user, "fails"))
-    shown = b"".join(logs.output(client, "fails", Which(), follow=True))
+    shown = b"".join(output.output(client, "fails", Which(), follow=True))
     assert sorted(shown.split()) == [b"err", b"out"]
-    done = jobs.wait(client, "fails", 60)
+    done = lookup.wait(client, "fails", 60)
     assert (done.state, done.exit_status, done.final) == ("FAILED", 3, True)
     assert [text(client, "fails", stream=name) for name in ("stdout", "stderr")] == [b"out\n", b"err\n"]
     assert [one.state for one in client.jobs(username=client.user, keyword="fails")] == ["FAILED"]
@@ -107,25 +109,25 @@ def test_a_job_from_its_start_to_its_end(client, tmp_path):
     with pytest.raises(Conflict):
         start(client, tmp_path, "true", "fails")
     with pytest.raises(NotFound, match="no job named 'nothing'"):
-        jobs.find(client, "nothing")
+        lookup.find(client, "nothing")
 
 
 def test_a_job_that_is_followed_and_stopped(client, tmp_path):
     job = start(client, tmp_path, "echo here; sleep 60", "endless")
-    chunks = logs.output(client, "endless", Which(), follow=True)
+    chunks = output.output(client, "endless", Which(), follow=True)
     assert next(chunks) == b"here\n"
-    (task,) = jobs.find(client, "endless").tasks
+    (task,) = lookup.find(client, "endless").tasks
     assert (task.role, task.index, task.state) == ("main", 0, "RUNNING")
     assert task.ports["ssh"].isdecimal()
-    jobs.stop(client, ["end*"])
+    lookup.stop(client, ["end*"])
     assert b"".join(chunks) in (b"", b"Terminated\n")  # what a shell may say of the command it waited for
-    done = jobs.wait(client, job.key, 60)
+    done = lookup.wait(client, job.key, 60)
     assert (done.state, done.exit_status) == ("STOPPED", 143)
 
 
 def test_the_document_comes_back_as_it_was_submitted(client, tmp_path):
     start(client, tmp_path, "echo '1e3: \U0001f600'", "document")
-    found = jobs.config(client, "document")
+    found = lookup.config(client, "document")
     assert (found["protocolVersion"], found["name"]) == (2, "document")
     assert "1e3: \U0001f600" in "\n".join(found["taskRoles"]["main"]["commands"])
 
@@ -136,24 +138,24 @@ def test_a_job_of_version_1_stays_one_where_it_is_taken(client, server, tmp_path
     file.write_text(json.dumps({"jobName": "old", "image": "x", "taskRoles": [role]}))
     submission = read(file, takes_v1=client.takes_v1)
     submit(client, submission)
-    assert jobs.wait(client, "old", 60).state == "SUCCEEDED"
+    assert lookup.wait(client, "old", 60).state == "SUCCEEDED"
     lines = text(client, "old", role="worker").splitlines()
     assert sorted(lines) == [b"[worker-0] 0", b"[worker-1] 1"]
-    is_v1 = "jobName" in jobs.config(client, "old")
+    is_v1 = "jobName" in lookup.config(client, "old")
     assert (is_v1, submission.converted) == ((True, False) if server[0] == "0.14" else (False, True))
 
 
 def test_a_role_goes_by_its_own_name(client, tmp_path):
     spec = JobSpec("echo hi", name="roles", image="x", role="ps_server")
     submit(client, draft(client, spec, (), "", tmp_path).submission())
-    jobs.wait(client, "roles", 60)
+    lookup.wait(client, "roles", 60)
     assert text(client, "roles", role="ps_server") == b"hi\n"
 
 
 def test_virtual_clusters_and_events_where_there_are_any(client, server, tmp_path):
     assert "default" in client.virtual_clusters()
     start(client, tmp_path, "true", "noted")
-    assert jobs.describe(client, "noted").name == "noted"
+    assert lookup.describe(client, "noted").name == "noted"
     if generation_of(server) == "1.8":
         client.add_tag(job_key(client.user, "noted"), "t")
         assert client.job(job_key(client.user, "noted")).tags == ("t",)
@@ -163,7 +165,7 @@ def test_a_wrong_token_is_refused(server):
     _, uri, user, _ = server
     new = NewCluster("lab", uri, user, Credentials(token="no.to.ken"))
     with pytest.raises(Denied):
-        clusters.add(SETTINGS, new, True, clusters.cannot_ask, lambda line: None)
+        known.add(SETTINGS, new, True, known.cannot_ask, lambda line: None)
 
 
 def test_a_cluster_that_has_moved_has_to_be_updated():
@@ -171,9 +173,9 @@ def test_a_cluster_that_has_moved_has_to_be_updated():
     here = PaiServer(redirect=there.uri)
     try:
         new = NewCluster("moved", here.uri, "alice", Credentials(token=there.token))
-        clusters.add(SETTINGS, new, False, clusters.cannot_ask, lambda line: None)
-        with pytest.raises(clusters.Unreachable, match=r"cluster\.update moved"):
-            clusters.connect(SETTINGS, "moved").jobs()
+        known.add(SETTINGS, new, False, known.cannot_ask, lambda line: None)
+        with pytest.raises(known.Unreachable, match=r"cluster\.update moved"):
+            known.connect(SETTINGS, "moved").jobs()
         assert [seen[2] for seen in there.seen + here.seen if seen[2]] == []
     finally:
         here.close()
@@ -194,10 +196,10 @@ def test_a_job_from_before_jobs_had_owners_is_found_by_its_bare_name():
     )
     try:
         client = scripted_client(server)
-        assert jobs.find(client, "old").key == "old"
-        assert jobs.config(client, "old") == {"a": 1}
+        assert lookup.find(client, "old").key == "old"
+        assert lookup.config(client, "old") == {"a": 1}
         with pytest.raises(NotFound):
-            jobs.find(client, "bob~old")
+            lookup.find(client, "bob~old")
     finally:
         server.close()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.sdk.git import Revision, revision
+from openpai_tasks.sdk.jobs.git import Revision, revision
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

@@ -8,10 +8,10 @@ import subprocess
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk.host_keys import gateways_file, known_keys
-from openpai_tasks.sdk.remote import Remote
-from openpai_tasks.sdk.remote_login import HostKeyChanged
-from openpai_tasks.sdk.remote_target import Gateway
+from openpai_tasks.sdk.ssh.connection import Remote
+from openpai_tasks.sdk.ssh.host_keys import gateways_file, known_keys
+from openpai_tasks.sdk.ssh.login_errors import HostKeyChanged
+from openpai_tasks.sdk.ssh.target import Gateway
 from tests.sdk import sshd_server
 
 

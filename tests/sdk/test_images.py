@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ConfigError, PathError
-from openpai_tasks.sdk import dockerfiles, images
+from openpai_tasks.sdk.images import dockerfiles, programs
 
 
 def having(*names: str):  # type: ignore[no-untyped-def]
@@ -16,15 +16,15 @@ def having(*names: str):  # type: ignore[no-untyped-def]
 
 
 def test_the_first_engine_that_is_there_is_taken() -> None:
-    assert images.engine("auto", having("docker", "podman")) == "docker"
-    assert images.engine("auto", having("podman")) == "podman"
-    assert images.engine("podman", having("docker", "podman")) == "podman"
+    assert programs.engine("auto", having("docker", "podman")) == "docker"
+    assert programs.engine("auto", having("podman")) == "podman"
+    assert programs.engine("podman", having("docker", "podman")) == "podman"
 
 
 @pytest.mark.parametrize(("wanted", "said"), [("auto", "docker or podman"), ("podman", "no podman")])
 def test_without_an_engine_one_is_told(wanted: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        images.engine(wanted, having())
+        programs.engine(wanted, having())
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_without_an_engine_one_is_told(wanted: str, said: str) -> None:
     ],
 )
 def test_names_of_images_are_taken(name: str) -> None:
-    assert images.reference(name) == name
+    assert programs.reference(name) == name
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def test_names_of_images_are_taken(name: str) -> None:
 )
 def test_names_that_no_image_can_have_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="needs a name such as"):
-        images.reference(name)
+        programs.reference(name)
 
 
 def test_a_build_names_its_file_and_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "-odd").mkdir()
     (tmp_path / "-odd" / "Dockerfile").touch()
-    argv = images.build("podman", "-odd", "lab/a:1", arguments=["A=x y"], fresh=True)
+    argv = programs.build("podman", "-odd", "lab/a:1", arguments=["A=x y"], fresh=True)
     assert argv == [
         *("podman", "build", "--tag", "lab/a:1", "--file", "./-odd/Dockerfile", "--build-arg", "A=x y"),
         *("--no-cache", "--pull", "./-odd"),
@@ -60,27 +60,27 @@ def test_a_build_names_its_file_and_its_folder(tmp_path: Path, monkeypatch: pyte
 
 def test_a_build_needs_a_folder_a_file_and_a_name(tmp_path: Path) -> None:
     with pytest.raises(PathError, match="no folder"):
-        images.build("docker", str(tmp_path / "none"), "a")
+        programs.build("docker", str(tmp_path / "none"), "a")
     with pytest.raises(PathError, match=r"no Dockerfile in .*container\.dockerfile"):
-        images.build("docker", str(tmp_path), "a")
+        programs.build("docker", str(tmp_path), "a")
     (tmp_path / "Containerfile").touch()
     with pytest.raises(ConfigError, match="--tag needs a name"):
-        images.build("docker", str(tmp_path), "")
+        programs.build("docker", str(tmp_path), "")
     with pytest.raises(ConfigError, match="NAME=VALUE"):
-        images.build("docker", str(tmp_path), "a", arguments=["--rm"])
+        programs.build("docker", str(tmp_path), "a", arguments=["--rm"])
 
 
 def test_a_push_that_failed_tells_how_to_log_in() -> None:
-    images.check_push("docker", "a", 0)
+    programs.check_push("docker", "a", 0)
     with pytest.raises(ConfigError, match=r"`docker login host:5000` keeps one"):
-        images.check_push("docker", "host:5000/a", 1)
+        programs.check_push("docker", "host:5000/a", 1)
     with pytest.raises(ConfigError, match=r"`podman login` keeps one"):
-        images.check_push("podman", "lab/a", 125)
+        programs.check_push("podman", "lab/a", 125)
 
 
 def test_images_are_read_as_they_are_listed() -> None:
     text = "lab/a\t1\tabc\t2026-11-15 05:28:45 +0000 UTC\t5.2MB\nWARNING: odd\n"
-    assert images.listed(text) == [images.Image("lab/a", "1", "abc", "2026-11-15 05:28:45", "5.2MB")]
+    assert programs.listed(text) == [programs.Image("lab/a", "1", "abc", "2026-11-15 05:28:45", "5.2MB")]
 
 
 SAID = """\
@@ -94,24 +94,24 @@ pai-check sha256sum sha256sum (GNU coreutils) 9.1
 
 
 def test_a_check_tells_what_is_there_and_what_it_is_for() -> None:
-    found = {one.program: one for one in images.findings("docker", "a", 0, SAID)}
+    found = {one.program: one for one in programs.findings("docker", "a", 0, SAID)}
     assert list(found) == ["sh", "bash", "curl", "sshd", "python3", "sha256sum", "tar"]
     there = {name: one.version for name, one in found.items() if one.there}
     assert there == {"sh": "", "bash": "5.2.15", "sshd": "8.4p1", "sha256sum": "9.1", "tar": "1.34"}
     with pytest.raises(ConfigError, match=r"a lacks curl; `container.dockerfile --base a --ssh`"):
-        images.check_findings("a", found.values())
-    images.check_findings("a", images.findings("docker", "a", 0, SAID, with_ssh=False))
+        programs.check_findings("a", found.values())
+    programs.check_findings("a", programs.findings("docker", "a", 0, SAID, with_ssh=False))
 
 
 def test_an_image_without_a_shell_has_nothing() -> None:
-    found = images.findings("docker", "a", images.NO_SUCH_PROGRAM, "")
+    found = programs.findings("docker", "a", programs.NO_SUCH_PROGRAM, "")
     assert not any(one.there for one in found)
     with pytest.raises(ConfigError, match="a lacks sh, bash, curl, sshd, sha256sum, tar"):
-        images.check_findings("a", found)
+        programs.check_findings("a", found)
     with pytest.raises(
         ConfigError, match=r"docker cannot run the image a \(it ended with 125\); `docker info`"
     ):
-        images.findings("docker", "a", 125, "")
+        programs.findings("docker", "a", 125, "")
 
 
 def test_a_dockerfile_has_its_packages_quoted() -> None:

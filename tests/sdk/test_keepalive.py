@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk import amounts, keepalive
+from openpai_tasks.sdk import amounts
+from openpai_tasks.sdk.containers import keepalive
 
 SHELLS = (("bash", "-eu", "-o", "pipefail"), ("dash", "-eu"), ("busybox", "sh", "-eu"))
 SMI = """\

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies
 
-from openpai_tasks.sdk import labels, logs
-from openpai_tasks.sdk.labels import LONGEST, Labels
-from openpai_tasks.sdk.logs import PAUSE, Chunk, Lines, filtered, labelled
+from openpai_tasks.sdk.logs import labels, output
+from openpai_tasks.sdk.logs.labels import LONGEST, Labels
+from openpai_tasks.sdk.logs.output import PAUSE, Chunk, Lines, filtered, labelled
 from tests.attacks import ALL, forbidden
 
 MEGABYTE = 1 << 20
@@ -124,7 +124,7 @@ def test_a_long_line_that_another_task_interrupts_goes_on_behind_its_label():
 
 
 def test_of_a_very_long_line_only_the_end_is_kept_where_lines_are_needed(monkeypatch):
-    monkeypatch.setattr(logs, "LONGEST_LINE", 10)
+    monkeypatch.setattr(output, "LONGEST_LINE", 10)
     lines = Lines()
     assert not [line for at in range(100) for line in lines.feed(Chunk("a", b"%d," % at))]
     assert list(lines.feed(Chunk("a", b"end\nx"))) == [Chunk("a", b",97,98,99,end\n")]

@@ -1,6 +1,6 @@
 """Putting a job's output together."""
 
-from openpai_tasks.sdk.logs import Chunk, labelled, last_lines, stream
+from openpai_tasks.sdk.logs.output import Chunk, labelled, last_lines, stream
 
 
 def test_one_task_is_shown_as_it_comes():

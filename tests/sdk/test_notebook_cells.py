@@ -9,8 +9,8 @@ import nbformat
 import pytest
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.sdk import notebook_runner as runner
-from openpai_tasks.sdk import notebooks
+from openpai_tasks.sdk.notebooks import running
+from openpai_tasks.sdk.payloads import notebook_runner as runner
 from tests.notebook_files import cell, notebook, text
 
 
@@ -20,7 +20,7 @@ def sent(tmp_path):
 
     def sent(content):
         (tmp_path / "n.ipynb").write_text(json.dumps(content))
-        found = json.loads(notebooks.read("n.ipynb", tmp_path).as_sent())
+        found = json.loads(running.read("n.ipynb", tmp_path).as_sent())
         nbformat.validate(found, relax_add_props=True)
         return found
 

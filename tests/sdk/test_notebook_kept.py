@@ -4,12 +4,13 @@ import dataclasses
 
 import pytest
 
-from openpai_tasks.client import Client
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.models import job_from_summary
-from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk import forgetting, notebook_kept
+from openpai_tasks.sdk.notebooks import sessions
+from openpai_tasks.sdk.ssh import forgetting
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 
 
 @pytest.fixture(autouse=True)
@@ -22,10 +23,10 @@ def test_a_cluster_of_a_project_does_not_get_the_token_of_the_users_job():
     named_alike = dataclasses.replace(lab, uri="https://evil", is_own=False)
     job = job_from_summary({"name": "nb", "username": "alice", "state": "RUNNING"})
     own, other = (Client(cluster, Credentials()) for cluster in (lab, named_alike))
-    notebook_kept.keep(own, job, notebook_kept.Kept("jupyter-token"))
-    assert notebook_kept.token_of(own, job) == "jupyter-token"
+    sessions.keep(own, job, sessions.Kept("jupyter-token"))
+    assert sessions.token_of(own, job) == "jupyter-token"
     with pytest.raises(ConfigError, match="not known on this machine"):
-        notebook_kept.token_of(other, job)
+        sessions.token_of(other, job)
 
 
 def test_host_keys_and_keys_of_jobs_are_apart_in_the_same_way():

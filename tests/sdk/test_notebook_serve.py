@@ -17,12 +17,13 @@ import pytest
 
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol.models import job_from_detail
-from openpai_tasks.sdk import notebook_kept as keeping
-from openpai_tasks.sdk import notebook_pull as pulls
-from openpai_tasks.sdk import notebook_runner, outputs
-from openpai_tasks.sdk import notebook_serve as serving
-from openpai_tasks.sdk.notebook_origins import Origins
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.sdk.jobs import outputs
+from openpai_tasks.sdk.notebooks import pull as pulls
+from openpai_tasks.sdk.notebooks import serving
+from openpai_tasks.sdk.notebooks import sessions as keeping
+from openpai_tasks.sdk.notebooks.origins import Origins
+from openpai_tasks.sdk.payloads import notebook_runner
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from tests.ports import free_port
 

@@ -17,26 +17,30 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ConfigError, PathError
-from openpai_tasks.protocol import scripts
+from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.models import job_from_detail
-from openpai_tasks.sdk import (
-    brought,
-    notebook_batch,
-    notebook_resubmit,
-    notebook_results,
-    notebook_serve,
-    notebook_server,
-    notebooks,
+from openpai_tasks.sdk.jobs import outputs as outputs_of
+from openpai_tasks.sdk.jobs.provenance import Origin
+from openpai_tasks.sdk.jobs.resubmission import Original
+from openpai_tasks.sdk.notebooks import (
+    batch,
+    progress,
+    resubmission,
+    running,
+    serving,
 )
-from openpai_tasks.sdk import notebook_progress as progress
-from openpai_tasks.sdk import notebook_runner as runner
-from openpai_tasks.sdk import notebook_told as telling
-from openpai_tasks.sdk import outputs as outputs_of
-from openpai_tasks.sdk.notebook_values import read_value
-from openpai_tasks.sdk.notebooks import Mark, Options
-from openpai_tasks.sdk.provenance import Origin
-from openpai_tasks.sdk.resubmit import Original
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.sdk.notebooks import (
+    downloads as brought,
+)
+from openpai_tasks.sdk.notebooks import (
+    results as notebook_results,
+)
+from openpai_tasks.sdk.notebooks import summary as telling
+from openpai_tasks.sdk.notebooks.running import Mark, Options
+from openpai_tasks.sdk.notebooks.values import read_value
+from openpai_tasks.sdk.payloads import notebook_runner as runner
+from openpai_tasks.sdk.payloads import notebook_server
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from tests.notebook_files import PYTHON, cell, notebook, outputs, text, too_deep, write
 
@@ -50,7 +54,7 @@ JOB = job_from_detail({"jobStatus": {"state": "SUCCEEDED"}}, "me~lab")
 def read(tmp_path):
     def read(name="n.ipynb", *cells, **options):
         write(tmp_path / name, *(cells or ("1",)), **options)
-        return notebooks.read(name, tmp_path)
+        return running.read(name, tmp_path)
 
     return read
 
@@ -77,7 +81,7 @@ BROKEN = {
 def test_what_is_no_notebook_is_told_in_one_line(tmp_path, content):
     (tmp_path / "bad.ipynb").write_text(content)
     with pytest.raises(PathError) as caught:
-        notebooks.read("bad.ipynb", tmp_path)
+        running.read("bad.ipynb", tmp_path)
     assert BROKEN[content] in str(caught.value) and "'bad.ipynb'" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -92,20 +96,20 @@ def test_what_is_no_file_is_told_too(tmp_path):
         "pipe": "no file",
     }.items():
         with pytest.raises(PathError, match=words):
-            notebooks.read(name, tmp_path)
+            running.read(name, tmp_path)
 
 
 def test_a_notebook_is_named_as_it_lies_below_the_folder(tmp_path):
     write(tmp_path / "sub" / "größe 1.ipynb", "1")
     write(tmp_path / "out.ipynb", "1")
-    assert notebooks.read("sub/../sub/größe 1.ipynb", tmp_path).name == "sub/größe 1.ipynb"
-    assert notebooks.read("../out.ipynb", tmp_path / "sub").name == "out.ipynb"
-    assert notebooks.read(str(tmp_path / "out.ipynb"), tmp_path / "sub").stem == "out"
+    assert running.read("sub/../sub/größe 1.ipynb", tmp_path).name == "sub/größe 1.ipynb"
+    assert running.read("../out.ipynb", tmp_path / "sub").name == "out.ipynb"
+    assert running.read(str(tmp_path / "out.ipynb"), tmp_path / "sub").stem == "out"
 
 
 def test_a_byte_order_mark_is_no_hindrance(tmp_path):
     (tmp_path / "n.ipynb").write_bytes(b"\xef\xbb\xbf" + json.dumps(notebook("1")).encode())
-    assert notebooks.read("n.ipynb", tmp_path).as_sent().startswith(b"{")
+    assert running.read("n.ipynb", tmp_path).as_sent().startswith(b"{")
 
 
 def test_it_is_sent_without_what_an_earlier_run_left(read):
@@ -186,7 +190,7 @@ class Real(float):
 
 def test_values_of_python_travel_as_they_are():
     given = {"a": math.inf, "b": "bell \x07, null \x00, next \x85", "c": (1, Real(0.5)), "d": {"k": None}}
-    found = notebooks.typed(given)
+    found = running.typed(given)
     assert found == {**given, "c": [1, 0.5]} and type(found["c"][1]) is float
     assert runner.arguments(["n.ipynb", *Options(found).words()]).parameters == found
 
@@ -196,51 +200,51 @@ def test_values_of_python_travel_as_they_are():
 )
 def test_values_of_python_that_cannot_travel_are_refused(value):
     with pytest.raises(ConfigError, match=r"^the parameter 'x': "):
-        notebooks.typed({"x": value})
+        running.typed({"x": value})
 
 
 def test_names_of_python_itself_are_refused_and_those_that_hide_something_are_told(tmp_path):
     for wrong in ("__name__", "__builtins__"):
         with pytest.raises(ConfigError, match=f"{wrong}' is a name of Python itself"):
-            notebooks.parameters([f"{wrong}=3"])
+            running.parameters([f"{wrong}=3"])
         with pytest.raises(ConfigError, match=f"{wrong}' is a name of Python itself"):
-            notebooks.typed({wrong: 3})
+            running.typed({wrong: 3})
     write(tmp_path / "n.ipynb", cell("print = 1\nlr = 1", "parameters"))
-    said = notebooks.remarks(notebooks.read("n.ipynb", tmp_path), Options({"print": 3, "lr": 1}))
+    said = running.remarks(running.read("n.ipynb", tmp_path), Options({"print": 3, "lr": 1}))
     assert said == ["the parameter 'print' hides what Python has by that name"]
 
 
 @pytest.mark.parametrize("name", ["1x", "a-b", "a.b", "", "class", "None", "a b", "x;import os"])
 def test_a_name_must_be_one_of_a_python_variable(name):
     with pytest.raises(ConfigError, match="cannot be the name of a Python variable"):
-        notebooks.parameters([f"{name}=1"])
+        running.parameters([f"{name}=1"])
 
 
 def test_a_parameter_is_a_name_and_a_value_and_is_given_once():
-    assert notebooks.parameters(["größe=a=b", " n = 1"]) == {"größe": "a=b", "n": 1}
+    assert running.parameters(["größe=a=b", " n = 1"]) == {"größe": "a=b", "n": 1}
     with pytest.raises(ConfigError, match="'n' is given twice"):
-        notebooks.parameters(["n=1", "n=2"])
+        running.parameters(["n=1", "n=2"])
     with pytest.raises(ConfigError, match="name=value, got 'n'"):
-        notebooks.parameters(["n"])
+        running.parameters(["n"])
 
 
 def test_parameters_of_other_languages_are_refused(read):
     with pytest.raises(ConfigError, match=r"Python notebooks only, and n.ipynb is in julia"):
-        notebooks.remarks(read(metadata=JULIA), Options({"x": 1}))
+        running.remarks(read(metadata=JULIA), Options({"x": 1}))
     with pytest.raises(ConfigError, match="is in julia"):
-        notebooks.remarks(read(metadata=JULIA), Options({"x": 1}, kernel="julia-1.9"))
-    assert notebooks.remarks(read(metadata=JULIA), Options()) == []
+        running.remarks(read(metadata=JULIA), Options({"x": 1}, kernel="julia-1.9"))
+    assert running.remarks(read(metadata=JULIA), Options()) == []
     told = read("n.ipynb", cell("x = 0", "parameters"), metadata=JULIA)
-    assert notebooks.remarks(told, Options({"x": 1}, kernel="python3")) == []
+    assert running.remarks(told, Options({"x": 1}, kernel="python3")) == []
 
 
 def test_what_is_odd_is_remarked(read):
     told = read("n.ipynb", cell("lr = 1\nfor n in range(3): pass", "parameters"))
-    assert notebooks.remarks(told, Options({"lr": 2, "n": 3})) == []
-    assert "sets no 'rate' (it sets: lr, n)" in notebooks.remarks(told, Options({"rate": 2}))[0]
-    assert "no cell of n.ipynb is tagged" in notebooks.remarks(read(), Options({"rate": 2}))[0]
-    assert "names no kernel; python3" in notebooks.remarks(read(metadata={}), Options())[0]
-    assert notebooks.remarks(read(metadata={}), Options(kernel="ir")) == []
+    assert running.remarks(told, Options({"lr": 2, "n": 3})) == []
+    assert "sets no 'rate' (it sets: lr, n)" in running.remarks(told, Options({"rate": 2}))[0]
+    assert "no cell of n.ipynb is tagged" in running.remarks(read(), Options({"rate": 2}))[0]
+    assert "names no kernel; python3" in running.remarks(read(metadata={}), Options())[0]
+    assert running.remarks(read(metadata={}), Options(kernel="ir")) == []
 
 
 def ran(source):
@@ -284,19 +288,19 @@ def test_a_time_limit_of_the_job_is_told_from_one_that_a_command_has_itself():
 
 
 def test_formats_are_chosen_by_name():
-    assert notebooks.chosen_formats([]) == ("html",)
-    assert notebooks.chosen_formats(["html,pdf", "SCRIPT", "html"]) == ("html", "pdf", "script")
-    assert notebooks.chosen_formats(["ipynb"]) == ()
+    assert running.chosen_formats([]) == ("html",)
+    assert running.chosen_formats(["html,pdf", "SCRIPT", "html"]) == ("html", "pdf", "script")
+    assert running.chosen_formats(["ipynb"]) == ()
     with pytest.raises(ConfigError, match="one of ipynb, html, pdf, script, got 'doc'"):
-        notebooks.chosen_formats(["doc"])
+        running.chosen_formats(["doc"])
 
 
 GIVEN = Options({"t": "it's; $(rm)", "n": [1]}, ("pdf",), "ir", 90, True)
 
 
 def test_the_runner_understands_what_the_command_says():
-    python, own, *words = shlex.split(notebooks.command("/opt/my python", "-odd 'name'.ipynb", GIVEN))
-    assert (python, own) == ("/opt/my python", notebooks.RUNNER)
+    python, own, *words = shlex.split(running.command("/opt/my python", "-odd 'name'.ipynb", GIVEN))
+    assert (python, own) == ("/opt/my python", running.RUNNER)
     read = runner.arguments(words)
     assert read.file == "./-odd 'name'.ipynb" and read.parameters == GIVEN.parameters
     assert (read.to, read.kernel, read.timeout_per_cell, read.allow_errors) == (["pdf"], "ir", 90, True)
@@ -311,24 +315,24 @@ HOLES = {"name": "<% $secrets.TOK %>", "<% x": ["\\<%# <<%"], "t": "'<%'"}
 @pytest.mark.parametrize("limit", [None, 60])
 def test_nothing_in_a_command_or_a_mark_is_a_hole_to_be_filled(tmp_path, limit):
     given, file = Options(HOLES, kernel="<% $secrets.TOK %>"), "<% $secrets.TOK %>'<%.ipynb"
-    text = notebooks.command("shown", file, given)
+    text = running.command("shown", file, given)
     text = scripts.limited(text, limit) if limit else text
-    assert "<%" not in text and "<%" not in json.dumps(notebooks.mark("n.ipynb", given)["parameters"])
+    assert "<%" not in text and "<%" not in json.dumps(running.mark("n.ipynb", given)["parameters"])
     (tmp_path / "shown").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
     (tmp_path / "shown").chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(["sh", "-c", text], env={"PATH": path}, capture_output=True, text=True)
     own, *words = done.stdout.splitlines()
     read = runner.arguments(words)
-    assert (own, read.file, read.parameters, read.kernel) == (notebooks.RUNNER, file, HOLES, given.kernel)
+    assert (own, read.file, read.parameters, read.kernel) == (running.RUNNER, file, HOLES, given.kernel)
 
 
 def test_a_served_notebook_that_is_run_instead_has_none_either():
-    command = f"python3 {notebook_serve.FOLDER}/{notebook_serve.SERVER.name} --idle 7200"
+    command = f"python3 {serving.FOLDER}/{serving.SERVER.name} --idle 7200"
     role = {"resourcePerInstance": {"cpu": 1}, "commands": [command]}
-    served = {"taskRoles": {"main": role}, "extras": {notebook_serve.MARK: {"file": "n.ipynb"}}}
+    served = {"taskRoles": {"main": role}, "extras": {serving.MARK: {"file": "n.ipynb"}}}
     original = Original(None, "me", "lab", served, Origin(Path()))
-    made = notebook_batch.instead(original, "n.ipynb", Options(HOLES)).document
+    made = batch.instead(original, "n.ipynb", Options(HOLES)).document
     [text] = made["taskRoles"]["main"]["commands"]
     assert runner.arguments(shlex.split(text)[2:]).parameters == HOLES and "<%" not in json.dumps(made)
 
@@ -347,43 +351,43 @@ def as_javascript_writes(value):
 def test_a_job_tells_its_notebook():
     odd = Options({"x": math.inf, "z": 12345678901234567890, "f": 1.0, "s": [1e300], **HOLES})
     for options in (GIVEN, odd, Options(), Options(formats=())):
-        document = {"extras": {notebooks.MARK: notebooks.mark("a/b.ipynb", options)}}
-        back = notebooks.mark_of(as_javascript_writes(json.loads(json.dumps(document))))
+        document = {"extras": {running.MARK: running.mark("a/b.ipynb", options)}}
+        back = running.mark_of(as_javascript_writes(json.loads(json.dumps(document))))
         assert back == Mark("a/b.ipynb", options)
-        assert notebooks.call(back.file, back.options) == notebooks.call("a/b.ipynb", options)
+        assert running.call(back.file, back.options) == running.call("a/b.ipynb", options)
     for odd in (
         {},
         {"extras": []},
-        {"extras": {notebooks.MARK: 1}},
-        {"extras": {notebooks.MARK: {"file": ""}}},
+        {"extras": {running.MARK: 1}},
+        {"extras": {running.MARK: {"file": ""}}},
     ):
-        assert notebooks.mark_of(odd) is None
+        assert running.mark_of(odd) is None
     for damaged in ("{", "1", 7, "[" * 100_000):
         told = {"file": "n.ipynb", "parameters": damaged}
-        assert notebooks.mark_of({"extras": {notebooks.MARK: told}}).options.parameters == {}
+        assert running.mark_of({"extras": {running.MARK: told}}).options.parameters == {}
 
 
 def test_names_of_jobs_come_from_the_notebook():
-    assert notebooks.job_word("My Analysis (2)") == "my-analysis-2"
-    assert notebooks.job_word("分析") == "notebook"
+    assert running.job_word("My Analysis (2)") == "my-analysis-2"
+    assert running.job_word("分析") == "notebook"
 
 
 @pytest.mark.parametrize("limit", [None, 60])
 def test_the_command_of_a_job_is_changed_wherever_it_stands(limit):
     before = Mark("a b.ipynb", Options({**GIVEN.parameters, **HOLES, "x": math.inf}))
     after = Mark("a b.ipynb", Options({"t": "don't", **HOLES}))
-    text = notebooks.command("python3", before.file, before.options)
-    wanted = notebooks.command("python3", after.file, after.options)
+    text = running.command("python3", before.file, before.options)
+    wanted = running.command("python3", after.file, after.options)
     if limit:
         text, wanted = scripts.limited(text, limit), scripts.limited(wanted, limit)
     document = {"taskRoles": {"main": {"commands": [text]}}}
-    changed = notebook_resubmit._with_command(document, before, after)
+    changed = resubmission._with_command(document, before, after)
     assert changed["taskRoles"]["main"]["commands"] == [wanted]
-    assert notebooks.mark_of(changed) == after
+    assert running.mark_of(changed) == after
     with pytest.raises(ConfigError, match=r"was changed \(-u\)"):
-        notebook_resubmit._with_command({"taskRoles": {"main": {"commands": ["true"]}}}, before, after)
+        resubmission._with_command({"taskRoles": {"main": {"commands": ["true"]}}}, before, after)
     unchanged = Mark("a b.ipynb", Options({"x": math.nan})), Mark("a b.ipynb", Options({"x": float("nan")}))
-    assert notebook_resubmit._with_command(document, *unchanged)["taskRoles"] == document["taskRoles"]
+    assert resubmission._with_command(document, *unchanged)["taskRoles"] == document["taskRoles"]
 
 
 # What it tells
@@ -676,7 +680,7 @@ def test_an_output_folder_that_cannot_be_made_is_one_line(tmp_path):
 def test_a_notebook_that_says_no_minor_version_is_run_and_shown(tmp_path):
     content = {key: value for key, value in notebook("print(1)").items() if key != "nbformat_minor"}
     (tmp_path / "n.ipynb").write_text(json.dumps(content))
-    assert json.loads(notebooks.read("n.ipynb", tmp_path).as_sent())["nbformat_minor"] == 5
+    assert json.loads(running.read("n.ipynb", tmp_path).as_sent())["nbformat_minor"] == 5
     code, said, err = executed(tmp_path, "n.ipynb")
     assert (code, err) == (0, "") and said[-1] == "notebook: wrote n.ipynb, n.html"
 
@@ -685,12 +689,12 @@ TAKEN = ("secrets", "queue", "html", "tokenize", "random", "json", "asyncio", "n
 
 
 def test_sources_may_have_names_of_modules_and_the_cells_see_them(tmp_path):
-    (tmp_path / notebooks.RUNNER).write_bytes(Path(runner.__file__).read_bytes())
+    (tmp_path / running.RUNNER).write_bytes(Path(runner.__file__).read_bytes())
     for name in TAKEN:
         (tmp_path / f"{name}.py").write_text(f"raise ImportError('{name} of the user')\n")
     (tmp_path / "helper.py").write_text("FACTOR = 3\n")
     write(tmp_path / "n.ipynb", "import helper\nprint(helper.FACTOR)")
-    code, said, err = executed(tmp_path, "n.ipynb", program=notebooks.RUNNER)
+    code, said, err = executed(tmp_path, "n.ipynb", program=running.RUNNER)
     assert (code, err) == (0, ""), said
     assert outputs(tmp_path / "out" / "n.ipynb") == ["3\n"] and (tmp_path / "out" / "n.html").exists()
 

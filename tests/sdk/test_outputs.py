@@ -5,8 +5,8 @@ import os
 import pytest
 
 from openpai_tasks.errors import NotFound, PathError
-from openpai_tasks.sdk.outputs import bring, listing
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.sdk.jobs.outputs import bring, listing
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from openpai_tasks.client import Client
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ConfigError, NotFound, PathError
 from openpai_tasks.protocol import JobSpec, dump
-from openpai_tasks.protocol.homes import Mounted, WebHdfs
-from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk import places
-from openpai_tasks.sdk.submission import draft
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.protocol.document.job_storage import Mounted, WebHdfs
+from openpai_tasks.sdk.files import job_folders
+from openpai_tasks.sdk.jobs.submission import draft
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
+from openpai_tasks.storage.local.store import LocalStore
 from tests.scripted import Said, Scripted
 
 API = "/rest-server/api/v2"
@@ -45,55 +45,57 @@ def client():
 
 
 def test_by_default_it_is_the_users_own_folder_on_the_default_storage(client):
-    shared, own = places.home(client(NFS, HOME)), places.home(client(HOME, NFS))
+    shared, own = job_folders.home(client(NFS, HOME)), job_folders.home(client(HOME, NFS))
     assert (shared.storage, shared.path, shared.seen) == ("nfs", "/ann", Mounted("nfs", "/mnt/nfs/ann"))
     assert (own.storage, own.path, own.seen) == ("home", "/", Mounted("home", "/mnt/home/"))
-    named = places.home(client(NFS), "my team/x")
+    named = job_folders.home(client(NFS), "my team/x")
     assert (named.path, named.workspace) == ("/ann/my team/x", "ann/my team/x")
 
 
 def test_what_was_selected_is_stronger_than_the_default(client):
-    found = places.home(client(NFS, HOME, storage="home", workspace="/exp"))
+    found = job_folders.home(client(NFS, HOME, storage="home", workspace="/exp"))
     assert (found.storage, found.path) == ("home", "/exp")
-    assert places.home(client(NFS, HOME, storage="home", workspace="/exp"), "other").path == "/other"
+    assert job_folders.home(client(NFS, HOME, storage="home", workspace="/exp"), "other").path == "/other"
 
 
 def test_a_storage_that_takes_no_files_is_passed_over(client):
-    assert places.home(client({**NFS, "readOnly": True})) is None
+    assert job_folders.home(client({**NFS, "readOnly": True})) is None
     with pytest.raises(ConfigError, match="grants no storage"):
-        places.needed(client())
+        job_folders.needed(client())
 
 
 def test_the_oldest_clusters_have_an_hdfs_behind_their_gateway(client):
     user = client(generation="0.14")
-    found = places.home(user)
+    found = job_folders.home(user)
     assert found.path == "/ann"
     assert found.seen == WebHdfs((f"{user.cluster.uri}/webhdfs/api/v1/ann",), "ann")
 
 
 def test_an_hdfs_of_ones_own_is_reached_at_each_of_its_name_nodes(client):
-    found = places.home(client(NFS, own_storages=(HDFS,), storage="mine", workspace="/a b/ü"))
+    found = job_folders.home(client(NFS, own_storages=(HDFS,), storage="mine", workspace="/a b/ü"))
     urls = tuple(f"http://nn{number}:50070/webhdfs/v1/data/a%20b/%C3%BC" for number in (1, 2))
     assert found.seen == WebHdfs(urls, "ann%20x")
 
 
 def test_what_the_cluster_cannot_mount_is_not_for_jobs(client):
-    found = places.home(client(NFS, own_storages=(S3,), storage="bucket"))
+    found = job_folders.home(client(NFS, own_storages=(S3,), storage="bucket"))
     assert found.storage == "nfs"
     why = "the selected storage 'bucket' is not used for jobs, as the cluster cannot mount it"
     assert found.note == f"{why}; their files go to storage 'nfs'"
     with pytest.raises(ConfigError, match=why):
-        places.needed(client(own_storages=(S3,), storage="bucket"))
+        job_folders.needed(client(own_storages=(S3,), storage="bucket"))
 
 
 def test_what_may_only_be_read_is_not_for_jobs_and_that_is_told(client):
-    found = places.home(client(NFS, {**HOME, "readOnly": True}, storage="home"))
+    found = job_folders.home(client(NFS, {**HOME, "readOnly": True}, storage="home"))
     assert found.storage == "nfs" and "'home' is not used for jobs, as you may only read it" in found.note
-    assert places.home(client(NFS, HOME, storage="home")).note == places.home(client(NFS)).note == ""
+    assert (
+        job_folders.home(client(NFS, HOME, storage="home")).note == job_folders.home(client(NFS)).note == ""
+    )
 
 
 def test_a_share_that_is_mounted_here_is_written_to(client, tmp_path):
-    found = places.home(client(NFS), mounts=(("10.0.0.1:/share", str(tmp_path)),))
+    found = job_folders.home(client(NFS), mounts=(("10.0.0.1:/share", str(tmp_path)),))
     assert isinstance(found.store, LocalStore)
     found.files.store.make_folder(found.files.jobs)
     assert (tmp_path / "ann" / "jobs").is_dir()
@@ -108,9 +110,9 @@ def test_a_storages_key_is_never_in_the_document(client, tmp_path, detail):
 
 def test_files_of_a_job_are_found_by_what_it_says_of_itself(client):
     user = client(NFS, HOME)
-    found = places.at(user, "home", "team", "bob")
+    found = job_folders.at(user, "home", "team", "bob")
     assert (found.path, found.place.user) == ("/team", "bob")
     with pytest.raises(NotFound, match="'lost'"):
-        places.at(user, "lost", "", "ann")
+        job_folders.at(user, "lost", "", "ann")
     with pytest.raises(PathError, match="workspace"):
-        places.at(user, "home", "../bob", "ann")
+        job_folders.at(user, "home", "../bob", "ann")

@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 import pytest
 
-from openpai_tasks.client import Client
-from openpai_tasks.config import Settings
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import Denied, Unreachable
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk import fates, interactive, reaching
-from openpai_tasks.sdk.reaching import Container, NotServing, Reach
-from openpai_tasks.sdk.remote_login import KeyRefused
+from openpai_tasks.sdk.containers import container_end, endpoints, interactive
+from openpai_tasks.sdk.containers.endpoints import Container, NotServing, Reach
+from openpai_tasks.sdk.ssh.login_errors import KeyRefused
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Said, Scripted
 from tests.sdk import sshd_server
 from tests.sdk.test_remote_config import PATH, client_of, detail
@@ -43,7 +43,7 @@ def server(tmp_path):
 def opening(client, server, launched) -> Callable[..., object]:
     one = Container("main", 0, "RUNNING", "127.0.0.1", server.port, getpass.getuser(), "1", launched=launched)
     settings = Settings(ssh_key=str(server.folder / "id"))
-    return lambda tell: reaching.open_soon(client, Reach(JOB, (one,)), one, settings, tell)
+    return lambda tell: endpoints.open_soon(client, Reach(JOB, (one,)), one, settings, tell)
 
 
 def test_a_container_that_was_just_launched_is_waited_for(silent, server):
@@ -75,11 +75,11 @@ def telling(tmp_path, monkeypatch):
 def test_a_job_that_is_ending_is_told_as_such(telling):
     client = client_of(telling)
     telling.answers[PATH] = detail()
-    found = reaching.reach(client, "train", Settings())
+    found = endpoints.reach(client, "train", Settings())
     telling.answers[PATH] = detail(state="STOPPING")
     with pytest.raises(Unreachable, match="is STOPPING: it is ending, and its containers with it"):
-        reaching.reach(client, "train", Settings())
-    said = str(fates.lost(client, found, found.containers[0], Unreachable("it is lost")))
+        endpoints.reach(client, "train", Settings())
+    said = str(container_end.lost(client, found, found.containers[0], Unreachable("it is lost")))
     assert said == "it is lost: job 'train' is STOPPING: it is ending; `job.logs train` shows its output"
 
 
@@ -88,15 +88,15 @@ def test_a_task_that_failed_is_over_only_while_the_job_goes_on_without_it(tellin
     body = telling.answers[PATH] = detail()
     [task] = body["taskRoles"]["main"]["taskStatuses"]
     body["taskRoles"]["main"]["taskStatuses"].append({**task, "taskIndex": 1, "containerId": "pod-3"})
-    found = reaching.reach(client, "train", Settings())
-    assert fates.ended(client, found, found.containers[0]) == ""
+    found = endpoints.reach(client, "train", Settings())
+    assert container_end.ended(client, found, found.containers[0]) == ""
     task["taskState"] = "FAILED"
-    late = threading.Timer(fates.SETTLE / 3, body["jobStatus"].update, [{"state": "WAITING"}])
+    late = threading.Timer(container_end.SETTLE / 3, body["jobStatus"].update, [{"state": "WAITING"}])
     late.start()
-    assert fates.ended(client, found, found.containers[0]) == ""  # the job is tried again
+    assert container_end.ended(client, found, found.containers[0]) == ""  # the job is tried again
     late.join()
     body["jobStatus"]["state"] = "RUNNING"
-    assert fates.ended(client, found, found.containers[0]) == "main-0 of job train is FAILED"
+    assert container_end.ended(client, found, found.containers[0]) == "main-0 of job train is FAILED"
 
 
 @pytest.mark.parametrize("trouble", ["refused", "denied"])

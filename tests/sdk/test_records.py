@@ -8,15 +8,15 @@ import subprocess
 import pytest
 
 from openpai_tasks import protocol
-from openpai_tasks.client import Client
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol import JobSpec
-from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk import provenance, records
-from openpai_tasks.sdk.git import Revision, revision
-from openpai_tasks.storage.archive import pack
-from openpai_tasks.storage.sources import collect
+from openpai_tasks.sdk.jobs import provenance, records
+from openpai_tasks.sdk.jobs.git import Revision, revision
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
+from openpai_tasks.storage.job_files.archive import pack
+from openpai_tasks.storage.job_files.sources import collect
 
 
 def client(alias="lab"):

@@ -13,13 +13,14 @@ import urllib.request
 
 import pytest
 
-from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError, Lost, TimedOut, Unreachable
-from openpai_tasks.sdk import forwarding, sessions, ssh_config
-from openpai_tasks.sdk.gateways import gateway
-from openpai_tasks.sdk.remote import Remote
-from openpai_tasks.sdk.remote_login import HostKeyChanged, KeyRefused, NotListening
-from openpai_tasks.sdk.remote_target import Gateway
+from openpai_tasks.sdk.containers import forwarding, sessions
+from openpai_tasks.sdk.ssh import hosts_file
+from openpai_tasks.sdk.ssh.connection import Remote
+from openpai_tasks.sdk.ssh.gateways import gateway
+from openpai_tasks.sdk.ssh.login_errors import HostKeyChanged, KeyRefused, NotListening
+from openpai_tasks.sdk.ssh.target import Gateway
+from openpai_tasks.settings.config import Settings
 from tests.sdk import sshd_server
 from tests.sdk.sshd_server import full, refusing_port, saying
 
@@ -114,7 +115,7 @@ def test_a_changed_host_key_is_refused_and_explained(tmp_path):
 
 def test_openssh_reads_what_we_keep_and_we_read_what_it_keeps(sshd, tmp_path):
     target = sshd.target(tmp_path)
-    program, *rest = ssh_config.argv(target)
+    program, *rest = hosts_file.argv(target)
     argv = [program, "-F", "/dev/null", *rest, "echo there"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "there\n"), done.stderr
@@ -182,7 +183,7 @@ def test_a_connection_that_breaks_is_lost_at_once(tmp_path):
 
 
 def test_a_server_that_falls_silent_is_given_up(tmp_path, monkeypatch):
-    from openpai_tasks.sdk import remote as module
+    from openpai_tasks.sdk.ssh import connection as module
 
     monkeypatch.setattr(module, "BEAT", 0.5)
     monkeypatch.setattr(module, "PATIENCE", 2.0)

@@ -8,19 +8,20 @@ import subprocess
 
 import pytest
 
-from openpai_tasks.client import Client
-from openpai_tasks.config import Settings
-from openpai_tasks.credentials import Credentials
+from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ApiError, ConfigError, TimedOut, Unreachable
 from openpai_tasks.protocol.models import event_from_body, job_from_detail
-from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk import interactive, reaching, ssh_config, users_ssh
+from openpai_tasks.sdk.containers import endpoints, interactive
 from openpai_tasks.sdk.fabric_hosts import tasks_of
-from openpai_tasks.sdk.gateways import gateway
-from openpai_tasks.sdk.host_keys import gateways_file
-from openpai_tasks.sdk.remote import Remote
-from openpai_tasks.sdk.remote_login import HostKeyChanged
-from openpai_tasks.sdk.remote_target import Gateway
+from openpai_tasks.sdk.ssh import hosts_file, user_config
+from openpai_tasks.sdk.ssh.connection import Remote
+from openpai_tasks.sdk.ssh.gateways import gateway
+from openpai_tasks.sdk.ssh.host_keys import gateways_file
+from openpai_tasks.sdk.ssh.login_errors import HostKeyChanged
+from openpai_tasks.sdk.ssh.target import Gateway
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 from tests.conftest import BIN
 from tests.scripted import Said, Scripted
 from tests.sdk import sshd_server
@@ -70,12 +71,12 @@ def job():
 
 
 def written(client, target, *names):
-    return ssh_config.write(client, job(), [ssh_config.Host(names or ("train", "train-main-0"), target)]).path
+    return hosts_file.write(client, job(), [hosts_file.Host(names or ("train", "train-main-0"), target)]).path
 
 
 def opened(client, settings):
-    found = reaching.reach(client, "train", settings)
-    return reaching.open_remote(client, found, reaching.one(found), settings)
+    found = endpoints.reach(client, "train", settings)
+    return endpoints.open_remote(client, found, endpoints.one(found), settings)
 
 
 def seen_by_ssh(path, host="train"):
@@ -95,14 +96,14 @@ def ssh(*words, **more):
 def test_an_address_that_is_none_goes_no_further(server, home, ip):
     server.answers[PATH] = detail(ip)
     with pytest.raises(ApiError, match="that is none") as caught:
-        reaching.reach(client_of(server), "train", Settings())
+        endpoints.reach(client_of(server), "train", Settings())
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("user", [EVIL, "-oProxyCommand=x", "a b", ""])
 def test_a_user_that_is_none_is_one_line(server, home, user):
     with pytest.raises(ConfigError, match=r"ssh\.user"):
-        reaching.reach(client_of(server), "train", Settings(ssh_user=user))
+        endpoints.reach(client_of(server), "train", Settings(ssh_user=user))
 
 
 @pytest.mark.parametrize("text", [f"ann@{EVIL}:22", "a b@host", "ann@ho st:22", "ann@%h", "-x@host"])
@@ -123,7 +124,7 @@ def test_the_file_takes_no_value_that_is_more_than_one(home, sshd, tmp_path, par
     else:
         target = dataclasses.replace(target, **{part: EVIL})
     with pytest.raises(ConfigError):
-        ssh_config.block("lab", job(), [ssh_config.Host(names, target)])
+        hosts_file.block("lab", job(), [hosts_file.Host(names, target)])
 
 
 # What OpenSSH does with it
@@ -135,7 +136,7 @@ def test_what_the_user_has_for_all_hosts_does_not_hold_for_containers(server, ho
     own.write_text(
         "Host *\n  ForwardAgent yes\n  ForwardX11 yes\n  ControlMaster auto\n  ControlPath ~/c-%C\n"
     )
-    users_ssh.include()
+    user_config.include()
     seen = seen_by_ssh(own)
     assert [seen[key] for key in ("forwardagent", "forwardx11", "controlmaster")] == ["no", "no", "false"]
     assert "controlpath" not in seen and seen["identitiesonly"] == "yes"
@@ -155,7 +156,7 @@ def test_openssh_goes_through_a_gateway_that_it_sees_for_the_first_time(server, 
     assert (done.returncode, done.stdout) == (0, "in\n"), done.stderr
     assert f"[127.0.0.1]:{sshd.port} " in gateways_file().read_text()
     gateways_file().unlink()
-    program, *rest = ssh_config.argv(target)
+    program, *rest = hosts_file.argv(target)
     done = ssh("-F", "/dev/null", "-o", "BatchMode=yes", *rest, "echo in")
     assert (program, done.returncode, done.stdout) == ("ssh", 0, "in\n"), done.stderr
     Remote(target).open().close()  # and we read what it kept
@@ -190,7 +191,7 @@ def test_a_login_has_the_same_protections_by_the_file_and_by_the_command(server,
     own = home / ".ssh" / "config"
     path = written(client_of(server), target)
     own.write_text(f"Include {path}\nHost *\n  ForwardAgent yes\n  ForwardX11 yes\n  ControlMaster auto\n")
-    words = ["train"] if way == "file" else ssh_config.argv(target)[1:]
+    words = ["train"] if way == "file" else hosts_file.argv(target)[1:]
     done = ssh("-F", own, "-G", *words, check=True)
     seen = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
     names = ("forwardagent", "forwardx11", "controlmaster", "connecttimeout", "serveraliveinterval")
@@ -215,13 +216,13 @@ def test_a_job_that_has_the_name_of_a_container_keeps_its_others(server, home, s
     client, target = client_of(server), sshd.target(tmp_path)
     other = other_job(server, "train-main-0")
     theirs = dataclasses.replace(target, port=1, name="theirs")
-    ssh_config.write(client, other, [ssh_config.Host(("train-main-0", "train-main-0-main-0"), theirs)])
-    done = ssh_config.write(client, job(), [ssh_config.Host(("train", "train-main-0"), target)])
-    assert done.moved == (ssh_config.Moved("lab", "ann~train-main-0", ("train-main-0",)),)
+    hosts_file.write(client, other, [hosts_file.Host(("train-main-0", "train-main-0-main-0"), theirs)])
+    done = hosts_file.write(client, job(), [hosts_file.Host(("train", "train-main-0"), target)])
+    assert done.moved == (hosts_file.Moved("lab", "ann~train-main-0", ("train-main-0",)),)
     assert seen_by_ssh(done.path, "train-main-0-main-0")["port"] == "1"
     for name in ("train", "train-main-0"):
         assert seen_by_ssh(done.path, name)["port"] == str(target.port)
-    assert ssh_config.write(client, job(), [ssh_config.Host(("train",), target)]).moved == ()
+    assert hosts_file.write(client, job(), [hosts_file.Host(("train",), target)]).moved == ()
 
 
 def test_a_job_that_lost_all_its_names_is_still_forgotten_when_it_is_over(server, home, sshd, tmp_path):
@@ -235,7 +236,7 @@ def test_a_job_that_lost_all_its_names_is_still_forgotten_when_it_is_over(server
     assert path.read_text().count("Host train ") == 1 and known.read_text().count("\n") == 2
     assert seen_by_ssh(path)["userknownhostsfile"] != str(known)
     server.answers[PATH] = detail(state="SUCCEEDED")
-    ssh_config.prune(far)
+    hosts_file.prune(far)
     assert known.read_text() == line_of("other")
 
 
@@ -244,9 +245,9 @@ def test_a_job_that_lost_all_its_names_is_still_forgotten_when_it_is_over(server
 
 def test_a_host_of_the_users_own_keeps_its_name(server, home, sshd, tmp_path):
     (home / ".ssh" / "config").write_text("Host *.lab other\nhost=train\n  HostName 192.0.2.1\nHost t*\n")
-    assert users_ssh.names() == {"other", "train"}
+    assert user_config.names() == {"other", "train"}
     targets = [("main-0", sshd.target(tmp_path))]
-    [host] = ssh_config.hosts(client_of(server), job(), targets, users_ssh.names())
+    [host] = hosts_file.hosts(client_of(server), job(), targets, user_config.names())
     assert host.names == ("train-main-0",)
 
 
@@ -255,9 +256,9 @@ def test_every_byte_of_the_users_file_stays(home, before):
     path = home / ".ssh" / "config"
     path.write_bytes(before)
     path.chmod(0o644)
-    users_ssh.include()
+    user_config.include()
     after = path.read_bytes()
-    assert after.endswith(before) and after.startswith(b"Include ") and users_ssh.is_included()
+    assert after.endswith(before) and after.startswith(b"Include ") and user_config.is_included()
     assert (b"\r\n" in before) == (
         after.count(b"\r\n") == after.count(b"\n")
     ) and path.stat().st_mode & 0o777 == 0o644
@@ -279,23 +280,23 @@ def test_every_byte_of_the_users_file_stays(home, before):
 )
 def test_our_file_is_found_among_those_included(home, line, is_ours):
     (home / ".ssh" / "config").write_text(f"{line}\n")
-    assert users_ssh.is_included() is is_ours
+    assert user_config.is_included() is is_ours
 
 
 def test_a_file_for_fabric_is_ours_or_theirs(home):
-    assert not users_ssh.is_fabric_told() and users_ssh.fabric_settings() is None
-    path = users_ssh.tell_fabric()
-    assert users_ssh.is_fabric_told() and users_ssh.fabric_settings() is None
+    assert not user_config.is_fabric_told() and user_config.fabric_settings() is None
+    path = user_config.tell_fabric()
+    assert user_config.is_fabric_told() and user_config.fabric_settings() is None
     path.write_text(path.read_text().splitlines()[0] + "\n# as an older version made it\n")
-    assert not users_ssh.is_fabric_told() and users_ssh.fabric_settings() is None
+    assert not user_config.is_fabric_told() and user_config.fabric_settings() is None
     path.write_text("user = 'me'\n")
-    assert users_ssh.fabric_settings() == path and not users_ssh.is_fabric_told()
-    path.write_text(f"user = 'me'\n{users_ssh.FABRIC_LINE}\n")
-    assert users_ssh.fabric_settings() == path and users_ssh.is_fabric_told()
+    assert user_config.fabric_settings() == path and not user_config.is_fabric_told()
+    path.write_text(f"user = 'me'\n{user_config.FABRIC_LINE}\n")
+    assert user_config.fabric_settings() == path and user_config.is_fabric_told()
     other = home / ".fabric.yaml"
     other.write_text("{}")  # which Fabric reads instead
-    assert users_ssh.fabric_settings() == other and not users_ssh.is_fabric_told()
-    assert "fab -S" in users_ssh.fabric_manual(other)
+    assert user_config.fabric_settings() == other and not user_config.is_fabric_told()
+    assert "fab -S" in user_config.fabric_manual(other)
 
 
 # Fabric
@@ -316,7 +317,7 @@ def test_fabric_refuses_a_changed_host_key_with_one_line(server, home, tmp_path,
         user = sshd.target(tmp_path).user
         way = Gateway("127.0.0.1", sshd.port, user, sshd.folder / "id") if through else None
         written(client_of(server), sshd.target(tmp_path, known_hosts=known, gateway=way))
-        users_ssh.tell_fabric()
+        user_config.tell_fabric()
         done = fab(home, "-H", "train", "--", "echo in")
         assert (done.returncode, done.stdout) == (0, "in\n"), done.stderr
         assert known.read_text().split()[0] == "ann~train-main-0-1"
@@ -336,7 +337,7 @@ def test_the_line_for_ones_own_settings_of_fabric_has_it_find_the_hosts(server, 
     written(client_of(server), sshd.target(tmp_path, known_hosts=known))
     own.write_text("run = {'echo': True}\n")
     assert fab(home, "-H", "train", "--", "echo in").returncode != 0
-    line = users_ssh.fabric_manual(own).partition(f"{own}: ")[2]
+    line = user_config.fabric_manual(own).partition(f"{own}: ")[2]
     own.write_text(f"{own.read_text()}{line}\n")
     done = fab(home, "-H", "train", "--", "echo in")
     assert (done.returncode, done.stdout.splitlines()[1:]) == (0, ["in"]), done  # after the echo of their own
@@ -344,7 +345,7 @@ def test_the_line_for_ones_own_settings_of_fabric_has_it_find_the_hosts(server, 
 
 
 def test_a_host_that_fab_does_not_know_is_one_line(home):
-    users_ssh.tell_fabric()
+    user_config.tell_fabric()
     done = fab(home, "-H", "gone.invalid", "--", "echo in")
     assert (done.returncode, done.stdout) == (121, "")
     assert done.stderr == (
@@ -354,7 +355,7 @@ def test_a_host_that_fab_does_not_know_is_one_line(home):
 
 
 def test_who_expects_a_host_without_an_address_still_meets_the_error_for_it(home, tmp_path):
-    users_ssh.tell_fabric()
+    user_config.tell_fabric()
     (tmp_path / "fabfile.py").write_text(
         "import socket\nfrom fabric import Connection, task\n@task\ndef look(c):\n"
         "    try: Connection('gone.invalid').open()\n"
@@ -368,7 +369,7 @@ def test_fab_knows_the_tasks_of_a_project_without_a_fabfile(home, tmp_path):
     project = tmp_path / "project"
     (project / "below").mkdir(parents=True)
     (project / "tasks.py").write_text("from invoke import task\n@task\ndef hello(c): pass\n")
-    users_ssh.tell_fabric()
+    user_config.tell_fabric()
     assert "hello" in fab(home, "--list", cwd=project / "below").stdout
     assert tasks_of(tmp_path) == {}
     (project / "fabfile.py").write_text("from invoke import task\n@task\ndef other(c): pass\n")
@@ -386,10 +387,10 @@ def test_what_was_kept_for_a_job_goes_with_it(server, home, sshd, tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
     known.write_text("ann~train-main-0-1 ssh-ed25519 AAAA\nann~train-main-0-10 ssh-ed25519 BBBB\n")
     key.write_text("k")
-    ssh_config.prune(client)
+    hosts_file.prune(client)
     assert "Host train " in path.read_text() and key.exists()
     server.answers[PATH] = detail(state="SUCCEEDED")
-    ssh_config.prune(client)
+    hosts_file.prune(client)
     assert "Host train " not in path.read_text() and not key.exists()
     assert known.read_text() == "ann~train-main-0-10 ssh-ed25519 BBBB\n"
 
@@ -404,7 +405,7 @@ def test_who_asks_for_a_job_that_is_over_forgets_its_containers(server, home):
     known.write_text(line_of("ann~train-main-0-pod-2") + line_of("ann~train-main-0-pod-20"))
     server.answers[PATH] = detail(state="STOPPED")
     with pytest.raises(Unreachable, match="its containers are gone"):
-        reaching.reach(client, "train", Settings())
+        endpoints.reach(client, "train", Settings())
     assert known.read_text() == line_of("ann~train-main-0-pod-20")
 
 

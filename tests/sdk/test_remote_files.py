@@ -7,15 +7,15 @@ import os
 import pytest
 
 from openpai_tasks.errors import NotFound, PathError, Unreachable
-from openpai_tasks.sdk.container_files import place
-from openpai_tasks.sdk.remote import Remote
-from openpai_tasks.storage import resume
-from openpai_tasks.storage.copy import Rules, copy
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.sdk.containers.files import place
+from openpai_tasks.sdk.ssh.connection import Remote
+from openpai_tasks.storage.copying import resume
+from openpai_tasks.storage.copying.copy import Rules, copy
+from openpai_tasks.storage.copying.plan import copies, synced
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.plan import copies, synced
-from openpai_tasks.storage.progress import Watch
-from openpai_tasks.storage.sftp import SESSIONS, SftpStore
+from openpai_tasks.storage.sftp.store import SESSIONS, SftpStore
 from tests.sdk import sshd_server
 
 

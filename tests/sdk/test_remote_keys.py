@@ -8,12 +8,12 @@ import subprocess
 
 import pytest
 
-from openpai_tasks.config import Settings
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobSpec, document, dump, validate
-from openpai_tasks.protocol.roles import PLUGINS
-from openpai_tasks.protocol.ssh_plugin import has_ssh, with_key
-from openpai_tasks.sdk import keys
+from openpai_tasks.protocol.document.roles import PLUGINS
+from openpai_tasks.protocol.document.ssh_plugin import has_ssh, with_key
+from openpai_tasks.sdk.ssh import keys
+from openpai_tasks.settings.config import Settings
 from tests.e2e.test_container import wait_for
 
 

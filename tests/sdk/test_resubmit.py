@@ -4,17 +4,18 @@ import pytest
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.protocol import JobSpec, homes
-from openpai_tasks.sdk import provenance, relocation
-from openpai_tasks.sdk.provenance import Stamp
-from openpai_tasks.sdk.resubmit import with_gpus
+from openpai_tasks.protocol import JobSpec
+from openpai_tasks.protocol.document import job_storage
+from openpai_tasks.sdk.jobs import provenance, relocation
+from openpai_tasks.sdk.jobs.provenance import Stamp
+from openpai_tasks.sdk.jobs.resubmission import with_gpus
 
 WORKSPACE = "my $team/`x`"
 
 
-MOUNT = homes.Mounted("old", f"/mnt/old/{WORKSPACE}")
-OTHER = homes.Mounted("new", "/mnt/new")
-HDFS = homes.WebHdfs(("http://pai/webhdfs/api/v1/ann",), "ann")
+MOUNT = job_storage.Mounted("old", f"/mnt/old/{WORKSPACE}")
+OTHER = job_storage.Mounted("new", "/mnt/new")
+HDFS = job_storage.WebHdfs(("http://pai/webhdfs/api/v1/ann",), "ann")
 SHA256 = "5" * 64
 
 

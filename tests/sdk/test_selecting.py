@@ -6,14 +6,15 @@ import stat
 
 import pytest
 
-from openpai_tasks import credentials
-from openpai_tasks.config import Settings
-from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiError, PathError
-from openpai_tasks.registry import Cluster
-from openpai_tasks.sdk import clusters, own_storages, selecting, storages
-from openpai_tasks.sdk.clusters import NewCluster, Renewal
-from openpai_tasks.sdk.own_kinds import KINDS
+from openpai_tasks.sdk.clusters import known
+from openpai_tasks.sdk.clusters.known import NewCluster, Renewal
+from openpai_tasks.sdk.files import selecting, storages, user_storages
+from openpai_tasks.sdk.files.user_storage_types import KINDS
+from openpai_tasks.settings import credentials
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
 from openpai_tasks.storage.location import locate
 from tests.sdk.pai_server import PASSWORD, USER
 from tests.sdk.test_storages import StorageServer
@@ -38,7 +39,7 @@ def server(home):
     """The cluster `lab`, whose storages are `team` (of each user), `blob` and `docs` (read-only)."""
     server = StorageServer()
     new = NewCluster("lab", server.uri, USER, Credentials(PASSWORD))
-    clusters.add(Settings(), new, True, lambda prompt: "", silent)
+    known.add(Settings(), new, True, lambda prompt: "", silent)
     yield server
     if server.thread.is_alive():
         server.close()
@@ -60,7 +61,7 @@ def kept(home):
 
 def add(settings, name, type, secret="", **said):
     given = {"address": "", "path": "", "user": "", "options": (), "read_only": False, **said}
-    return selecting.add(settings, None, own_storages.new(name, type, **given), secret, silent)
+    return selecting.add(settings, None, user_storages.new(name, type, **given), secret, silent)
 
 
 def test_what_is_selected_is_made_kept_and_found(lab, home, tmp_path):
@@ -71,8 +72,8 @@ def test_what_is_selected_is_made_kept_and_found(lab, home, tmp_path):
     assert locate("pai://lab/0/x", storages.Clusters(lab)).url == "pai://lab/team/x"
     rows = {row.name: (row.selected, row.workspace) for row in storages.Clusters(lab).rows("lab")}
     assert rows == {"team": (True, "/exp/one"), "blob": (False, ""), "docs": (False, "")}
-    clusters.update(lab, "lab", Renewal(), lambda prompt: "", silent)
-    assert clusters.registry(lab).get("lab").workspace == "/exp/one"
+    known.update(lab, "lab", Renewal(), lambda prompt: "", silent)
+    assert known.registry(lab).get("lab").workspace == "/exp/one"
 
 
 def test_on_a_storage_of_all_the_workspace_is_below_the_user(lab, tmp_path):
@@ -176,7 +177,7 @@ def test_a_secret_is_kept_apart_and_goes_with_its_storage(lab, home, tmp_path):
     selecting.forget(lab, None, ["share"], silent)
     assert KEY not in credentials.path().read_text() and "nas/docs" not in kept(home)
     add(lab, "share", "samba", KEY, **said)
-    clusters.delete(lab, ["lab"])
+    known.delete(lab, ["lab"])
     assert KEY not in credentials.path().read_text()
 
 
@@ -186,7 +187,7 @@ def test_what_is_forgotten_is_no_longer_selected(lab, home, tmp_path):
     with pytest.raises(NotFound, match=r"no storage 'other' that `storage.add` added \(known: mine\)"):
         selecting.forget(lab, None, ["mine", "other"], silent)
     selecting.forget(lab, None, ["mine"], silent)
-    found = clusters.registry(lab).get("lab")
+    found = known.registry(lab).get("lab")
     assert (found.storage, found.workspace, found.own_storages) == ("", "", ())
     assert (tmp_path / "mine" / USER / "w").is_dir()
     with pytest.raises(NotFound, match="no storage named 'mine'"):
@@ -195,8 +196,8 @@ def test_what_is_forgotten_is_no_longer_selected(lab, home, tmp_path):
 
 def data(type, secret="", **said):
     given = {"address": "", "path": "", "user": "", "options": (), "read_only": False, **said}
-    own = own_storages.new("x", type, **given)
-    return own_storages.place(Cluster("lab", "http://lab", "ann"), own, secret, ()).data
+    own = user_storages.new("x", type, **given)
+    return user_storages.place(Cluster("lab", "http://lab", "ann"), own, secret, ()).data
 
 
 @pytest.mark.parametrize(
@@ -272,14 +273,14 @@ def test_what_only_looks_a_little_like_a_secret_can_be_said():
 @pytest.mark.parametrize("name", ["0", "", "a/b", "..", "-x", "a b"])
 def test_a_name_is_one_that_a_url_can_hold(name):
     with pytest.raises(ConfigError, match="may have letters"):
-        own_storages.new(name, "local", "", "/x", "", (), False)
+        user_storages.new(name, "local", "", "/x", "", (), False)
 
 
 def test_a_certificate_is_known_from_every_folder(tmp_path, monkeypatch):
     (tmp_path / "ca.pem").touch()
     monkeypatch.chdir(tmp_path)
     said = ("x", "hdfs", "https://nn1:9871,https://nn2:9871", "", "", ["ca=ca.pem"], False)
-    assert own_storages.new(*said).option("ca") == str(tmp_path / "ca.pem")
+    assert user_storages.new(*said).option("ca") == str(tmp_path / "ca.pem")
 
 
 def test_every_type_that_can_be_opened_can_be_added():

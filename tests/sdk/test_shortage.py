@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from openpai_tasks.sdk import shortage
-from openpai_tasks.server.allocation import Room
-from openpai_tasks.server.machine import Resources
+from openpai_tasks.sdk.diagnosis import shortage
+from openpai_tasks.server.engines.machine import Resources
+from openpai_tasks.server.scheduling.allocation import Room
 from tests.scripted import Scripted
 from tests.sdk.test_remote_config import LIST, client_of
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from openpai_tasks.config import Settings
-from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import ConfigError, NotFound
-from openpai_tasks.sdk import clusters, storages
-from openpai_tasks.sdk.clusters import NewCluster
+from openpai_tasks.sdk.clusters import known
+from openpai_tasks.sdk.clusters.known import NewCluster
+from openpai_tasks.sdk.files import storages
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials
 from tests.sdk.pai_server import PASSWORD, USER, PaiServer
 
 KEY = "account-key-nobody-shall-see"
@@ -52,7 +53,7 @@ def lab():
         server = StorageServer(generation)
         servers.append(server)
         new = NewCluster("lab", server.uri, USER, Credentials(PASSWORD), force=True)
-        clusters.add(Settings(), new, True, lambda *args: "", lambda line: None)
+        known.add(Settings(), new, True, lambda *args: "", lambda line: None)
         return storages.Clusters(Settings(**settings))
 
     yield add

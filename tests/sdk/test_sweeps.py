@@ -3,12 +3,12 @@
 import pytest
 
 from openpai_tasks.errors import ConfigError, PathError, ProtocolError
-from openpai_tasks.sdk import points, sweep_records
-from openpai_tasks.sdk.sweeps import SweepJob, check, progress
+from openpai_tasks.sdk.sweeps import grid, records
+from openpai_tasks.sdk.sweeps.plan import SweepJob, check, progress
 
 
 def test_axes_make_a_grid_in_their_order():
-    found = points.points(["lr=0.1,0.01", "bs=32,64"])
+    found = grid.points(["lr=0.1,0.01", "bs=32,64"])
     assert [tuple(point.values()) for point in found] == [
         ("0.1", "32"),
         ("0.1", "64"),
@@ -18,39 +18,39 @@ def test_axes_make_a_grid_in_their_order():
 
 
 def test_a_range_is_every_whole_number_in_it():
-    assert [point["seed"] for point in points.points(["seed=1..3,7"])] == ["1", "2", "3", "7"]
-    assert [point["n"] for point in points.points(["n=1..-1"])] == ["1", "0", "-1"]
+    assert [point["seed"] for point in grid.points(["seed=1..3,7"])] == ["1", "2", "3", "7"]
+    assert [point["n"] for point in grid.points(["n=1..-1"])] == ["1", "0", "-1"]
 
 
 def test_a_point_that_is_given_twice_counts_once():
-    assert len(points.points(["a=1,1,2"])) == 2
+    assert len(grid.points(["a=1,1,2"])) == 2
 
 
 def test_no_axis_and_no_file_is_no_sweep():
-    assert points.points([]) == []
+    assert grid.points([]) == []
 
 
 @pytest.mark.parametrize("axis", ["lr", "lr=", "=1"])
 def test_an_axis_needs_a_name_and_values(axis):
     with pytest.raises((ConfigError, ProtocolError)):
-        points.points([axis])
+        grid.points([axis])
 
 
 def test_a_name_that_no_variable_can_have_is_refused():
     with pytest.raises(ProtocolError, match="learning-rate"):
-        points.points(["learning-rate=1"])
+        grid.points(["learning-rate=1"])
 
 
 def test_one_name_cannot_be_varied_twice():
     with pytest.raises(ConfigError, match="twice"):
-        points.points(["lr=1", "lr=2"])
+        grid.points(["lr=1", "lr=2"])
 
 
 def test_a_grid_that_nobody_means_is_refused():
     with pytest.raises(ConfigError, match="more than"):
-        points.points(["a=1..1000", "b=1..1000"])
+        grid.points(["a=1..1000", "b=1..1000"])
     with pytest.raises(ConfigError, match="more than"):
-        points.points(["a=1..1000000000000"])
+        grid.points(["a=1..1000000000000"])
 
 
 FILES = {
@@ -66,13 +66,13 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_rows_come_from_every_kind_of_file(tmp_path, name):
     (tmp_path / name).write_text(FILES[name])
-    found = points.points([], str(tmp_path / name))
+    found = grid.points([], str(tmp_path / name))
     assert found == [{"lr": "0.1", "opt": "sgd"}, {"lr": "0.01", "opt": ""}]
 
 
 def test_rows_and_axes_are_combined(tmp_path):
     (tmp_path / "rows.csv").write_text("a\n1\n2\n")
-    assert len(points.points(["b=x,y,z"], str(tmp_path / "rows.csv"))) == 6
+    assert len(grid.points(["b=x,y,z"], str(tmp_path / "rows.csv"))) == 6
 
 
 @pytest.mark.parametrize(
@@ -90,26 +90,26 @@ def test_rows_and_axes_are_combined(tmp_path):
 def test_a_file_without_proper_rows_is_refused(tmp_path, name, text, words):
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=words):
-        points.points([], str(tmp_path / name))
+        grid.points([], str(tmp_path / name))
 
 
 def test_a_missing_file_is_named():
     with pytest.raises(PathError, match=r"none\.csv"):
-        points.points([], "none.csv")
+        grid.points([], "none.csv")
 
 
 def test_names_tell_the_point_and_are_valid():
-    names = points.names("tune", [{"lr": "0.1", "opt": "adam w"}, {"lr": "-3", "opt": "/a/b"}])
+    names = grid.names("tune", [{"lr": "0.1", "opt": "adam w"}, {"lr": "-3", "opt": "/a/b"}])
     assert names == ["tune-lr-0_1-opt-adam_w", "tune-lr-m3-opt-a_b"]
 
 
 def test_names_that_would_be_the_same_get_a_hash():
-    names = points.names("s", [{"x": "a b"}, {"x": "a_b"}, {"x": "c"}])
+    names = grid.names("s", [{"x": "a b"}, {"x": "a_b"}, {"x": "c"}])
     assert len(set(names)) == 3 and names[2] == "s-x-c" and names[0].startswith("s-x-a_b-")
 
 
 def test_long_names_stay_within_what_servers_take():
-    names = points.names("s", [{"x": "y" * 500}, {"x": "y" * 501}])
+    names = grid.names("s", [{"x": "y" * 500}, {"x": "y" * 501}])
     assert len(set(names)) == 2 and max(map(len, names)) <= 255
 
 
@@ -117,20 +117,20 @@ def test_placeholders_are_filled_as_one_word_and_other_braces_stay():
     point = {"lr": "0.1", "note": "two words", "x": "1"}
     command = "run --lr {lr} {note} ${lr} {other} awk '{print}' {{x}} \\{x}"
     expected = "run --lr 0.1 'two words' ${lr} {other} awk '{print}' {{x}} \\{x}"
-    assert points.fill(command, point) == expected
+    assert grid.fill(command, point) == expected
 
 
 def test_a_record_is_read_back_also_when_its_last_line_was_cut(tmp_path):
-    record = sweep_records.load(tmp_path, "local", "tune")
+    record = records.load(tmp_path, "local", "tune")
     record.begin("id")
     record.add("tune-a-1", {"a": "1"})
     with record.path.open("a") as file:
         file.write('{"job": "tu')
-    again = sweep_records.load(tmp_path, "local", "tune")
+    again = records.load(tmp_path, "local", "tune")
     assert again.points == {"tune-a-1": {"a": "1"}}
     again.begin("id")
     again.add("tune-a-2", {"a": "2"})
-    assert len(sweep_records.load(tmp_path, "local", "tune").points) == 2
+    assert len(records.load(tmp_path, "local", "tune").points) == 2
     with pytest.raises(ConfigError, match="another command"):
         again.begin("other")
     assert record.path.stat().st_mode & 0o777 == 0o600
@@ -149,5 +149,5 @@ def test_a_record_is_not_written_through_a_link_that_came_with_the_folder(tmp_pa
     path.parent.mkdir(parents=True)
     path.symlink_to(tmp_path / "theirs")
     with pytest.raises(ConfigError, match="cannot write"):
-        sweep_records.load(tmp_path, "lab", "one").begin("identity")
+        records.load(tmp_path, "lab", "one").begin("identity")
     assert (tmp_path / "theirs").read_text() == "mine\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openpai_tasks.sdk.symptoms import in_events, in_output
+from openpai_tasks.sdk.diagnosis.symptoms import in_events, in_output
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.sdk import top
-from openpai_tasks.tasks import _containers
+from openpai_tasks.sdk.containers import top
+from openpai_tasks.tasks.views import containers
 
 BURN = "x = ' ' * (64 << 20)\nprint('up', flush=True)\nwhile True: pass"
 
@@ -61,6 +61,6 @@ def test_what_cannot_be_told_apart_is_said_to_be_the_machine(shell: str, tmp_pat
     found = asked(shell, tmp_path)  # no process of that task can be read
     assert found.scope == top.MACHINE and found.memory and found.memory_limit
     mine = top.Usage("main-1", cpu=0.5, cpu_limit=2, memory=1, memory_limit=2)
-    lines = _containers.usages([found, mine]).splitlines()
+    lines = containers.usages([found, mine]).splitlines()
     assert "SCOPE" in lines[0] and " machine" in lines[1] and "machine" not in lines[2]
-    assert "SCOPE" not in _containers.usages([mine])
+    assert "SCOPE" not in containers.usages([mine])

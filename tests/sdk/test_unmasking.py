@@ -1,7 +1,7 @@
 """Secrets put back where they are used."""
 
-from openpai_tasks.protocol import scripts
-from openpai_tasks.sdk.unmasking import names, unmasked
+from openpai_tasks.protocol.document import scripts
+from openpai_tasks.sdk.jobs.unmasking import names, unmasked
 
 MASKED = {"secrets": "******"}
 

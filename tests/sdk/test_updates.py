@@ -3,7 +3,7 @@
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk.updates import apply
+from openpai_tasks.sdk.jobs.updates import apply
 
 
 def document():

@@ -8,9 +8,10 @@ import jsonschema
 import pytest
 import yaml
 
-from openpai_tasks import config, protocol
+from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk.schemas import settings_schema
+from openpai_tasks.sdk.templates.schemas import settings_schema
+from openpai_tasks.settings import config
 
 GOOD = protocol.dump(protocol.document(protocol.JobSpec("true", name="good", image="python:3")))
 BROKEN = """\

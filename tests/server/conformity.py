@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 import requests
 from jsonschema import Draft202012Validator
 
-from openpai_tasks.server.web import router
-from openpai_tasks.server.web.openapi.build import describe, template
-from openpai_tasks.server.web.router import Router
-from openpai_tasks.server.web.table import rows
+from openpai_tasks.server.api import router
+from openpai_tasks.server.api.openapi.build import describe, template
+from openpai_tasks.server.api.router import Router
+from openpai_tasks.server.api.table import rows
 
 PROFILES: dict[str, str] = {}
 """The profile of each server that was started, by its address."""

@@ -17,10 +17,11 @@ import anyio
 import pytest
 
 from openpai_tasks.errors import ApiError
-from openpai_tasks.server.web import callers, pools
-from openpai_tasks.server.web.guesses import Guesses
-from openpai_tasks.server.web.handlers import authn, jobs, jobs_v1
-from openpai_tasks.server.web.limits import TooMany
+from openpai_tasks.server.api import pools
+from openpai_tasks.server.api.handlers import authn, jobs, jobs_v1
+from openpai_tasks.server.api.limits import callers
+from openpai_tasks.server.api.limits.guesses import Guesses
+from openpai_tasks.server.api.limits.rates import TooMany
 from tests.server.conftest import Api, ServerProcess, code, wait_for
 from tests.server.profiles import serving
 

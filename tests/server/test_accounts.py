@@ -15,8 +15,8 @@ from openpai_tasks.server.accounts.groups import Groups
 from openpai_tasks.server.accounts.owner import Owner, sanitised
 from openpai_tasks.server.accounts.tokens import Tokens
 from openpai_tasks.server.accounts.users import Accounts
-from openpai_tasks.server.database import Database
-from openpai_tasks.server.web import bodies
+from openpai_tasks.server.api import bodies
+from openpai_tasks.server.state.database import Database
 
 KEY = b"k" * 32
 

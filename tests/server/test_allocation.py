@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from openpai_tasks.protocol import validate
-from openpai_tasks.server.allocation import GpuPool, Room, demand
-from openpai_tasks.server.machine import Resources
+from openpai_tasks.server.engines.machine import Resources
+from openpai_tasks.server.scheduling.allocation import GpuPool, Room, demand
 from tests.server.workshop import document, role
 
 MACHINE = Resources(4, 1000, 2)

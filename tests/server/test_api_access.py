@@ -11,8 +11,8 @@ import pytest
 import requests
 
 from openpai_tasks.protocol import routes
-from openpai_tasks.server.web.router import Access, split
-from openpai_tasks.server.web.table import rows
+from openpai_tasks.server.api.router import Access, split
+from openpai_tasks.server.api.table import rows
 from tests.server.conftest import Api, ServerProcess, code
 
 GUEST = (401, "UnauthorizedUserError")

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from openpai_tasks.server.accounts import jwt, tokens
-from openpai_tasks.server.database import Database
+from openpai_tasks.server.state.database import Database
 from tests.server.conftest import Api, ServerProcess, code
 
 PLACE = "/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs"

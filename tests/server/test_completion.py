@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from openpai_tasks.server.completion import blames_platform, may_retry, retry_delay
-from openpai_tasks.server.endings import describe
+from openpai_tasks.server.scheduling.completion import blames_platform, may_retry, retry_delay
+from openpai_tasks.server.scheduling.task_end import describe
 
 
 @pytest.mark.parametrize(

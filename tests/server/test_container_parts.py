@@ -16,7 +16,7 @@ from openpai_tasks.server.engines import (
     Container,
     Launch,
     RegistryLogin,
-    carrier,
+    container_supervisor,
     creation,
     entry,
     registries,
@@ -166,7 +166,7 @@ def carry(folder: Path, script: str) -> tuple[int, dict[str, object]]:
     (folder / "registry/config.json").write_text("secret")
     (folder / "logs/stderr").touch()
     (folder / "notes").touch()
-    plan = carrier.Plan(
+    plan = container_supervisor.Plan(
         program=str(folder / "docker"),
         name="name",
         image="image",
@@ -181,7 +181,7 @@ def carry(folder: Path, script: str) -> tuple[int, dict[str, object]]:
         patience=0.2,
     )
     (folder / "container.json").write_text(json.dumps(plan._asdict()))
-    argv = [sys.executable, "-I", "-S", carrier.__file__, str(folder)]
+    argv = [sys.executable, "-I", "-S", container_supervisor.__file__, str(folder)]
     done = subprocess.run(argv, timeout=60, capture_output=True)
     assert not (folder / "registry").exists() and not (folder / "runtime").exists()
     return done.returncode, json.loads((folder / "outcome").read_text())

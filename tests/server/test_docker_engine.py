@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from openpai_tasks.protocol import StorageMount
-from openpai_tasks.protocol.scripts import for_logins
+from openpai_tasks.protocol.document.scripts import for_logins
 from openpai_tasks.server.engines import Container, Exit, Launch, RegistryLogin, registries, traces
 from openpai_tasks.server.engines.containers import ContainerEngine
 from openpai_tasks.server.engines.creation import FOLDER, HOME
-from openpai_tasks.server.records import Task
-from openpai_tasks.server.scheduler import Scheduler
+from openpai_tasks.server.scheduling.scheduler import Scheduler
+from openpai_tasks.server.state.records import Task
 from tests.ports import free_port
 from tests.server.container_engines import IMAGE, REGISTRIES_CONF, Docker, Kit, engine_kit
 from tests.server.test_process_engine import own, task

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.server.engines import traces
-from openpai_tasks.server.job_files import is_regular, open_regular
+from openpai_tasks.server.state.job_files import is_regular, open_regular
 from tests.server.workshop import Workshop, workshop
 
 __all__ = ["workshop"]  # the fixture

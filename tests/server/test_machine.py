@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.server.machine import Gpu, Machine, parse_gpus, visible
+from openpai_tasks.server.engines.machine import Gpu, Machine, parse_gpus, visible
 
 LISTING = "0, GPU-aa, NVIDIA H200, 143771\n1, GPU-bb, NVIDIA H200, [N/A]\n"
 

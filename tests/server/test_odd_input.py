@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 
-from openpai_tasks.server.web.openapi.build import describe
+from openpai_tasks.server.api.openapi.build import describe
 from tests.server import conformity
 from tests.server.conftest import ServerProcess
 

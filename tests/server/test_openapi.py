@@ -13,10 +13,10 @@ import requests
 import yaml
 from jsonschema import Draft202012Validator
 
-from openpai_tasks.server.web.openapi.build import METHODS, describe, template
-from openpai_tasks.server.web.profiles import PROFILES
-from openpai_tasks.server.web.router import ANY
-from openpai_tasks.server.web.table import rows
+from openpai_tasks.server.api.openapi.build import METHODS, describe, template
+from openpai_tasks.server.api.router import ANY
+from openpai_tasks.server.api.shapes.profiles import PROFILES
+from openpai_tasks.server.api.table import rows
 from tests.server import conformity
 from tests.server.conftest import Api
 
@@ -83,7 +83,7 @@ def _references(value: Any) -> set[str]:
 
 
 def test_a_server_starts_without_building_it() -> None:
-    code = "import sys, openpai_tasks.server.web.app; print([m for m in sys.modules if '.openapi' in m])"
+    code = "import sys, openpai_tasks.server.api.app; print([m for m in sys.modules if '.openapi' in m])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
 

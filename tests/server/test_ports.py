@@ -6,7 +6,16 @@ from collections.abc import Callable
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server.ports import END, FIRST, PortPool, Ports, Short, bindable, count, hashed
+from openpai_tasks.server.scheduling.ports import (
+    END,
+    FIRST,
+    PortPool,
+    Ports,
+    Short,
+    bindable,
+    count,
+    hashed,
+)
 
 UID = "94920b63-f4d6-4c63-b72b-b926b8bc1334"
 

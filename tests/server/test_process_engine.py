@@ -11,7 +11,7 @@ import pytest
 from openpai_tasks.protocol import StorageMount
 from openpai_tasks.server.engines import Exit, Launch
 from openpai_tasks.server.engines.process import ProcessEngine, mount_point
-from openpai_tasks.server.records import Task
+from openpai_tasks.server.state.records import Task
 from tests.server.workshop import machine, until
 
 

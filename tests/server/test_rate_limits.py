@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server.web.limits import Limiter, Rate, TooMany, merged, parse_rate
+from openpai_tasks.server.api.limits.rates import Limiter, Rate, TooMany, merged, parse_rate
 from tests.server.conftest import JOB, Api, ServerProcess, code, wait_for
 
 WORDS = "Too many requests, please try again later."

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.server import runner
+from openpai_tasks.server.engines import runner
 from tests.memory import measurable, peak
 from tests.server.workshop import text, until
 

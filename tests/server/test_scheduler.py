@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from openpai_tasks.server.machine import Resources
+from openpai_tasks.server.engines.machine import Resources
 from tests.server.workshop import Workshop, role, until, workshop
 
 __all__ = ["workshop"]  # the fixture

@@ -12,10 +12,10 @@ import pytest
 
 from openpai_tasks.protocol import validate
 from openpai_tasks.protocol.states import FINAL
-from openpai_tasks.server.bell import Bell
-from openpai_tasks.server.database import Database
-from openpai_tasks.server.runner import ring
-from openpai_tasks.server.state import SCHEMA, State
+from openpai_tasks.server.engines.bell import Bell
+from openpai_tasks.server.engines.runner import ring
+from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.state import SCHEMA, State
 from tests.server.test_survival import remember, server, state_of, wait_until_up
 from tests.server.workshop import Workshop, document, role, text, until, workshop
 

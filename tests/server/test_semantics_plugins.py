@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from openpai_tasks.protocol import validate
-from openpai_tasks.server import plugins
+from openpai_tasks.server.scheduling import plugins
 from tests.server.workshop import Workshop, document, role, until, workshop
 
 __all__ = ["workshop"]  # the fixture

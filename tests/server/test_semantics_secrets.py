@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from openpai_tasks.server.endings import hidden
+from openpai_tasks.server.scheduling.task_end import hidden
 from tests.server.workshop import Workshop, until, workshop
 
 __all__ = ["workshop"]  # the fixture

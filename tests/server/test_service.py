@@ -18,7 +18,7 @@ import requests
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server import service
 from openpai_tasks.server.cluster import parse_virtual_cluster, virtual_clusters
-from openpai_tasks.server.machine import Resources
+from openpai_tasks.server.engines.machine import Resources
 from tests.server.conftest import ServerProcess, wait_for
 
 

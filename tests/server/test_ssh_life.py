@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.key_pairs import new_pair
 from openpai_tasks.protocol import validate
-from openpai_tasks.server import plugins
 from openpai_tasks.server.engines import Launch
 from openpai_tasks.server.engines.process import ProcessEngine
+from openpai_tasks.server.scheduling import plugins
 from openpai_tasks.server.ssh import Login, services
+from openpai_tasks.settings.key_pairs import new_pair
 from tests.server.conftest import Api, ServerProcess, wait_for
 from tests.server.ssh_clients import (
     SERVICES,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.key_pairs import new_pair
-from openpai_tasks.server.ssh import Login, Peer, keys, layout, services, wishes
-from openpai_tasks.server.ssh.wishes import Wish
+from openpai_tasks.server.ssh import Login, Peer, keys, layout, plugin, services
+from openpai_tasks.server.ssh.plugin import Wish
+from openpai_tasks.settings.key_pairs import new_pair
 from tests.server.ssh_clients import HAS_SSHD, needs_clients
 
 PUBLIC = new_pair("someone").public
@@ -66,11 +66,11 @@ def test_keys_of_a_profile_may_be_anything() -> None:
     ],
 )
 def test_parameters_of_the_plugin(parameters: dict[str, object], policy: str, wish: Wish) -> None:
-    assert wishes.read(parameters, gang=True, policy=policy) == wish
+    assert plugin.read(parameters, gang=True, policy=policy) == wish
 
 
 def test_without_gang_allocation_there_is_no_key_of_the_job() -> None:
-    assert wishes.read({"jobssh": True, "sshbarrier": True}, gang=False, policy="") == Wish()
+    assert plugin.read({"jobssh": True, "sshbarrier": True}, gang=False, policy="") == Wish()
 
 
 @needs_clients

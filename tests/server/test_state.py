@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.protocol import validate
-from openpai_tasks.server.database import Database
-from openpai_tasks.server.folders import folder_name, task_folder
-from openpai_tasks.server.query import JobQuery
-from openpai_tasks.server.state import SCHEMA, State
+from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.folders import folder_name, task_folder
+from openpai_tasks.server.state.query import JobQuery
+from openpai_tasks.server.state.state import SCHEMA, State
 from tests.server.workshop import document, role
 
 

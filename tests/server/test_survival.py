@@ -17,9 +17,9 @@ import pytest
 
 from openpai_tasks.protocol import validate
 from openpai_tasks.protocol.states import FINAL
-from openpai_tasks.server.database import Database
-from openpai_tasks.server.progress import Progress
-from openpai_tasks.server.state import SCHEMA, State
+from openpai_tasks.server.scheduling.progress import Progress
+from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.state import SCHEMA, State
 from tests.server.workshop import Workshop, document, role, text, until, workshop
 
 __all__ = ["workshop"]  # the fixture

@@ -12,12 +12,12 @@ import pytest
 
 from openpai_tasks.protocol import validate
 from openpai_tasks.protocol.states import FINAL
-from openpai_tasks.server.database import Database
+from openpai_tasks.server.engines.machine import Gpu, Machine, Resources
 from openpai_tasks.server.engines.process import ProcessEngine
-from openpai_tasks.server.machine import Gpu, Machine, Resources
-from openpai_tasks.server.records import Job, Task
-from openpai_tasks.server.scheduler import Scheduler
-from openpai_tasks.server.state import SCHEMA, State
+from openpai_tasks.server.scheduling.scheduler import Scheduler
+from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.records import Job, Task
+from openpai_tasks.server.state.state import SCHEMA, State
 
 T = TypeVar("T")
 BOOT = Machine.detect().boot

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from openpai_tasks.sdk.remote import Remote
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.sdk.ssh.connection import Remote
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, open_place
-from openpai_tasks.storage.sftp import SftpStore
+from openpai_tasks.storage.sftp.store import SftpStore
 from openpai_tasks.storage.store import Place
 from tests.sdk import sshd_server
 from tests.storage import hdfs_jars, hdfs_server, object_servers, samba_server

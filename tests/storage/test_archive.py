@@ -9,9 +9,9 @@ import tarfile
 import pytest
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.storage.archive import MADE, pack, received
+from openpai_tasks.storage.job_files.archive import MADE, pack, received
+from openpai_tasks.storage.job_files.sources import Source, collect
 from openpai_tasks.storage.retry import Damaged
-from openpai_tasks.storage.sources import Source, collect
 
 LONG = "deep/" * 30 + "name-that-no-old-tar-can-hold-" * 4
 

@@ -9,12 +9,12 @@ import resource
 import pytest
 
 from openpai_tasks.errors import NotFound, PathError
-from openpai_tasks.storage.copy import copy
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.copying.copy import copy
+from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.walk import walk
+from openpai_tasks.storage.local.real import real_path
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.plan import copies
-from openpai_tasks.storage.real import real_path
-from openpai_tasks.storage.walk import walk
 
 DEEP = 1200
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
-from openpai_tasks.storage.copy import Rules, copy
-from openpai_tasks.storage.plan import copies, synced
+from openpai_tasks.storage.copying.copy import Rules, copy
+from openpai_tasks.storage.copying.plan import copies, synced
+from openpai_tasks.storage.copying.transfer import PART
 from openpai_tasks.storage.store import fingerprint, join
-from openpai_tasks.storage.transfer import PART
 from tests.storage.trees import at, plant, seen
 
 DOCS = Path(__file__).parents[2] / "docs" / "storage.md"

@@ -10,13 +10,13 @@ import pytest
 
 from openpai_tasks.errors import Denied, PathError, Unreachable
 from openpai_tasks.storage import retry
-from openpai_tasks.storage.copy import Rules, copy
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.copying.copy import Rules, copy
+from openpai_tasks.storage.copying.plan import copies, synced
+from openpai_tasks.storage.copying.progress import Stopped, Watch
+from openpai_tasks.storage.copying.transfer import PART, put
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, naming
-from openpai_tasks.storage.plan import copies, synced
-from openpai_tasks.storage.progress import Stopped, Watch
 from openpai_tasks.storage.store import check_name
-from openpai_tasks.storage.transfer import PART, put
 from tests.storage.trees import at, plant, seen
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB

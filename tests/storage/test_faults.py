@@ -14,15 +14,15 @@ import time
 import pytest
 
 from openpai_tasks.storage import retry
-from openpai_tasks.storage.copy import copy
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.copying.copy import copy
+from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.hdfs.native.rpc import Block
+from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.web.name_nodes import Patience
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.plan import copies
-from openpai_tasks.storage.progress import Watch
 from openpai_tasks.storage.store import fingerprint
-from openpai_tasks.storage.webhdfs_names import Patience
-from openpai_tasks.storage.webhdfs_rpc import Block
-from openpai_tasks.storage.webhdfs_store import WebHdfs
 from tests.sdk.sshd_server import refusing_port
 from tests.storage.gateway import Fault, Gateway
 from tests.storage.relay import TO_CLIENT, TO_SERVER, Relay

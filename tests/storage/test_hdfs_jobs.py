@@ -12,37 +12,28 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.config import Settings
-from openpai_tasks.credentials import Credentials
 from openpai_tasks.errors import NotFound
 from openpai_tasks.protocol import JobSpec, document, dump, validate
-from openpai_tasks.protocol.homes import WebHdfs as Seen
-from openpai_tasks.sdk import (
-    cleaning,
-    clusters,
-    jobs,
-    leftovers,
-    logs,
-    notebook_results,
-    notebooks,
-    outputs,
-    own_storages,
-    places,
-    resubmit,
-    selecting,
-)
-from openpai_tasks.sdk.clusters import NewCluster
-from openpai_tasks.sdk.logs import Which
-from openpai_tasks.sdk.notebooks import Options
-from openpai_tasks.sdk.submission import draft, submit
-from openpai_tasks.sdk.wishes import Wish
+from openpai_tasks.protocol.document.job_storage import WebHdfs as Seen
+from openpai_tasks.sdk.clusters import known
+from openpai_tasks.sdk.clusters.known import NewCluster
+from openpai_tasks.sdk.files import cleaning, job_folders, leftovers, selecting, user_storages
+from openpai_tasks.sdk.jobs import lookup, outputs, resubmission
+from openpai_tasks.sdk.jobs.submission import draft, submit
+from openpai_tasks.sdk.jobs.wishes import Wish
+from openpai_tasks.sdk.logs import output
+from openpai_tasks.sdk.logs.output import Which
+from openpai_tasks.sdk.notebooks import results, running
+from openpai_tasks.sdk.notebooks.running import Options
 from openpai_tasks.server.engines.process import GRACE
-from openpai_tasks.storage.archive import pack
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.storage.copying.walk import walk
+from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.job_files.archive import pack
+from openpai_tasks.storage.job_files.sources import collect
+from openpai_tasks.storage.job_files.workspace import Workspace
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.sources import collect
-from openpai_tasks.storage.walk import walk
-from openpai_tasks.storage.webhdfs_store import WebHdfs
-from openpai_tasks.storage.workspace import Workspace
 from tests.notebook_files import outputs as shown_by
 from tests.notebook_files import write
 from tests.storage.gateway import Fault, Gateway
@@ -375,13 +366,13 @@ def client(server, gateway, store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "project")
     uri, user, password = server
     new = NewCluster("lab", uri, user, Credentials(password=password))
-    clusters.add(SETTINGS, new, True, clusters.cannot_ask, quiet)
+    known.add(SETTINGS, new, True, known.cannot_ask, quiet)
     store.make_folder("/")
     address = f"http://{gateway.host}/webhdfs"
-    own = own_storages.new("mine", "hdfs", address, store.root, "root", (), False)
+    own = user_storages.new("mine", "hdfs", address, store.root, "root", (), False)
     selecting.add(SETTINGS, "lab", own, "", quiet)
     selecting.select(SETTINGS, "lab", "mine", "exp 1", quiet)
-    return clusters.connect(SETTINGS, "lab")
+    return known.connect(SETTINGS, "lab")
 
 
 def start(client, here, command, name, *sources):
@@ -394,8 +385,8 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     (here / "train.py").write_text("import os; open(os.environ['PAI_OUTPUT_DIR'] + '/m', 'w').write('0.9')")
     unique = f"hdfs-{os.urandom(3).hex()}"
     start(client, here, "python3 train.py", f"{unique}-a", "train.py")
-    assert jobs.wait(client, f"{unique}-a", 60).state == "SUCCEEDED", b"".join(
-        logs.output(client, f"{unique}-a", Which())
+    assert lookup.wait(client, f"{unique}-a", 60).state == "SUCCEEDED", b"".join(
+        output.output(client, f"{unique}-a", Which())
     )
     found = outputs.find(client, f"{unique}-a")
     assert found.read("m") == b"0.9" and [row.name for row in found.rows] == ["m"]
@@ -407,14 +398,16 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     again = [asked for asked in gateway.asked if "CREATE" in asked][len(sent) :]
     assert len(again) == 2  # what the second job says it uses, at the name node and at the data node
     gate.touch()
-    assert jobs.wait(client, f"{unique}-b", 60).state == "SUCCEEDED"
+    assert lookup.wait(client, f"{unique}-b", 60).state == "SUCCEEDED"
 
-    original = resubmit.find(client, f"{unique}-a", here, resubmit.Changes(f"{unique}-c"), False, quiet)
-    submit(client, resubmit.prepare(original, client, resubmit.Changes(f"{unique}-c"), quiet))
-    assert jobs.wait(client, f"{unique}-c", 60).state == "SUCCEEDED"
+    original = resubmission.find(
+        client, f"{unique}-a", here, resubmission.Changes(f"{unique}-c"), False, quiet
+    )
+    submit(client, resubmission.prepare(original, client, resubmission.Changes(f"{unique}-c"), quiet))
+    assert lookup.wait(client, f"{unique}-c", 60).state == "SUCCEEDED"
     assert outputs.find(client, f"{unique}-c").read("m") == b"0.9"
 
-    home = places.needed(client)
+    home = job_folders.needed(client)
     left = leftovers.usage(client, home)
     assert sorted(job.name for job in left.jobs) == [f"{unique}-{letter}" for letter in "abc"]
     assert [len(one.jobs) for one in left.archives] == [3]
@@ -424,8 +417,8 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     home.store.write(home.layout.archive(sha256), [bytes(size)], size)
     made = draft(client, JobSpec("echo ran", name=f"{unique}-d", image="i"), ["train.py"], "", here)
     client.create_job(made.submission().text)  # as it was sent before the archive was damaged
-    assert jobs.wait(client, f"{unique}-d", 60).state == "FAILED"
-    shown = b"".join(logs.output(client, f"{unique}-d", Which()))
+    assert lookup.wait(client, f"{unique}-d", 60).state == "FAILED"
+    shown = b"".join(output.output(client, f"{unique}-d", Which()))
     assert b"error: the sources are damaged" in shown and b"ran" not in shown
 
     cleaned = cleaning.clean(client, home, cleaning.plan(left, 0.0))
@@ -438,12 +431,12 @@ def test_a_job_that_is_stopped_keeps_what_it_has_written(client, tmp_path):
     name = f"stopped-{os.urandom(3).hex()}"
     start(client, tmp_path / "project", 'echo 0.9 > "$PAI_OUTPUT_DIR/m"; echo up; exec sleep 600', name)
     limit = time.monotonic() + 60
-    while b"up" not in b"".join(logs.output(client, name, Which())):
+    while b"up" not in b"".join(output.output(client, name, Which())):
         assert time.monotonic() < limit
         time.sleep(0.1)
     began = time.monotonic()
-    jobs.stop(client, [name])
-    assert jobs.wait(client, name, 60).state == "STOPPED" and time.monotonic() - began < GRACE
+    lookup.stop(client, [name])
+    assert lookup.wait(client, name, 60).state == "STOPPED" and time.monotonic() - began < GRACE
     assert outputs.find(client, name).read("m") == b"0.9\n"
 
 
@@ -453,14 +446,14 @@ def test_a_notebook_is_there_when_its_job_is_over_and_as_far_as_it_came(client, 
     write(here / "book.ipynb", f"print('first')\n{waits}", "1 / 0", "print('never')")
     name = f"book-{os.urandom(3).hex()}"
     wish, given = Wish(name=name), dataclasses.replace(SETTINGS, python=sys.executable, memory_mb=64)
-    book = notebooks.read("book.ipynb", here)
-    submit(client, notebooks.plan(client, book, Options(formats=()), wish, given, here).submission())
+    book = running.read("book.ipynb", here)
+    submit(client, running.plan(client, book, Options(formats=()), wish, given, here).submission())
     with pytest.raises(NotFound, match="no notebook yet; to HDFS it is written when the job ends"):
-        notebook_results.bring(notebook_results.find(client, name), here)
+        results.bring(results.find(client, name), here)
     gate.touch()
-    assert jobs.wait(client, name, 60).user_exit_code == 1
-    found = notebook_results.find(client, name)
-    brought = notebook_results.bring(found, here)
+    assert lookup.wait(client, name, 60).user_exit_code == 1
+    found = results.find(client, name)
+    brought = results.bring(found, here)
     told = brought.told
     assert not brought.copied.failed and (told.state, told.cell, told.of) == ("failed", 2, 3)
     assert shown_by(Path(brought.files[0].path)) == ["first\n", "ZeroDivisionError: division by zero", ""]
@@ -472,5 +465,5 @@ def test_a_refused_job_leaves_nothing(client, tmp_path):
     spec = JobSpec("true", name="refused", image="i", virtual_cluster="no-such")
     with pytest.raises(Exception, match="no-such"):
         submit(client, draft(client, spec, ["one.py"], "", here).submission())
-    home = places.needed(client)
+    home = job_folders.needed(client)
     assert [one.name for one in walk(home.location("/")) if not one.entry.is_folder] == []

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from openpai_tasks.storage.held import Held
+from openpai_tasks.storage.copying.compact_listing import Held
 from openpai_tasks.storage.store import Digest, Entry
 from tests.memory import measurable
 
@@ -46,7 +46,7 @@ def test_a_name_that_is_listed_twice_leaves_nothing():
 @measurable
 def test_a_folder_of_many_takes_little_memory():
     code = """if True:
-        from openpai_tasks.storage.held import Held
+        from openpai_tasks.storage.copying.compact_listing import Held
         from openpai_tasks.storage.store import Entry
         from tests.memory import peak_of
         before = peak_of("self")

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from openpai_tasks.errors import PaiError, Unreachable
-from openpai_tasks.storage.webhdfs_names import Patience
-from openpai_tasks.storage.webhdfs_store import WebHdfs
+from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from tests.hostile import CHUNKED, OK, Hostile, for_ever
 
 ONCE = Patience(tries=1)

@@ -7,12 +7,14 @@ import os
 import pytest
 
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError, PathError
-from openpai_tasks.storage import clearing, local, patterns
-from openpai_tasks.storage.copy import copy
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage import patterns
+from openpai_tasks.storage.copying.copy import copy
+from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.local import clearing
+from openpai_tasks.storage.local import store as local
+from openpai_tasks.storage.local.mounted import mount_map
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, locate, open_place
-from openpai_tasks.storage.mounted import mount_map
-from openpai_tasks.storage.plan import copies
 from openpai_tasks.storage.store import Place
 from tests.storage.trees import at, plant
 

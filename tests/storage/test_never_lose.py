@@ -10,13 +10,14 @@ import time
 import pytest
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.storage import retry, stale
-from openpai_tasks.storage.copy import Rules, copy
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage import retry
+from openpai_tasks.storage.copying import stale
+from openpai_tasks.storage.copying.copy import Rules, copy
+from openpai_tasks.storage.copying.plan import copies, synced
+from openpai_tasks.storage.copying.transfer import PART, part_name, put
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, locate
-from openpai_tasks.storage.plan import copies, synced
 from openpai_tasks.storage.store import Place
-from openpai_tasks.storage.transfer import PART, part_name, put
 from tests.storage.trees import at, plant, seen
 
 DELETE = Rules(delete=True)

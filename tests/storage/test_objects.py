@@ -12,21 +12,22 @@ import time
 import pytest
 
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError, Unreachable
-from openpai_tasks.storage import object_errors, object_upload, retry
-from openpai_tasks.storage.copy import Rules, copy
+from openpai_tasks.storage import retry
+from openpai_tasks.storage.copying.copy import Rules, copy
+from openpai_tasks.storage.copying.plan import copies, synced
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.copying.transfer import put, transfer
 from openpai_tasks.storage.location import Location, locate, open_place
-from openpai_tasks.storage.plan import copies, synced
-from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.objects import errors, upload
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import Place, fingerprint
-from openpai_tasks.storage.transfer import put, transfer
 from tests import memory
 from tests.storage import object_servers
 from tests.storage.relay import TO_CLIENT, TO_SERVER, Fault, Relay
 from tests.storage.stores import azure_data, s3_data
 from tests.storage.trees import at, plant, seen
 
-PART = object_upload.PART
+PART = upload.PART
 SECRETS = (object_servers.RCLONE_SECRET, object_servers.ACCOUNT_KEY)
 KINDS = {"s3rver": "s3", "rclone": "s3", "azurite": "azureBlob"}
 ALL, CHECKED = tuple(KINDS), ("rclone", "azurite")
@@ -140,8 +141,8 @@ def test_a_file_is_tried_five_times_in_all(service, here):
 @pytest.mark.parametrize("way, place", [(TO_SERVER, 1 << 20), (TO_CLIENT, 0)], ids=["taking", "answering"])
 def test_a_server_that_falls_silent_is_given_up_after_five_tries(service, here, monkeypatch, way, place):
     plant(here, {"f": os.urandom(6 << 20)})
-    monkeypatch.setattr(object_errors, "LONGEST", 0.4)
-    monkeypatch.setattr(object_errors, "SLOWEST", 1 << 40)
+    monkeypatch.setattr(errors, "LONGEST", 0.4)
+    monkeypatch.setattr(errors, "SLOWEST", 1 << 40)
     with Relay(service.server.host, [Fault("stall", way, place, times=99)]) as relay:
         start = time.monotonic()
         with pytest.raises(Unreachable, match="no answer"):
@@ -417,10 +418,10 @@ def test_each_user_has_a_folder_where_the_storage_is_not_shared(service):
 
 COPIES = """
 import json, sys
-from openpai_tasks.storage.copy import copy
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.copying.copy import copy
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, open_place
-from openpai_tasks.storage.plan import copies
+from openpai_tasks.storage.copying.plan import copies
 from openpai_tasks.storage.store import Place
 kind, data, folder = json.loads(sys.argv[1])
 there = Location(open_place(Place("lab", "objects", kind, data)), "/up", "there")

@@ -10,18 +10,18 @@ import re
 
 import pytest
 
-from openpai_tasks.data import PackedDataset
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
-from openpai_tasks.sdk import packing
-from openpai_tasks.storage.copy import Rules
+from openpai_tasks.sdk.files import packing
+from openpai_tasks.sdk.files.dataset import PackedDataset
+from openpai_tasks.storage.copying.copy import Rules
+from openpai_tasks.storage.copying.progress import Stopped, Watch
+from openpai_tasks.storage.copying.transfer import is_part
+from openpai_tasks.storage.hdfs.store import WebHdfs
 from openpai_tasks.storage.location import Location, locate
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing.index import Index, Names, Row, Shard
 from openpai_tasks.storage.packing.members import Member, split
 from openpai_tasks.storage.packing.shards import MOST, cut
-from openpai_tasks.storage.progress import Stopped, Watch
-from openpai_tasks.storage.transfer import is_part
-from openpai_tasks.storage.webhdfs_store import WebHdfs
 from tests.storage.stores import local
 from tests.storage.trees import at, plant, seen
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.sdk import packing
-from openpai_tasks.storage.copy import Rules
+from openpai_tasks.sdk.files import packing
+from openpai_tasks.storage.copying.copy import Rules
+from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.packing import example, sequencefile, tfrecord
 from openpai_tasks.storage.packing.crc import crc32c
 from openpai_tasks.storage.packing.members import Member
 from openpai_tasks.storage.packing.opened import open_set
 from openpai_tasks.storage.packing.tar import TarEncoder
-from openpai_tasks.storage.progress import Watch
 from tests.storage import hdfs_jars
 from tests.storage.hdfs_server import JAVA, SHELL
 from tests.storage.trees import at, plant, seen

@@ -8,12 +8,12 @@ import socket
 import pytest
 
 from openpai_tasks.errors import NotFound
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.fsspec.filesystem import ClusterFileSystem
+from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.web.name_nodes import Patience
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.paifs import ClusterFileSystem
 from openpai_tasks.storage.store import Place
-from openpai_tasks.storage.webhdfs_names import Patience
-from openpai_tasks.storage.webhdfs_store import WebHdfs
 from tests.storage.stores import s3
 from tests.storage.trees import plant, seen
 

@@ -10,12 +10,12 @@ import pytest
 
 from openpai_tasks.errors import PathError, Unreachable
 from openpai_tasks.storage import retry
-from openpai_tasks.storage.archive import pack
-from openpai_tasks.storage.local import LocalStore
-from openpai_tasks.storage.sources import collect
-from openpai_tasks.storage.transfer import put
-from openpai_tasks.storage.webhdfs_store import WebHdfs
-from openpai_tasks.storage.workspace import Reference, Workspace
+from openpai_tasks.storage.copying.transfer import put
+from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.job_files.archive import pack
+from openpai_tasks.storage.job_files.sources import collect
+from openpai_tasks.storage.job_files.workspace import Reference, Workspace
+from openpai_tasks.storage.local.store import LocalStore
 from tests.storage.gateway import Fault, Gateway
 
 MEGABYTE = 1 << 20

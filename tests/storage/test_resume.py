@@ -15,13 +15,13 @@ import pytest
 
 from openpai_tasks.errors import Unreachable
 from openpai_tasks.storage import retry
-from openpai_tasks.storage.local import LocalStore
-from openpai_tasks.storage.progress import Stopped, Watch
-from openpai_tasks.storage.resume import LARGE, note_of
+from openpai_tasks.storage.copying.progress import Stopped, Watch
+from openpai_tasks.storage.copying.resume import LARGE, note_of
+from openpai_tasks.storage.copying.transfer import PART, PART_NAME, is_stale, transfer
+from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.web.name_nodes import Patience
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.store import base
-from openpai_tasks.storage.transfer import PART, PART_NAME, is_stale, transfer
-from openpai_tasks.storage.webhdfs_names import Patience
-from openpai_tasks.storage.webhdfs_store import WebHdfs
 from tests.storage.gateway import Fault, Gateway
 
 SIZE = LARGE + 12_345
@@ -206,10 +206,10 @@ def test_without_a_home_that_can_be_written_a_copy_begins_anew(data, tmp_path, m
 
 COPY = """
 import sys
-from openpai_tasks.storage.local import LocalStore
-from openpai_tasks.storage.progress import Watch
-from openpai_tasks.storage.transfer import transfer
-from openpai_tasks.storage.webhdfs_store import WebHdfs
+from openpai_tasks.storage.local.store import LocalStore
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.copying.transfer import transfer
+from openpai_tasks.storage.hdfs.store import WebHdfs
 way, here, there, host, prefix = sys.argv[1:]
 class Slow(Watch):
     total = 0

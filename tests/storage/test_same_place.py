@@ -8,15 +8,15 @@ import subprocess
 import pytest
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.sdk import packing
-from openpai_tasks.storage import walk
-from openpai_tasks.storage.copy import Rules, copy
+from openpai_tasks.sdk.files import packing
+from openpai_tasks.storage.copying import walk
+from openpai_tasks.storage.copying.copy import Rules, copy
+from openpai_tasks.storage.copying.plan import Errand, copies, synced
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.hdfs.store import WebHdfs
 from openpai_tasks.storage.hosts import by_numbers
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.plan import Errand, copies, synced
-from openpai_tasks.storage.progress import Watch
-from openpai_tasks.storage.webhdfs_store import WebHdfs
 from tests.storage.gateway import Gateway
 from tests.storage.trees import at, plant, seen
 

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from openpai_tasks.errors import ConfigError, PaiError, PathError
+from openpai_tasks.storage.local.mounted import mount_map
 from openpai_tasks.storage.location import open_place
-from openpai_tasks.storage.mounted import mount_map
 from openpai_tasks.storage.store import Place
 from tests.scripted import Said, Scripted
 

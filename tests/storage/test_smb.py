@@ -11,14 +11,16 @@ import time
 
 import pytest
 
-from openpai_tasks import credentials
-from openpai_tasks.credentials import Credentials, Destination
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError, PathError, Unreachable
-from openpai_tasks.storage import retry, smb, smb_files, smb_names, smb_wire
-from openpai_tasks.storage.copy import Rules, copy
+from openpai_tasks.settings import credentials
+from openpai_tasks.settings.credentials import Credentials, Destination
+from openpai_tasks.storage import retry
+from openpai_tasks.storage.copying.copy import Rules, copy
+from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.location import Location, locate, open_place
-from openpai_tasks.storage.plan import copies
-from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.smb import connection, files, kind
+from openpai_tasks.storage.smb import names as smb_names
 from openpai_tasks.storage.store import Place
 from tests.memory import measurable, peak
 from tests.storage.relay import TO_CLIENT, TO_SERVER, Fault, Relay
@@ -208,7 +210,7 @@ def test_all_ways_to_write_an_address_lead_there(data, address):
     ],
 )
 def test_what_names_no_share_is_refused(data, text, monkeypatch):
-    monkeypatch.setenv(smb.PASSWORD, "for another server")
+    monkeypatch.setenv(kind.PASSWORD, "for another server")
     with pytest.raises(ConfigError, match=text):
         open_place(Place("lab", "docs", "samba", data))
 
@@ -243,7 +245,7 @@ class NoBook:
 
 def test_a_url_leads_to_a_share_without_telling_the_password(samba, share, tmp_path, monkeypatch):
     plant(share[0], {"a b/f": b"1"})
-    monkeypatch.setenv(smb.PASSWORD, PASSWORD)
+    monkeypatch.setenv(kind.PASSWORD, PASSWORD)
     url = f"smb://{USER}@127.0.0.1:{samba.port}/data/{tmp_path.name}/a b"
     found = locate(url, NoBook())
     assert seen(found) == {"f": b"1"} and found.url == url
@@ -254,8 +256,8 @@ def test_a_url_leads_to_a_share_without_telling_the_password(samba, share, tmp_p
 def test_a_password_may_be_kept_where_the_others_are(monkeypatch, tmp_path):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
-    monkeypatch.delenv(smb.PASSWORD, raising=False)
-    with pytest.raises(ConfigError, match=f"no password for 'u' on nas: set {smb.PASSWORD}"):
+    monkeypatch.delenv(kind.PASSWORD, raising=False)
+    with pytest.raises(ConfigError, match=f"no password for 'u' on nas: set {kind.PASSWORD}"):
         locate("smb://u@nas/docs/x", NoBook())
     credentials.save(Destination("smb", "smb://nas", "u"), Credentials(password="kept"))
     assert locate("smb://u@nas/docs/x", NoBook()).store._server.login.password == "kept"
@@ -385,7 +387,7 @@ def test_a_server_that_tells_case_apart_holds_both(samba, here):
 
 
 def test_a_large_folder_is_listed_in_batches_and_removed(share, monkeypatch):
-    monkeypatch.setattr(smb_files, "BATCH", 10_000)
+    monkeypatch.setattr(files, "BATCH", 10_000)
     there, folder = share
     (folder / "d" / "sub").mkdir(parents=True)
     names = {f"a name of some length {number:05d}" for number in range(300)}
@@ -430,7 +432,7 @@ def test_a_connection_that_breaks_costs_a_retry_and_never_a_byte(
 
 
 def test_a_listing_that_breaks_goes_on_without_telling_a_name_twice(samba, share, tmp_path, monkeypatch):
-    monkeypatch.setattr(smb_files, "BATCH", 4096)
+    monkeypatch.setattr(files, "BATCH", 4096)
     names = [f"{number:03d}" for number in range(200)]
     for name in names:
         (share[1] / name).touch()
@@ -443,8 +445,8 @@ def test_a_listing_that_breaks_goes_on_without_telling_a_name_twice(samba, share
 
 
 def test_a_server_that_says_nothing_more_is_given_up(samba, share, tmp_path, monkeypatch):
-    monkeypatch.setattr(smb_wire, "SILENCE", 3.0)
-    monkeypatch.setattr(smb_wire, "LOOK", 0.1)
+    monkeypatch.setattr(connection, "SILENCE", 3.0)
+    monkeypatch.setattr(connection, "LOOK", 0.1)
     content = os.urandom(6_000_000)
     plant(share[0], {"f": content})
     with Relay(f"127.0.0.1:{samba.port}") as relay:
@@ -531,7 +533,7 @@ def test_memory_does_not_grow_with_the_files(samba, share, tmp_path):
             file.truncate(64 << 20)
     url = f"smb://{USER}@127.0.0.1:{samba.port}/data/{tmp_path.name}/"
     code = "from openpai_tasks.__main__ import main; main()"
-    environment = {**os.environ, smb.PASSWORD: PASSWORD, "OPENPAI_HOME": str(tmp_path / "home")}
+    environment = {**os.environ, kind.PASSWORD: PASSWORD, "OPENPAI_HOME": str(tmp_path / "home")}
     argv = [sys.executable, "-c", code, "storage.copy", str(tmp_path / "*.bin"), url]
     with subprocess.Popen(argv, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
         most = peak(process)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.storage.sources import collect
-from openpai_tasks.trust import Fenced
+from openpai_tasks.settings.trust import Fenced
+from openpai_tasks.storage.job_files.sources import collect
 
 
 def write(root: Path, *names: str) -> None:

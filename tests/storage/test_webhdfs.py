@@ -15,20 +15,20 @@ import pyhdfs
 import pytest
 
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError, Unreachable
-from openpai_tasks.storage.copy import copy
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.copying.copy import copy
+from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.copying.transfer import transfer
+from openpai_tasks.storage.hdfs.digest import SUMS, translated_sums
+from openpai_tasks.storage.hdfs.kind import open_store, open_url
+from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.web.data_nodes import WIDE
+from openpai_tasks.storage.hdfs.web.name_nodes import Patience
+from openpai_tasks.storage.hdfs.web.name_nodes import told as told_of
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.plan import copies
-from openpai_tasks.storage.progress import Watch
 from openpai_tasks.storage.retry import Damaged, retrying
 from openpai_tasks.storage.store import Place, fingerprint
-from openpai_tasks.storage.transfer import transfer
-from openpai_tasks.storage.webhdfs import open_store, open_url
-from openpai_tasks.storage.webhdfs_bytes import WIDE
-from openpai_tasks.storage.webhdfs_digest import SUMS, translated_sums
-from openpai_tasks.storage.webhdfs_names import Patience
-from openpai_tasks.storage.webhdfs_names import told as told_of
-from openpai_tasks.storage.webhdfs_store import WebHdfs
 from tests.memory import measurable
 from tests.sdk.sshd_server import refusing_port
 from tests.storage.gateway import Fault, Gateway
@@ -445,7 +445,7 @@ def test_a_large_file_is_read_in_several_ranges_and_little_memory(store, gateway
     there = behind(gateway, store)
     code = (
         "import hashlib, sys\n"
-        "from openpai_tasks.storage.webhdfs_store import WebHdfs\n"
+        "from openpai_tasks.storage.hdfs.store import WebHdfs\n"
         f"options = dict(root={store.root!r}, prefix='/webhdfs/api/v1', fast=1e12)\n"
         f"store = WebHdfs([{gateway.host!r}], 'root', **options)\n"
         f"piece, count = bytes(range(256)) * 4096, {size} >> 20\n"

@@ -10,17 +10,13 @@ import zlib
 import pytest
 
 from openpai_tasks.errors import Denied
-from openpai_tasks.storage.copy import copy
-from openpai_tasks.storage.local import LocalStore
-from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.plan import copies
-from openpai_tasks.storage.progress import Watch
-from openpai_tasks.storage.store import fingerprint
-from openpai_tasks.storage.transfer import put, transfer
-from openpai_tasks.storage.webhdfs_combine import combined, fits
-from openpai_tasks.storage.webhdfs_digest import SUMS, crc_of
-from openpai_tasks.storage.webhdfs_names import Patience
-from openpai_tasks.storage.webhdfs_proto import (
+from openpai_tasks.storage.copying.copy import copy
+from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.copying.transfer import put, transfer
+from openpai_tasks.storage.hdfs.digest import SUMS, crc_of
+from openpai_tasks.storage.hdfs.native.crc_combine import combined, fits
+from openpai_tasks.storage.hdfs.native.protobuf import (
     Garbled,
     delimited,
     fields,
@@ -29,8 +25,12 @@ from openpai_tasks.storage.webhdfs_proto import (
     number,
     take_message,
 )
-from openpai_tasks.storage.webhdfs_rpc import Block
-from openpai_tasks.storage.webhdfs_store import WebHdfs
+from openpai_tasks.storage.hdfs.native.rpc import Block
+from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.web.name_nodes import Patience
+from openpai_tasks.storage.local.store import LocalStore
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.store import fingerprint
 from tests.memory import measurable
 from tests.storage.gateway import Gateway
 
@@ -182,10 +182,10 @@ def test_a_large_copy_takes_little_memory(hdfs, store, tmp_path):
         file.truncate(size)
     code = (
         "import sys\n"
-        "from openpai_tasks.storage.local import LocalStore\n"
-        "from openpai_tasks.storage.progress import Watch\n"
-        "from openpai_tasks.storage.transfer import transfer\n"
-        "from openpai_tasks.storage.webhdfs_store import WebHdfs\n"
+        "from openpai_tasks.storage.local.store import LocalStore\n"
+        "from openpai_tasks.storage.copying.progress import Watch\n"
+        "from openpai_tasks.storage.copying.transfer import transfer\n"
+        "from openpai_tasks.storage.hdfs.store import WebHdfs\n"
         f"here, there = LocalStore(), WebHdfs([{hdfs.name_node!r}], 'root', root={store.root!r})\n"
         f"transfer(here, here.stat('{tmp_path}/f'), there, '/f', Watch())\n"
         f"transfer(there, there.stat('/f'), here, '{tmp_path}/back', Watch())\n"

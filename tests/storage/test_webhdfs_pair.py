@@ -7,12 +7,12 @@ import os
 
 import pytest
 
-from openpai_tasks.storage.copy import copy
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.copying.copy import copy
+from openpai_tasks.storage.copying.plan import Errand
+from openpai_tasks.storage.copying.walk import walk
+from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.plan import Errand
-from openpai_tasks.storage.walk import walk
-from openpai_tasks.storage.webhdfs_store import WebHdfs
 from tests.storage import hdfs_jars
 from tests.storage.hdfs_server import HdfsPair
 

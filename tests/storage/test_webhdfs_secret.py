@@ -10,13 +10,13 @@ import pyhdfs
 import pytest
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.storage.copy import copy
-from openpai_tasks.storage.local import LocalStore
+from openpai_tasks.storage.copying.copy import copy
+from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.web.connections import V1
+from openpai_tasks.storage.hdfs.web.name_nodes import Patience
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.plan import copies
-from openpai_tasks.storage.webhdfs_names import Patience
-from openpai_tasks.storage.webhdfs_store import WebHdfs
-from openpai_tasks.storage.webhdfs_wire import V1
 from tests.storage.gateway import Gateway
 from tests.storage.relay import Relay
 from tests.storage.test_webhdfs import certificate

@@ -9,11 +9,11 @@ from dataclasses import asdict
 import pytest
 
 from openpai_tasks.errors import ConfigError, Conflict, PathError
-from openpai_tasks.storage.archive import Archive, pack
-from openpai_tasks.storage.sources import collect
+from openpai_tasks.storage.copying.walk import walk
+from openpai_tasks.storage.job_files.archive import Archive, pack
+from openpai_tasks.storage.job_files.sources import collect
+from openpai_tasks.storage.job_files.workspace import Layout, Reference, Workspace, clean_path
 from openpai_tasks.storage.store import join, parent
-from openpai_tasks.storage.walk import walk
-from openpai_tasks.storage.workspace import Layout, Reference, Workspace, clean_path
 
 
 @pytest.fixture

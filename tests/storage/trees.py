@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from openpai_tasks.storage.copying.walk import walk
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import parent
-from openpai_tasks.storage.walk import walk
 
 Tree = Mapping[str, bytes | None]
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from invoke import Program
 
-from openpai_tasks.program import Loader, PaiProgram
-from openpai_tasks.tasks._mend import mend
+from openpai_tasks.tasks.framework.invoke_patches import mend
+from openpai_tasks.tasks.program import Loader, PaiProgram
 from tests.conftest import Ran
 
 HELLO = """
 from invoke import Collection
 from openpai_tasks.tasks import Namespace, task
-from openpai_tasks.tasks._base import remainder
-from openpai_tasks.tasks._mend import mend
+from openpai_tasks.tasks.framework.base import remainder
+from openpai_tasks.tasks.framework.invoke_patches import mend
 
 mend()
 ns = Namespace()

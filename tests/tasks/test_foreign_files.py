@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks import ownership
+from openpai_tasks.settings import ownership
 
 TASKS = """
 from invoke import task

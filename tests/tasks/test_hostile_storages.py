@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from openpai_tasks.config import Settings
-from openpai_tasks.credentials import Credentials
-from openpai_tasks.sdk import clusters
-from openpai_tasks.sdk.clusters import NewCluster
+from openpai_tasks.sdk.clusters import known
+from openpai_tasks.sdk.clusters.known import NewCluster
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials
 from tests.properties.answers import V2, OddCluster
 from tests.scripted import Said
 
@@ -18,7 +18,7 @@ def lab(project, monkeypatch):
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     server = OddCluster("1.8")
     new = NewCluster("lab", server.uri, "ann", Credentials(password="secret"))
-    clusters.add(Settings(), new, True, clusters.cannot_ask, lambda line: None)
+    known.add(Settings(), new, True, known.cannot_ask, lambda line: None)
     mine = project.folder.parent / "mine"
     mine.mkdir()
     (mine / "diary").write_text("private")

@@ -14,10 +14,11 @@ from invoke import Context, Exit
 
 from openpai_tasks import render, render_html
 from openpai_tasks.errors import ConfigError, ProtocolError
-from openpai_tasks.tasks import _asking, _output
-from openpai_tasks.tasks._base import PaiTask
-from openpai_tasks.tasks._contexts import UsageError
-from openpai_tasks.tasks._screen import UP_AND_CLEAR, Screen
+from openpai_tasks.tasks.framework import prompts
+from openpai_tasks.tasks.framework import terminal as _output
+from openpai_tasks.tasks.framework.base import PaiTask
+from openpai_tasks.tasks.framework.contexts import UsageError
+from openpai_tasks.tasks.framework.screen import UP_AND_CLEAR, Screen
 from tests.attacks import ALL, forbidden, is_from_json, texts, without_colours
 
 
@@ -131,7 +132,7 @@ def test_a_traceback_cannot_steer_a_terminal():
 def test_a_question_for_a_secret_is_filtered(monkeypatch):
     asked = []
     monkeypatch.setattr("getpass.getpass", asked.append)
-    _asking.secret(f"password of {ALL}: ")
+    prompts.secret(f"password of {ALL}: ")
     assert asked and not forbidden(asked[0])
 
 

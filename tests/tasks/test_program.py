@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from openpai_tasks.program import CLASSIC
 from openpai_tasks.tasks import namespace
+from openpai_tasks.tasks.program import CLASSIC
 
 RUN = """
 @task(positional=["command"])

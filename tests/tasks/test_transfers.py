@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from openpai_tasks.tasks import _transfers
+from openpai_tasks.tasks.views import transfers
 
 
 class Terminal(io.StringIO):
@@ -13,9 +13,9 @@ class Terminal(io.StringIO):
 
 
 def meter(stream, monkeypatch, pause=0.0):
-    monkeypatch.setattr(_transfers, "DRAW_SECONDS", pause)
-    monkeypatch.setattr(_transfers, "LINE_SECONDS", pause)
-    return _transfers.Meter(stream)
+    monkeypatch.setattr(transfers, "DRAW_SECONDS", pause)
+    monkeypatch.setattr(transfers, "LINE_SECONDS", pause)
+    return transfers.Meter(stream)
 
 
 def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch):

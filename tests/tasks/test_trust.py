@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from openpai_tasks.config import VARIABLES, Settings, change_defaults
 from openpai_tasks.errors import ConfigError, PaiError, PathError
 from openpai_tasks.magics.cells import submit_cell
 from openpai_tasks.magics.commands import Failed, settings
-from openpai_tasks.storage.sources import collect
-from openpai_tasks.trust import Untrusted
+from openpai_tasks.settings.config import VARIABLES, Settings, change_defaults
+from openpai_tasks.settings.trust import Untrusted
+from openpai_tasks.storage.job_files.sources import collect
 from tests.e2e.test_container import typing
 from tests.scripted import Scripted
 
@@ -454,7 +454,7 @@ def test_a_program_is_refused_likewise(project):
     with pytest.raises(Untrusted, match=r"storage\.mounts=lab/home=/home; .*`pai config\.trust`"):
         Settings.load()
     with pytest.raises(ConfigError):
-        from openpai_tasks.sdk.paifs import PaiFileSystem
+        from openpai_tasks.sdk.files.paifs import PaiFileSystem
 
         PaiFileSystem(skip_instance_cache=True).ls("pai://lab/home")
     change_defaults(project.folder / OWN, {"storage.mounts": ("lab/home=/home",)})

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from openpai_tasks.server.database import Database
-from openpai_tasks.server.web import refusals
+from openpai_tasks.server import refusals
+from openpai_tasks.server.state.database import Database
 
 DEFAULT_GROUP = "default"
 ADMIN_GROUP = "admingroup"

@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks import home
 from openpai_tasks.server.accounts import passwords
 from openpai_tasks.server.accounts.groups import ADMIN_GROUP
 from openpai_tasks.server.accounts.users import Accounts
-from openpai_tasks.server.web.fields import LONGEST_NAME, SHORTEST_PASSWORD
+from openpai_tasks.server.fields import LONGEST_NAME, SHORTEST_PASSWORD
+from openpai_tasks.settings import home
 
 FILE = "credentials.json"
 FALLBACK = "admin"

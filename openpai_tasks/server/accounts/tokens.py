@@ -8,11 +8,11 @@ import secrets
 import time
 from typing import Any
 
+from openpai_tasks.server import refusals
 from openpai_tasks.server.accounts import jwt
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.accounts.users import Accounts
-from openpai_tasks.server.database import Database
-from openpai_tasks.server.web import refusals
+from openpai_tasks.server.state.database import Database
 
 LIFETIME = 7 * 24 * 3600
 LOG_LIFETIME = 120

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from openpai_tasks.server import refusals
 from openpai_tasks.server.accounts import passwords
 from openpai_tasks.server.accounts.groups import ADMIN_GROUP, DEFAULT_GROUP, Group, Groups
-from openpai_tasks.server.database import Database
-from openpai_tasks.server.web import refusals
+from openpai_tasks.server.state.database import Database
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS account_users (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from openpai_tasks.server.records import Task
+from openpai_tasks.server.state.records import Task
 
 if TYPE_CHECKING:
     from openpai_tasks.protocol import StorageMount

@@ -19,13 +19,13 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.server import ssh
 from openpai_tasks.server.engines import Exit, Launch, Note, creation, leftovers, traces
 from openpai_tasks.server.engines.creation import DOCKER, PODMAN, Dialect
+from openpai_tasks.server.engines.machine import Machine
 from openpai_tasks.server.engines.preparing import SECRET, Workshop, prepare
 from openpai_tasks.server.engines.process import GRACE, RUNTIME_FAILED, ProcessEngine
 from openpai_tasks.server.engines.program import Program
-from openpai_tasks.server.job_files import open_regular
-from openpai_tasks.server.machine import Machine
-from openpai_tasks.server.records import Task
 from openpai_tasks.server.ssh import in_container
+from openpai_tasks.server.state.job_files import open_regular
+from openpai_tasks.server.state.records import Task
 
 LAST_CARE = 60.0  # seconds of a carrier, besides the grace, to ask, to kill and to remove its container
 NOTES_READ = 1 << 16

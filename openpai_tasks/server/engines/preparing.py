@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from openpai_tasks import home
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server.engines import Launch, carrier, creation, entry, registries
+from openpai_tasks.server.engines import Launch, container_supervisor, creation, entry, registries
 from openpai_tasks.server.engines.leftovers import MARK
 from openpai_tasks.server.engines.process import write_file
 from openpai_tasks.server.engines.program import Program
 from openpai_tasks.server.ssh import FOLDER, in_container
+from openpai_tasks.settings import home
 
 SECRET = ("runtime", "registry")  # folders of a task's own that may hold some
 PULL_LIMIT = 3600.0  # seconds for an image; a stop of the job ends it sooner
@@ -56,7 +56,7 @@ def prepare(launch: Launch, workshop: Workshop) -> Launch:
         launch, workshop, [*_own_mounts(launch), *(creation.Mount(*pair) for pair in storages.items())]
     )
     write_file(launch.folder / "container.json", json.dumps(plan._asdict()))
-    argv = [sys.executable, "-I", "-S", carrier.__file__, str(launch.folder.absolute())]
+    argv = [sys.executable, "-I", "-S", container_supervisor.__file__, str(launch.folder.absolute())]
     return replace(
         launch,
         scripts={"command": f"exec {shlex.join(argv)}"},
@@ -99,14 +99,14 @@ def _storages(launch: Launch, storages: Mapping[str, Path]) -> Iterator[tuple[st
             yield creation.storage_target(path), own
 
 
-def _plan(launch: Launch, workshop: Workshop, mounts: list[creation.Mount]) -> carrier.Plan:
+def _plan(launch: Launch, workshop: Workshop, mounts: list[creation.Mount]) -> container_supervisor.Plan:
     dialect = workshop.program.dialect
     labels = {
         creation.HOME: workshop.home,
         creation.TASK: launch.uid,
         creation.FOLDER: str(launch.folder.absolute()),
     }
-    return carrier.Plan(
+    return container_supervisor.Plan(
         program=workshop.program.path,
         name=creation.container_name(launch.uid),
         image=_checked(launch.image),

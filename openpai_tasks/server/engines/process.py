@@ -16,15 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from openpai_tasks import home
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server import runner, ssh
-from openpai_tasks.server.bell import bell_path
-from openpai_tasks.server.engines import Exit, Launch, Note, leftovers, traces
+from openpai_tasks.server import ssh
+from openpai_tasks.server.engines import Exit, Launch, Note, leftovers, runner, traces
+from openpai_tasks.server.engines.bell import bell_path
 from openpai_tasks.server.engines.forker import Forker
-from openpai_tasks.server.machine import Machine
-from openpai_tasks.server.records import Task
+from openpai_tasks.server.engines.machine import Machine
 from openpai_tasks.server.ssh import layout
+from openpai_tasks.server.state.records import Task
+from openpai_tasks.settings import home
 
 LOGS = ("stdout", "stderr", "all")
 RUNTIME_FAILED = 256

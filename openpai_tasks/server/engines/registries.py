@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 
-from openpai_tasks.protocol import JobDocument, references, template
+from openpai_tasks.protocol import JobDocument
+from openpai_tasks.protocol.document import references, template
 from openpai_tasks.server.engines import RegistryLogin
 
 HUB = "docker.io"

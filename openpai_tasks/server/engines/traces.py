@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from openpai_tasks.server.engines import Exit
-from openpai_tasks.server.job_files import open_regular
+from openpai_tasks.server.state.job_files import open_regular
 
 END_OF_LOG = 1 << 18
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from openpai_tasks.key_pairs import KeyPair
-from openpai_tasks.protocol import ssh_plugin
+from openpai_tasks.protocol.document import ssh_plugin
+from openpai_tasks.settings.key_pairs import KeyPair
 
 FOLDER, READY, FAILED = "ssh", "ready", "failed"
 HOST = "127.0.0.1"

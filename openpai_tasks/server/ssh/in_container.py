@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from openpai_tasks import home
 from openpai_tasks.server.ssh import FAILED, HOST, NOT_SERVED, READY, ROOT, Login
 from openpai_tasks.server.ssh.layout import (
     AUTHORIZED,
@@ -18,6 +17,7 @@ from openpai_tasks.server.ssh.layout import (
     client_config,
     write_keys,
 )
+from openpai_tasks.settings import home
 
 BASE = "/usr/local/pai"
 KEYS, SSH, SESSION = f"{BASE}/keys", f"{BASE}/ssh", f"{BASE}/runtime/session"

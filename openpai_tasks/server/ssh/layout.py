@@ -8,9 +8,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from openpai_tasks import home
 from openpai_tasks.server.ssh import FOLDER, HOST, Login
 from openpai_tasks.server.ssh.services import SSHD
+from openpai_tasks.settings import home
 
 HOST_KEY, AUTHORIZED, JOB_KEY = "host_key", "authorized_keys", "job_key"
 CLIENT_CONFIG, KNOWN_HOSTS, SSHD_CONFIG = "config", "known_hosts", "sshd_config"

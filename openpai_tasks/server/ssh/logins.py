@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.key_pairs import KeyPair, kept_pair
 from openpai_tasks.protocol import states
 from openpai_tasks.server.engines import Note
-from openpai_tasks.server.folders import folder_name
-from openpai_tasks.server.records import Job, Task
 from openpai_tasks.server.ssh import FOLDER, NOT_SERVED, SERVED, Login, Peer, Service, keys, services
+from openpai_tasks.server.ssh.plugin import Wish
 from openpai_tasks.server.ssh.services import AUTO
-from openpai_tasks.server.ssh.wishes import Wish
+from openpai_tasks.server.state.folders import folder_name
+from openpai_tasks.server.state.records import Job, Task
+from openpai_tasks.settings.key_pairs import KeyPair, kept_pair
 
 Wishes = Mapping[str, Wish | None]  # by role
 

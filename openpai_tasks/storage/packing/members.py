@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.storage.copying.plan import is_below
+from openpai_tasks.storage.copying.transfer import is_part
+from openpai_tasks.storage.copying.walk import checked_link
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.plan import is_below
 from openpai_tasks.storage.store import Entry, Store, join
-from openpai_tasks.storage.transfer import is_part
-from openpai_tasks.storage.walk import checked_link
 
 FACTS = struct.Struct(">QqH")
 ASKED, MANY = 8, 1000

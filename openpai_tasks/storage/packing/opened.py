@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage import patterns
+from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing import ranges
 from openpai_tasks.storage.packing.formats import named, of_file
 from openpai_tasks.storage.packing.index import Index, Shard
-from openpai_tasks.storage.progress import Watch
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import join
 

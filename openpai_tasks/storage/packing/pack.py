@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import target as targets
 from openpai_tasks.storage.packing.crc import crc32c
@@ -22,9 +24,7 @@ from openpai_tasks.storage.packing.shards import cut
 from openpai_tasks.storage.packing.sources import contents
 from openpai_tasks.storage.packing.target import Held
 from openpai_tasks.storage.packing.walked import Walked
-from openpai_tasks.storage.progress import Watch
 from openpai_tasks.storage.store import Store
-from openpai_tasks.storage.transfer import put
 
 
 @dataclass(frozen=True)

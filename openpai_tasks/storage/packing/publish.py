@@ -11,13 +11,13 @@ import contextlib
 from collections.abc import Iterable, Iterator
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.storage.copying.transfer import part_name, put
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing.index import Index
 from openpai_tasks.storage.packing.opened import places
 from openpai_tasks.storage.packing.target import Note, named_shards, remove
 from openpai_tasks.storage.store import PIECE, WritesWhole
-from openpai_tasks.storage.transfer import part_name, put
 
 
 class NewSet:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, BinaryIO, cast
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.storage.progress import Watch
+from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import PIECE, Store
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.packing.members import Member
-from openpai_tasks.storage.progress import Watch
 from openpai_tasks.storage.store import PIECE, Store
 
 AT_ONCE = 32

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from openpai_tasks.errors import NotFound, PaiError, PathError
+from openpai_tasks.storage.copying.transfer import is_part, is_stale, put
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.store import Entry, Store
-from openpai_tasks.storage.transfer import is_part, is_stale, put
 
 SHARD = re.compile(r"(.*-)\d{6,}\.(tar|tfrecord|seq)", re.S)
 """The name of a shard, and what all of a set begin with."""

@@ -1,0 +1,135 @@
+"""What servers and proxies say when they say no, in one line."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import re
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
+
+from openpai_tasks.backends.openpai.log_masking import mask_keys
+from openpai_tasks.backends.openpai.redirects import origin
+from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRequests
+from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.settings.registry import LOCAL
+
+if TYPE_CHECKING:
+    import requests
+
+NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?")
+KINDS: dict[int, type[ApiError]] = {401: Denied, 403: Denied, 404: NotFound, 409: Conflict}
+A_WHILE = 2.0  # seconds to wait when a server does not say how long
+LONGEST = 24 * 3600.0  # seconds; who wants a longer pause is not waited for at all
+SKEW = 60.0  # seconds that a reset may lie back and still be one
+LONGEST_LINE = 2000  # characters of a server's words
+
+
+def error(response: requests.Response, where: str, alias: str) -> ApiError:
+    """The error that the answer of the cluster with this alias is."""
+    status = response.status_code
+    code, message = _said(response)
+    if status == 429:
+        wait = pause(response)
+        when = "later" if wait in (0, LONGEST) else f"in {wait:.0f} s"
+        words = f"{where} takes no more requests for now; try again {when}"
+        return TooManyRequests(words, status, code, wait)
+    if response.is_redirect:
+        target = origin(led_to(response))
+        message = f"it sends this call on to {target}; `pai cluster.update {alias}` asks where it is now"
+    if status == 413:
+        message += " (keep the document small: `--sources` takes files along)"
+    if status == 401 and alias != LOCAL:
+        message += f" (`pai cluster.update {alias} --login` renews the login)"
+    return KINDS.get(status, ApiError)(f"{where} says no: {message}", status, code)
+
+
+def led_to(response: requests.Response) -> str:
+    """Where a redirect leads; "" where that is no address."""
+    try:
+        return urljoin(response.url, response.headers["Location"])
+    except ValueError:
+        return ""
+
+
+def status_line(response: requests.Response) -> str:
+    return _line(f"HTTP {response.status_code} {response.reason}")
+
+
+def pause(response: requests.Response) -> float:
+    """Return the seconds that the server wants to be left alone, from 0 to LONGEST.
+
+    The end of its window (``X-RateLimit-Reset``) counts before ``Retry-After``, which OpenPAI fills with the
+    length of the whole window; but its clock shows whole seconds, so it is never later than that.
+    """
+    headers = response.headers
+    wait = _until_reset(headers.get("X-RateLimit-Reset", ""), headers.get("Date", ""))
+    window = headers.get("Retry-After", "")
+    if wait is None:
+        return _retry_after(window)
+    return min(wait, float(window) or wait) if NUMBER.fullmatch(window) else wait
+
+
+def _until_reset(text: str, date: str) -> float | None:
+    """Return the seconds to a time since 1970 by the server's own clock; None if that makes no sense."""
+    if not NUMBER.fullmatch(text):
+        return None
+    now = _seconds(date)
+    wait = float(text) - (time.time() if now is None else now)
+    return max(0.0, wait) if -SKEW <= wait <= LONGEST else None
+
+
+def _retry_after(text: str) -> float:
+    if NUMBER.fullmatch(text):
+        return min(float(text), LONGEST)
+    moment = _seconds(text)
+    return A_WHILE if moment is None else min(max(0.0, moment - time.time()), LONGEST)
+
+
+def _seconds(date: str) -> float | None:
+    """Return the time since 1970 of a date as HTTP writes it."""
+    try:
+        return email.utils.parsedate_to_datetime(date).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def chain(err: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and what it wraps, outermost first."""
+    inner: BaseException | None = err
+    while inner is not None:
+        yield inner
+        inner = inner.__cause__ or inner.__context__
+
+
+def cause(err: BaseException) -> str:
+    """The innermost reason of a chain of wrapped exceptions, as one line."""
+    *_, last = chain(err)
+    return _line(getattr(last, "strerror", None) or last)
+
+
+def _said(response: requests.Response) -> tuple[str, str]:
+    """OpenPAI's code, which some of its answers lack, and message; or what a proxy in between wrote."""
+    try:
+        body = parse(response.content)
+    except ValueError:
+        body = None
+    body = body if isinstance(body, dict) else {}
+    message = _line(_readable(body.get("message") or ""))
+    return str(body.get("code") or ""), message or status_line(response)
+
+
+def _readable(message: Any) -> Any:
+    """A document's problems come as the JSON text of a list of objects: each place and its rule."""
+    try:
+        problems = json.loads(message)
+        places = [f"{one.get('dataPath') or ''} {one['message']}".strip() for one in problems]
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
+        return message
+    return "; ".join(places) or message
+
+
+def _line(text: object) -> str:
+    return mask_keys(" ".join(str(text)[: 2 * LONGEST_LINE].split()))[:LONGEST_LINE]

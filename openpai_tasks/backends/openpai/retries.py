@@ -1,0 +1,74 @@
+"""Which requests to a cluster are sent again, and when."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from openpai_tasks.backends.openpai.refusals import chain, pause
+from openpai_tasks.net.exchange import Oversized
+from openpai_tasks.net.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    import requests
+
+GONE_FOR_NOW = (502, 503, 504)
+DATABASE_DOWN = 500
+TOO_MANY = 429
+REPEATABLE = ("GET", "PUT")  # to be sent twice does no harm
+
+
+@dataclass(frozen=True)
+class Policies:
+    """What is done after no answer, and after "too many requests"."""
+
+    unanswered: RetryPolicy
+    busy: RetryPolicy
+
+
+USUAL = Policies(
+    unanswered=RetryPolicy(tries=4, least_pause=0.2, budget_seconds=120.0),
+    busy=RetryPolicy(tries=20, least_pause=0.5, budget_seconds=120.0),
+)
+ONCE = RetryPolicy(tries=1, least_pause=0.0)
+NEVER = Policies(ONCE, ONCE)
+UNPAUSED = Policies(ONCE, USUAL.busy)  # of whoever asks again himself
+
+
+class Retries:
+    """Those of one request; both kinds share the time since it was first sent."""
+
+    def __init__(self, policies: Policies, method: str) -> None:
+        self._policies, self._method, self._is_repeatable = policies, method, method in REPEATABLE
+        self._begun = time.monotonic()
+        self._unanswered = self._busy = 0
+
+    def after_error(self, err: Exception) -> float | None:
+        """Return the seconds to wait before the next try, or None to give up."""
+        import requests
+
+        if isinstance(err, requests.exceptions.InvalidURL) or not self._is_repeatable:
+            return None
+        hopeless = (TimeoutError, Oversized, UnicodeError)  # who was silent for so long will be so again
+        if any(isinstance(one, hopeless) for one in chain(err)):
+            return None
+        return self._after_no_answer()
+
+    def after(self, response: requests.Response) -> float | None:
+        """As ``after_error``, for an answer; None also where there is no reason to try again."""
+        if response.status_code == TOO_MANY:
+            number, self._busy = self._busy, self._busy + 1
+            return self._policies.busy.pause(number, pause(response), self._spent())
+        if self._method == "PUT" and response.status_code == DATABASE_DOWN:
+            return self._after_no_answer()
+        if response.status_code in GONE_FOR_NOW and self._is_repeatable:
+            return self._after_no_answer()
+        return None
+
+    def _after_no_answer(self) -> float | None:
+        number, self._unanswered = self._unanswered, self._unanswered + 1
+        return self._policies.unanswered.pause(number, spent=self._spent())
+
+    def _spent(self) -> float:
+        return time.monotonic() - self._begun

@@ -1,0 +1,328 @@
+"""How anything is said to a cluster: tokens, timeouts, retries, redirects; the limits of each exchange."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from openpai_tasks.backends.openpai import bodies, logins
+from openpai_tasks.backends.openpai.dialects import Dialect, dialect_of
+from openpai_tasks.backends.openpai.log_masking import mask_addresses
+from openpai_tasks.backends.openpai.logins import NOT_SHARED, TokenStore
+from openpai_tasks.backends.openpai.redirects import may_follow, origin
+from openpai_tasks.backends.openpai.refusals import cause, chain, error, led_to, status_line
+from openpai_tasks.backends.openpai.retries import GONE_FOR_NOW, TOO_MANY, USUAL, Policies, Retries
+from openpai_tasks.errors import ApiError, ConfigError, Denied, Unreachable
+from openpai_tasks.net.exchange import (
+    CONNECT_SECONDS,
+    STREAM_STEP,
+    TOTAL,
+    Exchange,
+    Overdue,
+    Oversized,
+)
+from openpai_tasks.protocol import routes
+from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import LOCAL, Cluster
+
+if TYPE_CHECKING:
+    import requests
+
+MOST_REDIRECTS = 5
+SILENT_PAUSE = 2.0  # seconds; the user is told of a longer one
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server said to a probe: JSON where it was JSON, else text; ``url`` is where it led to."""
+
+    status: int
+    url: str
+    body: Any
+
+
+class Connection:
+    """A cluster, and one user's way in."""
+
+    patience = 900.0  # seconds for which whoever watches a job bears that there is no answer
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        credentials: Credentials,
+        tokens: TokenStore = NOT_SHARED,
+        timeout: float = 60.0,
+        learn: Callable[[Cluster], Cluster] | None = None,
+        say: Callable[[str], None] = lambda line: None,
+        policies: Policies = USUAL,
+        hint: str = "",
+    ) -> None:
+        self.cluster = cluster
+        self._credentials = credentials
+        pauses = logins.NO_PAUSES if cluster.alias == LOCAL else logins.PAUSES
+        self._logins = logins.Logins(credentials.token, tokens, pauses, self._say_of_cluster)
+        self._timeout = timeout
+        self._learn, self._say = learn, say
+        self._policies = policies
+        self._hint = hint  # why there are no credentials
+
+    def say(self, line: str) -> None:
+        """Tell the user something that is no answer."""
+        self._say(line)
+
+    @contextlib.contextmanager
+    def saying(self, say: Callable[[str], None]) -> Iterator[None]:
+        """Report through ``say`` for a while, for example through a live view."""
+        before, self._say = self._say, say
+        try:
+            yield
+        finally:
+            self._say = before
+
+    @property
+    def user(self) -> str:
+        return self.cluster.user
+
+    @functools.cached_property
+    def dialect(self) -> Dialect:
+        """What its generation speaks; a cluster that was never asked is asked now, once."""
+        if not self.cluster.generation and self._learn:
+            self.cluster = self._learn(self.cluster)
+        return dialect_of(self.cluster.generation)
+
+    def login(self, user: str, password: str) -> str:
+        """A fresh token for the user; it is used from now on and kept."""
+        self._logins.log_in(functools.partial(self._ask_for_token, user, password))
+        return self.token()
+
+    def renew(self, refused: str = "", pause: float | None = None) -> str:
+        """A token other than the refused one, by the password that is kept."""
+        ask = functools.partial(self._ask_for_token, self.user, self._credentials.password)
+        self._logins.renew(refused, ask, pause)
+        return self.token()
+
+    def token(self) -> str:
+        """The token that requests carry, after logging in if there is none yet."""
+        if not self._logins.token:
+            if not self._credentials.password:
+                hint = self._hint or f"`pai cluster.update {self.cluster.alias} --login` asks for a password"
+                raise Denied(f"no password or token is kept for {self._who()}; {hint}", status=401)
+            self.renew()
+        token = self._logins.token
+        if not (token.isascii() and token.isprintable()) or " " in token:
+            raise ConfigError(f"the token for {self._who()} has characters in it that no token has")
+        return token
+
+    def _ask_for_token(self, user: str, password: str) -> str:
+        form = {"username": user, "password": password}
+        answer = self._object("POST", routes.LOGIN_V1, auth=False, data=form)
+        if not answer.get("token"):
+            raise ApiError(f"{self._where()} lets {user!r} in, but without a token: is it OpenPAI?")
+        return str(answer["token"])
+
+    def _object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        body = self._json(method, path, **options)
+        if not isinstance(body, dict):
+            raise ApiError(f"{self._where()} does not answer {path} with an object: is it OpenPAI?")
+        return body
+
+    def _json(self, method: str, path: str, **options: Any) -> Any:
+        response = self._call(method, path, **options)
+        try:
+            return parse(response.content)
+        except ValueError as err:
+            raise ApiError(f"{self._where()} does not answer {path} with JSON: is it OpenPAI?") from err
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        auth: bool = True,
+        query: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+        **body: Any,
+    ) -> requests.Response:
+        """A call of the REST API that must succeed; ``limit`` is how many bytes it may be answered with."""
+        _ = self.dialect  # an unknown cluster may have its API elsewhere
+        url = self.cluster.rest + path
+        send = functools.partial(self._send, method, url, params=query, **body)
+        response = self._authorised(send, headers or {}) if auth else send(headers=headers or {})
+        self._check(response)
+        return response
+
+    def _authorised(
+        self, send: Callable[..., requests.Response], headers: dict[str, str]
+    ) -> requests.Response:
+        """Send it with the token; after a 401 with another one, since the password may still count."""
+        pauses = self._logins.pauses if self._credentials.password else ()
+        token = self.token()
+        response = send(headers={**headers, "Authorization": f"Bearer {token}"})
+        for pause in pauses:
+            if response.status_code != 401:
+                break
+            token = self.renew(token, pause)
+            response = send(headers={**headers, "Authorization": f"Bearer {token}"})
+        if response.status_code != 401 and response.status_code < 500:
+            self._logins.accepted(token)
+        return response
+
+    def _send(
+        self, method: str, url: str, *, policies: Policies | None = None, **options: Any
+    ) -> requests.Response:
+        """Send it, and after a pause once more where that can help and do no harm."""
+        import requests
+        import urllib3
+
+        foreign = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError)
+        retries = Retries(policies or self._policies, method)
+        while True:
+            try:
+                response = self._follow(method, url, **options)
+            except foreign as err:
+                wait = retries.after_error(err)
+                if wait is None:
+                    raise self._unreachable(err) from err
+            else:
+                wait = retries.after(response)
+                if wait is None:
+                    return response
+                response.close()
+                if response.status_code == TOO_MANY and wait > SILENT_PAUSE:
+                    self._say(f"{self._where()} takes no more requests for now; waiting {wait:.0f} s")
+            time.sleep(wait)
+
+    def _unreachable(self, err: Exception) -> Unreachable:
+        """The same in our words."""
+        import requests
+
+        if isinstance(err, requests.exceptions.SSLError):
+            return Unreachable(f"no safe connection to {self._where()}: {cause(err)}")
+        own = next((one for one in chain(err) if isinstance(one, (Overdue, Oversized))), None)
+        if isinstance(own, Overdue):
+            reason = f"{own} ({TOTAL} times the setting http-timeout)"
+        elif any(isinstance(one, TimeoutError) for one in chain(err)) and not own:
+            is_connecting = isinstance(err, requests.exceptions.ConnectTimeout)
+            seconds = min(CONNECT_SECONDS, self._timeout) if is_connecting else self._timeout
+            reason = f"nothing came within {seconds:g} s (the setting http-timeout)"
+        else:
+            reason = str(own or cause(err))
+        is_outage = not isinstance(err, ValueError) and not isinstance(own, Oversized)
+        return Unreachable(f"no answer from {self._where()}: {reason}", is_outage)
+
+    def _follow(
+        self,
+        method: str,
+        url: str,
+        *,
+        abroad: bool = False,
+        limit: int = bodies.USUAL,
+        stream: Exchange | None = None,
+        **options: Any,
+    ) -> requests.Response:
+        """Send it and go where a read is sent on to; a token goes nowhere but to the cluster it is for.
+
+        All of it has the time of one exchange. The content is read up to ``limit`` bytes, or left to
+        ``_pieces`` with the same exchange where ``stream`` is one.
+        """
+        token = "Authorization" in options.get("headers", {})
+        exchange: Any = stream or self._exchange()
+        exchange.renew()
+        for _ in range(MOST_REDIRECTS):
+            response = self._session.request(
+                method,
+                url,
+                allow_redirects=False,
+                verify=self.cluster.verify or True,
+                timeout=exchange,
+                stream=True,
+                **options,
+            )
+            if method != "GET" or not response.is_redirect:
+                return self._received(response, exchange, limit, is_stream=stream is not None)
+            target = led_to(response)
+            response.close()
+            if not may_follow(url, target, token, abroad):
+                raise ApiError(
+                    f"{self._where()} sends this call on to {origin(target)}, which is not followed;"
+                    " if that is the cluster's new address, add it"
+                )
+            url, options["params"] = target, None
+        raise ApiError(f"{self._where()} sends this call on again and again")
+
+    def _received(
+        self, response: requests.Response, exchange: Exchange, limit: int, is_stream: bool
+    ) -> requests.Response:
+        """The answer with its content, or ready to be streamed; of an error only the beginning is read."""
+        is_error = response.status_code >= 300
+        if is_stream and not is_error:
+            exchange.allow(STREAM_STEP)
+            return response
+        exchange.allow(bodies.ERROR if is_error else limit)
+        with self._refusing(response):
+            content = bodies.beginning(response) if is_error else bodies.whole(response, limit)
+        response._content = content
+        response.encoding = response.encoding or "utf-8-sig"  # requests would guess, for minutes
+        return response
+
+    def _pieces(self, response: requests.Response, exchange: Exchange) -> Iterator[bytes]:
+        """Yield the content of a stream; it may last as long as it goes on."""
+        import urllib3
+
+        try:
+            with self._refusing(response):
+                for piece in bodies.as_sent(response):
+                    exchange.streamed(len(piece))
+                    with exchange.suspended():
+                        yield piece
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as err:
+            raise self._unreachable(err) from err
+
+    @contextlib.contextmanager
+    def _refusing(self, response: requests.Response) -> Iterator[None]:
+        try:
+            yield
+        except bodies.Refused as err:
+            path = urlsplit(response.url).path
+            raise ApiError(f"the answer of {self._where()} to {path} is refused: {err}") from err
+        finally:
+            response.close()
+
+    def _check(self, response: requests.Response) -> None:
+        if response.status_code in GONE_FOR_NOW:  # a gateway's word: what became of the call is not known
+            raise Unreachable(f"no answer from {self._where()}: {status_line(response)}", is_outage=True)
+        if not 200 <= response.status_code < 300:
+            raise error(response, self._where(), self.cluster.alias)
+
+    def _exchange(self) -> Exchange:
+        return Exchange(self._timeout)
+
+    def _say_of_cluster(self, line: str) -> None:
+        self._say(f"{self._where()}: {line}")
+
+    def _where(self) -> str:
+        return f"cluster {self.cluster.alias!r} ({self.cluster.uri})"
+
+    def _who(self) -> str:
+        return f"user {self.user!r} of {self._where()}"
+
+    @functools.cached_property
+    def _session(self) -> requests.Session:
+        from openpai_tasks.backends.openpai.limited_http import LimitedSession
+
+        mask_addresses()
+        session = LimitedSession()
+        session.auth = _unchanged
+        session.trust_env = not self.cluster.uri.startswith("http://127.0.0.1")  # no proxy for loopback
+        return session
+
+
+def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Without an auth of our own, requests would put a ~/.netrc entry in the place of our token."""
+    return request

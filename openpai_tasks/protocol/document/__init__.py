@@ -1,0 +1,1 @@
+"""The v2 job document: its rules, its parts, and how it is built."""

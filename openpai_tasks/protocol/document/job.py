@@ -1,0 +1,127 @@
+"""A v2 job document: checked, with its defaults, its roles, and the commands it will run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from openpai_tasks.errors import ProtocolError
+from openpai_tasks.protocol.document import references, template
+from openpai_tasks.protocol.document.masking import mask
+from openpai_tasks.protocol.document.roles import StorageMount, TaskRole, storages, task_role
+from openpai_tasks.protocol.document.rules import Report
+from openpai_tasks.protocol.document.schema import JOB
+from openpai_tasks.protocol.problems import refuse
+from openpai_tasks.protocol.yaml.reader import Source, read
+from openpai_tasks.protocol.yaml.values import text_of, trim
+
+__all__ = ["JobDocument", "StorageMount", "TaskRole", "check", "validate"]
+
+
+@dataclass(frozen=True)
+class JobDocument:
+    """What a valid document says; values that may be secret stay out of its repr."""
+
+    name: str
+    virtual_cluster: str
+    retries: int
+    gang: bool
+    priority: str | None
+    roles: tuple[TaskRole, ...]
+    storages: tuple[StorageMount, ...] | None
+    data: dict[str, Any] = field(repr=False)
+    source: Source = field(repr=False, compare=False)
+    joint: str = field(default="\n", compare=False)  # what stands between commands; " && " in OpenPAI 0.14
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return _mapping(self.data, "parameters")
+
+    @property
+    def secrets(self) -> dict[str, Any]:
+        return _mapping(self.data, "secrets")
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        return _mapping(self.data, "extras")
+
+    def masked(self) -> str:
+        """The document as YAML that may be shown: its secrets are stars."""
+        return mask(self.source)
+
+    def entrypoints(self) -> dict[str, str]:
+        """The rendered commands of every role; names of secrets are left in place."""
+        return {name: self.entrypoint(name) for name, _ in references.roles(self.data)}
+
+    def entrypoint(self, role: str) -> str:
+        """The rendered commands of one role, without secrets."""
+        return self._rendered(role, {})
+
+    def commands(self, role: str) -> str:
+        """The commands of a role with the secrets in them: to be run, never to be shown."""
+        rendered = self._rendered(role, {})
+        return template.render_in_container(rendered, self.secrets) if self.secrets else rendered
+
+    def _rendered(self, role: str, names: dict[str, Any]) -> str:
+        lines = self.joint.join(trim(command) for command in references.commands(self.data, role))
+        return template.render(lines, {**references.names(self.data, role), **names})
+
+
+def validate(text: str) -> JobDocument:
+    """The document in ``text``, or a ProtocolError that names all that the server would refuse."""
+    return check(read(text))
+
+
+def check(source: Source) -> JobDocument:
+    """The same of a text that was read already."""
+    report = Report(source)
+    JOB(source.value, (), report)
+    if report.sound:
+        references.check(source.value, report)
+    if not report.sound:
+        raise refuse(report.problems)
+    document = _document(source)
+    _check_templates(document, report)
+    if report.problems:
+        raise refuse(report.problems)
+    return document
+
+
+def _document(source: Source) -> JobDocument:
+    raw: dict[str, Any] = source.value
+    roles = {name: {"instances": 1, "taskRetryCount": 0, **role} for name, role in references.roles(raw)}
+    data = {**raw, "jobRetryCount": raw.get("jobRetryCount", 0), "taskRoles": roles}
+    extras = _mapping(raw, "extras")
+    priority = _mapping(extras, "hivedScheduler").get("jobPriorityClass")
+    cluster = _mapping(raw, "defaults").get("virtualCluster")
+    return JobDocument(
+        name=raw["name"],
+        virtual_cluster="default" if cluster is None else text_of(cluster),
+        retries=references.whole(data["jobRetryCount"]),
+        gang=extras.get("gangAllocation") is not False,
+        priority=priority if isinstance(priority, str) else None,
+        roles=tuple(task_role(data, name) for name in roles),
+        storages=storages(extras),
+        data=data,
+        source=source,
+    )
+
+
+def _check_templates(document: JobDocument, report: Report) -> None:
+    """Commands and registry credentials are rendered once to see whether they can be."""
+    for path, value in references.credentials(document.data):
+        try:
+            template.render(value, {"$secrets": document.secrets})
+        except ProtocolError:
+            report.add(path, "the template in it is broken")
+    is_list = isinstance(document.source.value["taskRoles"], list)
+    for name, _ in references.roles(document.data):
+        try:
+            document.entrypoint(name)
+        except ProtocolError as err:
+            report.add(("taskRoles", int(name) if is_list else name, "commands"), str(err))
+
+
+def _mapping(value: dict[str, Any], key: str) -> dict[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,253 @@
+"""Where a user's jobs keep their files, as a job sees it, and the shell text that fetches and keeps them.
+
+``sources/<sha256>.tar.gz`` is fetched, checked and unpacked into the working folder; what a job writes to
+``$PAI_OUTPUT_DIR`` ends in ``jobs/<job>/output``. On a storage that the cluster mounts that takes `cp` alone;
+HDFS is spoken to with `curl`, several times where it does not answer. All of it is POSIX sh; a step that
+fails ends the job with a line that says so.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from openpai_tasks.protocol.document import scripts
+
+SOURCES = "# openpai-tasks: sources"
+OUTPUT = "# openpai-tasks: output"
+"""The first line of a step of ours, by which a copy of the job finds it."""
+
+ARCHIVES, JOBS = "sources", "jobs"
+DEADLINE = "deadline"
+"""The file in a job's folder that keeps the job longer."""
+KEEP = "pai_keep_output"
+_BEGIN, _END = "{ pai_watch\n(\ntrap - INT QUIT\n", f'\n) & {KEEP} "$!"\n}}'
+_FILE = ".pai-sources"
+_JOB = "${PAI_JOB_NAME#*~}"  # of the job that runs, so that a copy of it has a folder of its own
+_PRINT_HASH = f'import hashlib; print(hashlib.sha256(open("{_FILE}", "rb").read()).hexdigest())'
+_PAUSES = "1 3 6 10"  # seconds between five tries
+_MAY_PASS = "*Standby* | *Retriable* | *SafeMode* | *atanode* | *could?only?be* | *last?block* | *get?block*"
+"""What HDFS says, with 403 as to a user who may not, when it only is not ready."""
+_REFUSAL = "*RemoteException*"
+"""What any other no of HDFS has in it; a server without it is none, and another one may be."""
+_DOWNLOAD_IT = f'import sys, urllib.request as web; web.urlretrieve(sys.argv[1], "{_FILE}")'
+
+
+def archive_name(sha256: str) -> str:
+    return f"{sha256}.tar.gz"
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """A folder of a storage that the cluster mounts in every task."""
+
+    storage: str
+    folder: str  # /mnt/<storage>/<workspace>
+
+    def output(self) -> str:
+        """The variable, and the folder behind it."""
+        folder = scripts.mounted(f"{self.folder.rstrip('/')}/{JOBS}/")[:-1] + f'{_JOB}/output"'
+        command = f'export {scripts.OUTPUT}={folder} && mkdir -p "${scripts.OUTPUT}"'
+        return f"{OUTPUT}\n{scripts.step(command)}"
+
+    def fetch(self, sha256: str) -> str:
+        """A copy of the archive; a second look, as a share may show a new file a little later."""
+        place = scripts.mounted(f"{self.folder.rstrip('/')}/{ARCHIVES}/{archive_name(sha256)}")
+        return "\n".join([SOURCES, _STOP, _COPY.format(place=place, file=_FILE), _checked(sha256)])
+
+    def around(self, commands: Sequence[str]) -> list[str]:
+        return list(commands)
+
+
+@dataclass(frozen=True)
+class WebHdfs:
+    """A folder of an HDFS, by the address it has at each name node."""
+
+    urls: tuple[str, ...]  # http://HOST/webhdfs/v1/<workspace>, with everything odd in it escaped
+    user: str  # as it stands in a url
+
+    def output(self) -> str:
+        """A folder of the task's own, and what sends it on when the command has ended."""
+        bases = " ".join(shlex.quote(url.rstrip("/")) for url in self.urls)
+        sending = _SENDING.format(user=self.user, pauses=_PAUSES, may_pass=_MAY_PASS, refusal=_REFUSAL)
+        place = f"{JOBS}/{_JOB}/output"
+        names = {"mark": OUTPUT, "variable": scripts.OUTPUT, "keep": KEEP, "signals": _SIGNALS}
+        return _KEEPING.format(**names, bases=bases, place=place, sending=sending)
+
+    def fetch(self, sha256: str) -> str:
+        """The archive by curl; by wget or python where there is none."""
+        path = f"{ARCHIVES}/{archive_name(sha256)}?op=OPEN&user.name={self.user}"
+        places = " ".join(shlex.quote(f"{url.rstrip('/')}/{path}") for url in self.urls)
+        answers = {"may_pass": _MAY_PASS, "refusal": _REFUSAL}
+        got = _DOWNLOAD.format(places=places, file=_FILE, python=_DOWNLOAD_IT, pauses=_PAUSES, **answers)
+        return "\n".join([SOURCES, _STOP, got, _checked(sha256)])
+
+    def around(self, commands: Sequence[str]) -> list[str]:
+        """The commands in a shell of their own, so that the one around it is there when they have ended.
+
+        An ``exec`` and the traps among them are theirs alone; the signals of the outer shell are passed on.
+        """
+        found = inner(commands)
+        found[0] = _BEGIN + found[0]
+        found[-1] += _END
+        return found
+
+
+Home = Mounted | WebHdfs
+
+
+def is_fetch(step: str) -> bool:
+    return step.startswith(SOURCES + "\n")
+
+
+def is_output(step: str) -> bool:
+    return step.startswith(OUTPUT + "\n")
+
+
+def inner(commands: Sequence[str]) -> list[str]:
+    """The commands without what ``around`` put around them."""
+    found = list(commands)
+    if found and found[0].startswith(_BEGIN) and found[-1].endswith(_END):
+        found[0] = found[0].removeprefix(_BEGIN)
+        found[-1] = found[-1].removesuffix(_END)
+    return found
+
+
+def _checked(sha256: str) -> str:
+    return _CHECK.format(sha256=sha256, file=_FILE, python=_PRINT_HASH)
+
+
+_STOP = 'pai_stop() { echo "error: $1" >&2; exit 1; }'
+
+_CHECK = """\
+pai_sum=$({{ sha256sum {file} || shasum -a 256 {file} || openssl dgst -sha256 -r {file} ||
+  python3 -c '{python}'; }} 2>/dev/null) ||
+  pai_stop "the sources cannot be checked: no sha256sum, shasum, openssl or python3 here"
+[ "${{pai_sum%% *}}" = {sha256} ] ||
+  pai_stop "the sources are damaged: $pai_from has sha256 ${{pai_sum%% *}}"
+tar -xzf {file} && rm -f {file} || pai_stop "the sources cannot be unpacked\""""
+
+_COPY = """\
+pai_from={place}
+cp "$pai_from" {file} || {{ sleep 3 && cp "$pai_from" {file}; }} ||
+  pai_stop "cannot fetch the sources from $pai_from\""""
+
+_DOWNLOAD = """\
+for pai_pause in {pauses} ""; do
+  pai_again=
+  for pai_from in {places}; do
+    rm -f {file}
+    pai_told=
+    if command -v curl >/dev/null; then
+      pai_told=$(curl -sSL --connect-timeout 20 -o {file} -w "%{{http_code}}" "$pai_from") &&
+        [ "$pai_told" = 200 ]
+    elif command -v wget >/dev/null; then wget -q -O {file} "$pai_from"
+    else python3 -c '{python}' "$pai_from"
+    fi && break 2
+    case $pai_told in
+      403 | 404) case $(cat {file} 2>/dev/null) in
+          {may_pass}) pai_again=1 ;;
+          {refusal}) rm -f {file}; break 2 ;;
+        esac ;;
+      *) pai_again=1 ;;
+    esac
+    rm -f {file}
+  done
+  [ -n "$pai_again" ] && [ -n "$pai_pause" ] || break
+  sleep "$pai_pause"
+done
+[ -s {file} ] || pai_stop "cannot fetch the sources from $pai_from${{pai_told:+ (HTTP status $pai_told)}}\""""
+
+# Sending a file begins anew whatever has failed; its other name hides what has come so far. What HDFS will
+# not have is left out, whatever another name node says; when none answers, the rest need not be tried.
+_SENDING = """
+set -f
+bases=$0 as="user.name={user}" lost=
+command -v curl >/dev/null || {{ echo "error: there is no curl here" >&2; exit 1; }}
+ask() {{
+  want=$1; shift
+  told=$(curl -gsS --connect-timeout 20 -w "|%{{http_code}} %{{redirect_url}}" "$@") &&
+    case ${{told##*|}} in "$want"*) ;; *) false ;; esac
+}}
+send() {{
+  [ ! -d "$file" ] || {{ ask 2 -X PUT "$at?op=MKDIRS&$as"; return; }}
+  ask 307 -X PUT "$part?op=CREATE&overwrite=true&$as" && ask 2 -T "$file" "${{told##* }}" &&
+    ask 2 -X PUT "$part?op=RENAME&destination=${{at#*/webhdfs*/v1}}&renameoptions=OVERWRITE&$as"
+}}
+for file; do
+  [ ! -d "$file" ] || [ -z "$(ls -A "$file")" ] || continue
+  name=$(printf %s "${{file#./}}" | od -An -v -tx1 | tr -d " \\n" | sed "s/../%&/g; s/%2f/\\//g")
+  id=$(printf %08x "$(date +%s)")$(od -An -N4 -tx1 /dev/urandom | tr -d " \\n")
+  for pause in {pauses} ""; do
+    again=
+    for base in $bases; do
+      at=$base/$name
+      part=${{at%/*}}/.pai-part-$id
+      if send; then bases="$base ${{0%%"$base"*}}${{0#*"$base"}}"; continue 3; fi
+      case ${{told##*|}} in
+        4*) case $told in {may_pass}) again=1 ;; {refusal}) again=; break 2 ;; esac ;;
+        *) again=1 ;;
+      esac
+    done
+    [ -n "$again" ] && [ -n "$pause" ] || break
+    sleep "$pause"
+  done
+  lost=1
+  [ -d "$file" ] || for to in $bases; do
+    part=$to/$name
+    part=${{part%/*}}/.pai-part-$id
+    curl -gfs --connect-timeout 20 -X DELETE -o /dev/null "$part?op=DELETE&$as" && break
+  done
+  why=${{told%|*}}
+  echo "error: cannot send ${{file#./}} to $base${{why:+: $why}}" >&2
+  [ -z "$again" ] || exit 1
+done
+[ -z "$lost" ]"""
+
+_SIGNALS = "HUP INT QUIT TERM USR1 USR2"
+
+# A signal for the whole process group has reached the command too, and must not reach it twice: that is when
+# pai_twin, which does nothing, has died of it. A shell other than bash has its child ignore INT and QUIT.
+# Once a signal has ended a `wait`, the next one may know nothing of a child that has ended meanwhile: it says
+# 127, or in bash -1. While files are sent, signals are left to whoever will kill us.
+_KEEPING = """\
+{mark}
+export {variable}="$PWD/.pai-output" && mkdir -p "${variable}" || exit 1
+pai_twin() {{ (trap - INT QUIT; exec sleep 2147483647) >/dev/null 2>&1 & pai_twin=$!; }}
+pai_end_twin() {{ kill -KILL "$pai_twin" 2>/dev/null; wait "$pai_twin" 2>/dev/null; }}
+pai_watch() {{
+  pai_told=
+  for pai_signal in {signals}; do trap "pai_told=$pai_signal" "$pai_signal"; done
+  pai_twin
+}}
+pai_pass() {{
+  case $1${{BASH_VERSION-}} in INT | QUIT) set -- TERM ;; esac
+  pai_end_twin && pai_end=0 || pai_end=$?
+  [ "$pai_end" -gt 128 ] && [ "$pai_end" -ne 137 ] || kill -s "$1" "$pai_child" 2>/dev/null || :
+  pai_twin
+}}
+{keep}() {{
+  pai_child=$1 pai_code=
+  while :; do
+    pai_signal=$pai_told pai_told=
+    [ -z "$pai_signal" ] || pai_pass "$pai_signal"
+    wait "$pai_child" 2>/dev/null && pai_last=0 || pai_last=$?
+    case $pai_last in 127 | -*) [ -z "$pai_code" ] || break ;; esac
+    pai_code=$pai_last
+    [ -n "$pai_told" ] || break
+  done
+  trap "" {signals}
+  pai_end_twin || :
+  if [ -d "${variable}" ]; then
+    pai_to=
+    for pai_at in {bases}; do pai_to="$pai_to $pai_at/{place}"; done
+    (cd "${variable}" &&
+      find . ! -name . "(" -type f -o -type d ")" -exec sh -c '{sending}' "$pai_to" {{}} +) || {{
+      echo "error: cannot keep the output: as long as this container lives, it is in ${variable}" >&2
+      [ "$pai_code" -ne 0 ] || pai_code=1
+    }}
+  fi
+  trap - {signals}
+  return "$pai_code"
+}}"""

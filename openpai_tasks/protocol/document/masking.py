@@ -1,0 +1,44 @@
+"""Secrets out of sight: the document as it may be stored, listed and shown."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from openpai_tasks.errors import ProtocolError
+from openpai_tasks.protocol.yaml.dumping import Quoted, dump
+from openpai_tasks.protocol.yaml.reader import Source, read
+
+STARS = "******"
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_KEY = re.compile(r"""secrets\s*:|"secrets"|'secrets'""")
+
+
+def mask(source: Source) -> str:
+    """The text with its ``secrets`` replaced by stars; rewritten as a whole where they cannot be cut out."""
+    if "secrets" not in source.value:
+        return source.text
+    hidden = {**source.value, "secrets": Quoted(STARS)}
+    cut = _cut(source)
+    return cut if cut is not None and _reads_as(cut, hidden) else dump(hidden)
+
+
+def _cut(source: Source) -> str | None:
+    """Replace the lines from the key ``secrets`` to the next key, in the usual style of one key a line."""
+    lines = _LINE.findall(source.text)
+    places = source.lines(source.value)
+    first = places.get("secrets")
+    if first is None or not _KEY.match(lines[first - 1]):
+        return None
+    following = (line for line in sorted(places.values()) if line > first)
+    end = next(following, len(lines) + 1)
+    return "".join([*lines[: first - 1], f'secrets: "{STARS}"\n', *lines[end - 1 :]])
+
+
+def _reads_as(text: str, value: dict[str, Any]) -> bool:
+    """Whether nothing else was lost: brackets, or an anchor that is used further down."""
+    try:
+        return bool(read(text).value == value)
+    except ProtocolError:
+        return False

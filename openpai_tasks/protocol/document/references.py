@@ -1,0 +1,154 @@
+"""How the parts of a document name each other: prerequisites, deployments, and the roles between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from openpai_tasks.protocol.document.rules import Report, kind
+from openpai_tasks.protocol.problems import closest
+from openpai_tasks.protocol.yaml.reader import Path
+from openpai_tasks.protocol.yaml.values import text_of
+
+Data = dict[str, Any]
+
+FIELDS = {"script": "script", "output": "output", "data": "data", "dockerImage": "dockerimage"}
+"""The key of a role, and the type of prerequisite it names."""
+
+_LIMIT = 2**53
+
+
+def roles(data: Data) -> Iterator[tuple[str, Data]]:
+    """Each role with its name; the server takes a list for roles named 0, 1, 2."""
+    value = data["taskRoles"]
+    if isinstance(value, dict):
+        yield from value.items()
+    elif isinstance(value, list):
+        yield from ((str(index), role) for index, role in enumerate(value))
+
+
+def prerequisite(data: Data, type_: str, name: Any) -> Data:
+    """The prerequisite of that type and name, empty when there is none."""
+    for item in data.get("prerequisites", ()):
+        if item["type"] == type_ and item["name"] == name:
+            found: Data = item
+            return found
+    return {}
+
+
+def names(data: Data, role: str) -> Data:
+    """What the commands of a role may name."""
+    found: Data = {"$parameters": data.get("parameters")}
+    chosen = dict(roles(data))[role]
+    for field in ("script", "output", "data"):
+        found[f"${field}"] = prerequisite(data, field, chosen.get(field)) or None
+    return found
+
+
+def commands(data: Data, role: str) -> list[str]:
+    """A role's commands between those that the default deployment puts before and after them."""
+    around = _deployed(data).get(role, {})
+    own: list[str] = dict(roles(data))[role]["commands"]
+    return [*around.get("preCommands", ()), *own, *around.get("postCommands", ())]
+
+
+def credentials(data: Data) -> Iterator[tuple[Path, str]]:
+    """Where templates stand in the credentials for image registries, and what they say."""
+    for index, item in enumerate(data.get("prerequisites", ())):
+        if item["type"] == "dockerimage":
+            for key, value in item.get("auth", {}).items():
+                if isinstance(value, str):
+                    yield ("prerequisites", index, "auth", key), value
+
+
+def whole(value: Any) -> int:
+    """An integer the schema let pass, which may be infinite there."""
+    return int(max(-_LIMIT, min(_LIMIT, value)))
+
+
+def check(data: Data, report: Report) -> None:
+    """Names that are given twice, and names of things that are not there."""
+    _check_twice(data, report)
+    _check_shapes(data, report)
+    if report.sound:
+        _check_roles(data, report)
+        _check_deployment(data, report)
+
+
+def _check_twice(data: Data, report: Report) -> None:
+    seen: set[tuple[str, str]] = set()
+    for index, item in enumerate(data.get("prerequisites", ())):
+        key = (item["type"], item["name"])
+        if key in seen:
+            rule = f"{key[0]} prerequisite {key[1]!r} is given twice"
+            report.add(("prerequisites", index, "name"), rule, sound=True)
+        seen.add(key)
+    for index, item in enumerate(data.get("deployments", ())):
+        if ("", item["name"]) in seen:
+            rule = f"deployment {item['name']!r} is given twice"
+            report.add(("deployments", index, "name"), rule, sound=True)
+        seen.add(("", item["name"]))
+
+
+def _check_shapes(data: Data, report: Report) -> None:
+    """What the schema leaves open and the server then stumbles over."""
+    given = data["taskRoles"]
+    if given is None or (isinstance(given, str) and given):
+        report.add(("taskRoles",), f"must be a mapping, got {kind(given)}")
+    for index, role in enumerate(given if isinstance(given, list) else ()):
+        own = role.get("commands") if isinstance(role, dict) else None
+        if not isinstance(own, list) or not all(isinstance(command, str) for command in own):
+            report.add(("taskRoles", index), "a task role must be a mapping with a list of commands")
+        elif not isinstance(role.get("prerequisites", []), (list, str)):
+            report.add(("taskRoles", index, "prerequisites"), "must be a list")
+    for index, item in enumerate(data.get("prerequisites", ())):
+        for key, value in (item.get("auth", {}) if item["type"] == "dockerimage" else {}).items():
+            if not isinstance(value, str) and not _is_nothing(value):
+                report.add(("prerequisites", index, "auth", key), f"must be a string, got {kind(value)}")
+
+
+def _is_nothing(value: Any) -> bool:
+    """null, false, 0 and NaN render to nothing; other values cannot be rendered."""
+    return value is None or (isinstance(value, (bool, int, float)) and (not value or value != value))
+
+
+def _check_roles(data: Data, report: Report) -> None:
+    given = data.get("prerequisites", ())
+    known = {item["name"] for item in given}
+    for name, role in roles(data):
+        path = ("taskRoles", name if isinstance(data["taskRoles"], dict) else int(name))
+        for index, wanted in enumerate(role.get("prerequisites", ())):
+            if not isinstance(wanted, str) or wanted not in known:
+                rule = _absent("prerequisite", wanted, known)
+                report.add((*path, "prerequisites", index), rule, sound=True)
+        for field, type_ in FIELDS.items():
+            there = {item["name"] for item in given if item["type"] == type_}
+            if field in role and text_of(role[field]) not in there:
+                rule = _absent(f"{type_} prerequisite", role[field], there)
+                report.add((*path, field), rule, sound=True)
+
+
+def _check_deployment(data: Data, report: Report) -> None:
+    defaults = data.get("defaults", {})
+    if "deployment" not in defaults:
+        return
+    known = {item["name"]: item for item in data.get("deployments", ())}
+    wanted = defaults["deployment"]
+    if wanted not in known:
+        report.add(("defaults", "deployment"), _absent("deployment", wanted, known), sound=True)
+    elif not isinstance(known[wanted]["taskRoles"], (dict, list)) and any(roles(data)):
+        report.add(("deployments",), f"taskRoles of {wanted!r} must be a mapping")
+
+
+def _absent(what: str, wanted: Any, known: Any) -> str:
+    names = ", ".join(sorted(known)) or "none"
+    return f"no {what} named {text_of(wanted)!r} (known: {names}){closest(text_of(wanted), known)}"
+
+
+def _deployed(data: Data) -> Data:
+    wanted = data.get("defaults", {}).get("deployment")
+    for item in data.get("deployments", ()):
+        if item["name"] == wanted and isinstance(item["taskRoles"], dict):
+            found: Data = item["taskRoles"]
+            return found
+    return {}

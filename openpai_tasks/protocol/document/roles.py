@@ -1,0 +1,103 @@
+"""Task roles and storage mounts, with the defaults of a real cluster filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from openpai_tasks.protocol.document.references import prerequisite, whole
+from openpai_tasks.protocol.yaml.values import is_whole
+
+Data = dict[str, Any]
+
+PLUGINS = "com.microsoft.pai.runtimeplugin"
+
+
+@dataclass(frozen=True)
+class TaskRole:
+    """One kind of task of a job; -1 in the two minimums means that they end nothing."""
+
+    name: str
+    instances: int
+    image: str
+    cpu: int
+    gpu: int
+    memory_mb: int
+    shm_mb: int | None
+    ports: dict[str, int]
+    min_failed: int
+    min_succeeded: int
+    retries: int
+    infiniband: bool
+
+
+@dataclass(frozen=True)
+class StorageMount:
+    name: str
+    path: str
+
+
+def task_role(data: Data, name: str) -> TaskRole:
+    """The role ``name`` of a checked document."""
+    role: Data = data["taskRoles"][name]
+    resources = _mapping(role.get("resourcePerInstance"))
+    completion = _mapping(role.get("completion"))
+    options = _mapping(role.get("extraContainerOptions"))
+    instances = _count(role.get("instances"), 1)
+    return TaskRole(
+        name=name,
+        instances=instances,
+        image=str(prerequisite(data, "dockerimage", role.get("dockerImage")).get("uri", "")),
+        cpu=_count(resources.get("cpu"), 0),
+        gpu=_count(resources.get("gpu"), 0),
+        memory_mb=_count(resources.get("memoryMB"), 0),
+        shm_mb=_count(options.get("shmMB"), 0) or None,
+        ports=_ports(resources.get("ports")),
+        min_failed=_minimum(completion.get("minFailedInstances"), 1),
+        min_succeeded=_minimum(completion.get("minSucceededInstances"), instances),
+        retries=_count(role.get("taskRetryCount"), 0),
+        infiniband=options.get("infiniband") is True,
+    )
+
+
+def storages(extras: Data) -> tuple[StorageMount, ...] | None:
+    """What is to be mounted; an empty tuple asks for the user's default storages, ``None`` for nothing."""
+    wanted = extras.get("storages")
+    if wanted is None:
+        wanted = _team_storages(extras.get(PLUGINS))
+    if not isinstance(wanted, list):
+        return None
+    return tuple(_mount(item) for item in wanted if isinstance(item, dict) and item.get("name"))
+
+
+def _team_storages(plugins: Any) -> list[Data] | None:
+    """The older way to ask for storages, by a plugin."""
+    for plugin in plugins if isinstance(plugins, list) else ():
+        if _mapping(plugin).get("plugin") == "teamwise_storage":
+            wanted = _mapping(plugin.get("parameters")).get("storageConfigNames")
+            return [{"name": name} for name in wanted] if isinstance(wanted, Iterable) else []
+    return None
+
+
+def _mount(item: Data) -> StorageMount:
+    name = str(item["name"])
+    return StorageMount(name, str(item.get("mountPath") or f"/mnt/{name}"))
+
+
+def _ports(value: Any) -> dict[str, int]:
+    """Counts by label; one ssh and one http port are given to every task without asking."""
+    counts = {label: _count(count, 0) for label, count in _mapping(value).items()}
+    return {label: count for label, count in counts.items() if count > 0}
+
+
+def _minimum(value: Any, default: int) -> int:
+    return max(_count(value, 0), -1) or default
+
+
+def _count(value: Any, default: int) -> int:
+    return whole(value) if is_whole(value) else default
+
+
+def _mapping(value: Any) -> Data:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,98 @@
+"""The shape of a v2 job document, as the 1.8 server checks it; where the server is lax, so is this.
+
+The one table: documents are checked against it, and the JSON Schema for editors is made from it.
+"""
+
+from __future__ import annotations
+
+from openpai_tasks.protocol.document.rules import (
+    Anything,
+    Fields,
+    Items,
+    Named,
+    Never,
+    NumberOrText,
+    OneOf,
+    Rule,
+    Text,
+    Variants,
+    Whole,
+)
+
+NAME = "[a-zA-Z0-9_-]+"
+WORD = "[a-zA-Z_][a-zA-Z0-9_]*"
+
+_free = Fields({}, others=True)
+_commands = Items(Text(), least=1)
+_version = OneOf((2, "2"))
+_name = Text(NAME, longest=255)
+_common: dict[str, Rule] = {
+    "protocolVersion": _version,
+    "name": _name,
+    "version": NumberOrText(),
+    "contributor": Text(),
+    "description": Text(),
+}
+_plugin: dict[str, Rule] = {"type": Anything(), "plugin": Text(), "require": Items(Text())}
+_auth = Fields({"username": Text(), "password": Text(), "registryuri": Text()}, others=True)
+_asset = Fields({**_common, **_plugin, "uri": Text()}, required=("name",), others=True)
+_prerequisite = Variants(
+    "type",
+    {
+        "script": _asset,
+        "output": _asset,
+        "data": Fields({**_common, **_plugin, "uri": Items(Text())}, required=("name",), others=True),
+        "dockerimage": Fields(
+            {**_common, "type": Anything(), "auth": _auth, "uri": Text()}, required=("name", "uri")
+        ),
+    },
+)
+_resources = Fields(
+    {"cpu": Whole(), "memoryMB": Whole(), "gpu": Whole(), "ports": Named(WORD, Whole())},
+    required=("cpu", "memoryMB", "gpu"),
+)
+_role = Fields(
+    {
+        "protocolVersion": _version,
+        "instances": Whole(least=1),
+        "completion": Fields(
+            {"minFailedInstances": Whole(null=True), "minSucceededInstances": Whole(null=True)}
+        ),
+        "taskRetryCount": Whole(),
+        "prerequisites": Items(Text()),
+        "dockerImage": Text(),
+        "data": Text(),
+        "output": Text(),
+        "script": Text(),
+        # the server forbids a key of this very name, a slip in its own schema
+        "extraContainerOptions": Fields({"shmMB": Whole(), "additionalProperties": Never()}, others=True),
+        "resourcePerInstance": _resources,
+        "commands": _commands,
+    },
+    required=("dockerImage", "resourcePerInstance", "commands"),
+)
+_deployment = Fields(
+    {
+        "protocolVersion": _version,
+        "name": _name,
+        "taskRoles": Named(WORD, Fields({"preCommands": _commands, "postCommands": _commands})),
+    },
+    required=("name", "taskRoles"),
+    others=True,
+)
+
+JOB = Fields(
+    {
+        **_common,
+        "type": OneOf(("job",)),
+        "prerequisites": Items(_prerequisite, least=1),
+        "parameters": _free,
+        "secrets": _free,
+        "jobRetryCount": Whole(least=0),
+        "taskRoles": Named(WORD, _role),
+        "deployments": Items(_deployment, least=1),
+        "defaults": Fields({"deployment": Text()}, others=True),
+        "extras": _free,
+    },
+    required=("protocolVersion", "name", "type", "taskRoles"),
+)

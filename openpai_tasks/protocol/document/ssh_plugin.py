@@ -1,0 +1,79 @@
+"""The part of a job document that opens its containers to a public key: the runtime plugin ``ssh``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from openpai_tasks.protocol.document.roles import PLUGINS
+from openpai_tasks.protocol.states import role_key
+
+SSH = "ssh"
+NOT_SERVED = "SshNotServed"
+"""The reason of an event by which an embedded cluster tells that there is no ssh service."""
+
+
+def with_key(extras: Mapping[str, Any], public_key: str) -> dict[str, Any]:
+    """The extras with the key in them, beside those that a plugin there already has.
+
+    A job for which ssh is only a convenience must not fail where the image has no sshd, so it is ignored.
+    """
+    plugins = _plugins(extras)
+    there = next((one for one in plugins if _is_ssh(one)), None)
+    if there is None:
+        mine: dict[str, Any] = {"plugin": SSH, "parameters": {"jobssh": False}, "failurePolicy": "ignore"}
+        return {**extras, PLUGINS: [*plugins, _opened(mine, public_key)]}
+    return {**extras, PLUGINS: [_opened(one, public_key) if one is there else one for one in plugins]}
+
+
+def has_ssh(document: Any, role: str) -> bool:
+    """Whether the plugin is there for the role, among the extras or as a prerequisite of the role."""
+    if not isinstance(document, dict):
+        return False
+    extras = document.get("extras")
+    if any(_is_ssh(one) and _is_for(one, role) for one in _plugins(extras)):
+        return True
+    needed = _needed(document, role)
+    return any(
+        one.get("name") in needed and one.get("plugin") == f"{PLUGINS}.{SSH}" for one in _items(document)
+    )
+
+
+def _items(document: dict[str, Any]) -> list[dict[str, Any]]:
+    found = document.get("prerequisites")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _needed(document: dict[str, Any], role: str) -> list[Any]:
+    """The names of the prerequisites that the role asks for."""
+    roles = document.get("taskRoles")
+    found = (
+        [one for name, one in roles.items() if role in (name, role_key(name))]
+        if isinstance(roles, dict)
+        else []
+    )
+    wanted = found[0].get("prerequisites") if found and isinstance(found[0], dict) else None
+    return wanted if isinstance(wanted, list) else []
+
+
+def _plugins(extras: Any) -> list[Any]:
+    found = extras.get(PLUGINS) if isinstance(extras, Mapping) else None
+    return list(found) if isinstance(found, list) else []
+
+
+def _is_ssh(plugin: Any) -> bool:
+    return isinstance(plugin, dict) and plugin.get("plugin") == SSH
+
+
+def _is_for(plugin: dict[str, Any], role: str) -> bool:
+    roles = plugin.get("taskroles")
+    return not isinstance(roles, list) or bool({role, role_key(role)} & set(map(str, roles)))
+
+
+def _opened(plugin: dict[str, Any], public_key: str) -> dict[str, Any]:
+    parameters = dict(plugin.get("parameters") or {})
+    given = parameters.get("userssh")
+    value = given.get("value") if isinstance(given, dict) and given.get("type") != "none" else None
+    others = [line for line in str(value or "").splitlines() if line.strip() and line != public_key]
+    parameters["userssh"] = {"type": "custom", "value": "\n".join([*others, public_key])}
+    return {**plugin, "parameters": parameters}

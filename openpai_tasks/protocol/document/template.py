@@ -1,0 +1,198 @@
+"""The holes in a command: ``<% $parameters.lr %>`` and what else the real server's renderer knows.
+
+It reads Mustache with other brackets, and fills in names only: comments, sections, partials and
+unescaped tags vanish, a name without a value stays as it is, for someone later to fill.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from openpai_tasks.errors import ProtocolError
+from openpai_tasks.protocol.yaml.values import SPACE, text_of, trim
+
+OPEN, CLOSE = "<%", "%>"
+LONGEST = 1_500_000  # characters; a real cluster cannot store longer commands
+
+_INDEX = re.compile(r"\[([0-9]+)\]")
+_NUMBER = re.compile(r"0|[1-9][0-9]*")
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_WORD = re.compile(f"([{SPACE}]+)|([^{SPACE}]+)")
+_SPACES = re.compile(f"[{SPACE}]*")
+_MISSING = object()
+
+
+@dataclass
+class _Token:
+    kind: str  # text, name, or the sign behind the opening bracket
+    value: str
+
+
+def render(template: str, names: Mapping[str, Any], in_container: bool = False) -> str:
+    """The template with its names filled in, trimmed; raises ProtocolError where it is broken."""
+    if OPEN not in template:
+        return trim(template)
+    depth, parts, length = 0, list[str](), 0
+    for token in _Scanner(template).tokens():
+        if token.kind in ("#", "^"):
+            depth += 1
+        elif token.kind == "/":
+            depth -= 1
+        elif depth == 0 and token.kind == "text":
+            parts.append(token.value)
+        elif depth == 0 and token.kind == "name":
+            parts.append((_escaped if in_container else _filled)(token.value, names))
+            length += len(parts[-1])
+            if length > LONGEST:
+                raise ProtocolError(f"filled in, the text is longer than {LONGEST} characters")
+    return trim("".join(parts))
+
+
+def render_in_container(text: str, secrets: Mapping[str, Any]) -> str:
+    """As the runtime in a container does it, to commands that the server has rendered.
+
+    It knows secrets only, escapes them as if for HTML, and leaves nothing where a name has no value.
+    """
+    return render(text, {"$secrets": secrets}, in_container=True)
+
+
+def literal(text: str, parameter: str) -> str:
+    """The text so that it renders to itself, when ``$parameters.<parameter>`` is the opening bracket."""
+    return text.replace(OPEN, f"{OPEN} $parameters.{parameter} {CLOSE}")
+
+
+def _filled(name: str, names: Mapping[str, Any]) -> str:
+    name = _INDEX.sub(r".\1", name)
+    value = "[object Object]" if name == "." else _lookup(name, names)
+    return f"{OPEN} {name} {CLOSE}" if value is _MISSING or value is None else text_of(value)
+
+
+def _escaped(name: str, names: Mapping[str, Any]) -> str:
+    value = _lookup(_INDEX.sub(r".\1", name), names)
+    return "" if value is _MISSING or value is None else html.escape(text_of(value), quote=True)
+
+
+def _lookup(name: str, names: Mapping[str, Any]) -> Any:
+    """Follow a dotted path; a name that begins with a dot is not one."""
+    value: Any = names
+    for part in name.split(".") if name.find(".") > 0 else [name]:
+        value = _member(value, part)
+        if value is _MISSING:
+            break
+    return value
+
+
+def _member(value: Any, part: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(part, _MISSING)
+    if isinstance(value, (str, list)):
+        if part == "length":
+            return len(value.encode("utf-16-le")) // 2 if isinstance(value, str) else len(value)
+        if _NUMBER.fullmatch(part) and len(part) < 10 and int(part) < len(value):
+            return value[int(part)]
+    return _MISSING
+
+
+class _Scanner:
+    """One pass over a template; a line with nothing but signs and spaces on it leaves no trace."""
+
+    def __init__(self, template: str) -> None:
+        self._text = template
+        self._position = 0
+        self._tokens: list[_Token] = []
+        self._sections: list[str] = []
+        self._line = 0  # the first token of the current line
+        self._sign = self._ink = False  # has this line a tag, has it anything to see
+        self._opening, self._closing = OPEN, CLOSE
+
+    def tokens(self) -> list[_Token]:
+        while self._position < len(self._text):
+            self._plain(self._until(self._opening))
+            if not self._take(self._opening):
+                break
+            self._tag()
+        self._end_of_line()
+        if self._sections:
+            raise ProtocolError(f"template section {self._sections[-1]!r} is not closed")
+        return self._tokens
+
+    def _plain(self, text: str) -> None:
+        for line in _LINE.findall(text):
+            for blank, ink in _WORD.findall(line):
+                self._ink = self._ink or bool(ink)
+                self._tokens.append(_Token("text", blank or ink))
+            if line.endswith("\n"):
+                self._end_of_line()
+
+    def _end_of_line(self) -> None:
+        if self._sign and not self._ink:
+            rest = self._tokens[self._line :]
+            self._tokens[self._line :] = [token for token in rest if token.kind != "text"]
+        self._line, self._sign, self._ink = len(self._tokens), False, False
+
+    def _tag(self) -> None:
+        start = self._position
+        self._spaces()
+        kind = self._text[self._position : self._position + 1]
+        kind = kind if kind and kind in "#^/>{&=!" else "name"
+        self._position += kind != "name"
+        self._spaces()
+        value = self._value(kind)
+        self._spaces()
+        if not self._take(self._closing):
+            raise ProtocolError(f"template tag is not closed: {OPEN}{self._text[start:][:40]!r}")
+        self._sign = True
+        self._ink = self._ink or kind in ("name", "{", "&")
+        self._tokens.append(_Token(kind, value))
+        self._heed(kind, value)
+
+    def _value(self, kind: str) -> str:
+        if kind not in ("=", "{"):
+            return self._until_space(self._closing)
+        value = self._until_space("=" if kind == "=" else "}" + self._closing)
+        self._spaces()
+        self._take("=" if kind == "=" else "}")
+        self._until_space(self._closing)
+        return value
+
+    def _heed(self, kind: str, value: str) -> None:
+        """What a tag does to those after it: sections open and close, brackets change."""
+        if kind in ("#", "^"):
+            self._sections.append(value)
+        elif kind == "/":
+            if not self._sections:
+                raise ProtocolError(f"template section {value!r} is closed but was never opened")
+            if self._sections.pop() != value:
+                raise ProtocolError(f"template section {value!r} is closed before the one inside it")
+        elif kind == "=":
+            brackets = re.split(f"[{SPACE}]+", value)[:2]
+            if len(brackets) != 2:
+                raise ProtocolError(f"template tag {OPEN}= needs two brackets, got {value!r}")
+            self._opening, self._closing = brackets
+
+    def _until(self, mark: str) -> str:
+        found = self._text.find(mark, self._position)
+        start, self._position = self._position, found if found >= 0 else len(self._text)
+        return self._text[start : self._position]
+
+    def _until_space(self, mark: str) -> str:
+        """The same, stopping before the white space in front of the mark."""
+        start = self._position
+        text = self._until(mark)
+        if self._position < len(self._text):
+            text = text.rstrip(SPACE)
+            self._position = start + len(text)
+        return text
+
+    def _take(self, mark: str) -> bool:
+        found = self._text.startswith(mark, self._position)
+        self._position += len(mark) if found else 0
+        return found
+
+    def _spaces(self) -> None:
+        match = _SPACES.match(self._text, self._position)
+        self._position = match.end() if match else self._position

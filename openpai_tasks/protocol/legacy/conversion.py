@@ -1,0 +1,127 @@
+"""A v1 job configuration as a v2 document, for servers that know only that."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+from openpai_tasks.errors import ProtocolError
+from openpai_tasks.protocol.document.scripts import variable
+from openpai_tasks.protocol.document.template import OPEN, literal
+from openpai_tasks.protocol.document.wrap_commands import BRACKET
+from openpai_tasks.protocol.legacy.v1 import validate_v1
+from openpai_tasks.protocol.yaml.values import text_of
+
+Data = dict[str, Any]
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_NOT_IN_ROLES = re.compile(r"^[^A-Za-z_]|[^A-Za-z0-9_]")
+
+NAME = "default"
+FOREVER = 2**31 - 1
+"""v1 counts below zero mean to retry without end, which v2 can only come near."""
+
+_FOLDERS = {
+    "data": ("dataDir", 'export PAI_DATA_DIR="<% $data.uri[0] %>"'),
+    "output": ("outputDir", 'export PAI_OUTPUT_DIR="<% $output.uri %>"'),
+    "script": ("codeDir", 'export PAI_CODE_DIR="<% $script.uri %>"'),
+}
+
+
+def to_v2(config: Data, registry: tuple[str, str, str] | None = None) -> Data:
+    """The v2 document; ``registry`` is what the file ``authFile`` holds: address, user, password."""
+    job = validate_v1(config)
+    result: Data = {
+        "protocolVersion": 2,
+        "name": job["jobName"],
+        "type": "job",
+        "jobRetryCount": job["retryCount"] if job["retryCount"] >= 0 else FOREVER,
+        "prerequisites": [_image(job, registry), *_places(job)],
+    }
+    parameters = dict(job.get("jobEnvs", {}))
+    if any(OPEN in role["command"] for role in job["taskRoles"]) or OPEN in str(parameters):
+        parameters[BRACKET] = OPEN
+    if parameters:
+        result["parameters"] = parameters
+    if registry:
+        result["secrets"] = {"registry": {"username": registry[1], "password": registry[2]}}
+    result["taskRoles"] = {role["name"]: _role(job, role) for role in job["taskRoles"]}
+    return {**result, **_closing(job)}
+
+
+def fit_names(config: Data) -> tuple[Data, tuple[str, ...]]:
+    """The job with names that v2 allows, and what was changed for that: v1 allows dots and tildes."""
+    changes: list[str] = []
+
+    def fit(place: str, name: str, odd: re.Pattern[str]) -> str:
+        fitting = odd.sub("_", name)
+        if fitting != name:
+            changes.append(f"{place} {name!r} becomes {fitting!r}")
+        return fitting
+
+    roles = []
+    for number, role in enumerate(config["taskRoles"]):
+        place = f"taskRoles[{number}]"
+        ports = [
+            {**port, "label": fit(f"{place}.portList label", port["label"], _NOT_IN_ROLES)}
+            for port in role["portList"]
+        ]
+        name = fit(f"{place}.name", role["name"], _NOT_IN_ROLES)
+        roles.append({**role, "name": name, "portList": ports})
+    if len({role["name"] for role in roles}) < len(roles):
+        raise ProtocolError("taskRoles: two names become the same in version 2; rename one of them")
+    name = fit("jobName", config["jobName"], _NOT_IN_NAMES)
+    return {**config, "jobName": name, "taskRoles": roles}, tuple(changes)
+
+
+def _image(job: Data, registry: tuple[str, str, str] | None) -> Data:
+    image = {"name": NAME, "type": "dockerimage", "uri": job["image"]}
+    if not registry:
+        if job["authFile"]:
+            raise ProtocolError(f"authFile: what {job['authFile']} holds is needed to convert the job")
+        return image
+    auth = {"username": "<% $secrets.registry.username %>", "password": "<% $secrets.registry.password %>"}
+    return {**image, "auth": {**auth, "registryuri": registry[0]}}
+
+
+def _places(job: Data) -> list[Data]:
+    name = job["jobName"]  # the variable of that name holds the user too
+    given = [
+        (type_, job[key].replace("$PAI_JOB_NAME", name)) for type_, (key, _) in _FOLDERS.items() if job[key]
+    ]
+    return [{"name": NAME, "type": type_, "uri": [uri] if type_ == "data" else uri} for type_, uri in given]
+
+
+def _role(job: Data, role: Data) -> Data:
+    resources: Data = {"cpu": role["cpuNumber"], "memoryMB": role["memoryMB"], "gpu": role["gpuNumber"]}
+    if role["portList"]:
+        resources["ports"] = {port["label"]: port["portNumber"] for port in role["portList"]}
+    return {
+        "instances": role["taskNumber"],
+        "completion": {
+            "minFailedInstances": role["minFailedTaskCount"],
+            "minSucceededInstances": role["minSucceededTaskCount"],
+        },
+        "dockerImage": NAME,
+        **{type_: NAME for type_, (key, _) in _FOLDERS.items() if job[key]},
+        "extraContainerOptions": {"shmMB": role["shmMB"]},
+        "resourcePerInstance": resources,
+        "commands": [literal(role["command"], BRACKET)],
+    }
+
+
+def _closing(job: Data) -> Data:
+    """The exports before the commands, the virtual cluster, and the extras."""
+    steps = [step for key, step in _FOLDERS.values() if job[key]]
+    steps += [_export(name, value) for name, value in job.get("jobEnvs", {}).items()]
+    result: Data = {"defaults": {"virtualCluster": job["virtualCluster"] or "default"}}
+    if steps:
+        roles = {role["name"]: {"preCommands": steps} for role in job["taskRoles"]}
+        result = {"deployments": [{"name": NAME, "taskRoles": roles}], **result}
+        result["defaults"]["deployment"] = NAME
+    return {**result, "extras": job["extras"]} if "extras" in job else result
+
+
+def _export(name: str, value: Any) -> str:
+    return f"export {variable(name)}={shlex.quote(literal(text_of(value), BRACKET))}"

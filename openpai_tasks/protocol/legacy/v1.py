@@ -1,0 +1,225 @@
+"""Job configurations of the first kind (JSON, OpenPAI 0.14): checked and completed."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from openpai_tasks.protocol.document.rules import written
+from openpai_tasks.protocol.problems import Problem, closest, refuse
+from openpai_tasks.protocol.yaml.reader import Path, Source
+from openpai_tasks.protocol.yaml.values import SPACE
+
+Data = dict[str, Any]
+Convert = Callable[[Any, Path, Data], Any]
+"""A value, its path and its siblings to what it counts as; raises _Refused."""
+
+_NOTHING = object()
+_MOST = 2**53 - 1
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_OTHER_BASES = re.compile(r"0(?:[xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)")
+
+
+@dataclass(frozen=True)
+class _Field:
+    convert: Convert
+    default: Any = _NOTHING
+    required: bool = False
+
+
+class _Refused(Exception):
+    """What is wrong with a part: paths and rules."""
+
+    def __init__(self, *found: tuple[Path, str]) -> None:
+        self.found = found
+
+
+def validate_v1(document: Any, source: Source | None = None) -> Data:
+    """The configuration with defaults filled in and numbers given as text converted.
+
+    With the ``source`` it was read from, the problems of a refused one have their lines.
+    """
+    try:
+        result: Data = _mapping(_JOB)(document, (), {})
+    except _Refused as err:
+        line = source.line if source else lambda path: None
+        raise refuse(Problem(written(path), rule, line(path)) for path, rule in err.found) from None
+    return result
+
+
+def _fail(path: Path, rule: str) -> _Refused:
+    return _Refused((path, rule))
+
+
+def _text(pattern: str = "", empty: bool = False) -> Convert:
+    def convert(value: Any, path: Path, siblings: Data) -> Any:
+        if not isinstance(value, str):
+            raise _fail(path, "must be a string")
+        if not value and not empty:
+            raise _fail(path, "must not be empty")
+        if value and pattern and not re.fullmatch(pattern, value):
+            raise _fail(path, f"must match {pattern}, got {value[:40]!r}")
+        return value
+
+    return convert
+
+
+def _whole(least: int | None = None, null: bool = False, most: str = "") -> Convert:
+    """An integer, or text that is one; ``most`` names the sibling it must not exceed."""
+
+    def convert(value: Any, path: Path, siblings: Data) -> Any:
+        if null and value is None:
+            return None
+        number = _number(value)
+        if number is None:
+            raise _fail(path, "must be a number")
+        if number != math.floor(number) or abs(number) > _MOST:
+            raise _fail(path, f"must be an integer, got {number}")
+        if least is not None and number < least:
+            raise _fail(path, f"must be >= {least}, got {int(number)}")
+        if most and isinstance(siblings.get(most), int) and number > siblings[most]:
+            raise _fail(path, f"must be <= {most} ({siblings[most]}), got {int(number)}")
+        return int(number)
+
+    return convert
+
+
+def _number(value: Any) -> float | int | None:
+    if isinstance(value, str):
+        return _number_in(value.strip(SPACE))
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _number_in(text: str) -> float | int | None:
+    if _OTHER_BASES.fullmatch(text):
+        return 0  # the server reads only the digits before the letter
+    if not _NUMBER.fullmatch(text):
+        return None
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _parsed(value: Any, kind: type) -> Any:
+    """Lists and mappings may come as JSON text, too."""
+    if not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return found if isinstance(found, kind) else value
+
+
+class _Wrong:
+    """Gathers what is wrong with the parts of one value, so that all of it is told at once."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[Path, str]] = []
+
+    def gather(self, convert: Convert, value: Any, path: Path, siblings: Data) -> Any:
+        """The value converted, or None if it is wrong."""
+        try:
+            return convert(value, path, siblings)
+        except _Refused as err:
+            self.found += err.found
+            return None
+
+    def unless(self, result: Any) -> Any:
+        """The result, unless something was wrong."""
+        if self.found:
+            raise _Refused(*self.found)
+        return result
+
+
+def _mapping(fields: Mapping[str, _Field]) -> Convert:
+    def convert(value: Any, path: Path, siblings: Data) -> Any:
+        value = _parsed(value, dict)
+        if not isinstance(value, dict):
+            raise _fail(path, "must be an object")
+        result, wrong = dict(value), _Wrong()
+        for name in value:
+            if name not in fields:
+                wrong.found.append(((*path, name), f"unknown key{closest(name, fields)}"))
+        for name, field in fields.items():
+            if name in value:
+                result[name] = wrong.gather(field.convert, value[name], (*path, name), result)
+            elif field.required:
+                wrong.found.append(((*path, name), "is required but missing"))
+            elif field.default is not _NOTHING:
+                result[name] = field.default if field.default != [] else []
+        return wrong.unless(result)
+
+    return convert
+
+
+def _list(convert_item: Convert, least: int = 0) -> Convert:
+    def convert(value: Any, path: Path, siblings: Data) -> Any:
+        value = _parsed(value, list)
+        if not isinstance(value, list):
+            raise _fail(path, "must be a list")
+        wrong = _Wrong()
+        result = [
+            wrong.gather(convert_item, item, (*path, index), siblings) for index, item in enumerate(value)
+        ]
+        if len(value) < least:
+            wrong.found.append((path, f"must have at least {least} item"))
+        return wrong.unless(result)
+
+    return convert
+
+
+def _free(pattern: str = "") -> Convert:
+    """A mapping of anything, its keys of a pattern where given."""
+
+    def convert(value: Any, path: Path, siblings: Data) -> Any:
+        value = _parsed(value, dict)
+        if not isinstance(value, dict):
+            raise _fail(path, "must be an object")
+        wrong = [key for key in value if pattern and not re.search(pattern, key)]
+        if wrong:
+            raise _Refused(*(((*path, key), "unknown key") for key in wrong))
+        return value
+
+    return convert
+
+
+_LABEL = r"[A-Za-z0-9._~]+"
+_PORT = {
+    "label": _Field(_text(_LABEL), required=True),
+    "beginAt": _Field(_whole(), 0),
+    "portNumber": _Field(_whole(), 1),
+}
+_ROLE = {
+    "name": _Field(_text(_LABEL), required=True),
+    "taskNumber": _Field(_whole(), 1),
+    "cpuNumber": _Field(_whole(), 1),
+    "memoryMB": _Field(_whole(), 100),
+    "shmMB": _Field(_whole(most="memoryMB"), 64),
+    "gpuNumber": _Field(_whole(), 0),
+    "portList": _Field(_list(_mapping(_PORT)), []),
+    "command": _Field(_text(), required=True),
+    "minFailedTaskCount": _Field(_whole(least=1, null=True), 1),
+    "minSucceededTaskCount": _Field(_whole(least=1, null=True), None),
+}
+_PLACE = _Field(_text(empty=True), "")
+_JOB = {
+    "jobName": _Field(_text(r"[A-Za-z0-9\-._]+"), required=True),
+    "image": _Field(_text(), required=True),
+    "authFile": _PLACE,
+    "dataDir": _PLACE,
+    "outputDir": _PLACE,
+    "codeDir": _PLACE,
+    "taskRoles": _Field(_list(_mapping(_ROLE), least=1), required=True),
+    "gpuType": _PLACE,
+    "killAllOnCompletedTaskNumber": _Field(_whole()),
+    "virtualCluster": _Field(_text(empty=True), "default"),
+    "retryCount": _Field(_whole(least=-2), 0),
+    "jobEnvs": _Field(_free()),
+    "extras": _Field(_free(r"^[A-Za-z0-9._]+\Z")),
+}

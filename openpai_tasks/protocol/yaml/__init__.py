@@ -1,0 +1,1 @@
+"""YAML as the real server's JavaScript reads and writes it."""

@@ -1,0 +1,202 @@
+"""Job text to values, by the rules of the YAML reader of the real server.
+
+PyYAML splits the text into events; what they mean is decided here, since the two differ: ``yes`` is
+a word, a key given twice is an error, keys are strings, numbers are JavaScript's, tags are few.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import yaml
+
+from openpai_tasks.protocol.problems import Problem, refuse
+from openpai_tasks.protocol.yaml import tags, values
+from openpai_tasks.protocol.yaml.scanning import content, events, readers
+
+Path = tuple["str | int", ...]
+
+DEPTH = 100
+ALIASED, ALIASED_TEXT = 20_000, 1_000_000
+"""How deep a document may become, and how many values and characters its aliases may add."""
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_Event = Any  # PyYAML has no types of its own
+
+
+@dataclass(frozen=True)
+class Source:
+    """A document read: its value, and where in the text each part of it stands."""
+
+    text: str = field(repr=False)
+    value: Any = field(repr=False)
+    places: dict[int, tuple[Any, dict[str | int, int]]] = field(repr=False)  # kept by identity
+
+    def lines(self, part: Any) -> dict[str | int, int]:
+        """Where the items of a list or mapping of the document begin."""
+        return self.places.get(id(part), (None, {}))[1]
+
+    def line(self, path: Path) -> int | None:
+        """The line of the deepest part of ``path`` that is in the document."""
+        value, found = self.value, None
+        for part in path:
+            place = self.lines(value).get(part)
+            if place is None:
+                return found
+            found, value = place, value[part]
+        return found
+
+
+def read(text: str) -> Source:
+    """The value of the one YAML document in ``text`` (``None`` for an empty one)."""
+    bad = _UNPRINTABLE.search(text)
+    if bad:
+        _fail(f"the character {bad[0]!r} is not allowed", text.count("\n", 0, bad.start()) + 1)
+    *quick, last = readers(text)
+    for reader in quick:
+        with contextlib.suppress(yaml.YAMLError):
+            return _read(text, reader)
+    try:
+        return _read(text, last)
+    except yaml.MarkedYAMLError as err:
+        _fail(f"not YAML: {err.problem or err.context}", _line(err.problem_mark or err.context_mark))
+    except yaml.YAMLError as err:
+        _fail(f"not YAML: {' '.join(str(err).split())}", 1)
+
+
+def _read(text: str, reader: Any) -> Source:
+    builder = _Builder(text, reader)
+    return Source(text, builder.document(), builder.places)
+
+
+def _fail(rule: str, line: int) -> NoReturn:
+    raise refuse([Problem("", rule, line)])
+
+
+def _line(mark: Any) -> int:
+    return int(mark.line) + 1 if mark else 1
+
+
+class _Builder:
+    """Events to values, one document long."""
+
+    def __init__(self, text: str, reader: Any) -> None:
+        self._events = events(text, reader)
+        self._anchors: dict[str, tuple[Any, int, int]] = {}  # with its values and characters
+        self._size = self._length = 0
+        self._aliased = self._aliased_text = 0
+        self._depth = 0
+        self.places: dict[int, tuple[Any, dict[str | int, int]]] = {}
+
+    def document(self) -> Any:
+        value = None
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if self._size:
+                    _fail("only one document is expected", _line(event.start_mark))
+                value = self._node(next(self._events))
+        return value
+
+    def _node(self, event: _Event) -> Any:
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        size, length = self._size, self._length
+        self._size += 1
+        value = self._scalar(event) if isinstance(event, yaml.ScalarEvent) else self._collection(event)
+        if event.anchor:
+            self._anchors[event.anchor] = (value, self._size - size, self._length - length)
+        return value
+
+    def _alias(self, event: _Event) -> Any:
+        if event.anchor not in self._anchors:
+            _fail(f"unknown alias *{event.anchor}", _line(event.start_mark))
+        value, size, length = self._anchors[event.anchor]
+        self._size, self._length = self._size + size, self._length + length
+        self._aliased, self._aliased_text = self._aliased + size, self._aliased_text + length
+        if self._aliased > ALIASED or self._aliased_text > ALIASED_TEXT:
+            rule = f"aliases add more than {ALIASED} values or {ALIASED_TEXT} characters to the document"
+            _fail(rule, _line(event.start_mark))
+        return value
+
+    def _scalar(self, event: _Event) -> Any:
+        text, is_plain = content(event.value), not event.style
+        self._length += len(text)
+        if event.tag is None:
+            return values.plain(text) if is_plain else text
+        try:
+            return tags.scalar(event.tag, text, is_plain)
+        except tags.Unfit as err:
+            _fail(str(err), _line(event.start_mark))
+
+    def _collection(self, event: _Event) -> Any:
+        self._depth += 1
+        if self._depth > DEPTH:
+            _fail(f"nested deeper than {DEPTH} levels", _line(event.start_mark))
+        value = self._sequence() if isinstance(event, yaml.SequenceStartEvent) else self._mapping()
+        self._depth -= 1
+        try:
+            return value if event.tag is None else tags.collection(event.tag, value)
+        except tags.Unfit as err:
+            _fail(str(err), _line(event.start_mark))
+
+    def _sequence(self) -> list[Any]:
+        items: list[Any] = []
+        lines = self._lines(items)
+        for event in self._events:
+            if isinstance(event, yaml.SequenceEndEvent):
+                break
+            lines[len(items)] = _line(event.start_mark)
+            items.append(self._node(event))
+        return items
+
+    def _mapping(self) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        merged: set[str] = set()
+        lines = self._lines(result)
+        for event in self._events:
+            if isinstance(event, yaml.MappingEndEvent):
+                break
+            line = _line(event.start_mark)
+            merge = _is_merge(event)
+            key = self._key(event, line)
+            value = self._node(next(self._events))
+            if merge:
+                _merge(result, merged, value, line)
+            elif key in result and key not in merged:
+                _fail(f"the key {key!r} is given twice", line)
+            else:
+                merged.discard(key)
+                result[key] = value
+            lines.setdefault(key, line)
+        return result
+
+    def _lines(self, part: Any) -> dict[str | int, int]:
+        lines: dict[str | int, int] = {}
+        self.places[id(part)] = (part, lines)
+        return lines
+
+    def _key(self, event: _Event, line: int) -> str:
+        key = self._node(event)
+        if isinstance(key, list) and any(isinstance(item, list) for item in key):
+            _fail("a list cannot be a key", line)
+        return values.text_of(key)
+
+
+def _is_merge(event: _Event) -> bool:
+    if not isinstance(event, yaml.ScalarEvent) or event.value != "<<":
+        return False
+    return event.tag == tags.MERGE or (event.tag is None and not event.style)
+
+
+def _merge(result: dict[str, Any], merged: set[str], value: Any, line: int) -> None:
+    """Take over what is not there yet from one mapping, or from each of a list."""
+    for source in value if isinstance(value, list) else [value]:
+        if isinstance(source, list):
+            source = {str(index): item for index, item in enumerate(source)}
+        if not isinstance(source, dict):
+            _fail("only a mapping can be merged", line)
+        merged.update(source.keys() - result.keys())
+        result.update({key: item for key, item in source.items() if key not in result})

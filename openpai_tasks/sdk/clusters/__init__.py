@@ -1,0 +1,1 @@
+"""Clusters: add, sign in, describe; and the embedded one."""

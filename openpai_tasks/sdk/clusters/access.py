@@ -1,0 +1,73 @@
+"""What a cluster is, and what other clients need to be pointed at it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from openpai_tasks.sdk.clusters import embedded
+from openpai_tasks.sdk.clusters import known as clusters
+from openpai_tasks.sdk.clusters.sign_in import Say, sign_in
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials, claims
+from openpai_tasks.settings.registry import LOCAL
+
+
+@dataclass(frozen=True)
+class Description:
+    """A cluster as it describes itself now."""
+
+    alias: str
+    uri: str
+    user: str
+    generation: str
+    version: str
+    launcher: str
+    login: str
+    virtual_clusters: tuple[str, ...]
+    storages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """All that another client needs to speak to the cluster as this user; shown on purpose."""
+
+    alias: str
+    uri: str
+    rest_server_uri: str
+    user: str
+    token: str = field(repr=False)
+    password: str | None = field(default=None, repr=False)
+
+
+def describe(settings: Settings, alias: str | None, say: Say) -> Description:
+    """Ask the cluster what it is and what it has for the user."""
+    client = clusters.connect(settings, alias, say)
+    client.user_info(client.user)  # a token that has expired is renewed by this
+    known = Credentials(token=client.token())
+    cluster, _ = sign_in(client.cluster, known, clusters.cannot_ask, say, settings.http_timeout)
+    return Description(
+        alias=cluster.alias,
+        uri=cluster.uri,
+        user=cluster.user,
+        generation=cluster.generation,
+        version=str(cluster.info.get("version") or ""),
+        launcher=str(cluster.info.get("launcherType") or ""),
+        login=str(cluster.info.get("authnMethod") or ""),
+        virtual_clusters=cluster.virtual_clusters,
+        storages=clusters.storage_names(cluster),
+    )
+
+
+def access(settings: Settings, alias: str | None, say: Say) -> Access:
+    """The address, the user and a token that has not expired; the password only of the embedded cluster."""
+    client = clusters.connect(settings, alias, say)
+    cluster = client.cluster
+    is_local = cluster.alias == LOCAL
+    known = embedded.login() if is_local else clusters.registry(settings).credentials(cluster.alias)
+    token = client.token()
+    end = claims(token).get("exp")
+    if known.password and isinstance(end, (int, float)) and end < time.time():
+        token = client.renew(token)
+    password = known.password if is_local else None
+    return Access(cluster.alias, cluster.uri, cluster.rest, cluster.user, token, password)

@@ -1,0 +1,77 @@
+"""What a person chose for a cluster: its storage and workspace, and storages of their own.
+
+Kept with the cluster in ``clusters.yaml``; of the embedded one, which is not in there, beside its data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.settings import credentials
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.home import home, locked, write_private
+from openpai_tasks.settings.registry import (
+    LOCAL,
+    Cluster,
+    Registry,
+    registry_path,
+    storage_destination,
+)
+
+NAMES = {"storage_name": "storage", "workspace": "workspace", "own_storages": "own_storages"}
+"""Key in the file -> field of Cluster."""
+
+
+def path() -> Path:
+    """The file for the embedded cluster."""
+    return home() / LOCAL / "choices.yaml"
+
+
+def with_choices(cluster: Cluster) -> Cluster:
+    """The embedded cluster with what was chosen for it."""
+    said = _read()
+    rows = said.get("own_storages")
+    own = tuple(dict(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
+    storage, workspace = (str(said.get(key) or "") for key in ("storage_name", "workspace"))
+    return dataclasses.replace(cluster, storage=storage, workspace=workspace, own_storages=own)
+
+
+def change(settings: Settings, alias: str, edit: Callable[[Cluster], Cluster]) -> Cluster:
+    """Replace what was chosen by what ``edit`` makes of it; the secrets of storages that go, go too."""
+    if alias != LOCAL:
+        return Registry(registry_path(settings.clusters_in_local)).change(alias, edit)
+    with locked(path()):
+        before = with_choices(Cluster(LOCAL, "", kind="embedded"))
+        after = edit(before)
+        _write(after)
+    kept = {storage_destination(after, record) for record in after.own_storages}
+    for record in before.own_storages:
+        if (gone := storage_destination(before, record)) not in kept:
+            credentials.forget(gone)
+    return after
+
+
+def _read() -> dict[str, Any]:
+    import yaml
+
+    try:
+        said = yaml.safe_load(path().read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
+        raise ConfigError(f"cannot read {path()}; mend or remove the file") from err
+    if said is not None and not isinstance(said, dict):
+        raise ConfigError(f"{path()} must hold names and values; mend or remove the file")
+    return said or {}
+
+
+def _write(cluster: Cluster) -> None:
+    import yaml
+
+    record = {key: getattr(cluster, name) for key, name in NAMES.items()}
+    kept = {key: list(value) if isinstance(value, tuple) else value for key, value in record.items() if value}
+    write_private(path(), yaml.safe_dump(kept, sort_keys=False, allow_unicode=True))

@@ -1,0 +1,193 @@
+"""From what a person types as an address to a server known to be OpenPAI, and of which generation."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import ssl
+from dataclasses import dataclass, field
+from http.client import responses
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from openpai_tasks.backends.openpai import Answer, Client
+from openpai_tasks.errors import ConfigError, Unreachable
+from openpai_tasks.net import web_address
+from openpai_tasks.protocol import routes
+from openpai_tasks.protocol.fields import text
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
+
+PROBE_SECONDS = 10.0
+DESCRIBES = ("name", "version", "launcherType", "authnMethod")
+"""What is kept of a server's description of itself."""
+OUTAGES = (429, 502, 503, 504)  # a busy server, and what a proxy says while the server behind it is down
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PASTED = re.compile(r"/rest-server(/.*)?$|/api/v[12](/.*)?$|/[^/]*\.html$")
+"""What people copy along with the address: the REST server's path, or a page of the web portal."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where the REST server really is and what it said."""
+
+    uri: str
+    prefix: str
+    generation: str
+    info: dict[str, Any] = field(default_factory=dict)
+    wants_token: bool = False  # OIDC (AAD): there is no login by password
+
+    @property
+    def is_encrypted(self) -> bool:
+        """True as well where nothing leaves the machine."""
+        return self.uri.startswith("https://") or urlsplit(self.uri).hostname in LOOPBACK
+
+
+def candidates(address: str) -> tuple[str, ...]:
+    """The addresses to try, best first: without a scheme https, then http."""
+    typed = address.strip()
+    given = "://" in typed
+    try:
+        parts = web_address.split(typed if given else f"https://{typed}")
+    except ValueError as err:
+        if "@" in typed:  # a password may be in front of it
+            raise ConfigError(f"invalid address: {err}; give the user with --user") from err
+        raise ConfigError(f"invalid address {address!r}: {err}") from err
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    place = host if parts.port is None else f"{host}:{parts.port}"
+    path = PASTED.sub("", parts.path.rstrip("/")).rstrip("/")
+    schemes = (parts.scheme,) if given else ("https", "http")
+    return tuple(urlunsplit((scheme, place, path, "", "")) for scheme in schemes)
+
+
+def trusted(ca: str | None) -> bool | str:
+    """What to verify certificates with: the system's own CAs, or those in a file."""
+    if not ca:
+        return True
+    path = Path(ca).expanduser().resolve()
+    try:
+        ssl.create_default_context(cafile=str(path))
+    except FileNotFoundError as err:
+        raise ConfigError(f"no CA file at {path}") from err
+    except (OSError, ssl.SSLError) as err:
+        raise ConfigError(f"{path} is not a CA file in PEM form") from err
+    return str(path)
+
+
+def discover(alias: str, address: str, verify: bool | str, seconds: float = PROBE_SECONDS) -> Server:
+    """The OpenPAI server at the address; an untrusted certificate is never a reason to go on without one."""
+    problem = Unreachable(f"no OpenPAI server at {address}")
+    for uri in candidates(address):
+        try:
+            return _ask(Cluster(alias, uri, verify=verify), seconds)
+        except Unreachable as err:
+            if _is_untrusted(err):
+                raise Unreachable(_untrusted(uri, err)) from err
+            problem = err
+    raise problem
+
+
+def learn(cluster: Cluster, seconds: float = PROBE_SECONDS) -> Cluster:
+    """The cluster with what it says of itself; one that has moved has to be updated by its user."""
+    server = discover(cluster.alias, cluster.uri, cluster.verify, seconds)
+    if server.uri != cluster.uri:
+        raise Unreachable(
+            f"{cluster.uri} leads to {server.uri}; `pai cluster.update {cluster.alias}` takes the new address"
+        )
+    return dataclasses.replace(cluster, prefix=server.prefix, generation=server.generation, info=server.info)
+
+
+def _ask(cluster: Cluster, seconds: float) -> Server:
+    """Behind the reverse proxy as usual, or the REST server itself."""
+    answers = []
+    for prefix in (routes.PREFIX, ""):
+        client = Client(_at(cluster, cluster.uri, prefix), Credentials(), timeout=min(seconds, PROBE_SECONDS))
+        answer = _probe(client, routes.INFO)
+        moved = _moved(answer.url, prefix + routes.INFO)
+        if moved and moved != cluster.uri:  # from http to https, mostly: a password must go there at once
+            client = Client(_at(cluster, moved, prefix), Credentials(), timeout=min(seconds, PROBE_SECONDS))
+        server = _recognise(client, answer)
+        if server:
+            return server
+        answers.append(answer.status)
+    raise Unreachable(
+        f"{cluster.uri} answers, but not as an OpenPAI server does"
+        f" (HTTP {answers[0]} for {routes.PREFIX}{routes.INFO})"
+    )
+
+
+def _probe(client: Client, path: str) -> Answer:
+    """What the server says to a question; an outage says nothing of what it is, and is an error."""
+    answer = client.probe(path)
+    if answer.status not in OUTAGES:
+        return answer
+    cluster, said = client.cluster, f"HTTP {answer.status} {responses[answer.status]}"
+    raise Unreachable(f"no OpenPAI server answers at {cluster.rest}{path} now: {said}; try again later")
+
+
+def _at(cluster: Cluster, uri: str, prefix: str) -> Cluster:
+    return Cluster(cluster.alias, uri, verify=cluster.verify, prefix=prefix)
+
+
+def _moved(url: str, path: str) -> str:
+    """The address that a redirect led to, when it is still the same call."""
+    return url[: -len(path)] if url.endswith(path) else ""
+
+
+def _recognise(client: Client, info: Answer) -> Server | None:
+    """The newer generations describe themselves; of the older ones each lacks something known."""
+    if _describes(info):
+        return _server(client, _generation(client, info.body), info.body)
+    first = _probe(client, routes.INFO_V1)
+    if _describes(first):
+        return _server(client, "0.18", first.body)
+    greets = first.status == 200 and "PAI RESTful API" in str(first.body)
+    if greets and _is_unrouted(_probe(client, routes.JOBS)):
+        return _server(client, "0.14", {})
+    return None
+
+
+def _describes(answer: Answer) -> bool:
+    return answer.status == 200 and isinstance(answer.body, dict) and "launcherType" in answer.body
+
+
+def _generation(client: Client, info: dict[str, Any]) -> str:
+    """By its version, or where it keeps that to itself by routes that 1.3 brought and 1.1 took away."""
+    number = re.match(r"v?(\d{1,9})\.(\d{1,9})", text(info.get("version")))
+    if number:
+        return "1.8" if (int(number[1]), int(number[2])) >= (1, 1) else "0.18"
+    has_events = not _is_unrouted(_probe(client, routes.JOB_EVENTS.format(job="nobody~nothing")))
+    return "1.8" if has_events or _is_unrouted(_probe(client, routes.VIRTUAL_CLUSTERS_V1)) else "0.18"
+
+
+def _is_unrouted(answer: Answer) -> bool:
+    return answer.status == 404 and isinstance(answer.body, dict) and answer.body.get("code") == "NoApiError"
+
+
+def _server(client: Client, generation: str, info: dict[str, Any]) -> Server:
+    way_in = info.get("authnMethod")
+    if way_in is None:
+        authn = _probe(client, routes.AUTHN_INFO_V1).body
+        way_in = authn.get("authn_type") if isinstance(authn, dict) else None
+    cluster = client.cluster
+    known = {key: text(info.get(key)) for key in DESCRIBES if text(info.get(key))}
+    return Server(cluster.uri, cluster.prefix, generation, known, text(way_in).upper() == "OIDC")
+
+
+def _reasons(err: BaseException | None) -> list[BaseException]:
+    """An error and everything it came from."""
+    chain: list[BaseException] = []
+    while err is not None and err not in chain:
+        chain.append(err)
+        err = err.__cause__ or err.__context__
+    return chain
+
+
+def _is_untrusted(err: Unreachable) -> bool:
+    return any(isinstance(reason, ssl.SSLCertVerificationError) for reason in _reasons(err))
+
+
+def _untrusted(uri: str, err: Unreachable) -> str:
+    found = [reason for reason in _reasons(err) if isinstance(reason, ssl.SSLCertVerificationError)]
+    return f"the certificate of {uri} is not trusted ({found[-1].verify_message}); give its CA with --ca FILE"

@@ -1,0 +1,96 @@
+"""Editing clusters.yaml by hand: on a copy, which takes the file's place only if it parses."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.settings.home import make_private
+from openpai_tasks.settings.registry import Registry
+
+DEFAULTS = ("sensible-editor", "nano", "vim", "vi")
+DETACHED = {"code": "--wait", "codium": "--wait", "subl": "--wait", "gvim": "--nofork", "mate": "--wait"}
+"""Editors that return at once unless they are told to wait."""
+
+TEMPLATE = """\
+# One entry for each cluster, for example:
+# - cluster_alias: lab
+#   pai_uri: https://pai.example.com
+#   user: alice
+"""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The copy being edited, and the text of the file it was made from."""
+
+    path: Path
+    registry: Registry
+    original: str
+
+
+def begin(registry: Registry) -> Draft:
+    """Make the copy, private and beside the file."""
+    text = registry.text()
+    make_private(registry.path.parent)
+    handle, name = tempfile.mkstemp(prefix="clusters-edit-", suffix=".yaml", dir=registry.path.parent)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text or TEMPLATE)
+    return Draft(Path(name), registry, text)
+
+
+def finish(draft: Draft, exit_code: int) -> bool:
+    """Put the copy in the file's place; False if nothing was changed. What cannot be used is kept aside."""
+    text = _read(draft)
+    if text == (draft.original or TEMPLATE):
+        draft.path.unlink()
+        return False
+    if exit_code != 0:
+        raise ConfigError(
+            f"the editor ended with {exit_code}, so nothing is changed; your text is in {draft.path}"
+        )
+    if not text.strip() and draft.original.strip():
+        raise ConfigError(f"{draft.path} is empty, so nothing is changed; `cluster.delete` forgets clusters")
+    try:
+        draft.registry.rewrite(text, draft.original)
+    except ConfigError as err:
+        reason = (
+            str(err)
+            .replace(str(draft.registry.path), "your text")
+            .removesuffix("; mend it with cluster.edit")
+        )
+        raise ConfigError(f"{reason}; nothing is changed, and your text is in {draft.path}") from err
+    draft.path.unlink()
+    return True
+
+
+def _read(draft: Draft) -> str:
+    try:
+        return draft.path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        raise ConfigError(f"cannot read what was edited, {draft.path}: {err}") from err
+
+
+def command(editor: str) -> list[str]:
+    """The editor to run: the one named, ``$VISUAL``, ``$EDITOR``, or the first that is installed."""
+    chosen = editor or os.environ.get("VISUAL") or os.environ.get("EDITOR") or _installed()
+    try:
+        argv = shlex.split(chosen)
+    except ValueError as err:
+        raise ConfigError(f"the editor {chosen!r} is not a command: {err}") from err
+    if not argv or not shutil.which(argv[0]):
+        raise ConfigError(f"no editor {chosen!r} on this machine; name another with --editor")
+    stay = DETACHED.get(Path(argv[0]).name)
+    return [*argv, *([stay] if stay and stay not in argv else [])]
+
+
+def _installed() -> str:
+    found = next((name for name in DEFAULTS if shutil.which(name)), None)
+    if not found:
+        raise ConfigError("no editor found; name one with --editor or $EDITOR")
+    return found

@@ -1,0 +1,321 @@
+"""The embedded cluster, alias ``local``: is it running, start it once, end it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from openpai_tasks.backends.openpai import Client, TokenStore
+from openpai_tasks.errors import ConfigError, PaiError, TimedOut, Unreachable
+from openpai_tasks.protocol import routes
+from openpai_tasks.protocol.states import FINAL
+from openpai_tasks.sdk.clusters import embedded_process, embedded_token
+from openpai_tasks.sdk.clusters.choices import with_choices
+from openpai_tasks.sdk.clusters.login_lock import login_lock
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.home import home, locked, make_private
+from openpai_tasks.settings.registry import LOCAL as ALIAS
+from openpai_tasks.settings.registry import Cluster
+
+START_SECONDS = 30.0
+STOP_SECONDS = 45.0  # more than the 30 that a job has to end by itself
+ANSWER_SECONDS = 10.0  # after which a server counts as one that does not answer
+GRACE_SECONDS = 5.0  # for such a one, before it is killed
+POLL_SECONDS = 0.02
+UNION = "union"  # of the routes of every generation
+_MANNERS = {
+    "process": "as processes, without their image",
+    "docker": "in containers of docker",
+    "podman": "in containers of podman",
+}
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class LocalStatus:
+    """What `cluster.status` tells."""
+
+    running: bool
+    home: Path
+    pid: int | None = None
+    port: int | None = None
+    uri: str | None = None
+    version: str | None = None
+    engine: str | None = None
+    profile: str | None = None
+    started: int | None = None
+    jobs: dict[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class LocalOptions:
+    """How the server is to be started."""
+
+    engine: str = "process"
+    enforce: bool = False
+    port: int = 0
+    profile: str = UNION
+    ssh: str = "auto"
+    body_limit: int = 100  # KB
+
+
+def folder() -> Path:
+    return home() / ALIAS
+
+
+def connect(options: LocalOptions, say: Say, timeout: float = 60.0) -> Client:
+    """Speak to the embedded cluster as its first user; it is started first if it isn't running."""
+    return _client(ensure(options, say), timeout, say)
+
+
+def ensure(options: LocalOptions, say: Say) -> Cluster:
+    """The running embedded cluster; it is started if it isn't, once, however many ask at once."""
+    if not _facts():
+        with locked(folder() / "start"):
+            if not _facts():
+                _start(options)
+                say(f"started the embedded cluster in {folder()}; jobs run {_MANNERS[options.engine]}")
+                return _cluster()
+    _mention_differences(options, say)
+    return _cluster()
+
+
+def _mention_differences(options: LocalOptions, say: Say) -> None:
+    """Settings count when the server starts; one that was changed later would be passed over in silence."""
+    facts = _facts() or {}
+    for name in ("engine", "enforce", "profile", "ssh", "body_limit"):
+        wanted = getattr(options, name)
+        if facts.get(name, wanted) != wanted:
+            setting = f"local.{name.replace('_', '-')}"
+            say(f"{setting} is still {facts[name]}; it becomes {wanted} after a `cluster.stop`")
+
+
+def running() -> Cluster | None:
+    """The embedded cluster if it is up; asking does not start it."""
+    return _cluster() if _facts() else None
+
+
+def start(options: LocalOptions) -> bool:
+    """Start it; False if it was running already."""
+    if not 0 <= options.port < 65536:
+        raise ConfigError(f"a port is a number from 0 to 65535, got {options.port}")
+    with locked(folder() / "start"):
+        if _facts():
+            return False
+        _start(options)
+        return True
+
+
+def stop(keep_jobs: bool, say: Say, force: bool = False, patience: float = 30.0) -> bool:
+    """End the server, and unless told otherwise its jobs first; False if nothing was running.
+
+    One that does not answer within ``patience`` seconds is only made to end with ``force``, and its
+    jobs are stopped after it.
+    """
+    with locked(folder() / "start"):
+        if force and embedded_process.is_held(folder()) and not _answers(min(patience, ANSWER_SECONDS)):
+            _make_end(say)
+            if not keep_jobs:
+                _stop_jobs_left(say)
+            return True
+        if _facts() and not force and not _answers(patience):
+            hint = "`pai cluster.stop --force` ends it all the same"
+            raise Unreachable(f"the embedded cluster did not answer within {patience:g} s; {hint}")
+        return _stop(keep_jobs, say)
+
+
+def _stop(keep_jobs: bool, say: Say) -> bool:
+    was_running = _facts() is not None
+    if not was_running:
+        if keep_jobs or not (folder() / "cluster.db").exists():
+            return False
+        _start(LocalOptions())  # its jobs may have outlived it, and only it knows how to end them
+    stopped = 0 if keep_jobs else _stop_jobs(say)
+    _end_server()
+    return was_running or stopped > 0
+
+
+def _end_server() -> None:
+    if embedded_process.is_held(folder()):
+        with embedded_process.found(folder()) as server:
+            server.signal(signal.SIGTERM)
+            if not server.ends_within(STOP_SECONDS):
+                raise TimedOut(f"waited {STOP_SECONDS:.0f} s for the embedded cluster to end")
+
+
+def _answers(seconds: float) -> bool:
+    facts = _facts()
+    if not facts:
+        return False
+    try:
+        client = Client(Cluster(alias=ALIAS, uri=facts["uri"]), Credentials(), timeout=seconds)
+        return client.probe(routes.HEALTH).status == 200
+    except PaiError:
+        return False
+
+
+def _make_end(say: Say) -> None:
+    """First kindly: one that was only suspended puts everything away."""
+    with embedded_process.found(folder()) as server:
+        say(f"the embedded cluster does not answer: ending its process {server.pid}")
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            server.signal(number)
+        if not server.ends_within(GRACE_SECONDS):
+            server.signal(signal.SIGKILL)
+            if not server.ends_within(STOP_SECONDS):
+                raise TimedOut(f"the process {server.pid} of the embedded cluster cannot be killed")
+
+
+def _stop_jobs_left(say: Say) -> None:
+    """Those of a server that was made to end: another one knows how to stop them."""
+    if not (folder() / "cluster.db").exists():
+        return
+    try:
+        _start(LocalOptions())
+        _stop_jobs(say)
+        _end_server()
+    except PaiError as err:
+        raise Unreachable(f"the server was ended, but its jobs may still run: {err}") from err
+
+
+def status() -> LocalStatus:
+    facts = _facts()
+    if not facts:
+        return LocalStatus(running=False, home=folder())
+    known = {
+        name: facts.get(name) for name in ("pid", "port", "uri", "version", "engine", "profile", "started")
+    }
+    return LocalStatus(running=True, home=folder(), jobs=_job_counts(), **known)
+
+
+def login() -> Credentials:
+    """The first user's password, which the server generated and keeps for its owner."""
+    return Credentials(password=_own_login()["password"])
+
+
+def _cluster() -> Cluster:
+    facts = _facts()
+    if not facts:
+        raise Unreachable("the embedded cluster ended while it was being used; see " + str(_log()))
+    profile = facts.get("profile", UNION)
+    generation = "1.8" if profile == UNION else profile  # whose ways the union has where they differ
+    running = Cluster(alias=ALIAS, uri=facts["uri"], user=_own_login()["user"], generation=generation)
+    return with_choices(running)
+
+
+def _client(cluster: Cluster, timeout: float = 60.0, say: Say = lambda line: None) -> Client:
+    """A client that keeps its token between commands, as logging in is slow on purpose."""
+    known = Credentials(password=login().password, token=embedded_token.read(folder()))
+    tokens = TokenStore(
+        read=partial(embedded_token.read, folder()),
+        save=partial(embedded_token.keep, folder()),
+        lock=partial(login_lock, cluster, say),
+    )
+    return Client(cluster, known, tokens=tokens, timeout=timeout, say=say)
+
+
+def _own_login() -> dict[str, str]:
+    path = folder() / "credentials.json"
+    try:
+        found: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+    except (OSError, ValueError) as err:
+        hint = "`cluster.stop --keep-jobs` ends the server without logging in"
+        raise ConfigError(f"cannot read the embedded cluster's {path}: {err} ({hint})") from err
+
+
+def _facts() -> dict[str, Any] | None:
+    """What the running server wrote about itself; the lock it holds says that it lives."""
+    if not embedded_process.is_held(folder()):
+        return None
+    try:
+        facts = json.loads((folder() / "server.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None  # it holds the lock but does not answer yet
+    return facts if isinstance(facts, dict) and "uri" in facts else None
+
+
+def _start(options: LocalOptions) -> None:
+    if embedded_process.is_held(folder()):  # started by hand a moment ago
+        _wait_until(lambda: _facts() is not None, START_SECONDS, "the embedded cluster to answer")
+        return
+    make_private(folder())
+    (folder() / "server.json").unlink(missing_ok=True)  # of one that was killed: the next is not there yet
+    argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder())]
+    argv += ["--engine", options.engine, "--port", str(options.port), "--profile", options.profile]
+    argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit)]
+    argv += ["--enforce"] if options.enforce else []
+    with _log_file() as log:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder(), start_new_session=True
+        )
+    _wait_until(
+        lambda: _facts() is not None or process.poll() is not None,
+        START_SECONDS,
+        f"the embedded cluster to answer (see {_log()})",
+    )
+    if process.poll() is not None:
+        raise Unreachable(f"the embedded cluster did not start: {_last_line()} (see {_log()})")
+
+
+def _stop_jobs(say: Say) -> int:
+    """Ask every job that is not over to stop, and wait until all are; how many there were."""
+    client = _client(_cluster())
+    active = _active(client)
+    for key in active:
+        client.set_execution(key, "STOP")
+    if active:
+        say(f"stopping {len(active)} jobs")
+        _wait_until(lambda: not _active(client), STOP_SECONDS, "the jobs to stop")
+    return len(active)
+
+
+def _active(client: Client) -> list[str]:
+    found = client.jobs(state="WAITING,RUNNING,STOPPING", limit=50000)
+    return [job.key for job in found if not job.final]  # older servers know no filter
+
+
+def _job_counts() -> dict[str, int]:
+    client = _client(_cluster())
+    counts: dict[str, int] = dict.fromkeys(("WAITING", "RUNNING", "STOPPING", *sorted(FINAL)), 0)
+    for job in client.jobs(limit=50000):
+        counts[job.state] = counts.get(job.state, 0) + 1
+    return counts
+
+
+def _log() -> Path:
+    return folder() / "server.log"
+
+
+@contextmanager
+def _log_file() -> Iterator[int]:
+    handle = os.open(_log(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _last_line() -> str:
+    lines = _log().read_text(encoding="utf-8", errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return last.removeprefix("error: ")
+
+
+def _wait_until(done: Callable[[], bool], seconds: float, what: str) -> None:
+    limit = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > limit:
+            raise TimedOut(f"waited {seconds:.0f} s for {what}")
+        time.sleep(POLL_SECONDS)

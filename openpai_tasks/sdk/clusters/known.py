@@ -1,0 +1,328 @@
+"""The clusters a person works with: add them, keep them fresh, choose one, speak to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from openpai_tasks import times
+from openpai_tasks.backends.openpai import Client, TokenStore
+from openpai_tasks.errors import ConfigError, PaiError, Unreachable
+from openpai_tasks.sdk import known_names
+from openpai_tasks.sdk.clusters import embedded, environment
+from openpai_tasks.sdk.clusters.discovery import candidates, learn, trusted
+from openpai_tasks.sdk.clusters.environment import Lent
+from openpai_tasks.sdk.clusters.login_lock import login_lock
+from openpai_tasks.sdk.clusters.sign_in import Ask, Say, sign_in
+from openpai_tasks.sdk.parallel import abreast
+from openpai_tasks.sdk.ssh import forgetting
+from openpai_tasks.settings import config, credentials, layers
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import LOCAL, Cluster, Registry, registry_path
+
+ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+LEARNT = ("uri", "prefix", "user", "generation", "info", "virtual_clusters", "storages", "verify")
+"""What signing in tells about a cluster; the rest of its record is the user's own choice."""
+
+
+@dataclass(frozen=True)
+class NewCluster:
+    """What a person says about a cluster they add."""
+
+    alias: str
+    address: str
+    user: str = ""
+    credentials: Credentials = field(default_factory=Credentials)
+    ca: str = ""
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """What a person gives anew for a cluster that is known; nothing of it is needed."""
+
+    user: str = ""
+    credentials: Credentials = field(default_factory=Credentials)
+    ca: str = ""
+    login: bool = False  # ask for a password although one is kept
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A known cluster, without asking it; an embedded one that is not running has no address."""
+
+    alias: str
+    selected: bool
+    uri: str
+    user: str
+    generation: str
+    virtual_clusters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What became of one cluster's record; ``problem`` is why it stayed as it was."""
+
+    alias: str
+    uri: str
+    generation: str
+    virtual_clusters: tuple[str, ...]
+    storages: tuple[str, ...]
+    problem: str = ""
+
+
+def registry(settings: Settings) -> Registry:
+    return Registry(registry_path(settings.clusters_in_local))
+
+
+def connect(settings: Settings, alias: str | None = None, say: Say = lambda line: None) -> Client:
+    """A client of the cluster named, or of the selected one; the embedded one is started if need be."""
+    client = _client(settings, alias or settings.cluster_alias or LOCAL, say)
+    client.patience = times.seconds(settings.watch_patience, "watch-patience")
+    return client
+
+
+def _client(settings: Settings, alias: str, say: Say) -> Client:
+    if alias == LOCAL:
+        return embedded.connect(local_options(settings), say, settings.http_timeout)
+    book = registry(settings)
+    cluster = book.get(alias)
+    if cluster.kind != "openpai":
+        raise ConfigError(f"the cluster {alias!r} is of type {cluster.kind!r}, which runs no jobs")
+    trusted(cluster.verify if isinstance(cluster.verify, str) else None)
+    kept = book.credentials(alias)
+    lent = Lent() if kept else environment.for_cluster(settings, cluster)
+    login = _Login(book, cluster, kept, settings.http_timeout)
+    return Client(
+        cluster,
+        kept or lent.credentials,
+        tokens=TokenStore(login.read_token, login.keep_token, partial(login_lock, cluster, say)),
+        timeout=settings.http_timeout,
+        learn=login.learn,
+        say=say,
+        hint=lent.why_not,
+    )
+
+
+def local_options(settings: Settings, port: int = 0) -> embedded.LocalOptions:
+    return embedded.LocalOptions(
+        engine=settings.local_engine,
+        enforce=settings.local_enforce,
+        port=port,
+        profile=settings.local_profile,
+        ssh=settings.local_ssh,
+        body_limit=settings.local_body_limit,
+    )
+
+
+def listed(settings: Settings) -> list[Listed]:
+    """Every known cluster, the embedded one first."""
+    book = registry(settings)
+    own = embedded.running() or book.get(LOCAL)
+    known_names.saw_clusters(book.clusters())
+    others = book.clusters()
+    known_names.saw_clusters(others)
+    return [row(settings, cluster) for cluster in (own, *others)]
+
+
+def row(settings: Settings, cluster: Cluster) -> Listed:
+    return Listed(
+        alias=cluster.alias,
+        selected=cluster.alias == (settings.cluster_alias or LOCAL),
+        uri=cluster.uri,
+        user=cluster.user,
+        generation=cluster.generation,
+        virtual_clusters=cluster.virtual_clusters,
+    )
+
+
+def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) -> Cluster:
+    """Log in there and remember the cluster; without ``check`` remember what was said."""
+    cluster = _prepare(settings, new)
+    typed, addresses = bool(new.credentials), candidates(new.address)
+    lent, meant = (Lent(), addresses) if typed else environment.for_addresses(addresses)
+    known = new.credentials or lent.credentials
+    if check:
+        if len(meant) < len(addresses):  # the environment is for one of the schemes only
+            cluster = dataclasses.replace(cluster, uri=meant[0])
+        asking = _explaining(ask, lent.why_not)
+        cluster, known = sign_in(cluster, known, asking, say, settings.http_timeout, typed)
+    else:
+        cluster = dataclasses.replace(cluster, uri=meant[0], user=_named(new.user, known))
+    book = registry(settings)
+    _forget_replaced(book, cluster)
+    book.put(cluster)
+    known_names.saw_clusters(book.clusters())
+    if known:
+        where = credentials.save(book.get(cluster.alias).destination, known)
+        say(f"the {'password' if known.password else 'token'} is kept in {where}")
+    return cluster
+
+
+def _forget_replaced(book: Registry, cluster: Cluster) -> None:
+    """Forget what was kept for the jobs of another cluster that had this alias."""
+    for known in book.clusters():
+        if known.alias == cluster.alias and known.uri != cluster.uri:
+            forgetting.forget_cluster(known.shelf)
+
+
+def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> Updated:
+    """Ask the cluster again, with other credentials where some are given."""
+    if alias == LOCAL:
+        raise ConfigError(f"the embedded cluster {LOCAL!r} is always up to date")
+    book = registry(settings)
+    before = book.get(alias)
+    verify = trusted(new.ca or (before.verify if isinstance(before.verify, str) else None))
+    wanted = dataclasses.replace(before, user=new.user or before.user, verify=verify)
+    kept, lent = Credentials(), Lent()
+    if not new.credentials and not new.login:
+        kept = book.credentials(alias) if wanted.destination == before.destination else kept
+        lent = lent if kept else environment.for_cluster(settings, wanted)
+    known, typed = new.credentials or kept or lent.credentials, bool(new.credentials)
+    asking = _explaining(ask, lent.why_not)
+    found, fresh_login = sign_in(wanted, known, asking, say, settings.http_timeout, typed)
+    fresh: dict[str, Any] = {name: getattr(found, name) for name in LEARNT}
+    after = book.change(alias, lambda now: dataclasses.replace(now, **fresh))
+    known_names.saw_clusters(book.clusters())
+    if typed or not known or (kept and _is_stored(before, kept)):  # what is lent is not kept
+        credentials.save(after.destination, fresh_login)
+    return _updated(after)
+
+
+def update_all(settings: Settings, say: Say) -> list[Updated]:
+    """Ask all at once; one that fails is kept as it was."""
+
+    def refresh(cluster: Cluster) -> Updated:
+        try:
+            ask = partial(cannot_ask, alias=cluster.alias)
+            return update(settings, cluster.alias, Renewal(), ask, say)
+        except PaiError as err:
+            return _updated(cluster, str(err))
+
+    def give_up(cluster: Cluster) -> Updated:
+        return _updated(cluster, too_late(settings))
+
+    return abreast(refresh, registry(settings).clusters(), longest(settings), give_up)
+
+
+def longest(settings: Settings) -> float:
+    """Seconds that a cluster has for all that it is asked when several are asked at once."""
+    return 2 * settings.http_timeout + 5
+
+
+def too_late(settings: Settings) -> str:
+    return f"no answer within {longest(settings):g} s"
+
+
+def check_updated(rows: Iterable[Updated]) -> None:
+    """An error if some were not updated: a script must notice."""
+    failed = [row.alias for row in rows if row.problem]
+    if failed:
+        raise Unreachable(f"not updated: {', '.join(failed)}")
+
+
+def delete(settings: Settings, aliases: Iterable[str]) -> list[Cluster]:
+    """Forget clusters, their secrets and what was kept for their jobs; all must be known, or none is."""
+    book, gone = registry(settings), []
+    for alias in aliases:
+        book.get(alias)
+    for alias in dict.fromkeys(aliases):
+        gone.append(book.remove(alias))
+        forgetting.forget_cluster(gone[-1].shelf)
+    known_names.saw_clusters(book.clusters())
+    return gone
+
+
+def select(settings: Settings, alias: str, is_global: bool) -> Path:
+    """Make it the cluster that commands speak to; returns the file that now says so."""
+    book = registry(settings)
+    book.get(alias)
+    known_names.saw_clusters(book.clusters())
+    path = layers.defaults_path(is_global)
+    config.change_defaults(path, {"cluster-alias": alias})
+    return path
+
+
+def _prepare(settings: Settings, new: NewCluster) -> Cluster:
+    """The record to fill, with what the user chose for this alias before."""
+    if not ALIAS.fullmatch(new.alias):
+        raise ConfigError(f"the alias {new.alias!r} may have letters, digits, '.', '_' and '-' only")
+    if new.alias == LOCAL:
+        raise ConfigError(f"the alias {LOCAL!r} belongs to the embedded cluster; choose another")
+    addresses = candidates(new.address)
+    known = {cluster.alias: cluster for cluster in registry(settings).clusters()}
+    base = known.get(new.alias) or Cluster(new.alias, addresses[0])
+    if base.uri not in addresses:
+        if not new.force:
+            raise ConfigError(f"{new.alias!r} is already the cluster at {base.uri}; --force replaces it")
+        base = Cluster(new.alias, addresses[0])
+    known_ca = base.verify if base.is_own else True  # a project's CA counts only if the user names it
+    verify = trusted(new.ca) if new.ca else known_ca
+    return dataclasses.replace(base, uri=new.address, user=new.user, verify=verify)
+
+
+def _named(user: str, known: Credentials) -> str:
+    return user or str(credentials.claims(known.token).get("username") or "")
+
+
+def _explaining(ask: Ask, why_not: str) -> Ask:
+    """The same question; where nobody can answer it, the error says why the environment does not."""
+
+    def asked(prompt: str) -> str:
+        try:
+            return ask(prompt)
+        except ConfigError as err:
+            raise ConfigError(f"{err}; {why_not}" if why_not else str(err)) from err
+
+    return asked
+
+
+def _is_stored(cluster: Cluster, kept: Credentials) -> bool:
+    """Whether the login is one of the store: what a project's file holds in the clear does not get there."""
+    return cluster.is_own or kept == credentials.load(cluster.destination)
+
+
+class _Login:
+    """Keeps a fresh token, and what a cluster tells of itself when first asked, for the next command."""
+
+    def __init__(self, book: Registry, cluster: Cluster, kept: Credentials, seconds: float) -> None:
+        self._book, self._cluster, self._kept, self._seconds = book, cluster, kept, seconds
+        self._is_stored = bool(kept) and _is_stored(cluster, kept)
+
+    def read_token(self) -> str:
+        """Return the token that is kept now, maybe by another command."""
+        return credentials.load(self._cluster.destination).token if self._is_stored else ""
+
+    def keep_token(self, token: str) -> None:
+        if self._is_stored:
+            credentials.save(self._cluster.destination, dataclasses.replace(self._kept, token=token))
+
+    def learn(self, cluster: Cluster) -> Cluster:
+        """Ask a cluster that was added without a check; its login moves along with its prefix."""
+        found = learn(cluster, self._seconds)
+        said: dict[str, Any] = {"prefix": found.prefix, "generation": found.generation, "info": found.info}
+        self._book.change(cluster.alias, lambda now: dataclasses.replace(now, **said))
+        if self._is_stored and found.destination != cluster.destination:
+            credentials.save(found.destination, self._kept)
+        self._cluster = found
+        return found
+
+
+def cannot_ask(prompt: str, alias: str = "ALIAS") -> str:
+    """Prompt for non-interactive runs; always raises."""
+    raise ConfigError(f"no password or token is kept; `pai cluster.update {alias} --login` asks for one")
+
+
+def _updated(cluster: Cluster, problem: str = "") -> Updated:
+    alias, uri, parts = cluster.alias, cluster.uri, cluster.virtual_clusters
+    return Updated(alias, uri, cluster.generation, parts, storage_names(cluster), problem)
+
+
+def storage_names(cluster: Cluster) -> tuple[str, ...]:
+    return tuple(str(entry.get("name") or entry.get("storage_alias") or "?") for entry in cluster.storages)

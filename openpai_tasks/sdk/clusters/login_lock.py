@@ -1,0 +1,51 @@
+"""One login of a user at a time: OpenPAI keeps only one of those that come at the same moment."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.net import web_address
+from openpai_tasks.settings.home import home, locked
+from openpai_tasks.settings.registry import Cluster
+
+SILENT_SECONDS = 2.0  # the user is told of a longer wait
+LONGEST_SECONDS = 60.0  # a command that is suspended must not stop all others
+POLL_SECONDS = 0.05
+
+Say = Callable[[str], None]
+
+
+@contextlib.contextmanager
+def login_lock(cluster: Cluster, say: Say) -> Iterator[None]:
+    """Hold the lock for logins of the cluster's user; go on without it where it cannot be had."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ConfigError):  # a home that cannot be written to
+            stack.enter_context(locked(_path(cluster), functools.partial(_wait, cluster.alias, say)))
+        yield
+
+
+def _path(cluster: Cluster) -> Path:
+    """The same for all aliases of a server."""
+    who = f"{cluster.user} {web_address.normal(cluster.uri)}"
+    return home() / "logins" / hashlib.sha256(who.encode()).hexdigest()[:16]
+
+
+def _wait(alias: str, say: Say, handle: int) -> None:
+    begun, is_silent = time.monotonic(), True
+    while time.monotonic() - begun < LONGEST_SECONDS:
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(POLL_SECONDS)
+        except OSError:
+            return  # a file system without locks
+        if is_silent and time.monotonic() - begun > SILENT_SECONDS:
+            is_silent = False
+            say(f"waiting for another command that logs in to cluster {alias!r}")

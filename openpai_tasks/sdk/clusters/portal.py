@@ -1,0 +1,36 @@
+"""The pages of a cluster's web portal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from urllib.parse import urlencode
+
+from openpai_tasks.backends.openpai import Client
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.settings.registry import LOCAL
+
+JOB_PAGE = "/job-detail.html"
+
+
+def job_page(client: Client, job: JobInfo) -> str:
+    """The address of a job's page."""
+    return f"{client.cluster.uri}{JOB_PAGE}?{urlencode({'username': job.user, 'jobName': job.name})}"
+
+
+def exists(client: Client) -> bool:
+    """Whether the cluster has a portal at all."""
+    return client.cluster.alias != LOCAL
+
+
+def can_show() -> bool:
+    """Whether a person sits here whose browser could open something beside the terminal."""
+    has_display = sys.platform != "linux" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    return has_display and sys.stderr is not None and sys.stderr.isatty()
+
+
+def browse(url: str) -> bool:
+    """Open it in the user's browser; False if there is none."""
+    import webbrowser
+
+    return webbrowser.open(url)

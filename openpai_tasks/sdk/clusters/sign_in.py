@@ -1,0 +1,124 @@
+"""Signing in to a cluster: who the user is, whether the server agrees, and what it has for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from openpai_tasks.backends.openpai import Client, TokenStore
+from openpai_tasks.backends.openpai.redirects import is_same_server
+from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, Unreachable
+from openpai_tasks.protocol.fields import text, texts
+from openpai_tasks.sdk.clusters.discovery import Server, candidates, discover
+from openpai_tasks.sdk.clusters.login_lock import login_lock
+from openpai_tasks.settings.credentials import Credentials, claims
+from openpai_tasks.settings.registry import Cluster
+
+Ask = Callable[[str], str]
+Say = Callable[[str], None]
+
+REFUSALS = {
+    "IncorrectPasswordError": "the password of user {user!r} is wrong",
+    "NoUserError": "there is no user {user!r}",
+}
+
+
+def sign_in(
+    cluster: Cluster, known: Credentials, ask: Ask, say: Say, timeout: float, typed: bool = False
+) -> tuple[Cluster, Credentials]:
+    """Find the server, log in, and return the cluster as it is now with the credentials that worked.
+
+    Credentials that were not ``typed`` for this login do not follow a server that has moved.
+    """
+    server = discover(cluster.alias, cluster.uri, cluster.verify, timeout)
+    if known and not typed:
+        _refuse_moved(cluster, server)
+    user, known = identify(cluster, known, server, ask)
+    if not server.is_encrypted:
+        say(f"warning: {server.uri} is not encrypted; others on the way can read passwords and tokens")
+    cluster = dataclasses.replace(
+        cluster,
+        uri=server.uri,
+        prefix=server.prefix,
+        user=user,
+        generation=server.generation,
+        info=server.info,
+    )
+    tokens = TokenStore(lock=functools.partial(login_lock, cluster, say))
+    client = Client(cluster, known, tokens=tokens, timeout=timeout, say=say)
+    record = _log_in(client, known)
+    known = dataclasses.replace(known, token=client.token())
+    return dataclasses.replace(
+        cluster, virtual_clusters=_virtual_clusters(client, record), storages=_storages(client)
+    ), known
+
+
+def _refuse_moved(cluster: Cluster, server: Server) -> None:
+    if not any(is_same_server(address, server.uri) for address in candidates(cluster.uri)):
+        command = f"pai cluster.add {cluster.alias} {server.uri} --force"
+        raise Unreachable(
+            f"{cluster.uri} leads to {server.uri}, which has no login yet; `{command}` makes one"
+        )
+
+
+def identify(cluster: Cluster, known: Credentials, server: Server, ask: Ask) -> tuple[str, Credentials]:
+    """The user's name, given or said by the token, and a password or token; asked for as the last resort."""
+    said = claims(known.token)
+    name = text(said.get("username"))
+    if "/" in name or not name.isprintable():
+        raise ConfigError(f"the token is that of user {name!r}, and nobody is called so")
+    if cluster.user and name and name != cluster.user:
+        raise ConfigError(f"the token is that of user {name!r}, not of {cluster.user!r}")
+    if server.wants_token and not known.token:
+        raise ConfigError(
+            f"{server.uri} lets users in by OIDC (AAD), not by password: copy a token from its web portal"
+            " and give it with --token-file or OPENPAI_TOKEN"
+        )
+    user = cluster.user or name
+    if not user:
+        raise ConfigError(f"who are you at {server.uri}? give the name with --user")
+    if not known:
+        checked = f" (checked with {cluster.verify})" if isinstance(cluster.verify, str) else ""
+        known = Credentials(password=ask(f"password of {user} at {server.uri}{checked}: "))
+    return user, dataclasses.replace(known, application=bool(said.get("application")))
+
+
+def _log_in(client: Client, known: Credentials) -> dict[str, Any]:
+    """The user's record, which only somebody the server knows gets to see."""
+    try:
+        if not known.token:
+            client.login(client.user, known.password)
+        return client.user_info(client.user)
+    except ApiError as err:
+        reason = REFUSALS.get(err.code, "").format(user=client.user)
+        if err.status == 401:
+            reason = f"it does not accept the token of user {client.user!r} (expired or revoked?)"
+        if not reason:
+            raise
+        raise Denied(f"cannot log in to {client.cluster.uri}: {reason}", err.status, err.code) from err
+
+
+def _virtual_clusters(client: Client, record: dict[str, Any]) -> tuple[str, ...]:
+    """Those granted to the user, or all where the server does not say."""
+    granted = record.get("virtualCluster")
+    if isinstance(granted, str):
+        granted = [name.strip() for name in granted.split(",")]
+    return tuple(filter(None, texts(granted))) or tuple(client.virtual_clusters())
+
+
+def _storages(client: Client) -> tuple[dict[str, Any], ...]:
+    """Names and kinds only: the details hold account keys. The servers before storages have HDFS."""
+    try:
+        return tuple(_short(row) for row in client.storages() if text(row.get("name")))
+    except NotFound:
+        webhdfs = f"{client.cluster.uri}/webhdfs/api/v1"
+        return ({"name": "hdfs", "type": "hdfs", "default": True, "data": {"webhdfs": webhdfs}},)
+
+
+def _short(row: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a storage in the list of clusters."""
+    said = {key: text(row.get(key)) for key in ("name", "type", "volumeName")}
+    flags = {key: row[key] for key in ("share", "default") if isinstance(row.get(key), bool)}
+    return {key: value for key, value in said.items() if value} | flags

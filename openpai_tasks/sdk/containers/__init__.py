@@ -1,0 +1,1 @@
+"""Running containers: shells, commands, files, ports."""

@@ -1,0 +1,204 @@
+"""What a job's containers use: CPU, memory and GPUs, read by a small script that any POSIX shell can run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.sdk.containers import sessions
+from openpai_tasks.sdk.ssh.connection import Remote
+
+SECONDS = 30.0
+LEAST, MOST = 0.1, 86400.0  # seconds between two looks
+CONTAINER, MACHINE = "container", "machine"
+
+# Writes lines "name value ...". A task that is only some processes of a machine (PAI_MOUNT_ROOT tells it) is
+# the sum of those that have its variables, without this session; a container is its control group. The group
+# at the root of a machine has no type: where there is no other, the machine is told, and said to be it.
+SCRIPT = r"""
+group=/sys/fs/cgroup
+if [ -n "${PAI_MOUNT_ROOT-}" ]; then kind=processes
+elif [ -r $group/cgroup.type ] && [ -r $group/cpu.stat ]; then kind=group
+elif [ -r $group/cpuacct/cpuacct.usage ]; then kind=old_group
+else kind=machine; fi
+stat_of() {
+  { IFS= read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
+  line=${line##*) }
+}
+stat_of $$ && set -- $line
+session=$4
+tasks() {
+  grep -laF "PAI_WORK_DIR=$PAI_WORK_DIR" /proc/[0-9]*/environ 2>/dev/null | while read -r place; do
+    pid=${place#/proc/} pid=${pid%/environ}
+    stat_of "$pid" || continue
+    set -- $line
+    [ "$4" = "$session" ] || "$use" "$@"
+  done
+}
+number() { echo 1; }
+ticks() { echo $((${12} + ${13} + ${14} + ${15})); }
+memory() {
+  [ -r "/proc/$pid/smaps_rollup" ] && found=$(grep '^Pss:' "/proc/$pid/smaps_rollup" 2>/dev/null) ||
+    found=$(grep '^VmRSS:' "/proc/$pid/status" 2>/dev/null) || return 0
+  set -- $found
+  echo "$2"
+}
+sum() {
+  use=$1 all=0
+  for one in $(tasks); do all=$((all + one)); done
+  echo $all
+}
+cpu() {
+  while read -r up rest; do echo "at $up"; done </proc/uptime
+  case $kind in
+  processes) echo "ticks $(sum ticks)" ;;
+  group)
+    while read -r name value; do [ "$name" != usage_usec ] || echo "usec $value"; done <$group/cpu.stat ;;
+  old_group) echo "nsec $(cat $group/cpuacct/cpuacct.usage)" ;;
+  *)
+    while read -r name user nice system idle wait irq soft rest; do
+      [ "$name" != cpu ] || echo "ticks $((user + nice + system + irq + soft))"
+    done </proc/stat ;;
+  esac
+}
+if [ $kind = processes ] && [ "$(sum number)" = 0 ]; then kind=machine; fi  # it may read none of them
+echo "kind $kind"
+cpu
+sleep 0.5 2>/dev/null || sleep 1
+cpu
+if [ $kind = processes ]; then
+  echo "memory $(($(sum memory) * 1024)) max"
+elif [ $kind = machine ]; then :
+elif [ -r $group/memory.current ]; then
+  echo "memory $(cat $group/memory.current) $(cat $group/memory.max)"
+  while read name value; do [ "$name" != inactive_file ] || echo "cache $value"; done <$group/memory.stat
+elif [ -r $group/memory/memory.usage_in_bytes ]; then
+  echo "memory $(cat $group/memory/memory.usage_in_bytes) $(cat $group/memory/memory.limit_in_bytes)"
+  while read name value; do
+    [ "$name" != total_inactive_file ] || echo "cache $value"
+  done <$group/memory/memory.stat
+fi
+[ ! -r $group/cpu.max ] || echo "quota $(cat $group/cpu.max)"
+[ ! -r $group/cpu/cpu.cfs_quota_us ] ||
+  echo "quota $(cat $group/cpu/cpu.cfs_quota_us) $(cat $group/cpu/cpu.cfs_period_us)"
+echo "ticks_per_second $(getconf CLK_TCK 2>/dev/null || echo 100)"
+echo "cores $(grep -c '^processor' /proc/cpuinfo)"
+while read name value unit; do
+  case $name in MemTotal:) echo "total $value";; MemAvailable:) echo "available $value";; esac
+done </proc/meminfo
+facts=index,utilization.gpu,memory.used,memory.total
+set --
+if [ $kind = processes ] && [ -n "${CUDA_VISIBLE_DEVICES-}" ]; then set -- -i "$CUDA_VISIBLE_DEVICES"; fi
+nvidia-smi "$@" --query-gpu=$facts --format=csv,noheader,nounits 2>/dev/null |
+  while IFS=, read index busy used total; do echo "gpu $index $busy $used $total"; done
+exit 0
+"""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    index: int
+    busy: int | None  # percent
+    memory_mb: int | None
+    total_mb: int | None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one container uses now; ``error`` says why it is not known."""
+
+    container: str
+    cpu: float | None = None  # cores
+    cpu_limit: float | None = None
+    memory: int | None = None  # bytes
+    memory_limit: int | None = None
+    scope: str = CONTAINER  # whose CPU and memory these are: MACHINE where the container's cannot be told
+    gpus: tuple[Gpu, ...] = ()
+    error: str = ""
+
+
+def pause(every: float) -> float:
+    """The seconds between two looks that somebody wants, if one can wait for so long."""
+    if not LEAST <= every <= MOST:
+        raise ConfigError(f"--every is {LEAST:g} to {MOST:g} seconds, got {every:g}")
+    return every
+
+
+def usage(remote: Remote, label: str) -> Usage:
+    """Ask one container; it takes about half a second."""
+    said: list[bytes] = []
+    limits = sessions.Limits(SECONDS)
+    code = sessions.run(remote, SCRIPT, said.append, lambda piece: None, limits=limits)
+    if code:
+        return Usage(label, error=f"no POSIX shell that can tell (it ended with {code})")
+    return read(b"".join(said).decode("utf-8", "replace"), label)
+
+
+def failed(label: str, err: PaiError) -> Usage:
+    return Usage(label, error=str(err))
+
+
+def read(text: str, label: str) -> Usage:
+    """What the script has written."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    first = {words[0]: words[1:] for words in reversed(lines)}
+    last = {words[0]: words[1:] for words in lines}
+    cores = _number(first, "cores")
+    total = _number(first, "total")
+    memory, limit = _memory(first, total)
+    is_machine = first.get("kind") == [MACHINE] or "memory" not in first
+    return Usage(
+        label,
+        cpu=_cpu(first, last),
+        cpu_limit=_quota(first) or cores,
+        memory=memory,
+        memory_limit=limit,
+        scope=MACHINE if is_machine else CONTAINER,
+        gpus=tuple(_gpus(lines)),
+    )
+
+
+def _cpu(first: dict[str, list[str]], last: dict[str, list[str]]) -> float | None:
+    """Cores busy between the two looks."""
+    units = {"usec": 1e-6, "nsec": 1e-9, "ticks": 1 / (_number(first, "ticks_per_second") or 100)}
+    began, ended = _number(first, "at"), _number(last, "at")
+    for name, seconds in units.items():
+        before, after = _number(first, name), _number(last, name)
+        if None not in (before, after, began, ended) and ended > began:  # type: ignore[operator]
+            used = max(0.0, after - before)  # type: ignore[operator] # a process that ended takes its part along
+            return round(used * seconds / (ended - began), 2)  # type: ignore[operator]
+    return None
+
+
+def _quota(found: dict[str, list[str]]) -> float | None:
+    words = found.get("quota", [])
+    if len(words) != 2 or not (words[0].isdecimal() and words[1].isdecimal()):  # "max" and "-1" are none
+        return None
+    return round(int(words[0]) / int(words[1]), 2)
+
+
+def _memory(found: dict[str, list[str]], total: float | None) -> tuple[int | None, int | None]:
+    """Used without what is only cached, and the limit; the machine's own where no limit is set."""
+    machine = int(total * 1024) if total else None
+    words = found.get("memory", [])
+    if not words or not words[0].isdecimal():
+        free = _number(found, "available")
+        return (machine - int(free * 1024) if machine and free is not None else None), machine
+    used = max(0, int(words[0]) - int(_number(found, "cache") or 0))
+    limit = int(words[1]) if len(words) > 1 and words[1].isdecimal() else None
+    return used, min(filter(None, (limit, machine)), default=None)
+
+
+def _gpus(lines: Iterable[list[str]]) -> Iterator[Gpu]:
+    for words in lines:
+        if words[0] == "gpu" and len(words) > 1 and words[1].isdecimal():
+            values = [int(word) if word.isdecimal() else None for word in [*words[2:5], "", "", ""]]
+            yield Gpu(int(words[1]), *values[:3])
+
+
+def _number(found: dict[str, list[str]], name: str) -> float | None:
+    try:
+        return float(found[name][0])
+    except (KeyError, IndexError, ValueError):
+        return None

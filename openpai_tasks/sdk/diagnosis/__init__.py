@@ -1,0 +1,1 @@
+"""Why a job waits or failed, in plain words."""

@@ -1,0 +1,248 @@
+"""Why a job waits or how it ended, in plain words, and what to do next."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from openpai_tasks.backends.openpai import Client
+from openpai_tasks.errors import ApiError, PaiError, Unreachable
+from openpai_tasks.protocol import exit_codes, states
+from openpai_tasks.protocol.diagnostics import Diagnostics
+from openpai_tasks.protocol.models import JobInfo, TaskInfo
+from openpai_tasks.sdk.clusters import capacity
+from openpai_tasks.sdk.diagnosis import shortage, symptoms
+from openpai_tasks.sdk.jobs import documents, lookup
+from openpai_tasks.sdk.logs import output
+
+LINES = 15
+NOTES = 3
+WAITS_FOR_RETRY = re.compile(r"\bnext retry\b", re.IGNORECASE)
+"""Advice for a job that is tried again, in our words and in those of real servers."""
+
+NOT_YET = ("the cluster has not started it yet", "wait; `job.connect` shows when it starts")
+OOM = "it may have used more memory than it asked for: ask for more (`--memoryMB`)"
+
+YARN = {
+    -7351: ("the job was stopped on request", ""),
+    -7400: ("the task was stopped because its attempt was over", ""),
+    -7252: ("not all tasks of the job got their resources in time", "wait, or ask for less"),
+    193: ("the container could not be run", "check the image's name"),
+    196: ("the task used more memory than it asked for", "ask for more memory"),
+    198: ("the disk of the node was full", "write less to the local disk"),
+    255: ("the command failed", "look at the logs for the cause"),
+}
+"""What codes of 0.14 mean that the table of later generations does not have, or has otherwise."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The reason in one sentence, what is known beside it, the last output, and what to do.
+
+    ``kept_log`` is the output that the cluster keeps with a failure, where it is more than ``log``.
+    """
+
+    name: str
+    state: str
+    why: str
+    facts: tuple[str, ...] = ()
+    log_of: str = ""
+    log: tuple[str, ...] = ()
+    kept_log: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+
+
+def why(client: Client, name: str) -> Explanation:
+    """Put together what the cluster knows of the job."""
+    job = lookup.describe(client, name)
+    explain = _BY_STATE.get(job.state, _other)
+    return explain(client, job)
+
+
+# Jobs that are not over
+
+
+def _waiting(client: Client, job: JobInfo) -> Explanation:
+    notes, asked = _notes(job), _asked(client, job)
+    record = capacity.record_of(client, job) if asked else {}
+    reading = capacity.never_fits(client, job, asked, record, notes) if asked else None
+    reading = reading or _short(client, job, notes) or symptoms.in_events(notes)
+    reading = reading or (capacity.not_free(asked, record) if asked else None)
+    meaning, advice = reading or NOT_YET
+    facts = [f"it waits in virtual cluster {job.virtual_cluster or 'default'}{_since(job.submitted)}"]
+    facts += [f"it asks for {asked} in all"] if asked else []
+    facts += _tries(job)
+    return Explanation(job.name, job.state, meaning, (*facts, *_told(notes)), advice=(advice,))
+
+
+def _retrying(client: Client, job: JobInfo) -> Explanation:
+    reason, _ = _meaning(client, job)
+    meaning = f"attempt {job.attempt + 1} failed, and it is tried again: {_end(job, _culprit(job), reason)}"
+    facts = (*_platform_words(job, reason), *_tries(job), *_told(_notes(job, "Warning")))
+    follow = f"wait; `pai job.connect {job.name}` shows when the next attempt starts"
+    return Explanation(job.name, job.state, meaning, facts, advice=(follow,))
+
+
+def _running(client: Client, job: JobInfo) -> Explanation:
+    facts = (*_tries(job), *_told(_notes(job, "Warning")))
+    follow = f"`job.logs {job.name} --follow` shows what it does"
+    return Explanation(job.name, job.state, f"it runs{_since(job.launched)}", facts, advice=(follow,))
+
+
+def _asked(client: Client, job: JobInfo) -> capacity.Need | None:
+    """What the job asks for, as its document says."""
+    with contextlib.suppress(PaiError):
+        return capacity.need(documents.of_job(client, job.key)[1])
+    return None
+
+
+def _short(client: Client, job: JobInfo, notes: list[str]) -> tuple[str, str] | None:
+    """What lacks now, if that is what the platform noted last."""
+    told = shortage.told(client, notes[0], len(job.tasks) < 2) if notes else ""
+    return (told, "wait, or ask for less; `cluster.resources` shows what is free") if told else None
+
+
+# Jobs that are over
+
+
+def _failed(client: Client, job: JobInfo) -> Explanation:
+    task = _culprit(job)
+    log = _last_lines(client, job, task)
+    kept = _kept(job, log)
+    reason, solutions = _meaning(client, job)
+    symptom = symptoms.in_output(log or kept)
+    look = f"`job.logs {job.name}` shows all of its output"
+    advice = [*([symptom[1]] if symptom else []), *solutions]
+    return Explanation(
+        job.name,
+        job.state,
+        _end(job, task, reason),
+        (*_platform_words(job, reason), *([symptom[0]] if symptom else []), *_tries(job), *_no_retry(job)),
+        task.label if task and log else "",
+        log,
+        kept,
+        (*advice, *([look] if log else []), f"`job.resubmit {job.name}` runs it again"),
+    )
+
+
+def _platform_words(job: JobInfo, reason: str) -> list[str]:
+    """What the platform calls the end, and what it says of it."""
+    known = job.diagnostics or Diagnostics()
+    phrase = f" ({known.phrase})" if known.phrase else ""
+    facts = [f"the platform says {job.exit_code}{phrase}: {reason}"] if job.exit_code is not None else []
+    facts += [f"in its words: {job.message}"] if known.text else []
+    facts += [f"this ended the job: {known.trigger}"] if known.trigger not in ("", known.text) else []
+    return facts
+
+
+def _kept(job: JobInfo, log: tuple[str, ...]) -> tuple[str, ...]:
+    """The output, or the long text, that the platform keeps with a failure; nothing if the log has it all."""
+    known = job.diagnostics or Diagnostics()
+    words = known.text.splitlines()
+    lines = known.user_log or (tuple(words) if len(words) > 1 else ())
+    return () if set(lines) <= set(log) else (*lines, *known.platform_log)
+
+
+def _end(job: JobInfo, task: TaskInfo | None, reason: str) -> str:
+    who = f"the command of {task.label}" if task else "the command"
+    if job.user_exit_code:
+        return f"{who} ended with exit code {job.user_exit_code}"
+    return reason
+
+
+def _meaning(client: Client, job: JobInfo) -> tuple[str, list[str]]:
+    """What the exit code means, and what helps; the server's own table counts more than ours."""
+    code, known = job.exit_code, job.diagnostics or Diagnostics()
+    if code is None:
+        return "the cluster does not say why", []
+    if client.cluster.generation == "0.14" and code in YARN:
+        reason, solution = YARN[code]
+        return reason, [solution] if solution else []
+    ours = exit_codes.exit_spec(code)
+    more = [OOM] if code == 137 else []
+    theirs = "" if exit_codes.is_known(code) else known.reason
+    solutions = [line for line in known.solutions or ours["solution"] if not WAITS_FOR_RETRY.search(line)]
+    return theirs or str(ours.get("reason") or "it succeeded"), more + solutions
+
+
+def _no_retry(job: JobInfo) -> list[str]:
+    """Why it is not tried again."""
+    if job.exit_code is None:
+        return []
+    if exit_codes.reaction(job.exit_code) == exit_codes.NEVER_RETRY:
+        return ["it is not tried again, since it would end the same way"]
+    return ["it is not tried again: no retries are left (`jobRetryCount` in its document is how many it has)"]
+
+
+def _culprit(job: JobInfo) -> TaskInfo | None:
+    """The task that failed first."""
+    failed = [task for task in job.tasks if task.state == states.FAILED]
+    return min(failed, key=lambda task: task.completed or 0, default=None)
+
+
+def _last_lines(client: Client, job: JobInfo, task: TaskInfo | None) -> tuple[str, ...]:
+    if task is None:
+        return ()
+    which = output.Which(task.role, task.index)
+    try:
+        data = b"".join(output.output(client, job.key, which, lines=LINES, plain=True))
+    except (ApiError, Unreachable):
+        return ()
+    return tuple(data.decode().splitlines()[-LINES:])
+
+
+def _stopped(client: Client, job: JobInfo) -> Explanation:
+    reason, _ = _meaning(client, job)
+    again = f"`job.resubmit {job.name}` runs it again"
+    return Explanation(job.name, job.state, reason, tuple(_tries(job)), advice=(again,))
+
+
+def _succeeded(client: Client, job: JobInfo) -> Explanation:
+    look = f"`job.outputs {job.name}` shows what it wrote, `job.logs {job.name}` what it said"
+    return Explanation(job.name, job.state, "it succeeded", tuple(_tries(job)), advice=(look,))
+
+
+def _other(client: Client, job: JobInfo) -> Explanation:
+    if job.state == states.STOPPING:
+        return Explanation(job.name, job.state, "it is being stopped", advice=("wait a moment",))
+    notes = _told(_notes(job))
+    ask = "ask the cluster's administrator if it stays so"
+    return Explanation(job.name, job.state, "the cluster does not know its state", notes, advice=(ask,))
+
+
+_BY_STATE: dict[str, Callable[[Client, JobInfo], Explanation]] = {
+    states.WAITING: _waiting,
+    states.RUNNING: _running,
+    states.RETRYING: _retrying,
+    states.FAILED: _failed,
+    states.STOPPED: _stopped,
+    states.SUCCEEDED: _succeeded,
+}
+
+
+# Words
+
+
+def _notes(job: JobInfo, kind: str | None = None) -> list[str]:
+    """What the platform noted, newest first, each once."""
+    fitting = [event for event in job.events if kind in (None, event.type)]
+    return list(dict.fromkeys(f"{event.reason}: {event.message}" for event in fitting))
+
+
+def _told(notes: list[str]) -> tuple[str, ...]:
+    return tuple(f"the platform noted {note}" for note in notes[:NOTES])
+
+
+def _tries(job: JobInfo) -> list[str]:
+    return [f"it was tried {job.retries} times before"] if job.retries else []
+
+
+def _since(milliseconds: int | None) -> str:
+    if not milliseconds:
+        return ""
+    seconds = max(0, int(time.time() - milliseconds / 1000))
+    unit, size = ("h", 3600) if seconds >= 3600 else ("min", 60) if seconds >= 60 else ("s", 1)
+    return f", for {seconds // size} {unit} now"

@@ -1,0 +1,49 @@
+"""What to tell of a job that is watched while it is silent: what it waits for, that it is tried again."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from openpai_tasks.backends.openpai import Client
+from openpai_tasks.errors import PaiError
+from openpai_tasks.protocol import states
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk.diagnosis import explain
+
+STARTS = "it starts"
+MOMENT = 1.5  # seconds of waiting that are no news
+
+
+class News:
+    """Says what has changed since the last look at a job, each reason of a wait once."""
+
+    def __init__(self, client: Client, say: Callable[[str], object]) -> None:
+        self._client, self._say = client, say
+        self._attempt: int | None = None
+        self._waits_since: float | None = None
+        self._last = ""
+
+    def __call__(self, job: JobInfo) -> None:
+        if self._attempt is not None and job.attempt > self._attempt:
+            self._say(f"job {job.name} has failed and is tried again (attempt {job.attempt + 1})")
+            self._waits_since, self._last = None, ""
+        self._attempt = job.attempt
+        if job.state != states.WAITING:
+            self._waits_since = None
+            return
+        self._waits_since = self._waits_since or time.monotonic()
+        if time.monotonic() - self._waits_since >= MOMENT:
+            line = f"job {job.name} is {job.state}: {reason(self._client, job)}"
+            if line != self._last:
+                self._say(line)
+            self._last = line
+
+
+def reason(client: Client, job: JobInfo) -> str:
+    """What the job waits for, unless it has begun since it was looked at."""
+    with contextlib.suppress(PaiError):
+        found = explain.why(client, job.key)
+        return found.why if found.state == job.state else STARTS
+    return STARTS

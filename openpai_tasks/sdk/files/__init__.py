@@ -1,0 +1,1 @@
+"""Files on storages, storages of users, and jobs' folders."""

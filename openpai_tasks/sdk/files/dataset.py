@@ -1,0 +1,199 @@
+"""Packed files as a data set: by number, by name, or one after the other, from any storage.
+
+    dataset = PackedDataset("pai://lab/home/train")
+    name, content = dataset[0]
+
+It can be pickled, so torch's DataLoader can use it with several workers; torch itself is not needed.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from openpai_tasks.errors import PathError
+from openpai_tasks.sdk.files.storages import Clusters
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.storage.location import Location, locate
+from openpai_tasks.storage.packing.crc import crc32c
+from openpai_tasks.storage.packing.index import UNKNOWN, Names
+from openpai_tasks.storage.packing.members import split
+from openpai_tasks.storage.packing.opened import open_set, places
+from openpai_tasks.storage.packing.packed_store import by_name, find
+from openpai_tasks.storage.packing.ranges import fetch
+
+SPAN = 8 << 20
+"""Bytes that are read at once of files that lie side by side."""
+GAP = 64 << 10
+"""Bytes between two files that are rather read than asked for anew."""
+
+KEY = "__key__"
+
+
+class Sample(NamedTuple):
+    """One packed file."""
+
+    name: str
+    data: bytes
+
+
+Item = Sample | dict[str, Any]
+
+
+class PackedDataset(Sequence[Item]):
+    """The files of a packed set, each a ``Sample``, in the order they were packed in.
+
+    With ``group=True`` the files of a sample, which have the same name up to the first dot, are one item, as
+    in WebDataset: ``{"__key__": "a/0001", "jpg": b"...", "txt": b"..."}``.
+    """
+
+    def __init__(self, url: str | os.PathLike[str], *, group: bool = False) -> None:
+        place = _located(os.fspath(url))
+        found = open_set(place)
+        self.url, self.group = place.url if place.url.startswith("/") else os.fspath(url), group
+        self._index = found.index
+        self._starts = _starts(found.index.names) if group else None
+        self._opened: tuple[int, list[Location]] | None = (os.getpid(), found.shards)
+        self._sorted: tuple[Names, array[int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._index) if self._starts is None else len(self._starts) - 1
+
+    def __getitem__(self, key: Any) -> Any:
+        """An item by its number (from the end if negative) or its name; a list of items by a slice."""
+        if isinstance(key, slice):
+            return self.__getitems__(range(*key.indices(len(self))))
+        return self.__getitems__([self._number(key)])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[Item]:
+        """Several items, neighbours read together; torch asks for whole batches like this."""
+        wanted = [self._number(each) for each in numbers]
+        found = {}
+        for row, data in self._read(sorted(row for each in set(wanted) for row in self._rows(each))):
+            found[row] = data
+        return [self._item([(row, found[row]) for row in self._rows(each)]) for each in wanted]
+
+    def __iter__(self) -> Iterator[Item]:
+        """All items, read in large ranges; in a worker of torch's, this worker's share of them."""
+        first, last = _share(len(self))
+        if first == last:
+            return
+        waiting = list[tuple[int, bytes]]()
+        number = first
+        for row, data in self._read(range(self._rows(first)[0], self._rows(last - 1)[-1] + 1)):
+            waiting.append((row, data))
+            if row == self._rows(number)[-1]:
+                yield self._item(waiting)
+                waiting, number = [], number + 1
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and find(*self._by_name(), name) is not None
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What the items are called: the files' names, or the samples' keys."""
+        return self._index.names if self._starts is None else self._by_name()[0]
+
+    def __repr__(self) -> str:
+        return f"PackedDataset({self.url!r}, group={self.group}): {len(self)} items"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to another process: where the files are, but no connections and nothing secret."""
+        return {**vars(self), "_opened": None, "_sorted": None}
+
+    def _number(self, key: Any) -> int:
+        if isinstance(key, str):
+            number = find(*self._by_name(), key)
+            if number is None:
+                raise KeyError(key)
+            return number
+        number = operator.index(key)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"{number}: there are {len(self)} items")
+        return number % len(self)
+
+    def _rows(self, number: int) -> range:
+        if self._starts is None:
+            return range(number, number + 1)
+        return range(self._starts[number], self._starts[number + 1])
+
+    def _item(self, parts: list[tuple[int, bytes]]) -> Item:
+        names = self._index.names
+        if not self.group:
+            return Sample(names[parts[0][0]], parts[0][1])
+        return {KEY: split(names[parts[0][0]])[0], **{split(names[row])[1]: data for row, data in parts}}
+
+    def _by_name(self) -> tuple[Names, array[int]]:
+        """The items' names, and their order; made when it is first needed."""
+        if self._sorted is None:
+            names = self._index.names
+            if self._starts is not None:
+                names = Names(split(names[start])[0] for start in self._starts[:-1])
+            self._sorted = names, by_name(names)
+        return self._sorted
+
+    def _read(self, rows: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """The content of each row, in this order; neighbours by one request."""
+        index = self._index
+        for run in self._runs(rows):
+            start, end = index.offset[run[0]], max(index.offset[row] + index.size[row] for row in run)
+            place = self._places()[index.shard[run[0]]]
+            block = memoryview(fetch(place.store, place.path, start, end - start))
+            for row in run:
+                at = index.offset[row] - start
+                data = bytes(block[at : at + index.size[row]])
+                if index.crc[row] not in (UNKNOWN, crc32c(data)):
+                    raise PathError(
+                        f"{place.url}: {index.names[row]!r} in it is damaged; its CRC32C is another one"
+                    )
+                yield row, data
+
+    def _runs(self, rows: Sequence[int]) -> Iterator[list[int]]:
+        """Rows that lie side by side in a shard, as many as are worth one request."""
+        index, run, start, end = self._index, list[int](), 0, 0
+        for row in rows:
+            offset, size = index.offset[row], index.size[row]
+            is_near = run and index.shard[row] == index.shard[run[-1]] and 0 <= offset - end <= GAP
+            if not is_near or offset + size - start > SPAN:
+                if run:
+                    yield run
+                run, start = [], offset
+            run.append(row)
+            end = offset + size
+        if run:
+            yield run
+
+    def _places(self) -> list[Location]:
+        """Where the shards are; a process that was forked must not share the connections of its parent."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            self._opened = os.getpid(), places(_located(self.url), self._index)
+        return self._opened[1]
+
+
+def _located(url: str) -> Location:
+    return locate(url, Clusters(Settings.load()))
+
+
+def _starts(names: Names) -> array[int]:
+    """The row that each sample begins with, and one past the end."""
+    starts, last = array("I"), None
+    for row, name in enumerate(names):
+        key = split(name)[0]
+        if key != last:
+            starts.append(row)
+        last = key
+    starts.append(len(names))
+    return starts
+
+
+def _share(count: int) -> tuple[int, int]:
+    """The first item, and one past the last: all, or this worker's part where torch has several."""
+    torch = sys.modules.get("torch.utils.data")
+    info = torch.get_worker_info() if torch else None
+    if info is None:
+        return 0, count
+    return count * info.id // info.num_workers, count * (info.id + 1) // info.num_workers

@@ -1,0 +1,159 @@
+"""What jobs left behind in a workspace, and whose it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from openpai_tasks.backends.openpai import Client
+from openpai_tasks.errors import NotFound
+from openpai_tasks.protocol.document.job_storage import DEADLINE
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk.files.job_folders import Home, cluster_mark
+from openpai_tasks.storage.copying.walk import walk
+from openpai_tasks.storage.job_files.workspace import Reference, Workspace
+from openpai_tasks.storage.store import Entry
+
+GONE, ELSEWHERE, FOREIGN = "GONE", "ELSEWHERE", "FOREIGN"
+"""The cluster does not know the job any more; it was sent to another cluster, which may; another user's."""
+
+
+@dataclass(frozen=True)
+class JobFiles:
+    """What one job has in the workspace; ``source`` is what its archives take up, shared or not."""
+
+    name: str
+    state: str
+    modified: int  # ms: when it ended, or when a file of it was last written
+    age: float  # seconds since then
+    submitted: int  # ms, by its reference
+    source: int
+    output: int
+    files: int
+    notes: int  # bytes of its references and its deadline
+    other: int  # bytes of what is in its folder and not the job's
+    archives: tuple[str, ...]
+    url: str
+
+    @property
+    def removable(self) -> int:
+        """The bytes that are the job's alone."""
+        return self.output + self.notes
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder beside those of jobs of which nothing says that it is a job's: it is never touched."""
+
+    name: str
+    size: int
+    files: int
+    url: str
+
+
+@dataclass(frozen=True)
+class ArchiveFile:
+    """An archive of sources, and the jobs that use it."""
+
+    sha256: str
+    size: int
+    modified: int
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """All that jobs keep in one workspace; an archive counts once, however many use it."""
+
+    url: str
+    jobs: tuple[JobFiles, ...]
+    archives: tuple[ArchiveFile, ...]
+    others: tuple[Folder, ...]
+    total: int
+
+
+def usage(client: Client, home: Home) -> Leftovers:
+    """What there is, the largest first."""
+    files = home.files
+    known = {job.name: job for job in client.jobs(username=client.user)}
+    below = {one.name: _below(home, one.name) for one in files.job_folders()}
+    archives = _archives(files, below)
+    sizes = {archive.sha256: archive.size for archive in archives}
+    told = {name: files.told_of(name) for name in below}
+    jobs = [
+        _job(client, home, told[name], known.get(name), found, sizes)
+        for name, found in below.items()
+        if told[name]
+    ]
+    jobs.sort(key=lambda job: (-job.output - job.source, job.name))
+    others = [_folder(home, name, found) for name, found in below.items() if not told[name]]
+    others.sort(key=lambda folder: (-folder.size, folder.name))
+    total = sum(_size(found.values()) for found in below.values()) + sum(sizes.values())
+    return Leftovers(home.url, tuple(jobs), tuple(archives), tuple(others), total)
+
+
+def _size(entries: Iterable[Entry]) -> int:
+    return sum(entry.size for entry in entries if not entry.is_folder)
+
+
+def _below(home: Home, name: str) -> dict[str, Entry]:
+    """What is in the job's folder, by its name from there; one that has just gone has nothing."""
+    try:
+        return {one.name: one.entry for one in walk(home.location(home.layout.job(name)))}
+    except NotFound:
+        return {}
+
+
+def _archives(files: Workspace, below: dict[str, dict[str, Entry]]) -> list[ArchiveFile]:
+    return [
+        ArchiveFile(sha256, entry.size, entry.mtime_ms, tuple(_users(sha256, below)))
+        for sha256, entry in sorted(files.archive_files().items())
+    ]
+
+
+def _users(sha256: str, below: dict[str, dict[str, Entry]]) -> list[str]:
+    return sorted(name for name, found in below.items() if f"source/{sha256}.json" in found)
+
+
+def state_of(client: Client, told: Iterable[Reference], known: JobInfo | None) -> str:
+    """What is known of the job; only one of this user on this cluster can be one that is there or gone."""
+    if any(one.cluster != cluster_mark(client.cluster) for one in told):
+        return ELSEWHERE
+    if any(one.user != client.user for one in told):
+        return FOREIGN
+    return known.state if known else GONE
+
+
+def _folder(home: Home, name: str, found: dict[str, Entry]) -> Folder:
+    files = sum(not entry.is_folder for entry in found.values())
+    return Folder(name, _size(found.values()), files, home.location(home.layout.job(name)).url)
+
+
+def _job(
+    client: Client,
+    home: Home,
+    told: tuple[Reference, ...],
+    known: JobInfo | None,
+    found: dict[str, Entry],
+    sizes: dict[str, int],
+) -> JobFiles:
+    output = [entry for path, entry in found.items() if path.startswith("output/")]
+    notes = [entry for path, entry in found.items() if path.startswith("source/") or path == DEADLINE]
+    used = tuple(sha256 for sha256 in sizes if f"source/{sha256}.json" in found)
+    times = [entry.mtime_ms for entry in found.values()]
+    modified = max([*times, (known.completed if known else None) or 0])
+    return JobFiles(
+        name=told[0].job,
+        state=state_of(client, told, known),
+        modified=modified,
+        age=round(max(0.0, time.time() - modified / 1000), 1),
+        submitted=max(one.submitted for one in told),
+        source=sum(sizes[sha256] for sha256 in used),
+        output=_size(output),
+        files=sum(not entry.is_folder for entry in output),
+        notes=_size(notes),
+        other=_size(found.values()) - _size(output) - _size(notes),
+        archives=used,
+        url=home.location(home.layout.job(told[0].job)).url,
+    )

@@ -1,0 +1,254 @@
+"""What a person wants done with files, here and on storages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from openpai_tasks.errors import ConfigError, NotFound, PathError
+from openpai_tasks.sdk import amounts
+from openpai_tasks.sdk.amounts import at_least, size
+from openpai_tasks.storage import patterns
+from openpai_tasks.storage.copying import copy as copying
+from openpai_tasks.storage.copying import plan
+from openpai_tasks.storage.copying.copy import Copied, Rules
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.copying.transfer import is_part
+from openpai_tasks.storage.copying.walk import Found, stream, walk
+from openpai_tasks.storage.location import Book, Location, locate, naming
+from openpai_tasks.storage.store import Entry, join
+
+FILE, FOLDER = "file", "folder"
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One file or folder, as commands tell it."""
+
+    name: str
+    type: str
+    size: int
+    modified: int
+    link: bool
+    url: str
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """All that is known of one file or folder."""
+
+    url: str
+    type: str
+    size: int
+    modified: int
+    link: bool
+    store: str
+    checksum: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much is below a place."""
+
+    url: str
+    files: int
+    folders: int
+    size: int
+
+
+def open_places(texts: Sequence[str], book: Book) -> list[Location]:
+    """What the texts name, patterns resolved; what is not there is an error."""
+    return [match for text in texts for match in _fitting(locate(text, book))]
+
+
+def _fitting(place: Location) -> list[Location]:
+    with naming(place):
+        return patterns.sources(place)
+
+
+def listing(places: Sequence[Location], parts: bool = False) -> Iterator[FileInfo]:
+    """What the folders hold, as it comes; a file tells itself. ``parts``: those too."""
+    for place in places:
+        entry = existing(place)
+        if not entry.is_folder:
+            yield _info(entry, place.name, place.url)
+            continue
+        prefix = "" if len(places) == 1 else place.url.rstrip("/") + "/"
+        with naming(place):
+            for found in place.store.list(place.path):
+                if parts or not is_part(found):
+                    yield _info(found, prefix + found.name, join(place.url, found.name))
+
+
+def existing(place: Location) -> Entry:
+    with naming(place):
+        entry = place.store.stat(place.path)
+    if entry is None:
+        raise NotFound(f"{place.url}: no such file or folder", 404)
+    return entry
+
+
+def facts(place: Location, checksum: bool = False) -> FileFacts:
+    entry = existing(place)
+    with naming(place):
+        told = place.store.digest(place.path) if checksum and not entry.is_folder else None
+    return FileFacts(
+        place.url,
+        FOLDER if entry.is_folder else FILE,
+        entry.size,
+        entry.mtime_ms,
+        entry.is_link,
+        place.store.kind,
+        f"{told.kind}:{told.value}" if told else "",
+    )
+
+
+def rules(workers: int, checksum: bool = False, delete: bool = False, preview: bool = False) -> Rules:
+    """How to copy, from what a person typed."""
+    return Rules(amounts.workers(workers), checksum, delete, preview)
+
+
+def copy(sources: Sequence[Location], target: Location, rules: Rules, watch: Watch) -> Copied:
+    return copying.copy(plan.copies(sources, target), rules, watch)
+
+
+def sync(source: Location, target: Location, rules: Rules, watch: Watch) -> Copied:
+    return copying.copy(plan.synced(source, target), rules, watch)
+
+
+def check(copied: Copied) -> None:
+    """The error that ends a command whose copy is not complete."""
+    if copied.failed:
+        done = copied.files + copied.skipped
+        raise PathError(f"{len(copied.failed)} of {done + len(copied.failed)} did not arrive")
+
+
+def at_least_two(paths: Sequence[str]) -> Sequence[str]:
+    """The paths, if there is a source and a target among them."""
+    if len(paths) < 2:
+        raise ConfigError("name a source and a target: copy SOURCE... TARGET")
+    return paths
+
+
+def make_folders(texts: Sequence[str], book: Book) -> None:
+    for place in [locate(text, book) for text in texts]:
+        with naming(place):
+            place.store.make_folder(place.path)
+
+
+def content(places: Sequence[Location]) -> Iterator[bytes]:
+    """The files' bytes, one after the other."""
+    for place in places:
+        _refuse_folder(place)
+        with naming(place):
+            yield from place.store.read(place.path)
+
+
+def head(place: Location, lines: int) -> Iterator[bytes]:
+    """The first lines, and no more read than that."""
+    left = at_least(lines, 0, "--lines")
+    for piece in content([place]):
+        count = piece.count(b"\n")
+        if count >= left:
+            yield b"".join(line + b"\n" for line in piece.split(b"\n", left)[:left])
+            return
+        left -= count
+        yield piece
+
+
+def _refuse_folder(place: Location) -> None:
+    if existing(place).is_folder:
+        raise PathError(f"{place.url} is a folder, not a file")
+
+
+def usage(place: Location) -> Iterator[Usage]:
+    """What each thing in the folder takes up, as it comes, and the folder itself last."""
+    with naming(place):
+        yield from _usage(place)
+
+
+def _usage(place: Location) -> Iterator[Usage]:
+    entry = existing(place)
+    total = _count([entry]) if not entry.is_folder else (0, 0, 0)
+    folders: list[Entry] = []
+    for found in place.store.list(place.path) if entry.is_folder else ():
+        if found.is_folder and not found.is_link:
+            folders.append(found)
+        else:
+            row = _count([found])
+            total = _sum(total, row)
+            yield Usage(join(place.url, found.name), *row)
+    for folder in folders:
+        inner = stream(place.join(folder.name))
+        row = _sum(_count([folder]), _count(found.entry for found in inner))
+        total = _sum(total, row)
+        yield Usage(join(place.url, folder.name), *row)
+    yield Usage(place.url, *total)
+
+
+Count = tuple[int, int, int]
+"""Files, folders, bytes."""
+
+
+def _count(entries: Iterable[Entry]) -> Count:
+    files = folders = size = 0
+    for entry in entries:
+        files, folders, size = files + (not entry.is_folder), folders + entry.is_folder, size + entry.size
+    return files, folders, size
+
+
+def _sum(one: Count, other: Count) -> Count:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
+def tree(place: Location, depth: int = 0) -> Iterator[tuple[str, Found]]:
+    """All below the folder, so many levels of it (0: all), each with the lines of a drawn tree before it."""
+    levels = at_least(depth, 0, "--depth") or None
+    _refuse_file(place)
+    last_at: dict[int, bool] = {}
+    with naming(place):
+        marked = _with_last(list(walk(place, levels)))
+    for found, is_last in marked:
+        last_at[found.depth] = is_last
+        bars = "".join("    " if last_at[level] else "│   " for level in range(1, found.depth))
+        yield bars + ("└── " if is_last else "├── "), found
+
+
+def _with_last(found: list[Found]) -> list[tuple[Found, bool]]:
+    """Each with whether nothing follows it in its folder."""
+    seen: set[str] = set()
+    marked = []
+    for item in reversed(found):
+        folder = item.name.rpartition("/")[0]
+        marked.append((item, folder not in seen))
+        seen.add(folder)
+    return marked[::-1]
+
+
+def find(place: Location, name: str | None, kind: str | None, min_size: str | int) -> Iterator[FileInfo]:
+    """What is below the folder and fits the pattern, the type and the size, as it comes."""
+    least = size(min_size, "--min-size")
+    _refuse_file(place)
+    if kind not in (None, FILE, FOLDER):
+        raise PathError(f"a type is {FILE} or {FOLDER}, got {kind!r}")
+    for found in _below(place):
+        info = _info(found.entry, found.name, join(place.url, found.name))
+        wanted = kind in (None, info.type) and info.size >= least
+        if wanted and (name is None or fnmatchcase(found.entry.name, name)):
+            yield info
+
+
+def _below(place: Location) -> Iterator[Found]:
+    with naming(place):
+        yield from stream(place)
+
+
+def _refuse_file(place: Location) -> None:
+    if not existing(place).is_folder:
+        raise PathError(f"{place.url} is a file, not a folder")
+
+
+def _info(entry: Entry, name: str, url: str) -> FileInfo:
+    kind = FOLDER if entry.is_folder else FILE
+    return FileInfo(name, kind, entry.size, entry.mtime_ms, entry.is_link, url)

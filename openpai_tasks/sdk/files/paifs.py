@@ -1,0 +1,15 @@
+"""``pai://`` with the clusters and settings of this user: what fsspec finds by its entry point."""
+
+from __future__ import annotations
+
+from openpai_tasks.sdk.files.storages import Clusters
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.storage.fsspec.filesystem import ClusterFileSystem
+from openpai_tasks.storage.location import Book
+
+
+class PaiFileSystem(ClusterFileSystem):
+    """Every storage of every cluster that `cluster.list` shows."""
+
+    def make_book(self) -> Book:
+        return Clusters(Settings.load())

@@ -1,0 +1,118 @@
+"""Which storage of a cluster is worked on, and storages of one's own: tried first, and only then kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiError, PathError
+from openpai_tasks.sdk import known_names
+from openpai_tasks.sdk.clusters import choices
+from openpai_tasks.sdk.clusters.sign_in import Say
+from openpai_tasks.sdk.files import user_storages
+from openpai_tasks.sdk.files.storages import Clusters, StorageRow
+from openpai_tasks.sdk.files.user_storage_types import OwnStorage
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.registry import Cluster
+from openpai_tasks.storage.local import mounted
+from openpai_tasks.storage.location import open_place
+from openpai_tasks.storage.store import Place, Store
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What `storage.select` chose."""
+
+    cluster: str
+    storage: str
+    workspace: str
+    url: str
+
+
+def select(settings: Settings, alias: str | None, storage: str, workspace: str, say: Say) -> Selection:
+    """Make it the storage of the cluster; the workspace is made on it, which also shows that it works."""
+    alias = alias or settings.cluster_alias
+    place, store = Clusters(settings, say).opened(alias, storage)
+    folder = workspace_folder(place, workspace)
+    if place.read_only and workspace:
+        raise Denied(f"storage {place.name!r} is read-only for you, so it can hold no workspace", 403)
+    if not place.read_only and folder != "/":
+        store.make_folder(folder)
+    _look(store, "/" if place.read_only else folder, place)
+    kept = "" if place.read_only else folder
+    choices.change(settings, alias, lambda now: dataclasses.replace(now, storage=place.name, workspace=kept))
+    known_names.saw_storages([place.name])
+    return Selection(alias, place.name, kept, f"pai://{alias}/{place.name}{kept or '/'}")
+
+
+def workspace_folder(place: Place, workspace: str) -> str:
+    """``/<user>/<workspace>``; where each user has a folder of their own, that one is the root already."""
+    parts = [part for part in workspace.split("/") if part]
+    if "//" in workspace or any(part in (".", "..") or "\0" in part for part in parts):
+        raise PathError(f"{workspace!r} cannot be a workspace: it is a folder such as `experiments/first`")
+    is_whole = workspace.startswith("/") and parts[:1] == [place.user]
+    above = [place.user] if place.share and place.user and not is_whole else []
+    return "/" + "/".join([*above, *parts])
+
+
+def add(settings: Settings, alias: str | None, own: OwnStorage, secret: str, say: Say) -> StorageRow:
+    """Connect to the storage and remember it."""
+    alias = alias or settings.cluster_alias
+    book = Clusters(settings, say)
+    record = book.record(alias)
+    if own.name in map(user_storages.named, record.own_storages):
+        raise Conflict(f"{alias!r} has a storage {own.name!r} of yours; `storage.forget {own.name}` first")
+    if own.name in book.storages(alias):
+        raise Conflict(f"{alias!r} grants a storage named {own.name!r}; choose another name", 409)
+    place = user_storages.place(record, own, secret, mounted.mount_map(settings.storage_mounts))
+    _look(open_place(place), "/", place, own.path)
+    where = user_storages.keep_secret(record, own, secret) if secret else ""
+    try:
+        choices.change(settings, alias, lambda now: _with(now, own))
+    except PaiError:
+        user_storages.forget_secret(record, own)
+        raise
+    if where:
+        say(f"the secret is kept in {where}")
+    (row,) = [row for row in Clusters(settings, say).rows(alias) if row.name == own.name]
+    known_names.saw_storages([own.name])
+    return row
+
+
+def forget(settings: Settings, alias: str | None, wanted: Iterable[str], say: Say) -> None:
+    """Forget storages of one's own and their secrets; all must be known, or none is forgotten."""
+    alias, gone = alias or settings.cluster_alias, set(wanted)
+    book = Clusters(settings, say)
+    own = [user_storages.named(row) for row in book.record(alias).own_storages]
+    for name in sorted(gone - set(own)):
+        known = ", ".join(own) or "none"
+        raise NotFound(f"{alias!r} has no storage {name!r} that `storage.add` added (known: {known})", 404)
+    choices.change(settings, alias, lambda now: _without(now, gone))
+
+
+def _with(cluster: Cluster, own: OwnStorage) -> Cluster:
+    rows = [row for row in cluster.own_storages if user_storages.named(row) != own.name]
+    return dataclasses.replace(cluster, own_storages=(*rows, user_storages.record(own)))
+
+
+def _without(cluster: Cluster, gone: set[str]) -> Cluster:
+    rows = tuple(row for row in cluster.own_storages if user_storages.named(row) not in gone)
+    if cluster.storage in gone:
+        cluster = dataclasses.replace(cluster, storage="", workspace="")
+    return dataclasses.replace(cluster, own_storages=rows)
+
+
+def _look(store: Store, path: str, place: Place, told: str = "") -> None:
+    """Whether the storage answers and shows the folder: one entry of it is enough."""
+    found = store.stat(path)
+    if found is None or not found.is_folder:
+        raise PathError(f"storage {place.name!r} has no folder {told or path}")
+    next(iter(store.list(path)), None)
+
+
+def missing(settings: Settings, alias: str | None, say: Say) -> ConfigError:
+    """The error that names what can be selected."""
+    alias = alias or settings.cluster_alias
+    known = ", ".join(Clusters(settings, say).storages(alias)) or "none"
+    return ConfigError(f"name a storage of {alias!r}: storage.select STORAGE (known: {known})")

@@ -1,0 +1,1 @@
+"""Container images by docker or podman."""

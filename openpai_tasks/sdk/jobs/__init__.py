@@ -1,0 +1,1 @@
+"""Jobs: submit, find, wait, stop, resubmit, fetch outputs."""

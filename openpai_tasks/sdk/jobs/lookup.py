@@ -1,0 +1,159 @@
+"""Jobs as a person wants them: submit, find, wait, watch, stop."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fnmatch
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from openpai_tasks.backends.openpai import Client
+from openpai_tasks.errors import ConfigError, JobFailed, NotFound, TimedOut
+from openpai_tasks.protocol import states
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.sdk.jobs.polling import Pauses
+from openpai_tasks.sdk.jobs.submission import Submission, new_name, read, submit
+from openpai_tasks.sdk.known_names import lost_job, saw_jobs
+from openpai_tasks.sdk.notebooks import sessions
+
+__all__ = [
+    "Submission",
+    "check",
+    "config",
+    "describe",
+    "find",
+    "is_pattern",
+    "key_of",
+    "matching",
+    "new_name",
+    "read",
+    "stop",
+    "stop_all",
+    "submit",
+    "succeed",
+    "wait",
+    "watch",
+]
+
+
+def find(client: Client, name: str) -> JobInfo:
+    """The job by its name, or ``user~name`` for somebody else's."""
+    try:
+        job = _by_name(client, name)
+        saw_jobs(client, [job])
+        sessions.saw(client, [job])
+        return job
+    except NotFound as err:
+        lost_job(client, name)
+        where = f"cluster {client.cluster.alias!r}"
+        raise NotFound(f"no job named {name!r} on {where}; `job.list` shows them", 404, err.code) from err
+
+
+def _by_name(client: Client, name: str) -> JobInfo:
+    """The user's own job, or where there are such one without an owner."""
+    try:
+        return client.job(key_of(client, name))
+    except NotFound:
+        if "~" in name or not client.dialect.has_ownerless:
+            raise
+        return client.job(name)
+
+
+def describe(client: Client, name: str) -> JobInfo:
+    """The job with what the platform noted about it; servers before 1.3 note nothing."""
+    job = find(client, name)
+    with contextlib.suppress(NotFound):
+        return dataclasses.replace(job, events=client.job_events(job.key))
+    return job
+
+
+def key_of(client: Client, name: str) -> str:
+    if not name.strip():
+        raise ConfigError("the job name is empty")
+    return name if "~" in name else job_key(client.user, name)
+
+
+def watch(client: Client, name: str, timeout: float | None = None) -> Iterator[JobInfo]:
+    """The job whenever it has changed, until it is over."""
+    pauses = Pauses(client, timeout)
+    job, shown = pauses.ask(lambda: find(client, name)), None
+    while True:
+        if job != shown:
+            yield job
+        if job.final:
+            sessions.saw(client, [job])
+            return
+        if pauses.over:
+            raise TimedOut(f"job {job.name!r} is still {job.state} after {timeout:g} s; it goes on")
+        pauses.wait()
+        job, shown = pauses.ask(functools.partial(client.job, job.key)), job
+
+
+def wait(client: Client, name: str, timeout: float | None = None) -> JobInfo:
+    """The job when it is over."""
+    *_, last = watch(client, name, timeout)
+    return last
+
+
+def check(job: JobInfo) -> None:
+    """Raise what makes the command end as the job did, unless it succeeded."""
+    if job.exit_status:
+        reason = f" ({job.message})" if job.message else ""
+        raise JobFailed(f"job {job.name!r} is {job.state}{reason}", job.exit_status)
+
+
+def succeed(client: Client, names: Sequence[str], say: Callable[[str], None]) -> None:
+    """Wait until these jobs have succeeded; raise when one of them did not."""
+    for name in names:
+        for job in watch(client, name):
+            if not job.final:
+                say(f"waiting for job {job.name!r}, which is {job.state}")
+        if job.exit_status:
+            words = f"nothing is submitted, as job {job.name!r}, which was to succeed first, is {job.state}"
+            raise JobFailed(words, job.exit_status)
+
+
+def stop(client: Client, names: Sequence[str]) -> list[JobInfo]:
+    """Ask jobs to stop, by name or pattern; nothing is stopped if one of them is unknown."""
+    if not names:
+        raise ConfigError("which job? give names or patterns such as 'train-*'")
+    return stop_all(client, [job for name in names for job in matching(client, name)])
+
+
+def stop_all(client: Client, jobs: Iterable[JobInfo]) -> list[JobInfo]:
+    """Ask these jobs to stop, each once, if they go on; what the cluster says of them then.
+
+    Clusters stop jobs in their own time, and say until then that they run.
+    """
+    asked = {job.key: job for job in jobs}
+    for key, job in asked.items():
+        if not job.final:
+            client.set_execution(key, "STOP")
+    now = [client.job(key) for key in asked]
+    sessions.saw(client, now)
+    return [job if job.final else dataclasses.replace(job, state=states.STOPPING) for job in now]
+
+
+def is_pattern(name: str) -> bool:
+    return bool(set("*?[") & set(name))
+
+
+def matching(client: Client, name: str) -> list[JobInfo]:
+    """The job of that name, or the unfinished ones that the pattern fits."""
+    if not is_pattern(name):
+        return [find(client, name)]
+    user, _, pattern = name.rpartition("~")
+    active = client.jobs(username=user or client.user, state=states.UNFINISHED)
+    found = [job for job in active if fnmatch.fnmatchcase(job.name, pattern)]
+    if not found:
+        raise NotFound(f"no unfinished job matches {name!r}", 404)
+    return found
+
+
+def config(client: Client, name: str) -> dict[str, Any]:
+    """The document the job was submitted as; the server has masked its secrets."""
+    found = client.job_document(find(client, name).key)
+    return found if isinstance(found, dict) else {"text": found}

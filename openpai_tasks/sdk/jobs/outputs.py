@@ -1,0 +1,120 @@
+"""The files that a job wrote to its output folder on the storage."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from openpai_tasks.backends.openpai import Client
+from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
+from openpai_tasks.protocol.document.scripts import OUTPUT as VARIABLE
+from openpai_tasks.sdk.files import job_folders
+from openpai_tasks.sdk.files.job_folders import Mounts
+from openpai_tasks.sdk.jobs import documents
+from openpai_tasks.sdk.jobs.provenance import stamp_of
+from openpai_tasks.storage.copying import copy as copying
+from openpai_tasks.storage.copying.copy import Copied
+from openpai_tasks.storage.copying.plan import Errand
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.copying.transfer import is_part
+from openpai_tasks.storage.copying.walk import walk
+from openpai_tasks.storage.local.store import LocalStore
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.store import Entry, join
+
+
+@dataclass(frozen=True)
+class Output:
+    """One file, by its name below the output folder."""
+
+    name: str
+    size: int
+    modified: int  # ms
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a job has written until now, and where that is."""
+
+    job: str
+    folder: Location
+    files: dict[str, Entry]  # by their names below the folder
+    left_out: tuple[str, ...] = ()
+    """Links that lead out of the folder or nowhere, and what is neither a file nor a folder."""
+
+    @property
+    def rows(self) -> list[Output]:
+        return [Output(name, entry.size, entry.mtime_ms) for name, entry in self.files.items()]
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.files.values())
+
+    def read(self, name: str) -> bytes:
+        return b"".join(self.folder.store.read(self.files[name].path))
+
+
+def find(client: Client, name: str, mounts: Mounts = ()) -> Outputs:
+    """The job's output; the job itself tells where it lies."""
+    job, document = documents.of_job(client, name)
+    stamp = stamp_of(document)
+    if not stamp.storage:
+        who = "only jobs of `job.sub` on a cluster with a storage have one"
+        raise ConfigError(f"job {job.name!r} has no output folder: {who}")
+    home = job_folders.at(client, stamp.storage, stamp.workspace, job.user, mounts)
+    return listing(job.name, home.location(home.layout.output(job.name)))
+
+
+def listing(job: str, folder: Location) -> Outputs:
+    """Everything below the folder; a link counts as the file it leads to, if that is in the folder too."""
+    there = folder.store.stat(folder.path)
+    if there is None:
+        return Outputs(job, folder, {})
+    if there.is_link or not there.is_folder:
+        raise PathError(f"{folder.url} is a link or a file, not the folder that was made for the output")
+    root = folder.store.address(folder.path)
+    files: dict[str, Entry] = {}
+    left_out: list[str] = []
+    for found in walk(folder):
+        entry = found.entry
+        if is_part(entry) or (entry.is_folder and not entry.is_link):
+            continue
+        if entry.is_link and not entry.is_folder:
+            entry = _inside(folder, entry, root) or entry
+        if entry.is_link or entry.is_special:
+            left_out.append(found.name)
+        else:
+            files[found.name] = entry
+    return Outputs(job, folder, files, tuple(left_out))
+
+
+def _inside(folder: Location, link: Entry, root: str) -> Entry | None:
+    """The file that a link in the folder leads to, if it is in the folder too."""
+    leads = folder.store.address(link.path)
+    if not leads.startswith(root + "/"):
+        return None
+    with contextlib.suppress(PaiError):
+        found = folder.store.stat(join(folder.path, leads[len(root) + 1 :]))
+        return found if found and not (found.is_folder or found.is_link) else None
+    return None
+
+
+def bring(outputs: Outputs, target: Path, watch: Watch | None = None) -> Copied:
+    """Copy everything to a folder here, from which nothing leads out; what is there already is skipped."""
+    if not outputs.files:
+        raise NotFound(f"job {outputs.job!r} has written nothing to ${VARIABLE}", 404)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise PathError(f"cannot make the folder {target}: {err.strerror}") from err
+    root = target.resolve()
+    for folder in {(root / name).parent for name in outputs.files}:
+        if not folder.resolve().is_relative_to(root):  # by a link that was there before
+            raise PathError(f"{folder} is a link that leads out of {root}; remove it")
+    here, store = LocalStore(), outputs.folder.store
+    errands = [
+        Errand(Location(store, entry.path, name), entry, Location(here, str(root / name), str(root / name)))
+        for name, entry in outputs.files.items()
+    ]
+    return copying.copy(errands, watch=watch)

@@ -1,0 +1,64 @@
+"""How a job fetches and keeps its files, changed in its document when it moves to another storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from openpai_tasks.protocol.document import job_storage
+from openpai_tasks.protocol.document.job_storage import Home, Mounted
+from openpai_tasks.sdk.jobs.provenance import STAMP, Stamp, put
+
+Document = dict[str, Any]
+
+
+def moved(document: Document, home: Home, archive: str, stamp: Stamp) -> Document:
+    """The document with the steps, the commands, the storages and the stamp that it would have there."""
+
+    def step(command: str) -> str:
+        if job_storage.is_output(command):
+            return home.output()
+        return home.fetch(archive) if job_storage.is_fetch(command) else command
+
+    storages = _storages(document, home)
+    return put({**document, **_steps(document, step), **_commands(document, home), **storages}, stamp)
+
+
+def _steps(document: Document, change: Callable[[str], str]) -> Document:
+    """What runs before the command, in every deployment."""
+    deployments = document.get("deployments")
+    if not deployments:
+        return {}
+    return {"deployments": [_deployment(one, change) for one in deployments]}
+
+
+def _deployment(deployment: Document, change: Callable[[str], str]) -> Document:
+    roles = {
+        name: {**role, "preCommands": [change(command) for command in role["preCommands"]]}
+        if isinstance(role, dict) and role.get("preCommands")
+        else role
+        for name, role in deployment["taskRoles"].items()
+    }
+    return {**deployment, "taskRoles": roles}
+
+
+def _commands(document: Document, home: Home) -> Document:
+    roles = document["taskRoles"]
+    return {
+        "taskRoles": {
+            name: {**role, "commands": home.around(job_storage.inner(role["commands"]))}
+            for name, role in roles.items()
+        }
+    }
+
+
+def _storages(document: Document, home: Home) -> Document:
+    """The storage of the old stamp is the first of them; where nothing is mounted, it goes."""
+    extras = document.get("extras") or {}
+    before = extras.get(STAMP, {}).get("storage") if isinstance(extras.get(STAMP), dict) else None
+    wanted = home.storage if isinstance(home, Mounted) else None
+    found = [item for item in extras.get("storages") or () if item != {"name": before}]
+    if wanted and {"name": wanted} not in found:
+        found.insert(0, {"name": wanted})
+    rest = {name: value for name, value in extras.items() if name != "storages"}
+    return {"extras": {**rest, "storages": found} if found else rest}

@@ -1,0 +1,240 @@
+"""A job once more: as the cluster knows it with changes, or exactly as it was recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from openpai_tasks import protocol
+from openpai_tasks.backends.openpai import Client
+from openpai_tasks.errors import ConfigError, NotFound, PaiError
+from openpai_tasks.sdk.files import job_folders
+from openpai_tasks.sdk.files.job_folders import Home, Mounts
+from openpai_tasks.sdk.jobs import documents, lookup, provenance, records, relocation, updates
+from openpai_tasks.sdk.jobs.git import Revision
+from openpai_tasks.sdk.jobs.provenance import Origin, Stamp
+from openpai_tasks.sdk.jobs.records import Record
+from openpai_tasks.sdk.jobs.submission import Submission, new_name, stamp_at
+from openpai_tasks.sdk.jobs.unmasking import Ask, unmasked
+from openpai_tasks.storage.job_files.archive import Archive, pack
+from openpai_tasks.storage.job_files.sources import collect
+from openpai_tasks.storage.job_files.workspace import ARCHIVE
+
+LONGEST = 255
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is to be different."""
+
+    name: str = ""
+    updates: tuple[str, ...] = ()
+    gpu: int | None = None
+
+
+@dataclass(frozen=True)
+class Original:
+    """A job to be repeated: where it ran, its document (masked), its files, and what is known of it."""
+
+    client: Client
+    user: str
+    name: str
+    document: dict[str, Any]
+    origin: Origin
+    archive: Archive | None = None
+    secrets: tuple[str, ...] = ()
+
+    @property
+    def stamp(self) -> Stamp:
+        return provenance.stamp_of(self.document)
+
+
+def find(
+    source: Client, name: str, here: Path, changes: Changes, is_exact: bool, say: Say, mounts: Mounts = ()
+) -> Original:
+    """The job to repeat, from the cluster or from the record."""
+    if not is_exact:
+        return clone(source, name, here, mounts)
+    if changes.updates or changes.gpu is not None:
+        raise ConfigError("--exact repeats the job as it was; leave it out to change something")
+    return exact(source, name, here, say, mounts)
+
+
+def clone(source: Client, name: str, here: Path, mounts: Mounts = ()) -> Original:
+    """The job as the cluster has it, and the files it was sent with where they can be read."""
+    job, document = documents.of_job(source, name)
+    stamp = provenance.stamp_of(document)
+    record = records.find(here, job.name, source.cluster.alias)
+    archive = sent_archive(source, job.user, stamp, mounts)
+    origin = Origin(
+        here,
+        command=record.command if record else "",
+        sources=record.sources if record else (),
+        files=archive.files if archive else {},
+        settings=record.settings if record else {},
+        revision=Revision(stamp.commit, stamp.dirty),
+        cloned_from=stamp.cloned_from or job.name,
+    )
+    secrets = record.secrets if record else ()
+    return Original(source, job.user, job.name, document, origin, archive, secrets)
+
+
+def exact(source: Client, name: str, here: Path, say: Say, mounts: Mounts = ()) -> Original:
+    """The job as this folder has it on record, if its files are still to be had; says what is repeated."""
+    record = records.find(here, name, source.cluster.alias)
+    if record is None:
+        raise ConfigError(f"job {name!r} cannot be repeated exactly: {_unrecorded(name, here)}")
+    document = documents.as_v2(protocol.read(record.document).value)
+    archive = _same_files(source, record, provenance.stamp_of(document), here, mounts)
+    count = len(archive.members) if archive else 0
+    say(f"repeats job {name} of {record.cluster}: its command, its settings{_told(record, count)}")
+    origin = Origin(
+        here,
+        record.command,
+        record.sources,
+        record.files,
+        record.settings,
+        record.revision,
+        record.cloned_from or name,
+    )
+    return Original(source, record.user, record.name, document, origin, archive, record.secrets)
+
+
+def _unrecorded(name: str, here: Path) -> str:
+    elsewhere = records.find(here, name)
+    if elsewhere:
+        return f"it was submitted to cluster {elsewhere.cluster!r}; say `-a {elsewhere.cluster}`"
+    return "this folder has no record of it in ./.openpai/jobs; without --exact it can be cloned"
+
+
+def prepare(
+    original: Original, target: Client, changes: Changes, ask: Ask, mounts: Mounts = ()
+) -> Submission:
+    """What to send: a new name, files of its own, secrets asked for again, and the changes."""
+    name = new_name(changes.name or f"{original.origin.cloned_from[: LONGEST - 11]}-$", "")
+    document, home = _moved({**original.document, "name": name}, original, target, name, mounts)
+    document = updates.apply(with_gpus(document, changes.gpu), changes.updates)
+    document = unmasked(document, original.secrets, ask)
+    text = protocol.dump(document)
+    named = protocol.validate(text).name
+    return Submission(named, text, original.archive, home, original.origin)
+
+
+def _moved(
+    document: dict[str, Any], original: Original, target: Client, name: str, mounts: Mounts
+) -> tuple[dict[str, Any], Home | None]:
+    """The document as the new job needs it, and where its files go."""
+    stamp = dataclasses.replace(original.stamp, cloned_from=original.origin.cloned_from)
+    if not stamp.storage:  # not made by us: nothing is known of its files
+        return document, None
+    stays = target.cluster.alias == original.client.cluster.alias and target.user == original.user
+    if stamp.source_folder and not original.archive:
+        if not stays:
+            raise ConfigError(f"the sources of job {original.name!r} cannot be read, so it runs nowhere else")
+        return provenance.put(document, stamp), None  # it takes them from where they are
+    if stays:
+        home = job_folders.at(target, stamp.storage, stamp.workspace, target.user, mounts)
+    else:
+        home = job_folders.needed(target, "", mounts)
+    there, archive = stamp_at(home, name, original.archive), original.archive
+    after = dataclasses.replace(
+        stamp,
+        storage=there.storage,
+        workspace=there.workspace,
+        source_folder=there.source_folder,
+        source_archive=there.source_archive,
+        source_hash=original.origin.source_hash or stamp.source_hash,
+    )
+    return relocation.moved(document, home.seen, archive.sha256 if archive else "", after), home
+
+
+def sent_archive(client: Client, user: str, stamp: Stamp, mounts: Mounts = ()) -> Archive | None:
+    """What the job was sent with, as it lies on the storage; nothing where that cannot be read."""
+    named = ARCHIVE.fullmatch(stamp.source_archive.rpartition("/")[2])
+    if not named:
+        return None
+    try:
+        return job_folders.at(client, stamp.storage, stamp.workspace, user, mounts).files.read(named[1])
+    except PaiError:
+        return None
+
+
+def _same_files(source: Client, record: Record, stamp: Stamp, here: Path, mounts: Mounts) -> Archive | None:
+    """Files with the recorded hashes: those on the storage, else those here."""
+    if not record.files:
+        return None
+    sent = sent_archive(source, record.user, stamp, mounts)
+    if sent and sent.files == record.files:
+        return sent
+    now: dict[str, str] = {}
+    with contextlib.suppress(PaiError):
+        found = pack(collect(record.sources, here))
+        now = found.files
+        if now == record.files:
+            return found
+    raise ConfigError(_changed(record, now))
+
+
+def _changed(record: Record, now: dict[str, str]) -> str:
+    names = sorted(name for name in {*record.files, *now} if record.files.get(name) != now.get(name))
+    told = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    if record.dirty:
+        back = (
+            f"its tree had uncommitted changes on top of {record.commit[:12]}, so git cannot bring them back"
+        )
+    elif record.commit:
+        back = f"`git checkout {record.commit[:12]}` may bring them back"
+    else:
+        back = "it was not submitted from a git commit"
+    return f"job {record.name!r} cannot be repeated exactly: its sources differ now ({told}); {back}"
+
+
+def _told(record: Record, count: int) -> str:
+    files = f", {count} files ({record.source_hash[:19]})" if count else ", no files"
+    if not record.commit:
+        return f"{files}; it has no git commit"
+    dirty = "; the tree had uncommitted changes, of which only those files are repeated"
+    return f"{files}; commit {record.commit[:12]}{dirty if record.dirty else ''}"
+
+
+def with_gpus(document: dict[str, Any], gpu: int | None) -> dict[str, Any]:
+    """The document with so many GPUs for each task: of its one role, or of those that have some."""
+    if gpu is None:
+        return document
+    if gpu < 0:
+        raise ConfigError(f"--gpu cannot be negative: {gpu}")
+    roles = document["taskRoles"]
+    chosen = [
+        name for name, role in roles.items() if len(roles) == 1 or role["resourcePerInstance"].get("gpu")
+    ]
+    if not chosen:
+        hint = f"-u taskRoles.{next(iter(roles))}.resourcePerInstance.gpu={gpu}"
+        raise ConfigError(f"no role of the job has GPUs (it has: {', '.join(roles)}); say which one: {hint}")
+    paths = [f"taskRoles.{name}.resourcePerInstance.gpu={gpu}" for name in chosen]
+    return updates.apply(document, _checked(document, chosen, paths))
+
+
+def _checked(document: dict[str, Any], chosen: Sequence[str], paths: list[str]) -> list[str]:
+    """HiveD gives GPUs by SKU, and what the role asks for is not looked at."""
+    hived = (document.get("extras") or {}).get("hivedScheduler")
+    by_sku = hived.get("taskRoles") if isinstance(hived, dict) else None
+    for name in chosen:
+        if isinstance(by_sku, dict) and (by_sku.get(name) or {}).get("skuNumber"):
+            path = f"extras.hivedScheduler.taskRoles.{name}.skuNumber"
+            raise ConfigError(f"role {name!r} gets its GPUs by SKU: change -u {path}=N instead of --gpu")
+    return paths
+
+
+def tags(source: Client, target: Client, name: str) -> tuple[str, ...]:
+    """The original's tags, where both clusters know of tags and it is still there."""
+    if not (source.dialect.tag and target.dialect.tag):
+        return ()
+    with contextlib.suppress(NotFound):
+        return lookup.find(source, name).tags
+    return ()

@@ -1,0 +1,303 @@
+"""From a wish or a file to a job on the cluster: exactly one, whatever happens to the connection."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+import secrets
+import string
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from openpai_tasks import protocol
+from openpai_tasks.backends.openpai import Client
+from openpai_tasks.errors import (
+    ApiError,
+    ConfigError,
+    Conflict,
+    PaiError,
+    PathError,
+    ProtocolError,
+    Unreachable,
+)
+from openpai_tasks.protocol import JobSpec, Problem
+from openpai_tasks.protocol.document.job_storage import Mounted
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.protocol.problems import refuse
+from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.sdk.clusters.sign_in import Say
+from openpai_tasks.sdk.files import job_folders
+from openpai_tasks.sdk.files.job_folders import Home, Mounts
+from openpai_tasks.sdk.jobs import records, updates
+from openpai_tasks.sdk.jobs.arrival import arrived, exists, is_unclear, settled
+from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, origin_of_file, origin_of_spec, stamped
+from openpai_tasks.sdk.jobs.validation import as_v1
+from openpai_tasks.sdk.known_names import saw_jobs
+from openpai_tasks.storage.job_files.archive import Archive, pack
+from openpai_tasks.storage.job_files.sources import Source, collect
+from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Exactly what will be sent, the archive of files that goes ahead of it, and where that goes."""
+
+    name: str
+    text: str = field(repr=False)
+    archive: Archive | None = None
+    home: Home | None = None
+    origin: Origin | None = field(default=None, repr=False)
+    v1: dict[str, Any] | None = field(default=None, repr=False)  # for a server that takes it as it is
+    converted: bool = False
+    renamed: tuple[str, ...] = ()  # what version 2 does not allow of the names of version 1
+
+    @property
+    def shown(self) -> str:
+        """The text for other eyes: its secrets are masked."""
+        return self.text if self.v1 else protocol.validate(self.text).masked()
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A spec with a name, its files, and where they go."""
+
+    spec: JobSpec
+    archive: Archive | None
+    home: Home | None
+    origin: Origin = field(repr=False)
+    base: dict[str, Any] | None = field(default=None, repr=False)  # a template, filled in
+
+    def submission(self, changes: Sequence[str] = ()) -> Submission:
+        text = protocol.dump(self.document(changes))
+        return Submission(_name(text), text, self.archive, self.home, self.origin)
+
+    def document(self, changes: Sequence[str] = ()) -> dict[str, Any]:
+        """The document, with the changes of ``-u``."""
+        if self.base is None:
+            made = protocol.document(self.spec)
+        else:
+            made = protocol.dressed({**self.base, "name": self.spec.name}, self.spec)
+        made = updates.apply(made, changes)
+        return stamped(made, self.origin, stamp_at(self.home, str(made.get("name")), self.archive))
+
+
+def stamp_at(home: Home | None, job: str, archive: Archive | None) -> Stamp:
+    """Where the files of the job are, for its stamp."""
+    if home is None:
+        return Stamp()
+    stamp = Stamp(storage=home.storage, workspace=home.workspace)
+    if archive is None:
+        return stamp
+    layout = home.layout
+    source, sent = relative(layout.source(job)), relative(layout.archive(archive.sha256))
+    return dataclasses.replace(stamp, source_folder=source, source_archive=sent)
+
+
+def draft(
+    client: Client,
+    spec: JobSpec,
+    sources: Sequence[str],
+    workspace: str,
+    here: Path,
+    base: dict[str, Any] | None = None,
+    mounts: Mounts = (),
+    extra: Sequence[Source] = (),
+) -> Draft:
+    """Name the job, pack its files and find where they go; nothing is sent yet.
+
+    ``extra`` are files of ours, which go before one of the same name among the sources.
+    """
+    spec = dataclasses.replace(spec, name=new_name(spec.name, spec.command))
+    ours = {source.name for source in extra}
+    named = [source for source in collect(sources, here) if source.name not in ours]
+    records.note_sources(here, sources, named)
+    found = [*named, *extra]
+    archive = pack(found) if found else None
+    find = job_folders.needed if archive else job_folders.output_home
+    home = find(client, workspace, mounts)
+    if home:
+        seen = home.seen
+        storage = seen.storage if isinstance(seen, Mounted) else None
+        spec = dataclasses.replace(
+            spec, home=seen, storage=storage, archive=archive.sha256 if archive else ""
+        )
+    origin = origin_of_spec(here, spec, sources, archive.files if archive else {})
+    return Draft(spec, archive, home, origin, base)
+
+
+def read(path: Path, changes: Sequence[str] = (), takes_v1: bool = False) -> Submission:
+    """A job file, v2 YAML or v1 JSON, with the changes of ``-u``; v1 is converted unless it is taken."""
+    origin = origin_of_file(path)
+    document, is_v1 = load(path)
+    document = updates.apply(document, changes)
+    if is_v1 and takes_v1:
+        v1 = protocol.validate_v1(document)
+        return Submission(v1["jobName"], json.dumps(v1, indent=2) + "\n", origin=origin, v1=v1)
+    renamed: tuple[str, ...] = ()
+    if is_v1:
+        fitting, renamed = protocol.fit_names(protocol.validate_v1(document))
+        document = protocol.to_v2(fitting)
+    text = protocol.dump(stamped(document, origin))
+    return Submission(_name(text), text, origin=origin, converted=is_v1, renamed=renamed)
+
+
+def _name(text: str) -> str:
+    """The name of a document that is valid; the lines of one that we wrote ourselves are told to nobody."""
+    try:
+        return protocol.validate(text).name
+    except ProtocolError as err:
+        raise refuse(Problem(one.path, one.rule) for one in cast(Iterable[Problem], err.problems)) from err
+
+
+def load(path: Path) -> tuple[dict[str, Any], bool]:
+    """The document in a file, and whether it is of version 1; one of version 2 is valid."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
+        raise PathError(f"cannot read the job file {str(path)!r}: {reason}") from err
+    v1 = as_v1(text)
+    return (protocol.validate(text).source.value, False) if v1 is None else (v1, True)
+
+
+def new_name(name: str | None, command: str) -> str:
+    """The name asked for, each ``$`` in it replaced by random letters; or one that tells the command."""
+    if name:
+        return re.sub(r"\$", lambda _: _letters(10), name)
+    return f"{told_by(command)}-{_letters(6)}"
+
+
+def told_by(command: str) -> str:
+    """A few words of the command, as names have them."""
+    return "-".join(re.findall(r"[A-Za-z0-9]+", command)[:3])[-200:].lower() or "job"
+
+
+def _letters(count: int) -> str:
+    return "".join(secrets.choice(string.ascii_lowercase) for _ in range(count))
+
+
+def submit(client: Client, submission: Submission, say: Say = lambda line: None) -> JobInfo:
+    """Upload the sources, hand in the document, return what the cluster now says."""
+    name, key = submission.name, job_key(client.user, submission.name)
+    if exists(client, key):
+        where = f"cluster {client.cluster.alias!r}"
+        raise Conflict(f"a job named {name!r} exists on {where}; choose another name", 409)
+    with sent(client, submission, say=say):
+        hand_in(client, submission)
+    records.keep(client, submission.text, submission.origin)
+    try:
+        job = settled(client, key)
+        saw_jobs(client, [job])
+        return job
+    except Unreachable as err:
+        raise Unreachable(f"job {name!r} is submitted, but then there was {err}") from err
+    except ApiError as err:
+        raise ApiError(f"job {name!r} is submitted, but then {err}", err.status, err.code) from err
+
+
+@contextlib.contextmanager
+def sent(
+    client: Client, submission: Submission, is_there: bool = False, say: Say = lambda line: None
+) -> Iterator[None]:
+    """The files on their storage, and taken back if the cluster then refuses the job.
+
+    ``is_there`` says that the archive was sent for another job a moment ago.
+    """
+    home, archive = submission.home, submission.archive
+    if home is None or not _noted(client, home, submission.name, archive):
+        yield
+        return
+    was_sent = archive is not None and not is_there and _send(home, submission.name, archive)
+    if archive is not None and not was_sent:
+        say("sources: already there, so they were not sent again")
+    try:
+        yield
+    except Conflict:
+        raise  # a job of that name has come in between, and may use the same archive
+    except (ApiError, Missed) as err:
+        if not is_unclear(err):
+            home.files.withdraw(submission.name, archive, was_sent)
+        raise
+
+
+def _noted(client: Client, home: Home, job: str, archive: Archive | None) -> bool:
+    """Whether it is written down whose the job is; one without sources runs as well if that cannot be."""
+    if archive is None and not home.is_within_reach:
+        return False
+    try:
+        refer(client, home, job, archive)
+    except Conflict:
+        raise
+    except PaiError:
+        if archive is not None:
+            raise
+        return False
+    return True
+
+
+def _send(home: Home, job: str, archive: Archive) -> bool:
+    """Put the archive on its storage; whether it was not there before."""
+    try:
+        return home.files.send(archive)
+    except PaiError:
+        home.files.withdraw(job, archive, was_sent=False)
+        raise
+
+
+def refer(client: Client, home: Home, job: str, archive: Archive | None) -> None:
+    """Note on the storage whose the job is, and that it uses the archive."""
+    reference = Reference(
+        job=job,
+        user=client.user,
+        cluster=job_folders.cluster_mark(client.cluster),
+        archive=relative(home.layout.archive(archive.sha256)) if archive else "",
+        size=archive.size if archive else 0,
+        files=len(archive.members) if archive else 0,
+        submitted=int(time.time() * 1000),
+    )
+    home.files.refer(reference, archive.sha256 if archive else NO_ARCHIVE)
+
+
+class Missed(Unreachable):
+    """The submission was not answered, or by an error of the server, and the cluster has no such job."""
+
+
+def hand_in(client: Client, submission: Submission) -> None:
+    """Send the document once; without an answer, look whether it arrived: it is never sent twice blindly."""
+    try:
+        if submission.v1:
+            client.create_job_v1(submission.v1)
+        else:
+            client.create_job(submission.text)
+    except (ApiError, Unreachable) as err:
+        if isinstance(err, ApiError) and not is_unclear(err):
+            raise
+        if not arrived(client, submission.name, err):
+            missed = Missed(f"job {submission.name!r} is not submitted: {err}")
+            missed.exit_code = err.exit_code
+            raise missed from err
+
+
+def tag(client: Client, job: JobInfo, tags: Sequence[str]) -> JobInfo:
+    """The job with the tags put on it; a tag that the cluster refuses does not undo the job."""
+    try:
+        for name in tags:
+            client.add_tag(job.key, name)
+    except (ApiError, Unreachable) as err:
+        raise type(err)(f"job {job.name!r} is submitted, but not tagged: {err}") from err
+    return client.job(job.key) if tags else job
+
+
+def check_tags(client: Client, tags: Sequence[str]) -> None:
+    """Before anything is sent: what no server takes, or what this one knows nothing of."""
+    if tags and not client.dialect.tag:
+        where = f"cluster {client.cluster.alias!r} (OpenPAI {client.dialect.generation})"
+        raise ConfigError(f"{where} knows no tags: leave --tag out")
+    for name in tags:
+        if not name.strip() or "," in name:
+            raise ConfigError(f"--tag needs a word without commas, got {name!r}")

@@ -1,0 +1,88 @@
+"""Secrets put back into a document that was stored without them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from openpai_tasks.protocol.document import scripts
+from openpai_tasks.protocol.document.masking import STARS
+
+Ask = Callable[[str], str]
+"""Gives the value of the secret of that name."""
+
+_USED = re.compile(r"<%\s*\$secrets((?:\.[A-Za-z0-9_-]+|\[\d+\])+)\s*%>")
+
+
+def unmasked(document: dict[str, Any], known: Iterable[str], ask: Ask) -> dict[str, Any]:
+    """The document with its secrets asked for again, each by the name it is used under."""
+    result = _with_passwords(document, ask)
+    if document.get("secrets") != STARS:
+        return result
+    values = {name: ask(name) for name in names(document, known)}
+    secrets: dict[str, Any] = {}
+    for name, value in values.items():
+        result, kept = _exported(result, name, value)
+        _put(secrets, name.split("."), kept)
+    return {**result, "secrets": secrets}
+
+
+def names(document: dict[str, Any], known: Iterable[str]) -> list[str]:
+    """The secrets that a document uses, dots between levels; and those that are known besides."""
+    used = dict.fromkeys(
+        match[1].replace("[", ".").replace("]", "").strip(".")
+        for text in _texts({**document, "secrets": None})
+        for match in _USED.finditer(text)
+    )
+    unused = [name for name in known if not any(one.split(".")[0] == name for one in used)]
+    return [*used, *unused]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _exported(document: dict[str, Any], name: str, value: str) -> tuple[dict[str, Any], str]:
+    """How the value is kept: an export that we have written before is written again for this value."""
+    if not name.isidentifier():
+        return document, value
+    ours = {scripts.step(scripts.export_secret(name, sample)) for sample in ("plain", "'")}
+    if not ours & set(_texts(document)):
+        return document, value
+    fresh = scripts.step(scripts.export_secret(name, value))
+    return _replaced(document, ours, fresh), scripts.secret_value(value)
+
+
+def _replaced(value: Any, old: set[str], new: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _replaced(item, old, new) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_replaced(item, old, new) for item in value]
+    return new if isinstance(value, str) and value in old else value
+
+
+def _put(place: dict[str, Any], parts: list[str], value: str) -> None:
+    *above, last = parts
+    for part in above:
+        place = place.setdefault(part, {})
+    place[last] = value
+
+
+def _with_passwords(document: dict[str, Any], ask: Ask) -> dict[str, Any]:
+    """Passwords of registries that a record leaves out."""
+    found = document.get("prerequisites")
+    if not isinstance(found, list):
+        return document
+    return {**document, "prerequisites": [_with_password(item, ask) for item in found]}
+
+
+def _with_password(item: Any, ask: Ask) -> Any:
+    auth = item.get("auth") if isinstance(item, dict) else None
+    if not isinstance(auth, dict) or auth.get("password") != STARS:
+        return item
+    return {**item, "auth": {**auth, "password": ask(f"{item['name']}_password")}}

@@ -1,0 +1,126 @@
+"""Names that commands came across, in plain lists that the completion scripts read at a TAB.
+
+Under ``~/.openpai/cache/names``: ``clusters``, ``virtual-clusters``, ``storages``, ``templates``, ``paths``
+(of storages, ``pai://``) and ``jobs/<alias>``, a name on each line. They only help with typing: a list that
+cannot be written is let be, and two commands at once may lose a name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from openpai_tasks.backends.openpai import Client
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.plain_text import one_line
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.settings.home import home, make_private
+from openpai_tasks.settings.registry import LOCAL, Cluster
+
+if TYPE_CHECKING:
+    from openpai_tasks.sdk.files.operations import FileInfo
+
+MOST_JOBS = 500
+MOST_PATHS = 2000
+MOST_STORAGES = 100
+
+_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PLAIN = re.compile(r"[\w.~@+:][\w.~@+:-]*")
+"""Names of a server that a shell may put into a command line as they are; real ones have no other letters."""
+
+
+def folder() -> Path:
+    """Where the lists are; the completion scripts name the same place."""
+    return home() / "cache" / "names"
+
+
+def saw_jobs(client: Client, jobs: Iterable[JobInfo]) -> None:
+    """Note jobs of the client's cluster, the newest first; somebody else's as ``user~name``."""
+    names = [job.name if job.user in ("", client.user) else job_key(job.user, job.name) for job in jobs]
+    path = _jobs(client)
+    if names and path:
+        _write(path, _plain([*names, *_read(path)]), MOST_JOBS)
+
+
+def lost_job(client: Client, name: str) -> None:
+    """Forget a job that is not there any more."""
+    path = _jobs(client)
+    known = _read(path) if path else []
+    if path and name in known:
+        _write(path, [other for other in known if other != name], MOST_JOBS)
+
+
+def saw_clusters(clusters: Iterable[Cluster]) -> None:
+    """Note all the known clusters and what they are made of; the jobs of others are forgotten."""
+    others = [cluster for cluster in clusters if cluster.alias != LOCAL]
+    known = [LOCAL, *(cluster.alias for cluster in others)]
+    _write(folder() / "clusters", known)
+    parts = [name for cluster in others for name in cluster.virtual_clusters]
+    _write(folder() / "virtual-clusters", _plain(["default", *parts]))
+    with contextlib.suppress(OSError):
+        for path in (folder() / "jobs").iterdir():
+            if path.name not in known:
+                path.unlink()
+
+
+def saw_templates(names: Iterable[str]) -> None:
+    """Note all the templates there are."""
+    _write(folder() / "templates", names)
+
+
+def saw_storages(names: Iterable[str]) -> None:
+    """Note storages of any cluster."""
+    path = folder() / "storages"
+    _write(path, _plain([*names, *_read(path)]), MOST_STORAGES)
+
+
+def saw_paths(urls: Iterable[str]) -> None:
+    """Note ``pai://`` paths of files and folders, the latter with a slash at the end."""
+    path = folder() / "paths"
+    _write(path, sorted([*dict.fromkeys([*urls, *_read(path)])][:MOST_PATHS]))
+
+
+def noting_paths(found: Iterable[FileInfo]) -> Iterator[FileInfo]:
+    """The same files, noted as they go by; only the first ones, as a list can be very long."""
+    urls: list[str] = []
+    for info in found:
+        if len(urls) < MOST_PATHS and info.url.startswith("pai://"):
+            urls.append(info.url + ("/" if info.type == "folder" else ""))
+        yield info
+    if urls:
+        saw_paths(urls)
+
+
+def _plain(names: Iterable[str]) -> list[str]:
+    return [name for name in names if _PLAIN.fullmatch(name)]
+
+
+def _jobs(client: Client) -> Path | None:
+    alias = client.cluster.alias
+    return folder() / "jobs" / alias if _ALIAS.fullmatch(alias) else None
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def _write(path: Path, names: Iterable[str], most: int | None = None) -> None:
+    """Replace a list, each name once; not at all if nothing is new."""
+    wanted = [name for name in dict.fromkeys(names) if name and one_line(name) == name][:most]
+    if wanted == _read(path):
+        return
+    with contextlib.suppress(OSError, ConfigError):
+        make_private(path.parent)
+        handle, draft = tempfile.mkstemp(prefix=".", dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            file.writelines(f"{name}\n" for name in wanted)
+        os.replace(draft, path)

@@ -1,0 +1,1 @@
+"""Jobs' output: read, followed, labelled."""

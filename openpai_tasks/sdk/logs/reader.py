@@ -1,0 +1,64 @@
+"""One task's log, read piece by piece."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.openpai.log_addresses import addresses
+from openpai_tasks.backends.openpai.retries import Policies
+from openpai_tasks.errors import ApiError, NotFound
+from openpai_tasks.protocol.models import JobInfo, TaskInfo
+
+
+class Reader:
+    """One task's log, read from where the last reading ended."""
+
+    def __init__(
+        self, client: Client, job: JobInfo, task: TaskInfo, stream: str, policies: Policies | None = None
+    ) -> None:
+        self._client, self._stream, self._policies = client, stream, policies
+        self._where = (job.key, job.attempt, task.role, task.index, task.attempt)
+        self._known = addresses(task.log)  # of servers that don't want to be asked
+        self._uris: dict[str, str] = {}
+        self._offsets: dict[str, int] = {}
+        self.is_absent = False  # the cluster knows of no log of this task
+
+    def read(self) -> Iterator[bytes]:
+        """What is new."""
+        self._uris = self._uris or self._find()
+        try:
+            yield from self._grown()
+        except ApiError:
+            if self._known:
+                raise
+            self._uris = self._find()  # an address is good for two minutes only
+            yield from self._grown()
+
+    def rewind(self) -> None:
+        """Read from the beginning again."""
+        self._offsets.clear()
+
+    def _grown(self) -> Iterator[bytes]:
+        for name, uri in self._uris.items():
+            with contextlib.suppress(*[NotFound] if self._known else []):  # which is just not written yet
+                for data in self._client.read_log(uri, self._offsets.get(name, 0), self._policies):
+                    self._offsets[name] = self._offsets.get(name, 0) + len(data)
+                    yield data
+
+    def _find(self) -> dict[str, str]:
+        """The addresses of the logs that make up the stream; none while there is no log."""
+        try:
+            found = self._known or self._client.log_locations(*self._where, self._policies)
+        except NotFound:
+            self.is_absent = True
+            return {}
+        self.is_absent = False
+        one_by_one = self._stream == "all" and "all" not in found
+        streams = ["stdout", "stderr"] if one_by_one else [self._stream]
+        names = [name for stream in streams for name in (f"{stream}.1", stream) if name in found]
+        for name in names:
+            if name.endswith(".1") and name not in self._offsets:  # what we read was put away as this
+                self._offsets[name] = self._offsets.pop(name.removesuffix(".1"), 0)
+        return {name: found[name] for name in names}

@@ -1,0 +1,1 @@
+"""Notebooks as jobs, run as a batch or served by Jupyter."""

@@ -1,0 +1,73 @@
+"""What an executed notebook tells of its run: how far it came, the cell that failed, what was made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from openpai_tasks.protocol.fields import count, mapping, rows, text, texts, whole
+from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.sdk.payloads.notebook_runner import COLOUR, STATE, STEERING, visible
+
+FAILED, RUNNING, DONE = "failed", "running", "done"
+
+
+@dataclass(frozen=True)
+class Told:
+    """How far the notebook came; the failing cell and its traceback, with colours, if one failed."""
+
+    state: str
+    cell: int
+    of: int
+    reason: str = ""
+    source: str = ""
+    traceback: str = ""
+    files: tuple[str, ...] = ()
+    """The names of what was made of it, itself among them."""
+
+
+def told(content: bytes) -> Told | None:
+    """What the notebook says of its run; nothing for one that is damaged."""
+    try:
+        read = mapping(parse(content))
+    except ValueError:
+        return None
+    note, cells = mapping(read.get("metadata")).get(STATE), read.get("cells")
+    if not isinstance(note, dict) or not isinstance(cells, list):
+        return None
+    index = whole(note.get("index"))
+    if "index" in note and (index is None or not 0 <= index < len(cells)):
+        return None
+    failed = mapping(cells[index]) if index is not None and note.get("state") == FAILED else {}
+    return Told(
+        text(note.get("state")),
+        count(note.get("cell")),
+        count(note.get("of")),
+        visible(text(note.get("reason"))),
+        "\n".join(map(visible, _source(failed).splitlines())),
+        _traceback(failed),
+        texts(note.get("files")),
+    )
+
+
+def _source(cell: dict[str, Any]) -> str:
+    """What is typed in the cell: one text, or its lines."""
+    return text(cell.get("source")) or "".join(texts(cell.get("source")))
+
+
+def _traceback(cell: dict[str, Any]) -> str:
+    found = [output for output in rows(cell.get("outputs")) if output.get("output_type") == "error"]
+    return "\n".join(line for output in found for line in texts(output.get("traceback")))
+
+
+def plain(traceback: str, has_colours: bool) -> str:
+    """A traceback as a terminal may show it: with its colours or without, and nothing else that steers."""
+    return "\n".join(_plain(line, has_colours) for line in traceback.splitlines())
+
+
+def _plain(line: str, has_colours: bool) -> str:
+    if not has_colours:
+        return visible(STEERING.sub("", line))
+    parts = COLOUR.split(line)
+    marks = [*COLOUR.findall(line), ""]
+    return "".join(visible(STEERING.sub("", part)) + mark for part, mark in zip(parts, marks, strict=True))

@@ -1,0 +1,1 @@
+"""Files that travel with a job and need only the standard library."""

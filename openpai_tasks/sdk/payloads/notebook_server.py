@@ -1,0 +1,531 @@
+"""Serves Jupyter in a job: travels with it, beside the notebook runner, and needs nothing else of ours.
+
+It starts what the image has, Jupyter Lab first, and installs that where there is none. While it serves, it
+keeps a copy of every notebook that is new or changed, and of every source that is changed, in
+``$PAI_OUTPUT_DIR/notebooks``, and what they were before in ``notebooks.json`` beside it. It ends when nothing
+was done for a while: no kernel and no terminal at work, nothing saved. An open browser alone is nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING or __package__:
+    from openpai_tasks.sdk.payloads import notebook_runner as runner
+else:
+    import notebook_runner as runner  # in the job it lies beside this file
+
+TOKEN, PORT = "JUPYTER_TOKEN", "jupyter"
+PORTS = f"PAI_CONTAINER_HOST_{PORT}_PORT_LIST"
+SENT, SAVED, MANIFEST = "sent.json", "notebooks", "notebooks.json"
+LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104 - only where the user asks for --direct
+NOT_SAVED, STOPPED = 3, 143
+"""What it ends with, if neither with 0 nor as Jupyter did."""
+LARGEST = 100 << 20  # bytes of a file that is no notebook, up to which changes in it are kept
+VERSIONS = 500  # of a file that are remembered
+LOOK = 1.0  # seconds between two looks for changes, or more where one look takes long
+QUESTIONS = 10.0  # seconds between two questions to Jupyter, or less where that matters
+SHARE = 20  # a look takes at most one part in so many of the time
+START, GRACE = 600.0, 8.0  # seconds that Jupyter has for its start, and for its end
+CHECKPOINTS = ".ipynb_checkpoints"  # Jupyter's own copies
+SKIPPED = ("node_modules", "__pycache__", CHECKPOINTS)
+START_MODULE = (
+    "import sys; sys.path[:] = filter(None, sys.path); del sys.argv[0]; import runpy; "
+    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+)
+"""As ``python -m`` does, but no file of the working folder is imported in place of a module."""
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """What is started: a module, the name its settings have, the file and the place of the token in it."""
+
+    module: str
+    settings: str
+    file: str
+    holder: str
+    root: str = "root_dir"
+
+
+# What is served
+
+
+def flavour() -> Flavour | None:
+    """The best that the image has."""
+    if not _has("jupyter_server"):
+        file = "jupyter_notebook_config.json"
+        classic = Flavour("notebook", "NotebookApp", file, "NotebookApp", "notebook_dir")
+        return classic if _has("notebook") else None
+    module = next((name for name in ("jupyterlab", "notebook") if _has(name)), "jupyter_server")
+    holder = "IdentityProvider" if _has("jupyter_server.auth.identity") else "ServerApp"
+    return Flavour(module, "ServerApp", "jupyter_server_config.json", holder)
+
+
+def _has(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False
+
+
+def keep_apart(own: Path) -> None:
+    """Settings and traces of Jupyter are in the job's folder, for nobody else to read."""
+    for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        folder = own / variable.lower()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.environ[variable] = str(folder)
+    kernels = os.path.join(os.path.expanduser("~"), ".local", "share", "jupyter")
+    before = os.environ.get("JUPYTER_PATH")
+    os.environ["JUPYTER_PATH"] = f"{before}{os.pathsep}{kernels}" if before else kernels
+    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+
+
+def see_installed() -> None:
+    """What was installed for this job alone is found by Jupyter and by its kernels too."""
+    target = Path(runner.PACKAGES).absolute()
+    if target.is_dir():
+        added = {
+            "PYTHONPATH": target,
+            "JUPYTER_PATH": target / "share" / "jupyter",
+            "JUPYTER_CONFIG_PATH": target / "etc" / "jupyter",
+        }
+        for variable, path in added.items():
+            before = os.environ.get(variable, "").split(os.pathsep)
+            os.environ[variable] = os.pathsep.join(dict.fromkeys([str(path), *filter(None, before)]))
+        if (target / "share" / "jupyter" / "lab").is_dir():
+            os.environ["JUPYTERLAB_DIR"] = str(target / "share" / "jupyter" / "lab")
+
+
+class Server:
+    """Jupyter, as a process of its own."""
+
+    def __init__(
+        self, kind: Flavour, ip: str, port: int, token: str, root: Path, shows_hidden: bool = False
+    ) -> None:
+        self._url, self._token, self._root = f"http://{LOOPBACK}:{port}", token, root
+        self._kind, self._words = kind, self._argv(kind, ip, port, root)
+        if shows_hidden:
+            self._words.append("--ContentsManager.allow_hidden=True")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def start(self) -> None:
+        runner.say(f"starting {self._kind.module}")
+        write_private(self._settings, json.dumps({self._kind.holder: {"token": self._token}}))
+        self._process = subprocess.Popen(
+            self._words,
+            cwd=self._root,  # where kernels and terminals begin that are started without a path
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        threading.Thread(target=self._pass_on, args=(self._process.stdout,), daemon=True).start()
+
+    @property
+    def _settings(self) -> Path:
+        return Path(os.environ["JUPYTER_CONFIG_DIR"], self._kind.file)
+
+    @staticmethod
+    def _argv(kind: Flavour, ip: str, port: int, root: Path) -> list[str]:
+        given = {"ip": ip, "port": port, "port_retries": 0, kind.root: root, "open_browser": False}
+        if os.geteuid() == 0:
+            given["allow_root"] = True
+        words = [f"--{kind.settings}.{name}={value}" for name, value in given.items()]
+        return [sys.executable, "-c", START_MODULE, kind.module, *words]
+
+    def _pass_on(self, stream: IO[bytes]) -> None:
+        """Its log, without the token wherever it may stand."""
+        for line in stream:
+            sys.stdout.buffer.write(line.replace(self._token.encode(), b"******"))
+            sys.stdout.buffer.flush()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else 0
+
+    @property
+    def code(self) -> int | None:
+        """How it ended, once it has."""
+        return self._process.poll() if self._process else None
+
+    def get(self, path: str, token: str | None = None) -> Any:
+        """What it answers; raises OSError or ValueError where that is nothing."""
+        headers = {"Authorization": f"token {self._token if token is None else token}"}
+        request = urllib.request.Request(self._url + path, headers=headers)  # noqa: S310 - always http
+        with self._opener.open(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def is_up(self) -> bool:
+        try:
+            return "last_activity" in self.get("/api/status")
+        except (OSError, ValueError):
+            return False
+
+    def is_open(self) -> bool:
+        """Whether it lets in somebody who does not know the token, by settings that the image has."""
+        try:
+            self.get("/api/contents", "-")
+        except urllib.error.HTTPError as err:
+            return err.code not in (401, 403)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def end(self) -> None:
+        """Ask it to end, and then see that it does; the token goes with it."""
+        if self._process and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        with contextlib.suppress(OSError):
+            self._settings.unlink()
+        shutil.rmtree(os.environ["JUPYTER_RUNTIME_DIR"], ignore_errors=True)
+
+
+def write_private(path: Path, text: str) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+
+
+# What is kept
+
+
+class Saver:
+    """Copies what has changed below ``root`` to ``target``."""
+
+    def __init__(self, root: Path, target: Path, sent: list[str]) -> None:
+        self._root, self._target = root, target
+        self._sent = [name for name in sent if CHECKPOINTS not in name.split("/")]
+        self._folders = {str(folder) for name in self._sent for folder in PurePath(name).parents}
+        self._seen: dict[str, tuple[int, int]] = {}  # size and time of each file at the last look
+        self._base: dict[str, str | None] = {}
+        self._versions: dict[str, list[str]] = {}
+        self._tried: dict[str, tuple[int, int]] = {}  # the same, of those that could not be kept
+        self._troubles: dict[str, str] = {}
+        self._large: set[str] = set()  # those that are changed, and not kept
+        self.period = LOOK
+
+    @property
+    def trouble(self) -> str:
+        """Why there are files that are not kept as they are now."""
+        return "; ".join(self._troubles.values())
+
+    def begin(self) -> None:
+        """Take what an earlier try of the job has kept; note what everything is like now."""
+        self._restore()
+        for name, mark in self._found():
+            self._seen[name] = mark
+            self._base.setdefault(name, digest_of(self._root / name))
+        self._target.joinpath(SAVED).mkdir(parents=True, exist_ok=True)
+        self._note()
+
+    def look(self) -> bool:
+        """Keep what has changed since the last look; whether anything has."""
+        began, found = time.monotonic(), dict(self._found())
+        self._troubles = {name: text for name, text in self._troubles.items() if name in found}
+        changed = [self._look_at(name, mark) for name, mark in found.items() if self._seen.get(name) != mark]
+        self.period = max(LOOK, SHARE * (time.monotonic() - began))
+        return any(changed)
+
+    def _look_at(self, name: str, mark: tuple[int, int]) -> bool:
+        """Keep it; whether it is another one than was last tried: a disk that stays full is no activity."""
+        is_fresh = self._tried.get(name) != mark
+        self._tried[name] = mark
+        try:
+            if mark[0] > LARGEST and not name.endswith(".ipynb"):
+                self._leave(name)
+            else:
+                self._keep(name)
+        except OSError as err:
+            self._fail(name, f"cannot keep {name}: {err.strerror or err}")
+        else:
+            self._seen[name] = mark
+            self._troubles.pop(name, None)
+        return is_fresh
+
+    def _keep(self, name: str) -> None:
+        content = (self._root / name).read_bytes()
+        base = self._base.setdefault(name, None)
+        versions, fresh = self._versions.get(name, [base] if base else []), digest(content)
+        was_large = name in self._large
+        self._large.discard(name)
+        if versions and fresh == versions[-1]:
+            if was_large or name in self._troubles:  # the note of it may not have been written
+                self._note()
+            return
+        path = self._target / SAVED / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with runner.replacing(path) as file:
+            file.write(content)
+        self._versions[name] = [*[one for one in versions if one != fresh][-VERSIONS:], fresh]
+        self._note()
+        runner.say(f"kept {name}")
+
+    def _leave(self, name: str) -> None:
+        """It is told, and no more: a storage is not filled with copies of what is large."""
+        if name not in self._large:
+            runner.say(f"warning: {name} is larger than {LARGEST >> 20} MiB: changes in it are not kept")
+        self._large.add(name)
+        self._note()
+
+    def _note(self) -> None:
+        files = {
+            name: {"base": self._base.get(name), "versions": versions}
+            for name, versions in self._versions.items()
+        }
+        told = {"period": self.period, "files": files, "large": sorted(self._large)}
+        with runner.replacing(self._target / MANIFEST) as file:
+            file.write(json.dumps(told, indent=1).encode())
+
+    def _restore(self) -> None:
+        try:
+            files = json.loads((self._target / MANIFEST).read_bytes())["files"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        for name, told in files.items():
+            with contextlib.suppress(OSError):
+                content = (self._target / SAVED / name).read_bytes()
+                path = self._root / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+                self._base[name], self._versions[name] = told["base"], list(told["versions"])
+                runner.say(f"restored {name}, as an earlier try of this job has left it")
+
+    def _found(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        """Notebooks, and what was sent, with size and time."""
+        for name in dict.fromkeys((*self._notebooks(), *self._sent)):
+            with contextlib.suppress(OSError):
+                found = os.lstat(self._root / name)
+                if stat.S_ISREG(found.st_mode):
+                    yield name, (found.st_size, found.st_mtime_ns)
+
+    def _notebooks(self) -> Iterator[str]:
+        device = os.stat(self._root).st_dev  # the root may be that of the container, with all its mounts
+        for folder, names, files in os.walk(self._root):
+            names[:] = [one for one in names if self._enters(os.path.join(folder, one), one, device)]
+            for one in files:
+                if one.endswith(".ipynb") and not one.startswith("."):
+                    yield os.path.relpath(os.path.join(folder, one), self._root)
+
+    def _enters(self, path: str, name: str, device: int) -> bool:
+        """Whether there may be notebooks; what is hidden has none of the user's, unless some were sent."""
+        was_sent = os.path.relpath(path, self._root) in self._folders
+        if name in SKIPPED or (name.startswith(".") and not was_sent):
+            return False
+        try:
+            return os.lstat(path).st_dev == device
+        except OSError:
+            return False
+
+    def _fail(self, name: str, text: str) -> None:
+        if text != self._troubles.get(name):
+            runner.say(f"error: {text}")
+        self._troubles[name] = text
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """Of a file, which may be large."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while part := file.read(1 << 20):
+            found.update(part)
+    return found.hexdigest()
+
+
+# Whether anything is done
+
+
+class Activity:
+    """Since when nothing was done."""
+
+    def __init__(self, server: Server, limit: int) -> None:
+        self._server, self._pause = server, min(QUESTIONS, limit / 5)
+        self._last = time.monotonic()
+        self._asked = 0.0
+        self._seen: Any = None
+
+    @property
+    def idle(self) -> float:
+        return time.monotonic() - self._last
+
+    def note(self) -> None:
+        self._last = time.monotonic()
+
+    def look(self) -> None:
+        """Kernels and terminals tell when they last did something; a busy one does so now."""
+        if time.monotonic() - self._asked < self._pause:
+            return
+        self._asked = time.monotonic()
+        try:
+            kernels, terminals = self._listed("/api/kernels"), self._listed("/api/terminals")
+        except (OSError, ValueError):
+            return  # a server that does not answer does nothing either
+        seen = [(one.get("id") or one.get("name"), one.get("last_activity")) for one in kernels + terminals]
+        is_busy = any(one.get("execution_state") == "busy" for one in kernels)
+        if seen != self._seen or is_busy or (terminals and has_foreground(self._server.pid)):
+            self.note()
+        self._seen = seen
+
+    def _listed(self, path: str) -> list[dict[str, Any]]:
+        try:
+            found = self._server.get(path)
+        except urllib.error.HTTPError:  # an image may have no terminals
+            return []
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def has_foreground(server: int) -> bool:
+    """Whether a program runs in a terminal of the server, and not only the shell that waits for one."""
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            words = entry.read_text(errors="replace").rpartition(")")[2].split()
+            parent, group, terminal, foreground = (int(words[index]) for index in (1, 2, 4, 5))
+            if parent == server and terminal and foreground not in (-1, group):
+                return True
+    return False
+
+
+# From the command line to the exit code
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Serve Jupyter, as long as it is used.")
+    parser.add_argument("--idle", type=int, default=0, help="seconds without activity after which it ends")
+    parser.add_argument("--limit", type=int, default=0, help="seconds after which it ends in any case")
+    parser.add_argument("--direct", action="store_true", help="take connections from everywhere")
+    return parser.parse_args(words)
+
+
+def main(words: list[str]) -> int:
+    options, own, root = arguments(words), Path(__file__).absolute().parent, Path.cwd()
+    token, ports = os.environ.pop(TOKEN, ""), os.environ.get(PORTS, "")
+    if not token or not ports:
+        runner.stop(f"{TOKEN if not token else PORTS} is not set: this runs in a job of notebook.serve")
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    own.chmod(0o700)
+    keep_apart(own)
+    names = sent(own)
+    saver = Saver(root, Path(os.environ.get("PAI_OUTPUT_DIR") or own).absolute(), names)
+    try:
+        saver.begin()
+    except OSError as err:
+        runner.stop(f"changes could not be kept: {err}")
+    ip, shows_hidden = EVERYWHERE if options.direct else LOOPBACK, any(map(is_hidden, names))
+    server = Server(chosen(), ip, port_of(ports), token, root, shows_hidden)
+    server.start()
+    try:
+        code = watch(server, saver, ended, options)
+    finally:
+        server.end()
+        saver.look()
+    return NOT_SAVED if saver.trouble else code
+
+
+def sent(own: Path) -> list[str]:
+    found = json.loads((own / SENT).read_text())
+    return [str(name) for name in found]
+
+
+def is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def port_of(ports: str) -> int:
+    return int(ports.split(",")[0])
+
+
+def chosen() -> Flavour:
+    """What is there, installed if nothing is; a server without any kernel is of no use."""
+    modules = {"ipykernel": "ipykernel"}
+    if flavour() is None:
+        modules["jupyterlab"] = "jupyterlab"
+    if len(modules) > 1 or not has_kernels():
+        runner.ensure(modules)
+        see_installed()
+    found = flavour()
+    if found is None:
+        runner.stop("Jupyter Lab is installed, and still cannot be found")
+    return found
+
+
+def has_kernels() -> bool:
+    try:
+        from jupyter_client.kernelspec import KernelSpecManager
+    except ImportError:
+        return False
+    return bool(KernelSpecManager().find_kernel_specs())
+
+
+def watch(server: Server, saver: Saver, ended: threading.Event, options: argparse.Namespace) -> int:
+    """Stay until there is a reason to end; what to end with."""
+    began, activity, is_up = time.monotonic(), Activity(server, options.idle), False
+    pause = min(LOOK, options.idle / 5) if options.idle else LOOK
+    while True:
+        ended.wait(max(pause, saver.period if saver.period > LOOK else 0))
+        code = ending(server, ended, began, options.limit)
+        if code is not None:
+            return code
+        is_up = is_up or welcomes(server, began, options.idle)
+        if saver.look() or not is_up:
+            activity.note()
+        elif options.idle:
+            activity.look()
+        if options.idle and activity.idle >= options.idle:
+            runner.say(f"nothing was done for {options.idle} s, so this ends")
+            return 0
+
+
+def ending(server: Server, ended: threading.Event, began: float, limit: int) -> int | None:
+    """What to end with, if it is time to, whatever is done."""
+    if ended.is_set():
+        runner.say("stopped")
+        return STOPPED
+    if server.code is not None:
+        runner.say(f"Jupyter has ended with {server.code}")
+        return server.code if server.code >= 0 else 128 - server.code
+    if limit and time.monotonic() - began >= limit:
+        runner.say(f"the time limit of {limit} s is over, so this ends")
+        return 0
+    return None
+
+
+def welcomes(server: Server, began: float, idle: int) -> bool:
+    """Whether Jupyter answers, and only to those who know the token."""
+    if not server.is_up():
+        if time.monotonic() - began >= START:
+            runner.stop(f"Jupyter does not answer within {START:g} s")
+        return False
+    if server.is_open():
+        runner.stop("settings of this image let everybody in: take another image")
+    runner.say(f"serving; it ends after {idle} s without activity" if idle else "serving; it stays")
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

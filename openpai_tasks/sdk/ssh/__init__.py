@@ -1,0 +1,1 @@
+"""ssh into containers: keys, hosts, connections, the files of OpenSSH."""

@@ -1,0 +1,35 @@
+"""The host that the way to containers goes through, as the settings name it."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.net import addresses
+from openpai_tasks.sdk.ssh import keys
+from openpai_tasks.sdk.ssh.target import PORT, Gateway, is_host, is_user
+from openpai_tasks.settings.config import Settings
+
+
+def gateway(settings: Settings) -> Gateway | None:
+    """What the settings say about it, with the key that opens it; nothing where they name none."""
+    text = settings.ssh_gateway
+    if not text:
+        return None
+    user, _, place = text.rpartition("@")
+    wrong = ConfigError(f"the setting ssh.gateway must be USER@HOST:PORT, got {text!r}")
+    try:
+        host, port = _host_and_port(place)
+    except ValueError:
+        raise wrong from None
+    if not is_host(host) or (user and not is_user(user)):
+        raise wrong
+    return Gateway(host, port, user, keys.gateway_key(settings))
+
+
+def _host_and_port(place: str) -> tuple[str, int]:
+    """An address of IPv6 has more colons than one, and a port behind it only after brackets."""
+    if place.count(":") > 1 and not place.startswith("["):
+        return str(IPv6Address(place)), PORT
+    host, port = addresses.server(place)
+    return host.strip("[]"), port or PORT

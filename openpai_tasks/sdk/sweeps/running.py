@@ -1,0 +1,186 @@
+"""A sweep on its way: each job is submitted exactly once, in the cluster's own time, and all are watched."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from openpai_tasks.backends.openpai import Client
+from openpai_tasks.errors import ApiError, ConfigError, Conflict, TooManyRequests, Unreachable
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.sdk.jobs import arrival, records, submission, watching
+from openpai_tasks.sdk.jobs.polling import Pauses
+from openpai_tasks.sdk.jobs.submission import Missed, Submission
+from openpai_tasks.sdk.sweeps import records as sweep_records
+from openpai_tasks.sdk.sweeps.plan import Sweep, SweepJob, mark_of, progress
+
+TRIES = 3
+MOST_ASKED = 50  # failed jobs that are asked for their own exit code, which the list does not tell
+
+Say = Callable[[str], None]
+T = TypeVar("T")
+
+
+@dataclass
+class Run:
+    """A sweep on its way: what is there, what is missing."""
+
+    client: Client
+    sweep: Sweep
+    folder: Path
+    say: Say
+    glance: float = 0.5  # seconds between two pictures while many jobs are being submitted
+    jobs: dict[str, SweepJob] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.jobs = {name: SweepJob(name, point) for name, point in self.sweep.points.items()}
+        self._asked: set[str] = set()
+        self._has_sent = False  # the archive of sources
+        self._record = sweep_records.load(self.folder, self.client.cluster.alias, self.sweep.name)
+
+    @property
+    def rows(self) -> list[SweepJob]:
+        return list(self.jobs.values())
+
+    @property
+    def submitted(self) -> int:
+        return sum(bool(job.state) for job in self.jobs.values())
+
+    def until_over(self, most: int | None = None, detach: bool = False) -> Iterator[list[SweepJob]]:
+        """Submit what is missing, at most so many unfinished at a time, and look until all is over."""
+        if most is not None and most < 1:
+            raise ConfigError(f"--max-parallel must be at least 1, got {most}")
+        self._begin()
+        pauses = Pauses(self.client)
+        while True:
+            before = self.rows
+            yield from self._submit(most)
+            yield self.rows
+            missing = len(self.jobs) - self.submitted
+            if not missing and (detach or all(job.final for job in self.rows)):
+                return
+            pauses.wait(moved=self.rows != before)
+            before = self.rows
+            self._look()
+
+    def _begin(self) -> None:
+        """See what is there already; a job of that name which is none of ours is in the way."""
+        self._record.begin(self.sweep.identity)
+        for name in self._look():
+            if name not in self._record.points:
+                self._claim(name)
+                self._record.add(name, self.sweep.points[name])
+        if self.sweep.tags and not self.client.dialect.tag:
+            self.say(f"OpenPAI {self.client.dialect.generation} has no tags, so the jobs get none")
+        if self.submitted:
+            self.say(
+                f"{self.submitted} of {len(self.jobs)} jobs of sweep {self.sweep.name} are there already"
+            )
+
+    def _look(self) -> list[str]:
+        """Ask the cluster for the state of all; the names of those it has."""
+        user = self.client.user
+        with self._going_on():
+            listed = self._patiently(lambda: self.client.jobs(username=user, keyword=self.sweep.name))
+        found = {job.name: job for job in listed if job.name in self.jobs and job.user == user}
+        for name, job in found.items():
+            self._set(name, job)
+        failed = [job for job in self.rows if job.final and job.state != "SUCCEEDED"]
+        for known in failed[:MOST_ASKED]:
+            if known.name not in self._asked:
+                self._asked.add(known.name)
+                key = job_key(user, known.name)
+                self._set(known.name, self._patiently(functools.partial(self.client.job, key)))
+        return list(found)
+
+    def _set(self, name: str, job: JobInfo) -> None:
+        if name in self._asked and job.user_exit_code is None:
+            return  # it is over, and more is known of it than the list tells
+        duration = round(job.duration, 1) if job.duration is not None else None
+        self.jobs[name] = dataclasses.replace(
+            self.jobs[name], state=job.state, duration=duration, exit=job.exit
+        )
+
+    def _submit(self, most: int | None) -> Iterator[list[SweepJob]]:
+        missing = deque(name for name, job in self.jobs.items() if not job.state)
+        running = sum(bool(job.state) and not job.final for job in self.rows)
+        room, glanced = math.inf if most is None else most - running, time.monotonic()
+        while missing and room > 0:
+            name = missing.popleft()
+            with self._going_on():
+                self._submit_one(name)
+            room -= 1
+            if time.monotonic() - glanced > self.glance:
+                glanced = time.monotonic()
+                yield self.rows
+
+    def _submit_one(self, name: str) -> None:
+        """Send one with what it needs; the archive of sources is sent once for all."""
+        made = self.sweep.submission(name)
+        with submission.sent(self.client, made, self._has_sent):
+            self._hand_in(made)
+        self._has_sent = True
+        self._record.add(name, self.sweep.points[name])
+        records.keep(self.client, made.text, made.origin)
+        self.jobs[name] = dataclasses.replace(self.jobs[name], state="WAITING")
+        for tag in self.sweep.tags if self.client.dialect.tag else ():
+            key = job_key(self.client.user, name)
+            self._patiently(functools.partial(self.client.add_tag, key, tag))
+
+    def _hand_in(self, made: Submission) -> None:
+        """Hand in one; again only if it is certain that the cluster does not have it."""
+        key = job_key(self.client.user, made.name)
+        for left in reversed(range(TRIES)):
+            try:
+                self._patiently(lambda: submission.hand_in(self.client, made), is_repeatable=False)
+                break
+            except Conflict:  # an answer was lost, or the same command runs twice at once
+                self._patiently(lambda: self._claim(made.name))
+                break
+            except Missed:
+                if not left:
+                    raise
+            except (Unreachable, ApiError) as err:
+                if not left or not (isinstance(err, Unreachable) or watching.is_outage(err)):
+                    raise
+                if self._patiently(lambda: arrival.exists(self.client, key)):
+                    self._claim(made.name)
+                    break
+
+    def _patiently(self, ask: Callable[[], T], is_repeatable: bool = True) -> T:
+        """Ask the cluster, pausing for as long as it wants; during an outage only what does no harm twice."""
+        while True:
+            try:
+                return watching.ask(self.client, ask) if is_repeatable else ask()
+            except TooManyRequests as err:
+                self.say(
+                    f"the cluster asks for a pause of {err.retry_after:.0f} s"
+                    f" ({self.submitted} of {len(self.jobs)} are submitted)"
+                )
+                time.sleep(err.retry_after)
+
+    def _claim(self, name: str) -> None:
+        """A job that is there must be of this sweep."""
+        key = job_key(self.client.user, name)
+        mark = mark_of(self._patiently(functools.partial(self.client.job_document, key)))
+        if mark.get("name") != self.sweep.name:
+            where = f"cluster {self.client.cluster.alias!r}"
+            raise Conflict(f"a job named {name!r} exists on {where}; choose another --job-name", 409)
+
+    @contextlib.contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """When the cluster is gone, say how far the sweep got and how it goes on."""
+        try:
+            yield
+        except Unreachable as err:
+            told = progress(self.sweep.name, self.rows)
+            raise Unreachable(f"{err}; {told}; the same command again submits what is missing") from err

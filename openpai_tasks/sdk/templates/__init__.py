@@ -1,0 +1,1 @@
+"""Job templates and schemas for editors."""

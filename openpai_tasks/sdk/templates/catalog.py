@@ -1,0 +1,255 @@
+"""Job templates: documents that can be submitted as they are, with parameters to be filled in.
+
+A project's own ``job_templates/`` comes first, the folder of this package after it. A parameter is a key of
+the document's ``parameters``; the comment beside it says what it is for. An anchor takes its value to places
+that the protocol has no hole for, such as ``instances``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from openpai_tasks import protocol
+from openpai_tasks.errors import ConfigError, PathError, ProtocolError
+from openpai_tasks.protocol.problems import closest
+from openpai_tasks.protocol.yaml import values
+from openpai_tasks.sdk.templates import rewriting
+from openpai_tasks.settings import ownership
+
+FOLDER = "job_templates"
+SUFFIXES = (".yaml", ".yml")
+SHORT = 24
+
+log = logging.getLogger("openpai_tasks")
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a mapping"}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One thing that can be chosen: what it is for, and what it is if nobody does."""
+
+    name: str
+    default: Any
+    about: str = ""
+
+    def __str__(self) -> str:
+        text = " ".join(_shown(self.default).split())
+        return f"{self.name}={text if len(text) <= SHORT else text[: SHORT - 1] + '…'}"
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template that was found; ``problem`` says why it cannot be used, if it can't."""
+
+    name: str
+    description: str
+    parameters: tuple[Parameter, ...]
+    path: Path
+    problem: str = ""
+
+
+def packaged() -> Path:
+    """The folder of the templates that come with us: in the package, or beside it in a checkout."""
+    package = Path(__file__).parents[2]
+    inside = package / FOLDER
+    return inside if inside.is_dir() else package.parent / FOLDER
+
+
+def folders(project: Path) -> list[Path]:
+    """Where templates are looked for: the nearest folder of theirs from ``project`` upwards, then ours."""
+    start = project.absolute()
+    above = (folder / FOLDER for folder in (start, *start.parents))
+    nearest = next((folder for folder in above if _is_folder(folder)), None)
+    return [nearest, packaged()] if nearest and _is_safe(nearest) else [packaged()]
+
+
+@functools.cache
+def _is_safe(folder: Path) -> bool:
+    """Whether nobody else can have written its templates, which become jobs; says why not, once."""
+    problem = ownership.problem(*ownership.everything_in(folder))
+    if problem:
+        log.warning("warning: %s is ignored: %s", folder, problem)
+    return not problem
+
+
+def all(project: Path) -> list[Template]:
+    """Every template there is, each name once, also those that cannot be used."""
+    found: dict[str, Template] = {}
+    for path in _files(project):
+        if path.stem not in found:
+            found[path.stem] = _load(path)
+    return [found[name] for name in sorted(found)]
+
+
+def find(name: str, project: Path) -> Template:
+    """The template of that name, or in the file of that path."""
+    template = _load(_path(name, project))
+    if template.problem:
+        raise ProtocolError(f"{template.path}: {template.problem}")
+    return template
+
+
+def fill(template: Template, parameters: Mapping[str, Any], name: str | None = None) -> str:
+    """The text of the job with these parameters, and under this name; its comments stay."""
+    changes: dict[rewriting.Path, Any] = {}
+    known = {parameter.name: parameter for parameter in template.parameters}
+    for key, value in parameters.items():
+        if key not in known:
+            names = ", ".join(known) or "none"
+            hint = closest(key, known)
+            raise ConfigError(f"template {template.name!r} has no parameter {key!r} (known: {names}){hint}")
+        changes["parameters", key] = _typed(template, known[key], value)
+    if name:
+        changes["name",] = name
+    text = rewriting.replace(_read(template.path), changes)
+    protocol.validate(text)
+    return text
+
+
+def given(words: Sequence[str]) -> dict[str, str]:
+    """Parameters as they are typed: ``name=value``."""
+    pairs = [word.partition("=") for word in words]
+    for name, equals, _ in pairs:
+        if not (name and equals):
+            raise ConfigError(f"a parameter is given as name=value, got {name + equals!r}")
+    return {name: value for name, _, value in pairs}
+
+
+@dataclass(frozen=True)
+class Written:
+    """A job file that was made from a template."""
+
+    file: str
+    template: str
+    name: str
+
+
+def write(template: Template, target: Path | None, parameters: Mapping[str, Any], force: bool) -> Written:
+    """Make a job file of the template; the job is named like the file."""
+    if target is None:
+        path = Path(f"{template.name}{SUFFIXES[0]}")
+    else:
+        path = target / f"{template.name}{SUFFIXES[0]}" if _is_folder(target) else target
+    name = None if path.stem == template.name else re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem)
+    text = fill(template, parameters, name)
+    _put(path, text, force)
+    return Written(str(path), template.name, protocol.validate(text).name)
+
+
+def _path(name: str, project: Path) -> Path:
+    file = project / name
+    if file.suffix in SUFFIXES and file.is_file():
+        return file
+    if "/" in name:
+        raise PathError(f"no template file {name!r}; `job.templates` shows the templates there are")
+    found = {path.stem: path for path in reversed(list(_files(project)))}
+    try:
+        return found[name.removesuffix(".yaml").removesuffix(".yml")]
+    except KeyError:
+        known = ", ".join(sorted(found))
+        raise ConfigError(f"no template named {name!r} (known: {known}){closest(name, found)}") from None
+
+
+def _files(project: Path) -> Iterator[Path]:
+    for folder in folders(project):
+        try:
+            yield from sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
+        except OSError as err:
+            raise PathError(f"cannot read the templates in {folder}: {err.strerror}") from err
+
+
+def _load(path: Path) -> Template:
+    try:
+        text = _read(path)
+        data = protocol.validate(text).data
+    except (ProtocolError, PathError) as err:
+        return Template(path.stem, "", (), path, str(err))
+    places = rewriting.places(text)
+    parameters = tuple(
+        Parameter(name, default, places["parameters", name].remark)
+        for name, default in (data.get("parameters") or {}).items()
+        if ("parameters", name) in places  # else it is merged in from elsewhere
+    )
+    return Template(path.stem, " ".join(data.get("description", "").split()), parameters, path)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
+        raise PathError(f"cannot read the template {path}: {reason}") from err
+
+
+def _typed(template: Template, parameter: Parameter, value: Any) -> Any:
+    """What was typed, as a value of the same kind as the default."""
+    kind = type(parameter.default)
+    if isinstance(value, str) and kind is not str:
+        value = _meant(value, kind)
+    fits = {bool: isinstance(value, bool), int: values.is_whole(value), float: _is_number(value)}
+    if not fits.get(kind, kind not in (list, dict) or isinstance(value, kind)):
+        where = f"template {template.name!r}: parameter {parameter.name!r}"
+        raise ConfigError(f"{where} must be {_KINDS[kind]}, got {value!r}")
+    return value
+
+
+def _meant(text: str, kind: type) -> Any:
+    if kind not in (list, dict):
+        return values.plain(text)
+    with contextlib.suppress(ValueError):
+        return json.loads(text)
+    return text
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, (list, dict)) else values.text_of(value)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a folder above that isn't ours to read
+        return False
+
+
+def _put(path: Path, text: str, force: bool) -> None:
+    """Write the file as a whole, and over another one only by force."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".job-new-", dir=path.parent) as staging:
+            draft = Path(staging, path.name)
+            draft.write_text(text, encoding="utf-8")
+            if force:
+                os.replace(draft, path)
+            else:
+                _link(draft, path)
+    except OSError as err:
+        if isinstance(err, FileExistsError) and path.parent.is_dir():
+            raise PathError(f"{str(path)!r} exists; choose another file, or --force to replace it") from err
+        raise PathError(f"cannot write {str(path)!r}: {err.strerror}") from err
+
+
+def _link(draft: Path, path: Path) -> None:
+    """Give the draft its name, unless there is a file of that name, however late it came."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        with path.open("x", encoding="utf-8") as file:
+            file.write(draft.read_text(encoding="utf-8"))

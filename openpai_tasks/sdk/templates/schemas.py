@@ -1,0 +1,99 @@
+"""JSON Schemas for editors: of job files, and of the settings in invoke.yaml; each from its own table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from openpai_tasks.protocol.document.json_schema import DRAFT, Schema, job_schema
+from openpai_tasks.settings import value_types
+from openpai_tasks.settings.config import VARIABLES, Variable
+from openpai_tasks.settings.layers import SECTION
+
+__all__ = ["job_schema", "settings_schema"]
+
+SEPARATORS = "[-_.]*"
+TIME = r"^(?=.*[1-9])\s*([0-9]+[dD])?([0-9]+[hH])?([0-9]+[mM])?([0-9]+[sS]?)?\s*$"
+
+
+def settings_schema() -> Schema:
+    """The JSON Schema of an invoke.yaml: our section is checked, the others are not ours."""
+    section = {
+        "type": ["object", "null"],
+        "description": "The settings of openpai-tasks.",
+        "properties": {name: _setting(variable) for name, variable in VARIABLES.items()} | _groups(),
+        "patternProperties": {_spellings(name): _rule(variable) for name, variable in VARIABLES.items()},
+        "additionalProperties": False,
+    }
+    return {
+        "$schema": DRAFT,
+        "title": "Settings of Invoke and openpai-tasks",
+        "type": ["object", "null"],
+        "properties": {SECTION: section},
+    }
+
+
+def _setting(variable: Variable) -> Schema:
+    default = list(variable.default) if isinstance(variable.default, tuple) else variable.default
+    return {"description": f"{variable.about[:1].upper()}{variable.about[1:]}.", "default": default} | _rule(
+        variable
+    )
+
+
+def _groups() -> Schema:
+    """``local.engine`` may also be written as ``engine`` below ``local``."""
+    groups: Schema = {}
+    for name, variable in VARIABLES.items():
+        group, dot, key = name.partition(".")
+        if dot:
+            empty = {"type": "object", "properties": {}, "additionalProperties": False}
+            groups.setdefault(group, empty)["properties"][key] = _setting(variable)
+    return groups
+
+
+def _rule(variable: Variable) -> Schema:
+    return _RULES[variable.kind](variable)
+
+
+def _text(variable: Variable) -> Schema:
+    if variable.is_time:
+        return {"type": ["string", "integer", "null"], "pattern": TIME, "minimum": 1}
+    return {"enum": [*variable.among, None]} if variable.among else {"type": ["string", "null"]}
+
+
+def _truth(variable: Variable) -> Schema:
+    """True and false come first, as an editor suggests them; text in any case does as well."""
+    words = "|".join(_any_case(word) for word in (*value_types.TRUE, *value_types.FALSE))
+    text = {"type": "string", "pattern": f"^({words})$"}
+    return {"anyOf": [{"type": ["boolean", "null"]}, {"enum": [0, 1]}, text]}
+
+
+def _number(variable: Variable) -> Schema:
+    kind = "integer" if variable.kind is int else "number"
+    pattern = r"^\s*[-+]?[0-9]+\s*$" if variable.kind is int else r"^\s*[-+]?[0-9.]+([eE][-+]?[0-9]+)?\s*$"
+    least = {} if variable.least is None else {"minimum": variable.least}
+    return {"type": [kind, "string", "null"], "pattern": pattern, **least}
+
+
+def _words(variable: Variable) -> Schema:
+    """A list, or text with commas."""
+    return {"type": ["array", "string", "null"], "items": {"type": "string"}}
+
+
+_RULES: dict[type, Callable[[Variable], Schema]] = {
+    str: _text,
+    bool: _truth,
+    int: _number,
+    float: _number,
+    tuple: _words,
+}
+
+
+def _spellings(name: str) -> str:
+    """A pattern for every way to write a name: dashes, underscores and capitals do not count."""
+    letters: Iterable[Any] = (char for char in name if char not in "-_.")
+    return f"^{SEPARATORS}{SEPARATORS.join(map(_any_case, letters))}{SEPARATORS}$"
+
+
+def _any_case(word: str) -> str:
+    return "".join(f"[{char.lower()}{char.upper()}]" if char.isalpha() else char for char in word)

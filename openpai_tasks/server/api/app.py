@@ -1,0 +1,204 @@
+"""The web application: one dispatch for every route, and the error body."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterator, Mapping
+from urllib.parse import parse_qs
+
+import anyio
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as WebRequest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import request_response
+
+from openpai_tasks.errors import ApiError, Denied
+from openpai_tasks.server import refusals
+from openpai_tasks.server.accounts.identity import Identity
+from openpai_tasks.server.api import bodies, faults, router
+from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.faults import Faults
+from openpai_tasks.server.api.limits.rates import API, Limiter, TooMany
+from openpai_tasks.server.api.pools import Pools
+from openpai_tasks.server.api.request import Body, FileSlice, Headed, Reply, Request, Text
+from openpai_tasks.server.api.router import Access, Match, Router
+from openpai_tasks.server.api.table import rows
+from openpai_tasks.server.state.job_files import open_regular
+
+log = logging.getLogger(__name__)
+
+LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
+LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
+PIECE = 64 * 1024
+PATIENCE = 64 * 1024 * 1024  # how much of a body that is too large is read before hanging up
+
+
+def build(context: Context) -> Starlette:
+    """The application for one cluster."""
+    cors = Middleware(
+        CORSMiddleware, allow_origin_regex=LOCAL_ORIGIN.pattern, allow_methods=["*"], allow_headers=["*"]
+    )
+    app = Starlette(middleware=[cors])
+    app.router.default = request_response(Dispatch(context).endpoint)  # its own routes end at a line break
+    return app
+
+
+class Dispatch:
+    """Finds the route, checks who calls, reads the body, and turns errors into answers."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._profile = context.profile
+        self._router = Router(rows(context.profile.name))
+        self._limiter = Limiter(context.rates)
+        self._pools = Pools()
+        self._faults = Faults(context.state.folder.parent / faults.FILE)
+
+    async def endpoint(self, web: WebRequest) -> Response:
+        begun = time.monotonic()
+        path = router.local(_raw_path(web))
+        match = self._router.match(web.method, path)
+        try:
+            _check_origin(web.headers)
+            raw = await _body(web, self._context.body_limit)
+            handler = match.route.handler if match else None
+            status, body = await self._pools.run(handler, self._answer, web, path, match, raw)
+        except ApiError as err:
+            status, body = self._error(err)
+        except ClientDisconnect:
+            return Response(status_code=400)  # to nobody
+        except Exception:
+            log.exception("%s %s failed", web.method, match.route.path if match else "?")
+            status, body = self._error(refusals.unknown("The server met an error; its log says more."))
+        _note(web.method, match, status, time.monotonic() - begun)
+        return _response(status, body)
+
+    def _answer(self, web: WebRequest, path: str, match: Match | None, raw: bytes) -> Reply:
+        """The answer, refusals too, with what is left of the caller's rate."""
+        fault = self._faults.instead(path, match)
+        if fault is not None:
+            return fault
+        left = self._limiter.take(API, "everyone") if router.is_api(path) else {}
+        try:
+            status, body = self._handled(web, path, match, raw, left)
+        except ApiError as err:
+            status, body = self._error(err)
+        return status, Headed(body, left) if left else body
+
+    def _handled(
+        self, web: WebRequest, path: str, match: Match | None, raw: bytes, left: dict[str, str]
+    ) -> Reply:
+        if match is None:
+            query = f"?{web.url.query}" if web.url.query else ""
+            raise refusals.no_api(path + query)
+        authorization = web.headers.get("authorization", "")
+        self._faults.note_use(authorization)
+        identity = self._identify(match.route.access, authorization)
+        if match.route.limit:
+            left.update(self._limiter.take(match.route.limit, identity.user if identity else ""))
+        request = Request(
+            method=web.method,
+            params=match.params,
+            query={name: tuple(found) for name, found in _query(web.url.query).items()},
+            headers=dict(web.headers),
+            body=bodies.parse(web.headers.get("content-type", ""), raw),
+            identity=identity,
+            ports=(web.client.port if web.client else 0, (web.scope.get("server") or ("", 0))[1] or 0),
+        )
+        return self._faults.answer(self._context, match, request)
+
+    def _identify(self, access: Access, authorization: str) -> Identity | None:
+        if access is Access.OPEN:
+            return None
+        try:
+            identity = self._context.tokens.identify(authorization)
+        except Denied as err:
+            raise err if self._profile.tells_bad_tokens else refusals.guest() from err
+        if access in (Access.USER, Access.ADMIN) and identity.application:
+            raise refusals.application()
+        if access in (Access.ADMIN, Access.TOKEN_ADMIN) and not identity.admin:
+            raise refusals.non_admin()
+        return identity
+
+    def _error(self, err: ApiError) -> Reply:
+        if isinstance(err, TooMany):
+            headers = self._faults.retry_after(err)
+            return err.status, Headed(Text(str(err), "text/html; charset=utf-8"), headers)
+        status, code = self._profile.errors.get(err.code, (err.status, err.code))
+        body = {**({"code": code} if code else {}), "message": str(err)}
+        return status, Headed(body, {"connection": "close"}) if status in bodies.UNREAD else body
+
+
+def _check_origin(headers: Mapping[str, str]) -> None:
+    """A page of another site can make a browser call this port, but it cannot forge these headers."""
+    if not LOCAL_HOST.fullmatch(headers.get("host", "")):
+        raise refusals.forbidden("This server answers only as 127.0.0.1 or localhost.")
+    origin = headers.get("origin")
+    if origin is not None and not LOCAL_ORIGIN.fullmatch(origin):
+        raise refusals.forbidden("Pages of other sites may not use this server.")
+
+
+async def _body(web: WebRequest, limit: int) -> bytes:
+    """The body, if it is not too large; then it is read to its end, for the caller is still sending."""
+    pieces, size = [], 0
+    try:
+        with anyio.fail_after(bodies.SECONDS):
+            async for piece in web.stream():
+                size += len(piece)
+                if size > PATIENCE:
+                    break
+                if size <= limit:
+                    pieces.append(piece)
+    except TimeoutError as err:
+        raise bodies.too_slow() from err
+    if size > limit:
+        raise bodies.too_large(limit)
+    return b"".join(pieces)
+
+
+def _raw_path(web: WebRequest) -> str:
+    raw: bytes = web.scope.get("raw_path") or web.url.path.encode()
+    return raw.partition(b"?")[0].decode("latin-1")
+
+
+def _query(text: str) -> dict[str, list[str]]:
+    try:
+        return parse_qs(text, keep_blank_values=True, max_num_fields=bodies.FIELDS_LIMIT)
+    except ValueError as err:
+        raise refusals.invalid("too many query parameters") from err
+
+
+def _note(method: str, match: Match | None, status: int, seconds: float) -> None:
+    """One line for what changes something or fails; the route's pattern, for paths can hold tokens."""
+    if method not in ("GET", "HEAD") or status >= 500:
+        path = match.route.path if match else "(no route)"
+        log.info("%s %s %d %.0f ms", method, path, status, 1000 * seconds)
+
+
+def _response(status: int, body: Body) -> Response:
+    if isinstance(body, Headed):
+        response = _response(status, body.body)
+        for name, value in body.headers.items():
+            response.headers.setdefault(name, value)  # what is inside knows better
+        return response
+    if isinstance(body, FileSlice):
+        return StreamingResponse(
+            _pieces(body), status, {**body.headers, "content-length": str(body.length)}, "text/plain"
+        )
+    if isinstance(body, Text):
+        return Response(body.content, status, {"content-type": body.type})
+    return JSONResponse(body, status)
+
+
+def _pieces(part: FileSlice) -> Iterator[bytes]:
+    left = part.length
+    with open_regular(part.path) as file:
+        file.seek(part.start)
+        while left > 0 and (piece := file.read(min(PIECE, left))):
+            left -= len(piece)
+            yield piece

@@ -1,0 +1,97 @@
+"""The bodies the API reads: JSON, forms with nested brackets, and plain text."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import parse_qsl
+
+from openpai_tasks.errors import ApiError
+from openpai_tasks.server.api import json_values
+
+LIMIT = 100 * 1024  # bytes, as on the real server
+UNREAD = (408, 413)  # after these, a part of the body may still come
+SECONDS = 10.0  # in which all of it must have come
+FIELDS_LIMIT = 2000
+DEPTH_LIMIT = 8
+
+
+def too_large(limit: int) -> ApiError:
+    return ApiError(f"request entity too large: this server takes {limit // 1024} KB", 413)
+
+
+def too_slow() -> ApiError:
+    return ApiError(f"the body did not arrive within {SECONDS:.0f} s", 408)
+
+
+def parse(content_type: str, raw: bytes) -> Any:
+    """The body as a value: text for ``text/*``, else a dictionary or list (empty when there is none)."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if not raw:
+        return "" if kind.startswith("text/") else {}
+    if kind.startswith("text/"):
+        return _decoded(raw)
+    if kind == "application/json" or kind.endswith("+json"):
+        return _json(_decoded(raw))
+    if kind == "application/x-www-form-urlencoded":
+        return _form(_decoded(raw))
+    return {}
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as err:
+        raise ApiError(f"the body is not UTF-8 text (byte {err.start})", 400) from err
+
+
+def _json(text: str) -> Any:
+    try:
+        value = json_values.read(text)
+        if "\\u" in text:  # half a surrogate pair can be written so, and then neither stored nor sent
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as err:
+        raise ApiError(f"the body is not JSON: {err}", 400) from err
+    if not isinstance(value, dict | list):
+        raise ApiError("the body is not a JSON object or array", 400)
+    return value
+
+
+def _form(text: str) -> Any:
+    """``a[0][b]=1`` becomes ``{"a": [{"b": "1"}]}``."""
+    try:
+        fields = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_LIMIT)
+    except ValueError as err:
+        raise ApiError("too many form fields", 413) from err
+    tree: dict[str, Any] = {}
+    for name, value in fields:
+        _put(tree, _steps(name), value)
+    return _lists(tree)
+
+
+def _steps(name: str) -> list[str]:
+    head, bracket, rest = name.partition("[")
+    if not bracket or not head:
+        return [name]
+    return [head, *re.findall(r"\[([^\[\]]*)\]", bracket + rest)][:DEPTH_LIMIT]
+
+
+def _put(tree: dict[str, Any], steps: list[str], value: str) -> None:
+    *path, last = steps
+    for step in path:
+        below = tree.setdefault(step or str(len(tree)), {})
+        if not isinstance(below, dict):
+            return
+        tree = below
+    tree[last or str(len(tree))] = value
+
+
+def _lists(value: Any) -> Any:
+    """Dictionaries whose keys are 0, 1, 2, … are lists."""
+    if not isinstance(value, dict):
+        return value
+    items = {key: _lists(below) for key, below in value.items()}
+    if items and all(key.isdecimal() for key in items):
+        return [items[key] for key in sorted(items, key=int)]
+    return items

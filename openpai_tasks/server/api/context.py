@@ -1,0 +1,62 @@
+"""What handlers work with: the cluster's parts, opened once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from openpai_tasks.server.accounts.identity import Identity
+from openpai_tasks.server.accounts.owner import Owner
+from openpai_tasks.server.accounts.tokens import Tokens
+from openpai_tasks.server.accounts.users import Accounts
+from openpai_tasks.server.api import bodies
+from openpai_tasks.server.api.limits.guesses import Guesses
+from openpai_tasks.server.api.limits.rates import Rate
+from openpai_tasks.server.api.originals import Originals
+from openpai_tasks.server.api.shapes.profiles import Profile
+from openpai_tasks.server.engines import Engine
+from openpai_tasks.server.engines.machine import Machine, Resources
+from openpai_tasks.server.state.state import State
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A folder of this machine that jobs can mount; users see their own part unless it is shared."""
+
+    name: str
+    path: Path
+    share: bool = False
+    default: bool = True
+
+
+@dataclass(frozen=True)
+class Context:
+    profile: Profile
+    rates: Mapping[str, Rate]
+    accounts: Accounts
+    tokens: Tokens
+    owner: Owner
+    state: State
+    engine: Engine
+    machine: Machine
+    virtual_clusters: dict[str, Resources]
+    storages: dict[str, Storage]
+    originals: Originals
+    guesses: Guesses
+    body_limit: int = bodies.LIMIT
+
+    def check_password(self, caller: str, user: str, password: str) -> bool:
+        """Whether this is the password; a caller that has been wrong too often is not answered."""
+        self.guesses.check(caller, user)
+        if self.accounts.accepts(user, password):
+            self.guesses.note_right(caller, user)
+            return True
+        self.guesses.note_wrong(caller, user)
+        return False
+
+    def set_password(self, user: str, password: str, caller: Identity) -> None:
+        """Change a password, which ends all sign-ins but the caller's; the command line reads the owner's."""
+        self.accounts.set_password(user, password, keep=caller.token_id)
+        if user == self.owner.name:
+            self.owner.keep(password)

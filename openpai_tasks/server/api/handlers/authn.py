@@ -1,0 +1,85 @@
+"""What the cluster is, logging in and out, and tokens."""
+
+from __future__ import annotations
+
+from openpai_tasks.server import fields, refusals
+from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.request import Reply, Request, Text
+
+SHORTEST_SESSION, LONGEST_SESSION = 60, 604800
+
+
+def health(context: Context, request: Request) -> Reply:
+    return 200, Text("Pylon ready.")
+
+
+def info(context: Context, request: Request) -> Reply:
+    return 200, {
+        "name": "PAI RESTful API",
+        "version": context.profile.version,
+        "launcherType": context.profile.launcher,
+        "authnMethod": "basic",
+    }
+
+
+def greeting(context: Context, request: Request) -> Reply:
+    """All that the oldest servers say of themselves."""
+    return 200, Text("<pre>PAI RESTful API</pre>", "text/html; charset=utf-8")
+
+
+def authn_info(context: Context, request: Request) -> Reply:
+    return 200, {
+        "authn_type": "basic",
+        "loginURI": "/api/v1/authn/basic/login",
+        "loginURIMethod": "post",
+    }
+
+
+def login(context: Context, request: Request) -> Reply:
+    body = fields.mapping(request.body, ("username", "password", "expiration"))
+    name, password = fields.user_name(body), fields.password(body)
+    if "expiration" in body:  # checked and then ignored, as OpenPAI does
+        fields.whole_number(body["expiration"], "expiration", SHORTEST_SESSION, LONGEST_SESSION)
+    is_right = context.check_password(request.process, name, password)
+    user = context.accounts.user(name)
+    if user is None:
+        raise refusals.no_user(name, 400)
+    if not is_right:
+        raise refusals.wrong_password()
+    reply = {"user": user.name, "token": context.tokens.issue(user.name), "admin": user.admin}
+    if context.profile.is_yarn:
+        reply["hasGitHubPAT"] = bool(user.extension.get("githubPAT"))
+    elif "githubPAT" in user.extension:
+        reply["hasGitHubPAT"] = user.extension["githubPAT"]
+    return 200, reply
+
+
+def logout(context: Context, request: Request) -> Reply:
+    context.tokens.forget(request.caller.token_id)
+    return 200, {"message": "Logout successfully"}
+
+
+def list_tokens(context: Context, request: Request) -> Reply:
+    return 200, {"tokens": context.tokens.of(request.caller.user)}
+
+
+def create_application_token(context: Context, request: Request) -> Reply:
+    return 200, {"token": context.tokens.issue(request.caller.user, application=True), "application": True}
+
+
+def revoke_token(context: Context, request: Request) -> Reply:
+    context.tokens.revoke(request.params["token"], request.caller.user)
+    return 200, {"message": "revoke successfully"}
+
+
+def check_token(context: Context, request: Request) -> Reply:
+    caller = request.caller
+    return 200, {
+        "username": caller.user,
+        "application": caller.application,
+        "jobSpecific": False,
+        "encodedFrameworkName": "",
+        "iat": caller.issued,
+        **({} if caller.expires is None else {"exp": caller.expires}),
+        "admin": caller.admin,
+    }

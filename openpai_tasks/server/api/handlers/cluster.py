@@ -1,0 +1,185 @@
+"""What the cluster has: virtual clusters, storages, and its one node with the tasks on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from openpai_tasks.protocol import routes
+from openpai_tasks.server import refusals
+from openpai_tasks.server.api.context import Context, Storage
+from openpai_tasks.server.api.request import Reply, Request
+from openpai_tasks.server.api.shapes import kubernetes, yarn
+from openpai_tasks.server.engines.machine import Resources
+
+
+def list_virtual_clusters(context: Context, request: Request) -> Reply:
+    if "nodes" in request.query:
+        return 200, {context.machine.name: _gpus(context)}
+    usage = context.state.usage()
+    return 200, {
+        name: _virtual_cluster(context, name, usage.get(name, Resources()))
+        for name in context.virtual_clusters
+    }
+
+
+def get_virtual_cluster(context: Context, request: Request) -> Reply:
+    name = _known(context, request.params["vc"])
+    used = context.state.usage().get(name, Resources())
+    return 200, _virtual_cluster(context, name, used)
+
+
+def change_virtual_cluster(context: Context, request: Request) -> Reply:
+    raise refusals.not_implemented("Changing virtual clusters")
+
+
+def list_sku_types(context: Context, request: Request) -> Reply:
+    """Empty, as on every cluster without the HiveD scheduler."""
+    name = request.params.get("vc") or request.first("vc")
+    if name or "vc" in request.query:
+        _known(context, name)
+    return 200, {}
+
+
+def list_storages(context: Context, request: Request) -> Reply:
+    asked = request.first("default")
+    only_default = asked == "true" or (context.profile.any_default and asked != "")
+    found = [one for one in _permitted(context, request) if one.default or not only_default]
+    return 200, {"storages": [context.profile.without("storage", _summary(one)) for one in found]}
+
+
+def get_storage(context: Context, request: Request) -> Reply:
+    name = request.params["storage"]
+    if name not in context.storages:
+        raise refusals.no_storage(name)
+    for one in _permitted(context, request):
+        if one.name == name:
+            return 200, _storage(context, one)
+    raise refusals.forbidden(f"User {request.caller.user} is not allowed to access {name}.")
+
+
+def list_storage_configs(context: Context, request: Request) -> Reply:
+    return _views(context, request, _storage_config)
+
+
+def list_storage_servers(context: Context, request: Request) -> Reply:
+    return _views(context, request, _storage_server)
+
+
+def list_nodes(context: Context, request: Request) -> Reply:
+    return 200, kubernetes.node_list(context.machine)
+
+
+def list_pods(context: Context, request: Request) -> Reply:
+    """The tasks of all jobs that are not over."""
+    state = context.state
+    if request.first("namespace", kubernetes.NAMESPACE) != kubernetes.NAMESPACE:
+        return 200, kubernetes.pod_list([])
+    pods = [
+        kubernetes.pod(context.machine, job, task)
+        for key in state.active()
+        if (job := state.job(key))
+        for task in state.tasks(key, job.attempt)
+    ]
+    wanted = kubernetes.selector(request.first("labelSelector"))
+    found = [pod for pod in pods if wanted.items() <= pod["metadata"]["labels"].items()]
+    return 200, kubernetes.pod_list(found)
+
+
+def _known(context: Context, name: str) -> str:
+    if name not in context.virtual_clusters:
+        raise refusals.no_virtual_cluster(name)
+    return name
+
+
+def _virtual_cluster(context: Context, name: str, used: Resources) -> dict[str, Any]:
+    machine, total = context.machine.resources, context.virtual_clusters[name]
+    capacity = _share(total, machine)
+    share = {"capacity": capacity, "usedCapacity": _share(used, machine)}
+    if context.profile.is_yarn:
+        return yarn.queue(total, used, share, context.state.counts(name))
+    return {
+        **share,
+        "maxCapacity": capacity,
+        "dedicated": False,
+        "resourcesUsed": _resources(used),
+        "resourcesGuaranteed": _resources(total),
+        "resourcesTotal": _resources(total),
+    }
+
+
+def _share(part: Resources, whole: Resources) -> float:
+    """In percent: of the GPUs, or of the processors where there are no GPUs."""
+    few, all_of_them = (part.gpu, whole.gpu) if whole.gpu else (part.cpu, whole.cpu)
+    return round(100 * few / max(all_of_them, 1), 2)
+
+
+def _resources(amount: Resources) -> dict[str, int]:
+    return {
+        "cpu": amount.cpu,
+        "memory": amount.memory_mb,
+        "gpu": amount.gpu,
+        "vCores": amount.cpu,
+        "GPUs": amount.gpu,
+    }
+
+
+def _gpus(context: Context) -> dict[str, int]:
+    total = context.machine.resources.gpu
+    used = sum(amount.gpu for amount in context.state.usage().values())
+    return {"gpuUsed": used, "gpuAvailable": max(total - used, 0), "gpuTotal": total}
+
+
+def _permitted(context: Context, request: Request) -> list[Storage]:
+    user = context.accounts.user(request.caller.user)
+    return [context.storages[name] for name in (user.storages if user else ())]
+
+
+def _summary(storage: Storage) -> dict[str, Any]:
+    return {**_volume(storage), "default": storage.default}
+
+
+def _storage(context: Context, storage: Storage) -> dict[str, Any]:
+    body = {**_volume(storage), **_folder(storage), "readOnly": False}
+    return context.profile.without("storage", body)
+
+
+def _volume(storage: Storage) -> dict[str, Any]:
+    return {"name": storage.name, "share": storage.share, "volumeName": f"{storage.name}-pv"}
+
+
+def _storage_config(storage: Storage) -> dict[str, Any]:
+    mount = {
+        "mountPoint": f"/mnt/{storage.name}",
+        "server": storage.name,
+        "path": "" if storage.share else "${PAI_USER_NAME}",
+        "permission": "rw",
+    }
+    return {
+        "name": storage.name,
+        "default": storage.default,
+        "servers": [storage.name],
+        "mountInfos": [mount],
+    }
+
+
+def _storage_server(storage: Storage) -> dict[str, Any]:
+    return {"spn": storage.name, **_folder(storage), "extension": {}}
+
+
+def _folder(storage: Storage) -> dict[str, Any]:
+    """A type that every client knows; where the folder is stands beside it, for our own client."""
+    own = {"type": "local", "path": str(storage.path)}
+    return {"type": "unknown", "data": {}, routes.OWN_FIELD: own}
+
+
+def _views(context: Context, request: Request, view: Callable[[Storage], dict[str, Any]]) -> Reply:
+    """All views, those asked for by ``names``, or the one in the path; OpenPAI has 500 for a missing one."""
+    permitted = {one.name: one for one in _permitted(context, request)}
+    single = request.params.get("storage")
+    wanted = (single,) if single else request.query.get("names", tuple(permitted))
+    for name in wanted:
+        if name not in permitted:
+            raise refusals.unknown(f"Storage {name} is not found.")
+    found = [view(permitted[name]) for name in wanted]
+    return 200, found[0] if single else found

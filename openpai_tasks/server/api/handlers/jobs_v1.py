@@ -1,0 +1,85 @@
+"""Jobs by the older paths: v1 configurations, deleting, and the config as it was handed in."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from urllib.parse import quote
+
+from openpai_tasks.protocol import dump, routes, states
+from openpai_tasks.server import refusals
+from openpai_tasks.server.api import submission
+from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.handlers import jobs
+from openpai_tasks.server.api.request import Headed, Reply, Request, Text
+from openpai_tasks.server.state import removal
+from openpai_tasks.server.state.state import STOP
+
+OBSOLETE = "killAllOnCompletedTaskNumber"
+PATIENCE, PAUSE = 20.0, 0.02  # seconds to wait for a job that is to be deleted, and between looks at it
+
+
+def submit(context: Context, request: Request) -> Reply:
+    """Run a v1 configuration, which came as JSON or as a form; a name in the path goes before its own."""
+    user, config = jobs.submitter(context, request), request.body
+    if request.params.get("user", user.name) != user.name:
+        raise refusals.forbidden(f"User {user.name} is not allowed to submit jobs of others.")
+    if isinstance(config, dict) and "job" in request.params:
+        config = {**config, "jobName": request.params["job"]}
+    document, text = submission.read_v1(config)
+    if document.virtual_cluster not in context.virtual_clusters:
+        raise refusals.no_virtual_cluster(document.virtual_cluster)
+    submission.check_permissions(context, user, document)
+    with context.state.database.transaction():
+        job = context.state.submit(user.name, document, text)
+        context.originals.keep(job.key, request.body)
+    return 202, Headed(
+        {"message": f"update job {job.name} successfully"}, _headers(user.name, job.name, config)
+    )
+
+
+def submit_either(context: Context, request: Request) -> Reply:
+    """Text is a v2 document here as elsewhere, anything else a v1 configuration."""
+    handler = jobs.submit if isinstance(request.body, str) else submit
+    return handler(context, request)
+
+
+def remove(context: Context, request: Request) -> Reply:
+    """Stop the job if it is not over, and forget it."""
+    job = jobs.own(context, request)
+    if job.state not in states.FINAL:
+        context.state.set_execution(job.key, STOP)
+    limit = time.monotonic() + PATIENCE
+    while not removal.remove(context.state, job.key):
+        if time.monotonic() > limit:
+            raise refusals.unknown(f"Job {job.key} does not end.")
+        time.sleep(PAUSE)
+    return 202, {"message": f"delete job {job.name} successfully"}
+
+
+def get_config(context: Context, request: Request) -> Reply:
+    """The configuration as it was handed in, without secrets."""
+    job = jobs.existing(context, request)
+    return _shown(request, context.originals.of(job.key) or jobs.document_of(job))
+
+
+def get_document(context: Context, request: Request) -> Reply:
+    """The v2 document, which a v1 job has as well."""
+    job = context.state.job(jobs.key(request))
+    if job is None:
+        raise refusals.no_config(jobs.key(request))
+    return _shown(request, jobs.document_of(job))
+
+
+def _shown(request: Request, config: Any) -> Reply:
+    """As JSON, or as YAML for those who ask for it."""
+    if "yaml" in request.headers.get("accept", ""):
+        return 200, Text(dump(config), "text/yaml; charset=utf-8")
+    return 200, Text(jobs.compact(config), "application/json; charset=utf-8")
+
+
+def _headers(user: str, name: str, config: Any) -> dict[str, str]:
+    headers = {"location": routes.USER_JOB_V1.format(user=quote(user), job=quote(name))}
+    if OBSOLETE in config:
+        headers["x-warning"] = f"{OBSOLETE} is obsolete"
+    return headers

@@ -1,0 +1,104 @@
+"""Logs: where they are, for holders of a token, and their content, for holders of a ticket."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+from openpai_tasks.errors import NotFound
+from openpai_tasks.protocol import routes, states
+from openpai_tasks.server import refusals
+from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.handlers.attempts import task_tries
+from openpai_tasks.server.api.request import FileSlice, Reply, Request
+from openpai_tasks.server.api.shapes.profiles import LOG_NODE
+from openpai_tasks.server.state.job_files import is_regular
+from openpai_tasks.server.state.records import Job, Task
+
+TAIL = 16 * 1024
+RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
+
+
+def list_logs(context: Context, request: Request) -> Reply:
+    """Addresses of one try's logs, good for two minutes."""
+    job = context.state.job(request.params["job"])
+    tries = _tries(context, job, request) if job else []
+    if job is None or not tries:  # OpenPAI answers so, not with 404
+        raise refusals.unknown("Failed to get log list")
+    for task in tries:
+        if str(task.attempt) == request.params["task_attempt"]:
+            tail = "true" in (request.first("tail-mode"), request.first("tailMode"))
+            return 200, {"locations": _locations(context, job, task, tail)}
+    raise refusals.no_log()
+
+
+def _tries(context: Context, job: Job, request: Request) -> list[Task]:
+    try:
+        return task_tries(context, job, request)
+    except NotFound:
+        return []
+
+
+def get_log(context: Context, request: Request) -> Reply:
+    """The content of one log: all of it, the part a Range header asks for, or its end."""
+    claims = context.tokens.read_log_ticket(request.first("token"))
+    tries = context.state.task_attempts(claims["job"], claims["attempt"], claims["role"], claims["index"])
+    task = next((one for one in tries if one.uid == claims["uid"]), None)
+    if task is None or request.first("pod-uid", task.uid) != task.uid:
+        raise refusals.bad_token()
+    path = existing_logs(context, task).get(request.params["file"])
+    if path is None:
+        raise refusals.no_log()
+    wanted = f"bytes=-{TAIL}" if request.first("tail-mode") == "true" else request.headers.get("range", "")
+    return sliced(path, wanted)
+
+
+def sliced(path: Path, wanted: str) -> Reply:
+    """The file, or the part of it that a Range header wants."""
+    size = path.stat().st_size
+    match = RANGE.fullmatch(wanted.strip())
+    if not match or match[0] == "bytes=-" or (size == 0 and wanted == f"bytes=-{TAIL}"):
+        return 200, FileSlice(path, 0, size, {"accept-ranges": "bytes"})
+    start, end = _bounds(match[1], match[2], size)
+    if start >= size or end < start:
+        return 416, FileSlice(path, 0, 0, {"content-range": f"bytes */{size}"})
+    headers = {"accept-ranges": "bytes", "content-range": f"bytes {start}-{end}/{size}"}
+    return 206, FileSlice(path, start, end - start + 1, headers)
+
+
+def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
+    """The first and the last byte meant; without a first one, that many from the end."""
+    if not first:
+        return max(size - int(last), 0), size - 1
+    return int(first), min(int(last), size - 1) if last else size - 1
+
+
+def existing_logs(context: Context, task: Task) -> dict[str, Path]:
+    return {name: path for name, path in context.engine.logs(task).items() if is_regular(path)}
+
+
+def _locations(context: Context, job: Job, task: Task, tail: bool) -> list[dict[str, str]]:
+    names = sorted(existing_logs(context, task))
+    if not names:
+        raise refusals.no_log()
+    claims = {
+        "job": task.job,
+        "attempt": task.job_attempt,
+        "role": task.role,
+        "index": task.index,
+        "uid": task.uid,
+    }
+    query = {
+        "username": job.user,
+        "framework-name": states.debug_id(job.key),
+        "pod-uid": task.uid,
+        "taskrole": states.role_key(task.role),
+        "token": context.tokens.log_ticket(claims),
+        **({"tail-mode": "true"} if tail else {}),
+    }
+    return [{"name": name, "uri": _uri(name, query)} for name in names]
+
+
+def _uri(name: str, query: dict[str, str]) -> str:
+    return f"{routes.LOG_FILE.format(node=LOG_NODE, file=quote(name))}?{urlencode(query)}"

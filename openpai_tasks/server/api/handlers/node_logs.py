@@ -1,0 +1,116 @@
+"""Logs as the nodes of older clusters served them: pages of YARN's node manager, files of a log manager.
+
+Neither asked for a token: whoever knows a task's id, which cannot be guessed, may read its logs.
+"""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+
+from openpai_tasks.protocol import routes, states
+from openpai_tasks.server import refusals
+from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.handlers.logs import TAIL, existing_logs, sliced
+from openpai_tasks.server.api.request import FileSlice, Reply, Request, Text
+from openpai_tasks.server.state.job_files import open_regular
+from openpai_tasks.server.state.records import Task
+
+CONTAINER_FILES = {"user.pai.stdout": "stdout", "user.pai.stderr": "stderr"}
+POD_FILES = {**CONTAINER_FILES, "user.pai.all": "all"}
+PAGE_SHOWS = 4096  # bytes, when nothing else is asked for
+HTML = "text/html; charset=utf-8"
+
+
+def list_container_logs(context: Context, request: Request) -> Reply:
+    """A page with a link to each log."""
+    files = _files(context, _container(context, request), CONTAINER_FILES)
+    links = [
+        f'<p><a href="{_page(request, name)}?start=-{PAGE_SHOWS}">'
+        f"{name} : Total file length is {path.stat().st_size} bytes.</a></p>"
+        for name, path in files.items()
+    ]
+    return _html("\n".join(links) or "<p>No logs available for container</p>")
+
+
+def show_container_log(context: Context, request: Request) -> Reply:
+    """A page with one log: its end, or from ``start`` to ``end``, where less than zero is from the end."""
+    path = _file(context, _container(context, request), CONTAINER_FILES, request)
+    size = path.stat().st_size
+    start = _place(request.first("start"), -PAGE_SHOWS, size)
+    end = _place(request.first("end"), size, size)
+    with open_regular(path) as file:
+        file.seek(start)
+        content = file.read(max(end - start, 0)).decode("utf-8", "replace")
+    note = ""
+    if start > 0:
+        link = f'<a href="{_page(request, request.params["file"])}?start=0">here</a>'
+        note = f"<p>Showing {size - start} bytes of {size} total. Click {link} for full log.</p>\n"
+    return _html(f"{note}<pre>{html.escape(content, quote=False)}</pre>")
+
+
+def list_pod_logs(context: Context, request: Request) -> Reply:
+    """The files there are, as a web server lists a folder."""
+    files = _files(context, _pod(context, request), POD_FILES)
+    rows = [f'<a href="{name}">{name}</a> {path.stat().st_size}' for name, path in files.items()]
+    return _html("<pre>\n" + "\n".join(rows) + "\n</pre>")
+
+
+def get_pod_log(context: Context, request: Request) -> Reply:
+    """A file, or the part of it that a Range header asks for."""
+    path = _file(context, _pod(context, request), POD_FILES, request)
+    return sliced(path, request.headers.get("range", ""))
+
+
+def get_pod_log_tail(context: Context, request: Request) -> Reply:
+    """The end of a file."""
+    path = _file(context, _pod(context, request), POD_FILES, request)
+    size = path.stat().st_size
+    length = min(size, TAIL)
+    return 200, FileSlice(path, size - length, length, {})
+
+
+def _container(context: Context, request: Request) -> Task:
+    task = context.state.task(request.params["container"])
+    job = context.state.job(task.job) if task else None
+    if task is None or job is None or job.user != request.params["user"]:
+        raise refusals.no_log()
+    return task
+
+
+def _pod(context: Context, request: Request) -> Task:
+    task, asked = context.state.task(request.params["pod"]), request.params
+    if task is None:
+        raise refusals.no_log()
+    place = (task.job.partition("~")[0], states.debug_id(task.job), states.role_key(task.role))
+    if place != (asked["user"], asked["framework"], asked["role"]):
+        raise refusals.no_log()
+    return task
+
+
+def _files(context: Context, task: Task, names: dict[str, str]) -> dict[str, Path]:
+    logs = existing_logs(context, task)
+    return {name: logs[stream] for name, stream in names.items() if stream in logs}
+
+
+def _file(context: Context, task: Task, names: dict[str, str], request: Request) -> Path:
+    path = _files(context, task, names).get(request.params["file"])
+    if path is None:
+        raise refusals.no_log()
+    return path
+
+
+def _place(text: str, default: int, size: int) -> int:
+    """A place in the file that ``text`` names, from its beginning or, below zero, from its end."""
+    digits = text.removeprefix("-")
+    number = int(text) if digits.isdecimal() and len(digits) < 18 else default
+    return min(max(size + number if number < 0 else number, 0), size)
+
+
+def _page(request: Request, name: str) -> str:
+    params = {key: request.params[key] for key in ("node", "container", "user")}
+    return html.escape(routes.CONTAINER_LOG.format(**params, file=name))
+
+
+def _html(body: str) -> Reply:
+    return 200, Text(f"<!DOCTYPE html>\n<html><body>\n{body}\n</body></html>\n", HTML)

@@ -1,0 +1,86 @@
+"""Where a job's tasks take ssh, as OpenPAI 0.14 told it, and the private key of the job for its owner."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from openpai_tasks.errors import Denied
+from openpai_tasks.protocol import routes, states
+from openpai_tasks.server import refusals, ssh
+from openpai_tasks.server.accounts.identity import Identity
+from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.handlers import jobs
+from openpai_tasks.server.api.request import Reply, Request, Text
+from openpai_tasks.server.ssh import keys
+from openpai_tasks.server.ssh.logins import key_folder
+from openpai_tasks.server.state.records import Job
+from openpai_tasks.settings.key_pairs import KeyPair, read_pair
+
+HDFS_NODE = "127.0.0.1:5070"  # where OpenPAI's name node would be; the name says nothing here
+
+
+def get_ssh(context: Context, request: Request) -> Reply:
+    """The tasks that can be logged in to now, and the job's own key where it has one."""
+    job = jobs.existing(context, request)
+    ready = [
+        {"id": task.uid, "sshIp": task.ip, "sshPort": str(task.ports["ssh"][0])}
+        for task in context.state.tasks(job.key, job.attempt)
+        if task.state == states.RUNNING and ssh.is_ready(task.folder)
+    ]
+    if not ready:
+        raise refusals.no_ssh(job.key)
+    return 200, {"containers": ready, "keyPair": _key_pair(context, request, job)}
+
+
+def get_no_ssh(context: Context, request: Request) -> Reply:
+    """Since OpenPAI runs on Kubernetes, a task's ports tell it."""
+    raise refusals.no_ssh(request.params["job"])
+
+
+def get_key(context: Context, request: Request) -> Reply:
+    """A file of the job's key pair, for its owner, whom a token or a ticket of the link tells."""
+    job = context.state.job(request.params["job"])
+    caller = _caller(context, request)
+    if caller is None and not context.tokens.reads_key_ticket(request.first("ticket"), request.params["job"]):
+        raise refusals.guest()
+    if caller and not (caller.admin or (job is not None and job.user == caller.user)):
+        raise refusals.forbidden(f"User {caller.user} is not allowed to read keys of others.")
+    pair = _pair(context, job) if job and job.user == request.params["user"] else None
+    if job is None or pair is None:
+        raise refusals.no_ssh(request.params["job"])
+    content = {job.key: pair.private, f"{job.key}.pub": f"{pair.public}\n"}.get(request.params["file"])
+    if content is None:
+        raise refusals.no_ssh(job.key)
+    return 200, Text(content, "application/octet-stream")
+
+
+def _key_pair(context: Context, request: Request, job: Job) -> dict[str, Any] | None:
+    if _pair(context, job) is None:
+        return None
+    path = {"user": quote(job.user), "job": quote(job.key)}
+    link = routes.SSH_KEY.format(node=HDFS_NODE, file=quote(job.key), **path)
+    caller = _caller(context, request)
+    owns = caller is not None and caller.user == job.user
+    ticket = f"&ticket={context.tokens.key_ticket(job.key)}" if owns else ""
+    return {
+        "folderPath": routes.SSH_KEYS.format(**path),
+        "publicKeyFileName": f"{job.key}.pub",
+        "privateKeyFileName": job.key,
+        "privateKeyDirectDownloadLink": f"{request.site}{link}?op=OPEN{ticket}",
+    }
+
+
+def _caller(context: Context, request: Request) -> Identity | None:
+    """Who asks, for the routes that anybody may ask."""
+    header = request.headers.get("authorization", "")
+    if request.identity is not None or not header:
+        return request.identity
+    try:
+        return context.tokens.identify(header)
+    except Denied:
+        return None
+
+
+def _pair(context: Context, job: Job) -> KeyPair | None:
+    return read_pair(key_folder(context.state.folder, job.key), keys.JOB_KEY)

@@ -1,0 +1,193 @@
+"""Users, read by anyone with a token and changed by admins or, in part, by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openpai_tasks.server import fields, refusals
+from openpai_tasks.server.accounts.groups import ADMIN_GROUP
+from openpai_tasks.server.accounts.users import User
+from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.request import Reply, Request
+
+CREATE = ("username", "password", "email", "virtualCluster", "admin", "extension")
+UPDATE_SELF = ("username", "email", "oldPassword", "newPassword", "extension")
+
+
+def list_users(context: Context, request: Request) -> Reply:
+    return 200, [_shown(context, user) for user in context.accounts.users()]
+
+
+def get_user(context: Context, request: Request) -> Reply:
+    user = context.accounts.user(request.params["user"])
+    if user is None:
+        raise refusals.no_user(request.params["user"], 400)
+    return 200, _shown(context, user)
+
+
+def create_user(context: Context, request: Request) -> Reply:
+    body = fields.mapping(request.body, CREATE)
+    name, password = fields.user_name(body), fields.password(body)
+    email = fields.email(body) if "email" in body else ""
+    clusters = fields.names(body, "virtualCluster") if "virtualCluster" in body else ()
+    admin = "admin" in body and fields.flag(body, "admin")
+    extension = fields.extension(body) if "extension" in body else {}
+    context.accounts.check_virtual_clusters(clusters)
+    groups = (*clusters, ADMIN_GROUP) if admin else clusters
+    context.accounts.create(name, password, email, groups, extension)
+    return 201, {"message": "User is created successfully"}
+
+
+def update_user(context: Context, request: Request) -> Reply:
+    """An admin's change of everything, or with ``patch`` of what is given."""
+    data, patch = _data(request, CREATE)
+    name = fields.user_name(data)
+    changes = {key: value for key, value in data.items() if key != "username"}
+    if not patch:
+        for key in CREATE:
+            fields.required(data, key)
+    _existing(context, name)
+    _apply(context, request, name, changes, patch)
+    return _updated(name)
+
+
+def update_me(context: Context, request: Request) -> Reply:
+    data, patch = _data(request, UPDATE_SELF)
+    name = fields.user_name(data)
+    if name != request.caller.user:
+        raise refusals.forbidden("Users can change only their own profile.")
+    _existing(context, name)
+    if "newPassword" in data:
+        password = fields.password(data, "newPassword")
+        _check_old_password(context, request, name, data)
+    _apply(context, request, name, {key: data[key] for key in ("email", "extension") if key in data}, patch)
+    if "newPassword" in data:
+        context.set_password(name, password, request.caller)
+    return _updated(name)
+
+
+def delete_user(context: Context, request: Request) -> Reply:
+    context.accounts.remove(request.params["user"])
+    return 200, {"message": "user is removed successfully"}
+
+
+def set_groups(context: Context, request: Request) -> Reply:
+    body = fields.mapping(request.body, ("grouplist",))
+    _existing(context, request.params["user"])
+    context.accounts.set_groups(request.params["user"], fields.names(body, "grouplist"))
+    return 201, {"message": "update user grouplist successfully."}
+
+
+def add_group(context: Context, request: Request) -> Reply:
+    user, group = _membership(context, request)
+    context.accounts.add_group(user, group)
+    return 201, {"message": f"User {user} is added into group {group}"}
+
+
+def drop_group(context: Context, request: Request) -> Reply:
+    user, group = _membership(context, request)
+    context.accounts.drop_group(user, group)
+    return 201, {"message": f"User {user} is removed from group {group}"}
+
+
+def set_virtual_clusters(context: Context, request: Request) -> Reply:
+    return _set_one(context, request, "virtualCluster")
+
+
+def set_admin(context: Context, request: Request) -> Reply:
+    return _set_one(context, request, "admin")
+
+
+def set_email(context: Context, request: Request) -> Reply:
+    _self_or_admin(request)
+    return _set_one(context, request, "email")
+
+
+def set_extension(context: Context, request: Request) -> Reply:
+    _self_or_admin(request)
+    return _set_one(context, request, "extension")
+
+
+def set_password(context: Context, request: Request) -> Reply:
+    _self_or_admin(request)
+    body = fields.mapping(request.body, ("oldPassword", "newPassword"))
+    password, name = fields.password(body, "newPassword"), request.params["user"]
+    _existing(context, name)
+    if not request.caller.admin:
+        _check_old_password(context, request, name, body)
+    context.set_password(name, password, request.caller)
+    return 201, {"message": "update user password successfully."}
+
+
+def _shown(context: Context, user: User) -> dict[str, Any]:
+    body = {
+        "username": user.name,
+        "grouplist": list(user.grouplist),
+        "email": user.email,
+        "extension": user.extension,
+        "admin": user.admin,
+        "virtualCluster": list(user.virtual_clusters),
+        "storageConfig": list(user.storages),
+    }
+    return context.profile.without("user", body)
+
+
+def _data(request: Request, allowed: tuple[str, ...]) -> tuple[dict[str, Any], bool]:
+    body = fields.mapping(request.body, ("data", "patch"))
+    patch = "patch" in body and fields.flag(body, "patch")
+    return fields.mapping(fields.required(body, "data"), allowed), patch
+
+
+def _existing(context: Context, name: str) -> User:
+    user = context.accounts.user(name)
+    if user is None:
+        raise refusals.no_user(name)
+    return user
+
+
+def _membership(context: Context, request: Request) -> tuple[str, str]:
+    body = fields.mapping(request.body, ("groupname",))
+    return _existing(context, request.params["user"]).name, fields.group_name(body)
+
+
+def _self_or_admin(request: Request) -> None:
+    if request.caller.user != request.params["user"] and not request.caller.admin:
+        raise refusals.forbidden("Users can change only their own profile.")
+
+
+def _check_old_password(context: Context, request: Request, name: str, body: dict[str, Any]) -> None:
+    if not context.check_password(request.process, name, fields.text(body, "oldPassword")):
+        raise refusals.forbidden("The old password is incorrect.")
+
+
+def _set_one(context: Context, request: Request, field: str) -> Reply:
+    body = fields.mapping(request.body, (field,))
+    fields.required(body, field)
+    _existing(context, request.params["user"])
+    _apply(context, request, request.params["user"], body, patch=True)
+    return _updated(request.params["user"])
+
+
+def _apply(context: Context, request: Request, name: str, changes: dict[str, Any], patch: bool) -> None:
+    """Check every change, then make them."""
+    accounts = context.accounts
+    email = fields.email(changes) if "email" in changes else None
+    clusters = fields.names(changes, "virtualCluster") if "virtualCluster" in changes else None
+    admin = fields.flag(changes, "admin") if "admin" in changes else None
+    extension = fields.extension(changes) if "extension" in changes else None
+    password = fields.password(changes) if "password" in changes else None
+    accounts.check_virtual_clusters(clusters or ())
+    if email is not None:
+        accounts.set_email(name, email)
+    if clusters is not None:
+        accounts.set_virtual_clusters(name, clusters)
+    if admin is not None:
+        accounts.set_admin(name, admin)
+    if extension is not None:
+        accounts.set_extension(name, extension, merge=patch)
+    if password is not None:
+        context.set_password(name, password, request.caller)
+
+
+def _updated(name: str) -> Reply:
+    return 201, {"message": f"update user {name} successfully."}

@@ -1,0 +1,1 @@
+"""How much one caller may ask for."""

@@ -1,0 +1,96 @@
+"""The words that the description is written in: JSON schemas, and operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.request import Reply, Request
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer"}
+NUMBER: Schema = {"type": "number"}
+FLAG: Schema = {"type": "boolean"}
+NULL: Schema = {"type": "null"}
+OBJECT: Schema = {"type": "object"}  # of any content
+TIME: Schema = {"type": "integer", "description": "milliseconds since the epoch"}
+HTML = "text/html"
+PLAIN = "text/plain"
+YAML = "text/yaml"
+NO_CODE = ""
+
+
+def maybe(schema: Schema) -> Schema:
+    """The schema, or null."""
+    if "type" not in schema or "enum" in schema:
+        return {"anyOf": [schema, NULL]}
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+def one_of(*words: str) -> Schema:
+    return {"type": "string", "enum": list(words)}
+
+
+def listed(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def by_name(values: Schema) -> Schema:
+    """An object with names of any kind."""
+    return {"type": "object", "additionalProperties": values}
+
+
+def record(properties: Mapping[str, Schema], optional: Collection[str] = ()) -> Schema:
+    """An object with these properties and no others."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": [name for name in properties if name not in optional],
+        "additionalProperties": False,
+    }
+
+
+def ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+MESSAGE = record({"message": TEXT})
+STATUS_MESSAGE = record({"status": WHOLE, "message": TEXT})
+
+
+@dataclass(frozen=True)
+class Content:
+    """An answer that is not JSON."""
+
+    type: str
+
+
+Answer = Schema | Content | tuple[Schema, Content]
+"""JSON, something else, or either as the caller accepts it."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a call carries: JSON or a form of this schema, and text where ``text`` says which."""
+
+    schema: Schema | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What one handler takes and answers; errors are the codes of each status, or NO_CODE."""
+
+    summary: str
+    answers: Mapping[int, Answer]
+    errors: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    query: Mapping[str, Schema] = field(default_factory=dict)
+    body: Body | None = None
+    deprecated: bool = False
+
+
+Operations = dict[Callable[[Context, Request], Reply], Operation]

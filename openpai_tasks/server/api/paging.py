@@ -1,0 +1,50 @@
+"""Odd queries of a job list, taken as OpenPAI takes them: as JavaScript's numbers, then by its database."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from openpai_tasks.errors import ApiError
+from openpai_tasks.server import refusals
+from openpai_tasks.server.api.request import Request
+
+MOST_ROWS = 50_000
+FARTHEST = 2**63 - 1
+SPLIT = ("username", "vc", "state", "tagsContain", "tagsNotContain", "jobPriority", "order")
+
+
+def check(query: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse a repeated parameter that should be one text."""
+    for name in SPLIT:
+        if len(query.get(name, ())) > 1:
+            raise ApiError(f"req.query.{name}.split is not a function", 500)
+
+
+def offset(request: Request) -> int:
+    """How many rows to leave out; the database counts no further than a 64-bit number."""
+    value = _number(request, "offset", 0)
+    if value > FARTHEST:
+        raise ApiError(f'value "{value}" is out of range for type bigint', 500)
+    return value
+
+
+def limit(request: Request, page: int) -> int:
+    """How many rows to give at most."""
+    value = _number(request, "limit", page)
+    if value > MOST_ROWS:
+        raise refusals.invalid(f"Limit exceeds max number {MOST_ROWS}.")
+    return value
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    """The number that a query parameter begins with, or the default where it is not given."""
+    if name not in request.query:
+        return default
+    match = re.match(r"\s*([+-]?)(\d{1,30})", request.first(name), re.ASCII)
+    if not match:
+        raise ApiError('column "nan" does not exist', 500)
+    value = int(match[2])
+    if value and match[1] == "-":
+        raise ApiError(f"{name.upper()} must not be negative", 500)
+    return value

@@ -1,0 +1,45 @@
+"""Threads for what takes time: apart from the others, so that many such calls cannot stop the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from openpai_tasks.errors import ApiError
+from openpai_tasks.server.api.handlers import authn, jobs, jobs_v1, users
+
+T = TypeVar("T")
+
+PASSWORDS, DOCUMENTS, PATIENCE = "passwords", "documents", "patience"
+SIZES = {PASSWORDS: 2, DOCUMENTS: 2, PATIENCE: 4}
+MOST_WAITING = 200
+OF_HANDLERS: dict[Callable[..., Any], str] = {
+    authn.login: PASSWORDS,
+    users.create_user: PASSWORDS,
+    users.update_user: PASSWORDS,
+    users.update_me: PASSWORDS,
+    users.set_password: PASSWORDS,
+    jobs.submit: DOCUMENTS,
+    jobs.get_config: DOCUMENTS,
+    jobs_v1.submit: DOCUMENTS,
+    jobs_v1.submit_either: DOCUMENTS,
+    jobs_v1.get_config: DOCUMENTS,
+    jobs_v1.get_document: DOCUMENTS,
+    jobs_v1.remove: PATIENCE,  # it waits for the job's end
+}
+
+
+class Pools:
+    def __init__(self) -> None:
+        self._limiters: dict[str, anyio.CapacityLimiter] = {}
+
+    async def run(self, handler: Callable[..., Any] | None, function: Callable[..., T], *arguments: Any) -> T:
+        """Call the function in a thread of the handler's pool, or of the one for everything else."""
+        name = OF_HANDLERS.get(handler, "") if handler else ""
+        limiter = self._limiters.setdefault(name, anyio.CapacityLimiter(SIZES[name])) if name else None
+        if limiter and limiter.statistics().tasks_waiting >= MOST_WAITING:
+            raise ApiError("Too many such requests at once, please try again later.", 503)
+        return await anyio.to_thread.run_sync(function, *arguments, limiter=limiter)

@@ -1,0 +1,75 @@
+"""What a handler gets and gives: small values, free of the web framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from openpai_tasks.server.accounts.identity import Identity
+from openpai_tasks.server.api.limits import callers
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call: who makes it, the holes of its path, and what it carries."""
+
+    method: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+    body: Any = None  # parsed JSON or form; the text itself for text/*
+    identity: Identity | None = None
+    ports: tuple[int, int] = (0, 0)  # of the connection: the caller's and ours
+
+    @property
+    def caller(self) -> Identity:
+        """Who is calling; only routes that need a token may ask."""
+        if self.identity is None:
+            raise LookupError("this route takes calls without a token")
+        return self.identity
+
+    @property
+    def site(self) -> str:
+        """The address of this server as the caller knows it."""
+        return f"http://{self.headers.get('host', '')}"
+
+    @property
+    def process(self) -> str:
+        """Whose process calls."""
+        return callers.name(*self.ports)
+
+    def first(self, name: str, default: str = "") -> str:
+        """The first value of a query parameter."""
+        return next(iter(self.query.get(name, ())), default)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A body that is text and not JSON."""
+
+    content: str
+    type: str = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class FileSlice:
+    """A body that is ``length`` bytes of a file, from ``start`` on, with headers of its own."""
+
+    path: Path
+    start: int
+    length: int
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Headed:
+    """A body with headers beside it."""
+
+    body: Any  # any other Body
+    headers: Mapping[str, str]
+
+
+Body = dict[str, Any] | list[Any] | Text | FileSlice | Headed | None
+Reply = tuple[int, Body]

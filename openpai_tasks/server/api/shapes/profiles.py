@@ -1,0 +1,208 @@
+"""Which OpenPAI the server is: 0.14, 0.18 (the same as 1.0), 1.8, or the union of their routes.
+
+A profile is the differences as a value: what answers leave out and how they say the rest. Which routes
+there are, and who may call them, is a column of the table in table.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from openpai_tasks.protocol import exit_codes, routes, states
+from openpai_tasks.server.api.limits import rates as limits
+from openpai_tasks.server.api.limits.rates import Rate
+from openpai_tasks.server.api.shapes import yarn
+from openpai_tasks.server.state.records import Task
+
+UNION, OLDEST, MIDDLE, NEWEST = "union", "0.14", "0.18", "1.8"
+EVERY = frozenset({UNION, OLDEST, MIDDLE, NEWEST})
+
+LOG_NODE = "127.0.0.1:9103"  # where OpenPAI's log manager would be; the name says nothing here
+CONTAINER_NODE = "127.0.0.1:8042"  # and YARN's node manager
+
+PAGE = 5000
+NO_END = -1
+
+Ports = tuple[int, ...]
+
+
+def _keys(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FILTERS = _keys(
+    """username vc state keyword tagsContain tagsNotContain jobPriority offset limit order withTotalCount"""
+)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _all_ports(numbers: Ports) -> str | int:
+    return ",".join(map(str, numbers))
+
+
+def _first_port(numbers: Ports) -> str | int:
+    return numbers[0]
+
+
+def _no_gpus(task: Task) -> int | None:
+    return None
+
+
+def _gpu_bits(task: Task) -> int | None:
+    return sum(1 << number for number in task.gpus)
+
+
+def _log_path(task: Task, user: str, site: str) -> str:
+    """The call that tells where the logs are."""
+    return routes.TASK_LOGS.format(
+        job=task.job,
+        attempt=task.job_attempt,
+        role=states.role_key(task.role),
+        index=task.index,
+        task_attempt=task.attempt,
+    )
+
+
+def _log_folder(task: Task, user: str, site: str) -> str:
+    """The address that the log manager's file names are put behind."""
+    path = routes.POD_LOGS_TAIL.format(
+        node=LOG_NODE,
+        user=user,
+        framework=states.debug_id(task.job),
+        role=states.role_key(task.role),
+        pod=task.uid,
+    )
+    return f"{site}{path}/"
+
+
+def _log_page(task: Task, user: str, site: str) -> str:
+    """The page of the node manager's that lists the logs."""
+    path = routes.CONTAINER_LOGS.format(node=CONTAINER_NODE, container=task.uid, user=user)
+    return f"{site}{path}/"
+
+
+def _exit_type(spec: Mapping[str, Any]) -> str:
+    """The name that the framework controller has for an end."""
+    return "Failed" if spec["code"] else "Succeeded"
+
+
+def _runtime(code: int, user_code: int) -> dict[str, Any]:
+    return {
+        "exitCode": code,
+        "originUserExitCode": user_code,
+        "errorLogs": {"user": "", "platform": ""},
+        "name": exit_codes.exit_spec(code)["phrase"],
+    }
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What one generation does otherwise than 1.8, whose ways are the defaults."""
+
+    name: str
+    version: str
+    launcher: str = "k8s"
+    hidden: Mapping[str, frozenset[str]] = field(default_factory=dict)  # keys left out, by kind of answer
+    filters: frozenset[str] = FILTERS  # what the job list's query may hold
+    page: int = PAGE
+    role_name: Callable[[str], str] = states.role_key
+    ports: Callable[[Ports], str | int] = _all_ports
+    gpus: Callable[[Task], int | None] = _no_gpus
+    log_place: Callable[[Task, str, str], str] = _log_path  # of a task, its user and this site
+    sub_states: Mapping[str, str] = field(default_factory=dict)  # other names for them
+    job_states: Mapping[str, str] = field(default_factory=dict)  # by sub-state, where it is another
+    task_states: Mapping[str, str] = field(default_factory=dict)
+    job_exit_code: Callable[[int], int] = _same
+    task_exit_code: Callable[[int], int] = _same
+    exit_spec: Callable[[int], dict[str, Any]] = exit_codes.exit_spec
+    exit_type: Callable[[Mapping[str, Any]], str] = _exit_type
+    runtime: Callable[[int, int], dict[str, Any]] = _runtime
+    any_default: bool = False  # whether every word after ``?default=`` of storages means yes
+    tells_bad_tokens: bool = True
+    errors: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # other status and code
+    joint: str = "\n"  # what stands between a role's commands
+    rates: Mapping[str, Rate] = field(default_factory=dict)
+
+    @property
+    def is_yarn(self) -> bool:
+        return self.launcher == "yarn"
+
+    def without(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer as this generation has it."""
+        hidden = self.hidden.get(kind, frozenset())
+        return {key: value for key, value in body.items() if key not in hidden}
+
+
+def _rates(api: int, lists: int, submissions: int) -> dict[str, Rate]:
+    return {
+        limits.API: Rate(api, 60),
+        limits.LIST: Rate(lists, 60),
+        limits.SUBMIT: Rate(submissions, 3600),
+    }
+
+
+_NEW_TASK_KEYS = _keys(
+    """taskUid containerNodeName containerExitSpec containerExitDiagnostics retries accountableRetries
+    createdTime launchedTime completedTime attemptId attemptState currentAttemptCreatedTime
+    currentAttemptLaunchedTime currentAttemptCompletedTime"""
+)
+_HIDDEN_IN_MIDDLE = {
+    "summary": _keys("tags submissionTime launchedTime jobPriority"),
+    "detail": _keys("tags"),
+    "status": _keys("name submissionTime launchedTime attemptId attemptState appCreatedTime"),
+    "task": _NEW_TASK_KEYS,
+    "storage": _keys("default readOnly"),
+}
+_HIDDEN_IN_OLDEST = {
+    **_HIDDEN_IN_MIDDLE,
+    "summary": _HIDDEN_IN_MIDDLE["summary"] | _keys("debugId retryDelayTime"),
+    "detail": _keys("tags debugId"),
+    "status": (_HIDDEN_IN_MIDDLE["status"] | _keys("retryDelayTime")) - _keys("name"),
+    "user": _keys("storageConfig"),
+}
+_HIDDEN_IN_NEWEST = {"status": _keys("name")}
+
+_PROFILES = (
+    Profile(UNION, "v1.8.1", hidden=_HIDDEN_IN_NEWEST),
+    Profile(NEWEST, "v1.8.1", hidden=_HIDDEN_IN_NEWEST, rates=_rates(600, 120, 3600)),
+    Profile(
+        MIDDLE,
+        "v1.0.0",
+        hidden=_HIDDEN_IN_MIDDLE,
+        filters=_keys("username"),
+        page=NO_END,
+        ports=_first_port,
+        log_place=_log_folder,
+        job_states={states.ATTEMPT_COMPLETED: states.RUNNING},
+        any_default=True,
+        rates=_rates(600, 60, 60),
+    ),
+    Profile(
+        OLDEST,
+        "v0.14.0",
+        launcher="yarn",
+        hidden=_HIDDEN_IN_OLDEST,
+        filters=_keys("username"),
+        page=NO_END,
+        role_name=_same,
+        gpus=_gpu_bits,
+        log_place=_log_page,
+        sub_states=yarn.SUB_STATES,
+        job_states=yarn.JOB_STATES,
+        task_states=yarn.TASK_STATES,
+        job_exit_code=yarn.job_exit_code,
+        task_exit_code=yarn.task_exit_code,
+        exit_spec=yarn.exit_spec,
+        exit_type=yarn.exit_type,
+        runtime=yarn.runtime,
+        tells_bad_tokens=False,
+        errors={"NoGroupError": (500, "UnknownError")},
+        joint=" && ",
+    ),
+)
+PROFILES = {profile.name: profile for profile in _PROFILES}

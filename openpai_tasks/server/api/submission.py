@@ -1,0 +1,82 @@
+"""Whether a submitted text may become a job: the checks of OpenPAI, in its order."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+
+from openpai_tasks.errors import ApiError, ProtocolError
+from openpai_tasks.protocol import JobDocument, dump, fit_names, to_v2, validate, validate_v1
+from openpai_tasks.protocol.document import references
+from openpai_tasks.protocol.document.job import check
+from openpai_tasks.protocol.document.rules import Report
+from openpai_tasks.protocol.document.schema import JOB
+from openpai_tasks.protocol.problems import Problem
+from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.protocol.yaml.reader import Source, read
+from openpai_tasks.server import refusals
+from openpai_tasks.server.accounts.users import User
+from openpai_tasks.server.api.context import Context
+
+
+def read_document(text: object) -> JobDocument:
+    """The document, or the refusal the real server has for it."""
+    if not isinstance(text, str):  # it came as JSON or without a type: only text/* is a document
+        raise refusals.invalid_protocol(_listing([Problem("", "should be object")]))
+    try:
+        source = read(text)
+    except ProtocolError as err:
+        raise ApiError(str(err), 500) from err
+    try:
+        return check(source)
+    except ProtocolError as err:
+        raise _refusal(source, err) from err
+
+
+def read_v1(config: object) -> tuple[JobDocument, str]:
+    """A v1 configuration as the document that runs in its place, and that document's text."""
+    try:
+        if not isinstance(config, dict):
+            raise ProtocolError("a job configuration must be an object")
+        job = validate_v1(config)
+        fitting, _ = fit_names(job)
+        text = dump(to_v2({**fitting, "authFile": ""}))  # no image is fetched, so no registry asks for it
+        return dataclasses.replace(validate(text), name=job["jobName"]), text
+    except ProtocolError as err:
+        raise refusals.invalid(str(err)) from err
+
+
+def check_permissions(context: Context, user: User, document: JobDocument) -> None:
+    """A free name, a virtual cluster that is the user's, storages that are there."""
+    if context.state.job(job_key(user.name, document.name)):
+        raise refusals.job_exists(document.name)
+    if document.virtual_cluster not in user.virtual_clusters:
+        raise refusals.forbidden(f"User {user.name} may not use virtual cluster {document.virtual_cluster}.")
+    for mount in document.storages or ():
+        if mount.name not in user.storages:
+            raise refusals.no_storage(mount.name)
+
+
+def _refusal(source: Source, err: ProtocolError) -> ApiError:
+    """By the step that failed: neither a text that is no YAML nor a broken template has a code there."""
+    report = Report(source)
+    JOB(source.value, (), report)
+    if report.problems:
+        return refusals.invalid_protocol(_listing(report.problems))
+    references.check(source.value, report)
+    return refusals.invalid_protocol(str(err)) if report.problems else ApiError(str(err), 500)
+
+
+def _listing(problems: Iterable[Problem]) -> str:
+    """The problems as the JSON list that clients of OpenPAI take apart."""
+    return json.dumps(
+        [
+            {
+                "dataPath": f".{one.path}" if one.path else "",
+                "params": {"line": one.line},
+                "message": one.rule,
+            }
+            for one in problems
+        ]
+    )

@@ -1,0 +1,97 @@
+"""When an attempt is over and how it ended: the completion policy of the job protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from openpai_tasks.protocol import exit_codes, states
+from openpai_tasks.server.state.records import Task
+
+if TYPE_CHECKING:
+    from openpai_tasks.protocol import TaskRole
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How an attempt ends, and which task decided it."""
+
+    exit_code: int
+    user_exit_code: int | None
+    diagnostics: str
+    role: str | None = None
+    index: int | None = None
+    matched: str = ""
+    log_end: str = ""
+
+
+def judge(roles: Sequence[TaskRole], tasks: Sequence[Task]) -> Verdict | None:
+    """The verdict over the latest try of every task, or None while nothing is decided.
+
+    Enough failures in a role fail the attempt, enough successes in a role end it well, and so does
+    the end of every task without either.
+    """
+    for role in roles:
+        failed = _ended(tasks, role.name, states.FAILED)
+        if 1 <= role.min_failed <= len(failed):
+            return _failure(failed[role.min_failed - 1])
+    for role in roles:
+        succeeded = _ended(tasks, role.name, states.SUCCEEDED)
+        if 1 <= role.min_succeeded <= len(succeeded):
+            return _success(succeeded[role.min_succeeded - 1])
+    if all(task.state in states.FINAL for task in tasks):
+        return Verdict(0, 0, "all tasks are over")
+    return None
+
+
+def may_be_over(roles: Sequence[TaskRole], counts: Mapping[tuple[str, str], int]) -> bool:
+    """False only when ``judge`` would find nothing decided; cheap to know, also for very many tasks."""
+    if all(state in states.FINAL for _, state in counts):
+        return True
+    return any(
+        1 <= role.min_failed <= counts.get((role.name, states.FAILED), 0)
+        or 1 <= role.min_succeeded <= counts.get((role.name, states.SUCCEEDED), 0)
+        for role in roles
+    )
+
+
+def may_retry(exit_code: int, tries: int, allowed: int) -> bool:
+    """Whether a failure is tried again.
+
+    A cluster of many machines tries transient failures again without end. Here they would meet the
+    same machine, so they too count against the number the user allowed; a negative one is no limit.
+    """
+    if exit_code == 0 or exit_code in states.STOP_CODES:
+        return False
+    if allowed < 0:
+        return True
+    return tries < allowed and exit_codes.reaction(exit_code) != "NEVER_RETRY"
+
+
+def retry_delay(tries: int) -> int:
+    """Milliseconds to wait before the next try: none at first, then longer and longer, up to a minute."""
+    return 0 if tries < 3 else min(1000 * 2 ** (tries - 3), 60_000)
+
+
+def blames_platform(exit_code: int) -> bool:
+    return bool(exit_codes.exit_spec(exit_code)["type"] == "PLATFORM_FAILURE")
+
+
+def _ended(tasks: Sequence[Task], role: str, state: str) -> list[Task]:
+    found = [task for task in tasks if task.role == role and task.state == state]
+    return sorted(found, key=lambda task: (task.completed or 0, task.index))
+
+
+def _failure(task: Task) -> Verdict:
+    code = task.exit_code if task.exit_code is not None else 256
+    words = f"{_label(task)} {task.diagnostics}"
+    return Verdict(code, task.user_exit_code, words, task.role, task.index, task.matched, task.log_end)
+
+
+def _success(task: Task) -> Verdict:
+    return Verdict(0, 0, f"enough tasks of {task.role} succeeded", task.role, task.index)
+
+
+def _label(task: Task) -> str:
+    return f"task {task.role}-{task.index}"

@@ -1,0 +1,142 @@
+"""The variables a task finds: those of OpenPAI, the GPUs it may use, and a few of the server's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from openpai_tasks.protocol.states import debug_id, role_key
+from openpai_tasks.server.state.records import Task
+from openpai_tasks.server.variables import for_tasks
+
+if TYPE_CHECKING:
+    from openpai_tasks.protocol import JobDocument, TaskRole
+
+
+@dataclass(frozen=True)
+class Variables:
+    """What all tasks of an attempt share, made once, and what is one task's own."""
+
+    shared: dict[str, str]
+    machine_gpus: int
+
+    def own(self, task: Task) -> dict[str, str]:
+        return {**_own(task), **_gpus(task, self.machine_gpus)}
+
+
+def variables(
+    user: str,
+    document: JobDocument,
+    tasks: Sequence[Task],
+    inherited: Mapping[str, str],
+    machine_gpus: int = 0,
+) -> Variables:
+    """``tasks`` are all tasks of the attempt, in order; ``inherited`` is the server's environment."""
+    shared = {"PYTHONUNBUFFERED": "1", **for_tasks(inherited), **_job(user, document)}
+    for role in document.roles:
+        shared |= _role(role)
+    for task in tasks:
+        shared |= _peer(task)
+    return Variables(shared | _hosts(tasks), machine_gpus)
+
+
+def _job(user: str, document: JobDocument) -> dict[str, str]:
+    key = f"{user}~{document.name}"
+    roles = ",".join(role.name for role in document.roles)
+    count, tasks = str(len(document.roles)), str(sum(role.instances for role in document.roles))
+    return {
+        "PAI_JOB_NAME": key,
+        "PAI_FRAMEWORK_NAME": key,
+        "PAI_USER_NAME": user,
+        "PAI_USERNAME": user,
+        "PAI_DEFAULT_FS_URI": "",
+        "PAI_VIRTUAL_CLUSTER": document.virtual_cluster,
+        "PAI_TASK_ROLE_COUNT": count,
+        "PAI_TASK_ROLES_NUM": count,
+        "PAI_JOB_TASK_ROLE_COUNT": count,
+        "PAI_TASK_ROLE_LIST": roles,
+        "PAI_JOB_TASK_ROLE_LIST": roles,
+        "PAI_TASKS_NUM": tasks,
+        "PAI_JOB_TASK_COUNT": tasks,
+        "FC_FRAMEWORK_NAME": debug_id(key),
+    }
+
+
+def _role(role: TaskRole) -> dict[str, str]:
+    resources = (role.gpu, role.cpu, role.memory_mb, role.shm_mb or 0)
+    return {
+        f"PAI_TASK_ROLE_TASK_COUNT_{role.name}": str(role.instances),
+        f"PAI_RESOURCE_{role.name}": ",".join(str(number) for number in resources),
+        f"PAI_MIN_FAILED_TASK_COUNT_{role.name}": str(role.min_failed),
+        f"PAI_MIN_SUCCEEDED_TASK_COUNT_{role.name}": str(role.min_succeeded),
+    }
+
+
+def _peer(task: Task) -> dict[str, str]:
+    """Where one task can be reached by the others."""
+    place = f"{role_key(task.role)}_{task.index}"
+    found = {f"PAI_HOST_IP_{place}": task.ip}
+    for label in task.ports:
+        found[f"PAI_PORT_LIST_{place}_{label}"] = _list(task, label)
+        found[f"PAI_{place}_{label}_PORT"] = _list(task, label)
+    return found
+
+
+def _hosts(tasks: Sequence[Task]) -> dict[str, str]:
+    hosts: dict[str, list[str]] = {}
+    for task in tasks:
+        hosts.setdefault(role_key(task.role), []).append(f"{task.ip}:{_first(task, 'http')}")
+    instances = ",".join(f"{role_key(task.role)}:{task.index}" for task in tasks)
+    lists = {f"PAI_TASK_ROLE_{role}_HOST_LIST": ",".join(found) for role, found in hosts.items()}
+    return {"PAI_TASK_ROLE_INSTANCES": instances, **lists}
+
+
+def _own(task: Task) -> dict[str, str]:
+    index, http = str(task.index), _first(task, "http")
+    labels = {f"PAI_CONTAINER_HOST_{label}_PORT_LIST": _list(task, label) for label in task.ports}
+    role = role_key(task.role)
+    return labels | {
+        "PAI_CURRENT_TASK_ROLE_NAME": role,
+        "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": index,
+        "PAI_TASK_INDEX": index,
+        "PAI_CONTAINER_HOST_IP": task.ip,
+        "PAI_CURRENT_CONTAINER_IP": task.ip,
+        "PAI_CONTAINER_HOST_PORT": http,
+        "PAI_CURRENT_CONTAINER_PORT": http,
+        "PAI_CONTAINER_SSH_PORT": _first(task, "ssh"),
+        "PAI_CONTAINER_HOST_PORT_LIST": ";".join(f"{label}:{_list(task, label)}" for label in task.ports),
+        "PAI_WORK_DIR": str(_absolute(task.folder) / "work"),
+        "PAI_MOUNT_ROOT": str(_absolute(task.folder) / "mounts"),
+        "FC_TASKROLE_NAME": role,
+        "FC_TASK_INDEX": index,
+        "FC_POD_UID": task.uid,
+        "FC_POD_NAME": f"{debug_id(task.job)}-{role}-{index}",
+        "FC_FRAMEWORK_ATTEMPT_ID": str(task.job_attempt),
+        "FC_TASK_ATTEMPT_ID": str(task.attempt),
+    }
+
+
+def _gpus(task: Task, machine_gpus: int) -> dict[str, str]:
+    """Only where there are GPUs is there anything to hide; nvidia-smi counts them in bus order."""
+    if not machine_gpus:
+        return {"NVIDIA_VISIBLE_DEVICES": "none"}
+    indices = ",".join(str(index) for index in task.gpus)
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": indices,
+        "NVIDIA_VISIBLE_DEVICES": indices or "none",
+    }
+
+
+def _list(task: Task, label: str) -> str:
+    return ",".join(str(port) for port in task.ports.get(label, ()))
+
+
+def _first(task: Task, label: str) -> str:
+    return str(task.ports[label][0]) if task.ports.get(label) else ""
+
+
+def _absolute(folder: Path) -> Path:
+    return folder.absolute()

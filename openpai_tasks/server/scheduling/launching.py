@@ -1,0 +1,168 @@
+"""From a job that may start to its tasks' processes: ports, GPUs, variables, commands."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+from collections.abc import Iterable, Mapping
+
+from openpai_tasks.errors import ConfigError, NotFound, PaiError
+from openpai_tasks.protocol import JobDocument, TaskRole, states
+from openpai_tasks.server.engines import Container, Engine, Launch, registries
+from openpai_tasks.server.engines.machine import Machine, Resources
+from openpai_tasks.server.scheduling import environment, plugins, ports
+from openpai_tasks.server.scheduling.allocation import GpuPool, task_demand
+from openpai_tasks.server.scheduling.progress import Progress
+from openpai_tasks.server.ssh.logins import Logins
+from openpai_tasks.server.state.records import Job, Task
+from openpai_tasks.server.state.state import State
+
+log = logging.getLogger(__name__)
+
+MOST_TASKS = 10_000  # of one job; a machine has no room for more processes
+
+
+class Launcher:
+    def __init__(
+        self,
+        state: State,
+        progress: Progress,
+        engine: Engine,
+        machine: Machine,
+        inherited: Mapping[str, str],
+        logins: Logins,
+    ) -> None:
+        self._state = state
+        self._progress = progress
+        self._engine = engine
+        self._machine = machine
+        self._inherited = {} if engine.uses_images else inherited  # an image has a PATH and HOME of its own
+        self._logins = logins
+        self._ports = ports.PortPool()
+        self._gpus = GpuPool((), ())
+        self._known: tuple[tuple[str, int, int], environment.Variables] | None = None
+
+    def survey(self, unfinished: list[Task]) -> None:
+        """Learn which ports and GPUs are somebody's before any are given away."""
+        self._ports.renew(port for task in unfinished for numbers in task.ports.values() for port in numbers)
+        held = [gpu for task in unfinished for gpu in task.gpus]
+        self._gpus = GpuPool((gpu.index for gpu in self._machine.gpus), held)
+
+    def waiting_tasks(self, key: str) -> list[Task]:
+        """The tasks of the job's attempt that have yet to start; the first time, they are made."""
+        job = self._job(key)
+        tasks = self._progress.waiting_tasks(job)
+        if tasks is None:
+            if job.tasks > MOST_TASKS:
+                raise ConfigError(f"the job has {job.tasks} tasks, one machine can run {MOST_TASKS} at most")
+            tasks = self._with_ports(self._progress.new_tasks(job, self._state.document(key).roles))
+            self._progress.add_tasks(key, tasks)
+        return tasks
+
+    def need(self, task: Task) -> Resources:
+        return task_demand(self._role(task))
+
+    def launch(self, key: str, tasks: Iterable[Task]) -> None:
+        """Write them down as running, then start them."""
+        ready = [dataclasses.replace(task, gpus=self._gpus.take(self._role(task).gpu)) for task in tasks]
+        launches = self._launches(key, ready)
+        if not self._progress.begin(key, ready):
+            return
+        self._note_images(key)
+        self._note_infiniband(key)
+        self._note_plugins(key)
+        self._note_ssh(key, any(launch.ssh for launch in launches))
+        self._engine.start(*launches)
+
+    def recover(self, alive: Iterable[Task]) -> None:
+        """Start again whatever an earlier server had written down; what has begun is not begun twice."""
+        running = sorted((task for task in alive if task.state == states.RUNNING), key=lambda task: task.job)
+        for key, tasks in itertools.groupby(running, key=lambda task: task.job):
+            try:
+                self._engine.start(*self._launches(key, list(tasks)))
+            except PaiError:
+                log.exception("cannot take up job %s again", key)
+
+    def _launches(self, key: str, tasks: list[Task]) -> list[Launch]:
+        job, document = self._job(key), self._state.document(key)
+        variables = self._variables(job)
+        plans = {role.name: plugins.plan(document, role.name) for role in document.roles}
+        scripts = {name: plan.scripts(document.commands(name)) for name, plan in plans.items()}
+        wishes = {name: plan.ssh for name, plan in plans.items()}
+        logins = self._logins.of(job, wishes, lambda: self._state.tasks(key, job.attempt))
+        return [
+            Launch(
+                uid=task.uid,
+                user=job.user,
+                folder=task.folder,
+                scripts=scripts[task.role],
+                environment=variables.own(task),
+                shared=variables.shared,
+                image=self._role(task).image,
+                storages=document.storages,
+                container=self._container(document, task),
+                ssh=logins.get(task.uid),
+            )
+            for task in tasks
+        ]
+
+    def _container(self, document: JobDocument, task: Task) -> Container:
+        role = self._role(task)
+        return Container(
+            cpu=role.cpu,
+            memory_mb=role.memory_mb,
+            shm_mb=role.shm_mb,
+            gpus=task.gpus,
+            login=registries.login(document, role.name) if self._engine.uses_images else None,
+            labels={"openpai-tasks.job": task.job, "openpai-tasks.instance": f"{task.role}-{task.index}"},
+        )
+
+    def _variables(self, job: Job) -> environment.Variables:
+        """Those of the last attempt are kept, for one whose many tasks start one by one."""
+        which = (job.key, job.submitted, job.attempt)  # a name can be used again after a job was deleted
+        if self._known is None or self._known[0] != which:
+            document, tasks = self._state.document(job.key), self._state.tasks(job.key, job.attempt)
+            gpus = len(self._machine.gpus)
+            found = environment.variables(job.user, document, tasks, self._inherited, gpus)
+            self._known = (which, found)
+        return self._known[1]
+
+    def _with_ports(self, tasks: list[Task]) -> list[Task]:
+        chosen = self._ports.take({task.uid: self._role(task).ports for task in tasks})
+        return [dataclasses.replace(task, ports=chosen[task.uid]) for task in tasks]
+
+    def _note_images(self, key: str) -> None:
+        if not self._engine.uses_images:
+            images = ", ".join(dict.fromkeys(role.image for role in self._state.document(key).roles))
+            message = f"the image {images} is noted but not used: tasks run as processes of this machine"
+            self._state.add_event(key, "Normal", "ImageNotUsed", message, once=True)
+
+    def _note_infiniband(self, key: str) -> None:
+        if self._engine.uses_images and any(role.infiniband for role in self._state.document(key).roles):
+            message = "infiniband is left out: containers of this machine have none"
+            self._state.add_event(key, "Warning", "InfinibandNotUsed", message, once=True)
+
+    def _note_plugins(self, key: str) -> None:
+        document = self._state.document(key)
+        notes = [note for role in document.roles for note in plugins.plan(document, role.name).notes]
+        if notes:
+            message = "; ".join(dict.fromkeys(notes))
+            self._state.add_event(key, "Warning", "PluginNotUsed", message, once=True)
+
+    def _note_ssh(self, key: str, served: bool) -> None:
+        document = self._state.document(key)
+        wishes = {role.name: plugins.plan(document, role.name).ssh for role in document.roles}
+        for note in self._logins.notes(wishes, served):
+            if self._engine.uses_images and note.type == "Normal":
+                continue  # a container says itself what serves it
+            self._state.add_event(key, note.type, note.reason, note.message, once=True)
+
+    def _role(self, task: Task) -> TaskRole:
+        return next(role for role in self._state.document(task.job).roles if role.name == task.role)
+
+    def _job(self, key: str) -> Job:
+        job = self._state.job(key)
+        if job is None:
+            raise NotFound(f"no job {key}", 404, "NoJobError")
+        return job

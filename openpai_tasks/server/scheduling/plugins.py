@@ -1,0 +1,175 @@
+"""The runtime plugins of a document: what they put before and after a task's commands.
+
+``cmd`` and ``git`` are run, and for ``ssh`` the commands wait until it is served. Those that only make sense
+in a container are left out, and the job is told; one that nobody knows fails the job, unless its
+``failurePolicy`` is to be ignored.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol import JobDocument, states
+from openpai_tasks.protocol.document import references, template
+from openpai_tasks.protocol.document.roles import PLUGINS
+from openpai_tasks.protocol.yaml.values import text_of
+from openpai_tasks.server.ssh import plugin as wishes
+from openpai_tasks.server.ssh.plugin import Wish
+
+Data = dict[str, Any]
+
+CODE = "/usr/local/pai/code"
+_STARTS, _ENDS = ("taskStarts", "containerStarts"), ("taskSucceeds", "containerEnds")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A script of a plugin; one that may fail does not end the task."""
+
+    script: str
+    may_fail: bool
+
+    def __repr__(self) -> str:
+        return f"Step(may_fail={self.may_fail})"  # the script may hold secrets
+
+
+@dataclass(frozen=True)
+class Plan:
+    before: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
+    notes: tuple[str, ...] = ()  # what is left out, and why
+    ssh: Wish | None = None
+
+    def scripts(self, commands: str) -> dict[str, str]:
+        """The files a task runs, by name: ``command`` first; without steps there is no other."""
+        if not (self.before or self.after):
+            return {"command": commands}
+        names = {f"command.before-{number}": step for number, step in enumerate(self.before)}
+        last = {f"command.after-{number}": step for number, step in enumerate(self.after)}
+        lines = [*map(_call, names, names.values()), _MAIN, *map(_call, last, last.values())]
+        files = {name: step.script for name, step in {**names, **last}.items()}
+        return {"command": "\n".join([_HEAD, *lines]), "command.main": commands, **files}
+
+
+# Each script is a process of its own, so that an `exit` ends it alone; a TERM that all of them get is left
+# to the one that runs.
+_HEAD = """\
+trap : TERM INT
+folder=${0%/*}
+strict=-eu; [ -z "${BASH-}" ] || strict='-eu -o pipefail'"""
+_MAIN = '"${BASH:-sh}" $strict "$folder/command.main"'
+
+
+def _call(name: str, step: Step) -> str:
+    path = f'"$folder/{name}"'
+    return f'"${{BASH:-sh}}" {path} || :' if step.may_fail else f'"${{BASH:-sh}}" -e {path}'
+
+
+def plan(document: JobDocument, role: str) -> Plan:
+    """What the plugins of one task role come to."""
+    before: list[Step] = []
+    after: list[Step] = []
+    notes: list[str] = []
+    ssh: Wish | None = None
+    for plugin in _chosen(document, role):
+        name, may_fail = plugin["plugin"], _may_fail(plugin)
+        if name in _SKIPPED:
+            notes += [f"the plugin {name} is left out: {_SKIPPED[name]}"] if _SKIPPED[name] else []
+        elif name == "ssh":
+            parameters = _rendered(document, role, plugin.get("parameters") or {})
+            ssh = wishes.read(parameters, document.gang, _policy(plugin))
+            before.append(Step(wishes.script(ssh), may_fail=not ssh.must))
+        elif name in _RUN:
+            first, last = _RUN[name](_rendered(document, role, plugin.get("parameters") or {}))
+            before += [Step(first, may_fail)] if first else []
+            after[:0] = [Step(last, may_fail)] if last else []
+        elif may_fail:
+            notes.append(f"the plugin {name} is left out: it is not known here")
+        else:
+            raise ConfigError(f"no runtime plugin named {name!r} here (known: {', '.join([*_RUN, 'ssh'])})")
+    return Plan(tuple(before), tuple(after), tuple(notes), ssh)
+
+
+def _chosen(document: JobDocument, role: str) -> Iterator[Data]:
+    """The plugins of the role's prerequisites, then those of the extras that are for it."""
+    wanted = dict(references.roles(document.data))[role].get("prerequisites", ())
+    given = {item["name"]: item for item in document.data.get("prerequisites", ())}
+    for name in wanted:
+        item = given[name]
+        plugin = item.get("plugin")
+        if isinstance(plugin, str) and plugin.startswith(f"{PLUGINS}."):
+            about = {key: item[key] for key in ("failurePolicy",) if key in item}
+            rest = {key: value for key, value in item.items() if key not in ("plugin", "type", *about)}
+            yield {"plugin": plugin.removeprefix(f"{PLUGINS}."), "parameters": rest, **about}
+    for plugin in document.extras.get(PLUGINS) or ():
+        if not isinstance(plugin, dict) or not isinstance(plugin.get("plugin"), str):
+            raise ConfigError(f"extras.{PLUGINS}: each item needs the name of a plugin")
+        if _is_for(plugin.get("taskroles"), role):
+            yield plugin
+
+
+def _is_for(roles: Any, role: str) -> bool:
+    names = {role, states.role_key(role)}
+    return not isinstance(roles, list) or any(one in names for one in roles)
+
+
+def _may_fail(plugin: Data) -> bool:
+    return _policy(plugin) == "ignore"
+
+
+def _policy(plugin: Data) -> str:
+    """What is said about a failure, if anything is."""
+    return str(plugin.get("failurePolicy", "")).lower()
+
+
+def _rendered(document: JobDocument, role: str, value: Any) -> Any:
+    """The parameters with the holes in all their strings filled in, secrets too."""
+    if isinstance(value, str):
+        names = references.names(document.data, role)
+        return template.render(value, {**names, "$secrets": document.secrets})
+    if isinstance(value, list):
+        return [_rendered(document, role, one) for one in value]
+    if isinstance(value, dict):
+        return {key: _rendered(document, role, one) for key, one in value.items()}
+    return value
+
+
+def _cmd(parameters: Data) -> tuple[str, str]:
+    """Commands before and after, given as such or by the event they follow."""
+    callbacks = parameters.get("callbacks")
+    if callbacks is None:
+        return _joined(parameters.get("preCommands")), _joined(parameters.get("postCommands"))
+    if "preCommands" in parameters or "postCommands" in parameters:
+        raise ConfigError("plugin cmd: give callbacks, or preCommands and postCommands, not both")
+    found = [one for one in callbacks if isinstance(one, dict)] if isinstance(callbacks, list) else []
+    first, last = (
+        "\n".join(_joined(one.get("commands")) for one in found if one.get("event") in events)
+        for events in (_STARTS, _ENDS)
+    )
+    return first, last
+
+
+def _git(parameters: Data) -> tuple[str, str]:
+    """A clone; a folder at the root is below the folder of mounts, where storages are too."""
+    if not parameters.get("repo_uri"):
+        raise ConfigError("plugin git: it needs a repo_uri")
+    options = [word for one in parameters.get("options") or () for word in shlex.split(text_of(one))]
+    folder = text_of(parameters.get("clone_dir") or CODE)
+    target = f'"$PAI_MOUNT_ROOT"{shlex.quote(folder)}' if folder.startswith("/") else shlex.quote(folder)
+    words = shlex.join(["git", "clone", *options, "--", text_of(parameters["repo_uri"])])
+    return f"export GIT_TERMINAL_PROMPT=0\n{words} {target}", ""
+
+
+def _joined(commands: Any) -> str:
+    return "\n".join(text_of(one) for one in commands) if isinstance(commands, list) else ""
+
+
+_RUN: dict[str, Callable[[Data], tuple[str, str]]] = {"cmd": _cmd, "git": _git}
+_SKIPPED = {
+    "tensorboard": "start tensorboard by a command of the job instead",
+    "teamwise_storage": "",  # such storages are mounted like all others
+}

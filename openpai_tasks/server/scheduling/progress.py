@@ -1,0 +1,241 @@
+"""How a job moves on: every step is one transaction, so a server killed at any point leaves a whole one.
+
+A task is written down as running before it is started and as over after it has ended; starting and
+stopping may be repeated, so whoever reads these tables next can carry on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+
+from openpai_tasks.protocol import TaskRole, exit_codes, states
+from openpai_tasks.server.engines import Exit
+from openpai_tasks.server.scheduling import task_end, task_rows
+from openpai_tasks.server.scheduling.completion import (
+    Verdict,
+    blames_platform,
+    judge,
+    may_be_over,
+    may_retry,
+    retry_delay,
+)
+from openpai_tasks.server.state import schema
+from openpai_tasks.server.state.records import Attempt, Job, Task
+from openpai_tasks.server.state.state import START, State, now
+
+CANNOT_BE_MADE = -200  # the platform's code for a task that its description makes impossible
+
+
+class Progress:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._database = state.database
+
+    # Beginning
+
+    def add_tasks(self, key: str, tasks: Iterable[Task]) -> None:
+        """Write down the tasks of the current attempt, all waiting."""
+        document = self._state.document(key)
+        with self._database.transaction():
+            for task in tasks:
+                task_rows.insert(self._database, task, document.roles, document.virtual_cluster)
+
+    def new_tasks(self, job: Job, roles: Iterable[TaskRole]) -> list[Task]:
+        """A first try of every instance of the job's current attempt."""
+        folder = self._state.folder
+        return [
+            task_rows.new_task(folder, job, role.name, index, 0)
+            for role in roles
+            for index in range(role.instances)
+        ]
+
+    def waiting_tasks(self, job: Job) -> list[Task] | None:
+        """The tasks of the current attempt that have yet to start; None when none is written down."""
+        where = "job = ? AND job_attempt = ?"
+        rows = self._database.rows(
+            f"SELECT * FROM tasks WHERE {where} AND state = 'WAITING' ORDER BY place, task_index",
+            [job.key, job.attempt],
+        )
+        return [schema.task(row) for row in rows] if rows or self._counts(job) else None
+
+    def begin(self, key: str, tasks: Sequence[Task]) -> bool:
+        """Write these tasks down as running, and the job with them; only then may they be started.
+
+        False, and nothing is written, when the user has stopped the job in the meantime.
+        """
+        time, count = now(), len(tasks)
+        with self._database.transaction():
+            job = self._job(key)
+            if job.state not in (states.WAITING, states.RUNNING):
+                return False
+            for task in tasks:
+                self._database.write(
+                    "UPDATE tasks SET state = ?, sub_state = ?, launched = ?, gpus = ? WHERE uid = ?",
+                    [*_RUNNING, time, json.dumps(task.gpus), task.uid],
+                )
+            self._mark_running(job, time)
+            started = f"{count} task{'s' if count > 1 else ''} of attempt {job.attempt} started"
+            self._state.add_event(key, "Normal", "Started", started)
+        return True
+
+    def _mark_running(self, job: Job, time: int) -> None:
+        self._database.write(
+            "UPDATE jobs SET state = ?, sub_state = ?, launched = coalesce(launched, ?), pending = EXISTS ("
+            "SELECT 1 FROM tasks WHERE job = key AND job_attempt = jobs.attempt AND state = 'WAITING')"
+            " WHERE key = ?",
+            [*_RUNNING, time, job.key],
+        )
+        self._database.write(
+            "UPDATE attempts SET state = ?, sub_state = ?, launched = coalesce(launched, ?)"
+            " WHERE job = ? AND id = ?",
+            [*_RUNNING, time, job.key, job.attempt],
+        )
+
+    def refuse(self, key: str, reason: str) -> None:
+        """The job cannot be run at all."""
+        with self._database.transaction():
+            self._state.add_event(key, "Warning", "CannotRun", reason)
+            job = self._job(key)
+            self._decide(job, Verdict(CANNOT_BE_MADE, None, reason))
+            self._end_tasks(job)
+            self.settle(key)
+
+    # Ending
+
+    def finish(self, task: Task, end: Exit) -> None:
+        """A task is over: try it again if that is its right, else see what it means for the job."""
+        with self._database.transaction():
+            job = self._job(task.job)
+            done = task_end.finished(task, end, job.state == states.STOPPING)
+            if done.state == states.FAILED and end.user_code:
+                done = task_end.explained(done, end, self._state.document(job.key).secrets)
+            task_rows.update(self._database, done)
+            if done.state == states.FAILED:
+                self._state.add_event(job.key, "Warning", "TaskFailed", f"the task {done.diagnostics}", done)
+                if self._retry_task(job, done):
+                    return
+            self.settle(job.key)
+
+    def settle(self, key: str) -> None:
+        """Decide the job's attempt if it can be, and complete it once none of its tasks is alive."""
+        with self._database.transaction():
+            job = self._job(key)
+            if self._attempt(job).exit_code is None:
+                verdict = self._verdict(job)
+                if verdict is None:
+                    return
+                self._decide(job, verdict)
+                self._end_tasks(job)
+            if not any(state in _ALIVE for _, state in self._counts(job)):
+                self._complete(job, self._attempt(job))
+
+    def _verdict(self, job: Job) -> Verdict | None:
+        if job.state == states.STOPPING:
+            return Verdict(exit_codes.STOPPED_BY_USER, None, "stopped by the user")
+        counts, roles = self._counts(job), self._state.document(job.key).roles
+        if not counts or not may_be_over(roles, counts):
+            return None
+        return judge(roles, self._state.tasks(job.key, job.attempt))
+
+    def _counts(self, job: Job) -> dict[tuple[str, str], int]:
+        """How many tries of the attempt are in each state, by role and state."""
+        rows = self._database.rows(
+            "SELECT role, state, count(*) FROM tasks WHERE job = ? AND job_attempt = ? GROUP BY role, state",
+            [job.key, job.attempt],
+        )
+        return {(row[0], row[1]): row[2] for row in rows}
+
+    def _decide(self, job: Job, verdict: Verdict) -> None:
+        """How the attempt ends is settled; it is over when its last task is."""
+        self._database.write(
+            "UPDATE attempts SET exit_code = ?, user_exit_code = ?, diagnostics = ?, trigger_role = ?,"
+            " trigger_index = ?, matched = ?, log_end = ?, sub_state = ? WHERE job = ? AND id = ?",
+            [*dataclasses.astuple(verdict), states.DELETION_PENDING, job.key, job.attempt],
+        )
+        values = [states.DELETION_PENDING, job.key]
+        self._database.write("UPDATE jobs SET sub_state = ?, pending = 0 WHERE key = ?", values)
+
+    def _end_tasks(self, job: Job) -> None:
+        """Running tasks are to be stopped; those that have not begun never will."""
+        where = "job = ? AND job_attempt = ? AND state = ?"
+        self._database.write(
+            f"UPDATE tasks SET state = ?, sub_state = ? WHERE {where}",
+            [states.STOPPING, states.DELETION_REQUESTED, job.key, job.attempt, states.RUNNING],
+        )
+        for task in self._state.tasks(job.key, job.attempt):
+            if task.state == states.WAITING:
+                end = Exit(None, "was not started", stopped=True)
+                done = task_end.finished(task, end, job.state == states.STOPPING)
+                task_rows.update(self._database, done)
+
+    def _complete(self, job: Job, attempt: Attempt) -> None:
+        code = attempt.exit_code if attempt.exit_code is not None else exit_codes.RUNTIME_FAILURE
+        tries = self._database.rows("SELECT tries FROM jobs WHERE key = ?", [job.key])[0][0]
+        again = job.execution == START and self._may_retry(job, code, tries)
+        restart = job.execution == START and code == exit_codes.STOPPED_BY_USER
+        sub_state = states.ATTEMPT_COMPLETED if again or restart else states.COMPLETED
+        self._database.write(
+            "UPDATE attempts SET state = ?, sub_state = ?, completed = ? WHERE job = ? AND id = ?",
+            [states.final_state(code), sub_state, now(), job.key, job.attempt],
+        )
+        if again:
+            self._retry_job(job, code, tries, attempt.diagnostics)
+        elif restart:
+            self._state.queue_attempt(job.key, job.attempt + 1, tries=0)
+        else:
+            self._close(job, code)
+
+    def _may_retry(self, job: Job, code: int, tries: int) -> bool:
+        if code == CANNOT_BE_MADE or not may_retry(code, 0, allowed=-1):
+            return False
+        return may_retry(code, tries, self._state.document(job.key).retries)
+
+    def _close(self, job: Job, code: int) -> None:
+        self._database.write(
+            "UPDATE jobs SET state = ?, sub_state = ?, completed = ?, exit_code = ?, pending = 0"
+            " WHERE key = ?",
+            [states.final_state(code), states.COMPLETED, now(), code, job.key],
+        )
+        message = f"the job has ended: {states.final_state(code)}, exit code {code}"
+        self._state.add_event(job.key, "Normal" if code == 0 else "Warning", "Completed", message)
+        self._state.forget_document(job.key)
+
+    def _retry_job(self, job: Job, code: int, tries: int, why: str) -> None:
+        column = "platform_retries" if blames_platform(code) else "user_retries"
+        self._database.write(f"UPDATE jobs SET {column} = {column} + 1 WHERE key = ?", [job.key])
+        self._state.queue_attempt(job.key, job.attempt + 1, tries + 1, now() + retry_delay(tries))
+        message = f"attempt {job.attempt} failed ({why}): trying again"
+        self._state.add_event(job.key, "Normal", "Retrying", message)
+
+    def _retry_task(self, job: Job, task: Task) -> bool:
+        """One try more for a task alone, which only jobs without gang allocation allow."""
+        document = self._state.document(job.key)
+        role = next(role for role in document.roles if role.name == task.role)
+        undecided = self._attempt(job).exit_code is None and job.state != states.STOPPING
+        if document.gang or not undecided or not may_retry(task.exit_code or 0, task.attempt, role.retries):
+            return False
+        again = task_rows.new_task(self._state.folder, job, task.role, task.index, task.attempt + 1)
+        again = dataclasses.replace(again, ports=task.ports)
+        task_rows.insert(self._database, again, document.roles, job.virtual_cluster)
+        self._database.write(
+            "UPDATE jobs SET pending = 1, not_before = ? WHERE key = ?",
+            [now() + retry_delay(task.attempt), job.key],
+        )
+        return True
+
+    # Rows
+
+    def _job(self, key: str) -> Job:
+        return schema.job(self._database.rows(f"SELECT {schema.JOB} FROM jobs WHERE key = ?", [key])[0])
+
+    def _attempt(self, job: Job) -> Attempt:
+        where = "job = ? AND id = ?"
+        return schema.attempt(
+            self._database.rows(f"SELECT * FROM attempts WHERE {where}", [job.key, job.attempt])[0]
+        )
+
+
+_RUNNING = (states.RUNNING, states.ATTEMPT_RUNNING)
+_ALIVE = (states.RUNNING, states.STOPPING)

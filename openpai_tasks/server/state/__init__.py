@@ -1,0 +1,1 @@
+"""What the embedded cluster remembers: jobs, attempts, tasks, events, and their files."""

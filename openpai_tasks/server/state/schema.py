@@ -1,0 +1,122 @@
+"""The tables behind State, and how their rows become records."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.records import Attempt, Event, Job, Task
+
+# jobs.source is the document as submitted, secrets and all: it is read to run the job, never to answer.
+# jobs.pending says that some task of the job has yet to be started; jobs.queued is its place in the line.
+# jobs.tries counts the automatic retries since the user last said START.
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS jobs (
+    key TEXT PRIMARY KEY, user TEXT NOT NULL, name TEXT NOT NULL, virtual_cluster TEXT NOT NULL,
+    config TEXT NOT NULL, source TEXT NOT NULL, execution TEXT NOT NULL, priority TEXT,
+    state TEXT NOT NULL, sub_state TEXT NOT NULL, attempt INTEGER NOT NULL,
+    user_retries INTEGER NOT NULL DEFAULT 0, platform_retries INTEGER NOT NULL DEFAULT 0,
+    tries INTEGER NOT NULL DEFAULT 0,
+    submitted INTEGER NOT NULL, launched INTEGER, completed INTEGER, exit_code INTEGER,
+    cpu INTEGER NOT NULL, memory_mb INTEGER NOT NULL, gpus INTEGER NOT NULL,
+    tasks INTEGER NOT NULL, roles INTEGER NOT NULL, gang INTEGER NOT NULL,
+    pending INTEGER NOT NULL, queued INTEGER NOT NULL, not_before INTEGER NOT NULL DEFAULT 0,
+    explained INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS jobs_by_place ON jobs (virtual_cluster, queued) WHERE pending = 1;
+CREATE INDEX IF NOT EXISTS jobs_unexplained ON jobs (virtual_cluster, queued)
+    WHERE pending = 1 AND explained = 0;
+CREATE INDEX IF NOT EXISTS jobs_by_queued ON jobs (queued);
+CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state);
+CREATE INDEX IF NOT EXISTS jobs_by_time ON jobs (submitted);
+CREATE TABLE IF NOT EXISTS attempts (
+    job TEXT NOT NULL REFERENCES jobs (key), id INTEGER NOT NULL,
+    state TEXT NOT NULL, sub_state TEXT NOT NULL,
+    created INTEGER NOT NULL, launched INTEGER, completed INTEGER,
+    exit_code INTEGER, user_exit_code INTEGER, diagnostics TEXT NOT NULL DEFAULT '',
+    trigger_role TEXT, trigger_index INTEGER,
+    matched TEXT NOT NULL DEFAULT '', log_end TEXT NOT NULL DEFAULT '', PRIMARY KEY (job, id)
+);
+CREATE TABLE IF NOT EXISTS tasks (
+    uid TEXT PRIMARY KEY, job TEXT NOT NULL REFERENCES jobs (key), job_attempt INTEGER NOT NULL,
+    role TEXT NOT NULL, place INTEGER NOT NULL, task_index INTEGER NOT NULL, attempt INTEGER NOT NULL,
+    state TEXT NOT NULL, sub_state TEXT NOT NULL,
+    created INTEGER NOT NULL, launched INTEGER, completed INTEGER,
+    exit_code INTEGER, user_exit_code INTEGER, diagnostics TEXT NOT NULL DEFAULT '',
+    ip TEXT NOT NULL, ports TEXT NOT NULL, gpus TEXT NOT NULL, folder TEXT NOT NULL,
+    virtual_cluster TEXT NOT NULL, cpu INTEGER NOT NULL, memory_mb INTEGER NOT NULL, gpu INTEGER NOT NULL,
+    matched TEXT NOT NULL DEFAULT '', log_end TEXT NOT NULL DEFAULT '',
+    UNIQUE (job, job_attempt, place, task_index, attempt)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS tasks_by_state ON tasks (state);
+CREATE INDEX IF NOT EXISTS tasks_by_role ON tasks (job, job_attempt, role, state);
+CREATE TABLE IF NOT EXISTS events (
+    uid TEXT PRIMARY KEY, job TEXT NOT NULL REFERENCES jobs (key), task TEXT, role TEXT, task_index INTEGER,
+    type TEXT NOT NULL, reason TEXT NOT NULL, message TEXT NOT NULL,
+    first INTEGER NOT NULL, last INTEGER NOT NULL, count INTEGER NOT NULL DEFAULT 1
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS events_by_job ON events (job, last);
+CREATE TABLE IF NOT EXISTS tags (
+    job TEXT NOT NULL REFERENCES jobs (key), tag TEXT NOT NULL, PRIMARY KEY (job, tag)
+);
+"""
+
+_ADDED = {"attempts": ("matched", "log_end"), "tasks": ("matched", "log_end")}
+
+
+def complete(database: Database) -> None:
+    """Add what the tables of an earlier release lack."""
+    for table, columns in _ADDED.items():
+        there = {row["name"] for row in database.rows(f"PRAGMA table_info({table})")}
+        for column in columns:
+            if column not in there:
+                database.write(f"ALTER TABLE {table} ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
+
+
+JOB = """key, user, name, virtual_cluster, config, execution, priority, state, sub_state, attempt,
+user_retries, platform_retries, submitted, launched, completed, exit_code, gpus, tasks, roles,
+(SELECT group_concat(tag) FROM tags WHERE tags.job = key) AS tags"""
+
+
+def job(row: sqlite3.Row) -> Job:
+    values = dict(row)
+    values["tags"] = tuple(values["tags"].split(",")) if values["tags"] else ()
+    return Job(**values)
+
+
+def attempt(row: sqlite3.Row) -> Attempt:
+    return Attempt(**dict(row))
+
+
+def task(row: sqlite3.Row) -> Task:
+    ports = {label: tuple(numbers) for label, numbers in json.loads(row["ports"]).items()}
+    return Task(
+        uid=row["uid"],
+        job=row["job"],
+        job_attempt=row["job_attempt"],
+        role=row["role"],
+        index=row["task_index"],
+        attempt=row["attempt"],
+        state=row["state"],
+        sub_state=row["sub_state"],
+        created=row["created"],
+        launched=row["launched"],
+        completed=row["completed"],
+        exit_code=row["exit_code"],
+        user_exit_code=row["user_exit_code"],
+        diagnostics=row["diagnostics"],
+        ip=row["ip"],
+        ports=ports,
+        gpus=tuple(json.loads(row["gpus"])),
+        folder=Path(row["folder"]),
+        matched=row["matched"],
+        log_end=row["log_end"],
+    )
+
+
+def event(row: sqlite3.Row) -> Event:
+    values = dict(row)
+    values["index"] = values.pop("task_index")
+    return Event(**values)

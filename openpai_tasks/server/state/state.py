@@ -1,0 +1,254 @@
+"""The embedded cluster's memory: what was submitted, what came of it, what the user wants next.
+
+Reads and the user's own wishes are here; what the scheduler does to a job is in progress.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from openpai_tasks.errors import Conflict, NotFound
+from openpai_tasks.protocol import states, validate
+from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.server.engines.machine import Resources
+from openpai_tasks.server.scheduling.allocation import demand
+from openpai_tasks.server.state import schema
+from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.query import JobQuery
+from openpai_tasks.server.state.records import Attempt, Event, Job, Task
+from openpai_tasks.server.state.schema import SCHEMA
+from openpai_tasks.settings.home import make_private
+
+if TYPE_CHECKING:
+    from openpai_tasks.protocol import JobDocument
+
+__all__ = ["SCHEMA", "JobQuery", "State", "now"]
+
+START, STOP = "START", "STOP"
+_REMEMBERED = 1000  # documents kept parsed
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class State:
+    """Jobs, attempts, tasks, events and tags; ``folder`` is where the jobs' own folders go.
+
+    ``joint`` is what stands between the commands of a role.
+    """
+
+    def __init__(self, database: Database, folder: Path, joint: str = "\n") -> None:
+        self.database = database
+        self._joint = joint
+        self.folder = make_private(folder)
+        schema.complete(database)
+        self._documents: dict[str, JobDocument] = {}
+        self._documents_lock = threading.Lock()
+        self._changed: Callable[[], None] = lambda: None
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Have ``changed`` called after the user submits, stops or starts a job."""
+        self._changed = changed
+
+    # What the user asks for
+
+    def submit(self, user: str, document: JobDocument, text: str) -> Job:
+        """Put a new job at the end of its virtual cluster's line; ``text`` is its source, never shown."""
+        key = job_key(user, document.name)
+        with self.database.transaction():
+            if self.database.row("SELECT 1 FROM jobs WHERE key = ?", [key]):
+                message = f"job {document.name} of user {user} exists already: choose another name"
+                raise Conflict(message, status=409, code="ConflictJobError")
+            self._insert_job(key, user, document, text)
+            self.add_attempt(key, 0)
+        self._remember(key, document)
+        self._changed()
+        return self._existing(key)
+
+    def set_execution(self, key: str, value: str) -> None:
+        """STOP ends what is waiting or running; START gives a job that is over a new attempt."""
+        with self.database.transaction():
+            job = self._existing(key)
+            self.database.write("UPDATE jobs SET execution = ? WHERE key = ?", [value, key])
+            if value == STOP and job.state not in states.FINAL:
+                self._begin_stop(job)
+            elif value == START and job.state in states.FINAL:
+                self.queue_attempt(key, job.attempt + 1, tries=0)
+        self._changed()
+
+    def add_tag(self, key: str, tag: str) -> bool:
+        """False when the job has that tag already."""
+        return self.database.write("INSERT OR IGNORE INTO tags VALUES (?, ?)", [key, tag]) > 0
+
+    def remove_tag(self, key: str, tag: str) -> bool:
+        """False when the job has no such tag."""
+        return self.database.write("DELETE FROM tags WHERE job = ? AND tag = ?", [key, tag]) > 0
+
+    # What there is
+
+    def job(self, key: str) -> Job | None:
+        row = self.database.row(f"SELECT {schema.JOB} FROM jobs WHERE key = ?", [key])
+        return schema.job(row) if row else None
+
+    def jobs(self, query: JobQuery) -> tuple[int, list[Job]]:
+        """How many jobs match, and the page of them that was asked for."""
+        where, values = query.where()
+        rows = self.database.rows(
+            f"SELECT {schema.JOB} FROM jobs WHERE {where} ORDER BY {query.order_by()} LIMIT ? OFFSET ?",
+            [*values, query.limit, query.offset],
+        )
+        total = self.database.row(f"SELECT count(*) FROM jobs WHERE {where}", values)
+        return total[0] if total else 0, [schema.job(row) for row in rows]
+
+    def attempts(self, key: str) -> list[Attempt]:
+        """All attempts, the first one first."""
+        return [schema.attempt(row) for row in self._select("attempts", "job = ? ORDER BY id", [key])]
+
+    def attempt(self, key: str, number: int) -> Attempt | None:
+        found = self._select("attempts", "job = ? AND id = ?", [key, number])
+        return schema.attempt(found[0]) if found else None
+
+    def tasks(self, key: str, attempt: int) -> list[Task]:
+        """The latest try of each task instance, in the order of the document."""
+        where = "job = ? AND job_attempt = ? ORDER BY place, task_index, attempt"
+        rows = self._select("tasks", where, [key, attempt])
+        return [schema.task(row) for row in {(row["place"], row["task_index"]): row for row in rows}.values()]
+
+    def task_attempts(self, key: str, attempt: int, role: str, index: int) -> list[Task]:
+        """Every try of one task instance, the newest first; ``role`` may be written as in answers."""
+        where = "job = ? AND job_attempt = ? AND task_index = ? ORDER BY attempt DESC"
+        rows = self._select("tasks", where, [key, attempt, index])
+        exact = [row for row in rows if row["role"] == role]
+        close = [row for row in rows if states.role_key(row["role"]) == states.role_key(role)]
+        return [schema.task(row) for row in exact or close]
+
+    def task(self, uid: str) -> Task | None:
+        """One try of a task by its own id."""
+        found = self._select("tasks", "uid = ?", [uid])
+        return schema.task(found[0]) if found else None
+
+    def events(self, key: str, type: str | None = None) -> list[Event]:
+        """What happened to the job, the latest first."""
+        where = "job = ? AND (? IS NULL OR type = ?) ORDER BY last DESC, first DESC"
+        return [schema.event(row) for row in self._select("events", where, [key, type, type])]
+
+    def usage(self) -> dict[str, Resources]:
+        """What running tasks hold, by virtual cluster."""
+        rows = self.database.rows(
+            "SELECT virtual_cluster, sum(cpu), sum(memory_mb), sum(gpu) FROM tasks"
+            " WHERE state IN ('RUNNING', 'STOPPING') GROUP BY virtual_cluster"
+        )
+        return {row[0]: Resources(row[1], row[2], row[3]) for row in rows}
+
+    def counts(self, virtual_cluster: str | None = None) -> dict[str, int]:
+        """How many jobs are in each state, in one virtual cluster or in all."""
+        where = "? IS NULL OR virtual_cluster = ?"
+        rows = self.database.rows(
+            f"SELECT state, count(*) FROM jobs WHERE {where} GROUP BY state", [virtual_cluster] * 2
+        )
+        return {row[0]: row[1] for row in rows}
+
+    def active(self) -> list[str]:
+        """The keys of all jobs that are not over, in the order of submission."""
+        where = "state IN ('WAITING', 'RUNNING', 'STOPPING') ORDER BY queued"
+        return [row["key"] for row in self.database.rows(f"SELECT key FROM jobs WHERE {where}")]
+
+    def document(self, key: str) -> JobDocument:
+        """The job's document, ready to run."""
+        document = self._documents.get(key)
+        if document is None:
+            row = self.database.row("SELECT source FROM jobs WHERE key = ?", [key])
+            if row is None:
+                raise _unknown(key)
+            document = self._remember(key, validate(row["source"]))
+        return document
+
+    # What happens to a job
+
+    def add_event(
+        self, key: str, type: str, reason: str, message: str, task: Task | None = None, once: bool = False
+    ) -> None:
+        """Note it; the same reason again renews the message and counts, or with ``once`` does nothing."""
+        identity = f"{key}\n{reason}\n{task.uid if task else ''}"
+        uid = str(uuid.UUID(hashlib.md5(identity.encode(), usedforsecurity=False).hexdigest()))
+        renew = "UPDATE SET count = count + 1, last = excluded.last, message = excluded.message"
+        again = "NOTHING" if once else renew
+        place = (task.uid, task.role, task.index) if task else (None, None, None)
+        time = now()
+        self.database.write(
+            f"INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT (uid) DO {again}",
+            [uid, key, *place, type, reason, message, time, time],
+        )
+
+    def add_attempt(self, key: str, number: int) -> None:
+        self.database.write(
+            "INSERT INTO attempts (job, id, state, sub_state, created) VALUES (?, ?, ?, ?, ?)",
+            [key, number, states.WAITING, states.CREATION_PENDING, now()],
+        )
+
+    def queue_attempt(self, key: str, number: int, tries: int, not_before: int = 0) -> None:
+        """A new attempt of the job, at the end of the line."""
+        self.add_attempt(key, number)
+        self.database.write(
+            "UPDATE jobs SET state = ?, sub_state = ?, attempt = ?, tries = ?, not_before = ?,"
+            " completed = NULL, exit_code = NULL, pending = 1, explained = 0,"
+            " queued = (SELECT max(queued) + 1 FROM jobs) WHERE key = ?",
+            [states.WAITING, states.CREATION_PENDING, number, tries, not_before, key],
+        )
+
+    def forget_document(self, key: str) -> None:
+        with self._documents_lock:
+            self._documents.pop(key, None)
+
+    def _insert_job(self, key: str, user: str, document: JobDocument, text: str) -> None:
+        need = demand(document)
+        self.database.write(
+            "INSERT INTO jobs (key, user, name, virtual_cluster, config, source, execution, priority, state,"
+            " sub_state, attempt, submitted, cpu, memory_mb, gpus, tasks, roles, gang, pending, queued)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, 1,"
+            " (SELECT coalesce(max(queued), 0) + 1 FROM jobs))",
+            [
+                *(key, user, document.name, document.virtual_cluster, document.masked(), text, START),
+                *(document.priority, states.WAITING, states.CREATION_PENDING, now()),
+                *(need.cpu, need.memory_mb, need.gpu),
+                *(sum(role.instances for role in document.roles), len(document.roles), document.gang),
+            ],
+        )
+
+    def _begin_stop(self, job: Job) -> None:
+        self.add_event(job.key, "Normal", "Stopping", "a stop of the job was asked for")
+        values = [states.STOPPING, states.DELETION_PENDING, job.key]
+        self.database.write("UPDATE jobs SET state = ?, sub_state = ?, pending = 0 WHERE key = ?", values)
+        values.append(str(job.attempt))
+        self.database.write("UPDATE attempts SET state = ?, sub_state = ? WHERE job = ? AND id = ?", values)
+
+    def _existing(self, key: str) -> Job:
+        job = self.job(key)
+        if job is None:
+            raise _unknown(key)
+        return job
+
+    def _remember(self, key: str, document: JobDocument) -> JobDocument:
+        """Keep it as it is to be run here."""
+        document = dataclasses.replace(document, joint=self._joint)
+        with self._documents_lock:
+            while len(self._documents) >= _REMEMBERED:
+                del self._documents[next(iter(self._documents))]
+            self._documents[key] = document
+        return document
+
+    def _select(self, table: str, where: str, values: Sequence[object]) -> Sequence[sqlite3.Row]:
+        return self.database.rows(f"SELECT * FROM {table} WHERE {where}", values)
+
+
+def _unknown(key: str) -> NotFound:
+    return NotFound(f"no job {key}", status=404, code="NoJobError")

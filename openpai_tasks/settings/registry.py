@@ -1,0 +1,339 @@
+"""The known clusters, in ``clusters.yaml``; secrets are kept elsewhere (credentials.py).
+
+Files of the older OpenPAI clients load. The plain passwords and tokens in them work at once and move
+to the credentials store when the file is first written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.net import web_address
+from openpai_tasks.protocol.routes import PREFIX
+from openpai_tasks.settings import credentials, trust
+from openpai_tasks.settings.credentials import Credentials, Destination, Key
+from openpai_tasks.settings.home import home, locked, write_private
+
+LOCAL = "local"
+"""The alias of the embedded cluster: always there, never in the file."""
+_MEND = "mend it with cluster.edit"
+_NO_ALIAS = re.compile(r"\..*|.*[/\x00-\x1f\x7f].*", re.DOTALL)
+"""An alias is the name of files: it must not lead to another folder or be hidden."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where a cluster is, and what it said about itself when it was last asked."""
+
+    alias: str
+    uri: str
+    user: str = ""
+    kind: str = "openpai"
+    generation: str = ""  # "0.14", "0.18" or "1.8": which API it speaks; "" when not known
+    info: dict[str, Any] = field(default_factory=dict)
+    virtual_clusters: tuple[str, ...] = ()
+    storages: tuple[dict[str, Any], ...] = ()
+    workspace: str = ""
+    storage: str = ""
+    own_storages: tuple[dict[str, Any], ...] = ()  # those the user added, without their secrets
+    verify: bool | str = True  # the file with the CA to trust, or True for the system's
+    prefix: str = PREFIX  # "" for a REST server without the reverse proxy in front
+    extra: dict[str, Any] = field(default_factory=dict)
+    is_own: bool = True  # False for one that the clusters.yaml of a project names
+
+    @property
+    def rest(self) -> str:
+        """What the paths of the REST API come after."""
+        return self.uri + self.prefix
+
+    @property
+    def destination(self) -> Destination:
+        """What its user's credentials are sent to."""
+        address = web_address.normal(self.rest)
+        return Destination(
+            self.alias, address, self.user, fingerprint(self.verify), self.uri if self.is_own else ""
+        )
+
+    @property
+    def shelf(self) -> str:
+        """The name that things of its jobs are filed under; a project cannot choose that of yours."""
+        if self.is_own:
+            return self.alias
+        where = f"{self.destination.address} {self.destination.ca}"
+        return f"{self.alias}+{hashlib.sha256(where.encode()).hexdigest()[:16]}"
+
+
+def fingerprint(verify: bool | str) -> str:
+    """By what a file with CAs is recognised: its content; "" stands for the system's CAs."""
+    if not isinstance(verify, str):
+        return ""
+    try:
+        if not os.path.isfile(verify):
+            return "unreadable"
+        return f"sha256:{hashlib.sha256(Path(verify).read_bytes()).hexdigest()}"
+    except OSError:
+        return "unreadable"
+
+
+class Registry:
+    """The clusters in one file; every change reads, changes and replaces it under its lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def clusters(self) -> tuple[Cluster, ...]:
+        """All in the file, in its order; the embedded cluster is not among them."""
+        return tuple(cluster for cluster, _ in self._load())
+
+    def get(self, alias: str) -> Cluster:
+        """The cluster with this alias; ``local`` comes without an address, which only a running one has."""
+        if alias == LOCAL:
+            return Cluster(LOCAL, "", kind="embedded")
+        return self._find(self.clusters(), alias)
+
+    def credentials(self, alias: str) -> Credentials:
+        """What is kept for the cluster's user, still in an old file or in the store."""
+        found = [entry for entry in self._load() if entry[0].alias == alias]
+        if not found:
+            return Credentials()
+        cluster, plain = found[0]
+        stored = credentials.load(cluster.destination)
+        same = stored.password and stored.password == plain.password  # then the store may have a token too
+        return plain if plain and not same else stored
+
+    def put(self, cluster: Cluster) -> None:
+        """Add the cluster, or put it in the place of the one with its alias."""
+        if cluster.alias == LOCAL:
+            raise ConfigError(f"the alias {LOCAL!r} belongs to the embedded cluster; choose another")
+        with locked(self.path):
+            before = self._migrate()
+            after = {known.alias: known for known in before} | {cluster.alias: cluster}
+            self._write(before, after.values())
+
+    def change(self, alias: str, edit: Callable[[Cluster], Cluster]) -> Cluster:
+        """Replace the cluster by what ``edit`` makes of it as it is now."""
+        with locked(self.path):
+            before = self._migrate()
+            changed = edit(self._find(before, alias))
+            self._write(before, [changed if known.alias == alias else known for known in before])
+        return changed
+
+    def remove(self, alias: str) -> Cluster:
+        """Take the cluster out of the file and its secrets out of the store."""
+        if alias == LOCAL:
+            raise ConfigError(f"the embedded cluster {LOCAL!r} cannot be deleted; cluster.stop stops it")
+        with locked(self.path):
+            before = self._migrate()
+            gone = self._find(before, alias)
+            self._write(before, [known for known in before if known.alias != alias])
+        return gone
+
+    def text(self) -> str:
+        """The file as it is; empty when there is none."""
+        try:
+            return self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+        except (OSError, UnicodeDecodeError) as err:
+            raise ConfigError(f"cannot read {self.path}: {err}") from err
+
+    def rewrite(self, text: str, expected: str) -> tuple[Cluster, ...]:
+        """Replace the file by a text a person wrote, if it parses and nobody changed the file meanwhile."""
+        loaded = parse(text, self.path)
+        with locked(self.path):
+            if self.text() != expected:
+                raise ConfigError(f"{self.path} was changed by another command meanwhile")
+            clusters = self._keep_secrets(loaded)
+            self._write(_parsed(expected, self.path), clusters)
+        return clusters
+
+    def _load(self) -> list[tuple[Cluster, Credentials]]:
+        return parse(self.text(), self.path)
+
+    def _migrate(self) -> tuple[Cluster, ...]:
+        """The clusters, with the plain secrets of an old file put into the store first."""
+        return self._keep_secrets(self._load())
+
+    def _keep_secrets(self, loaded: Iterable[tuple[Cluster, Credentials]]) -> tuple[Cluster, ...]:
+        taken = self._users_own()
+        clusters = []
+        for cluster, plain in loaded:
+            if plain and cluster.destination.keys[0] not in taken:
+                credentials.save(cluster.destination, plain)
+            clusters.append(cluster)
+        return tuple(clusters)
+
+    def _write(self, before: Iterable[Cluster], after: Collection[Cluster]) -> None:
+        """Replace the file; secrets that belong to nothing in it any more go with it."""
+        with trust.keeping_clusters(self.path):
+            write_private(self.path, dump(after))
+        left, taken = _destinations(after), self._users_own()
+        for key, gone in _destinations(before).items():
+            if left.get(key) != gone and key not in taken:
+                credentials.forget(gone)
+
+    def _users_own(self) -> Collection[Key]:
+        """What a project's file must neither set nor remove the credentials of."""
+        own = Registry(registry_path())
+        return () if self.path == own.path else _destinations(own.clusters()).keys()
+
+    @staticmethod
+    def _find(clusters: Iterable[Cluster], alias: str) -> Cluster:
+        known = {cluster.alias: cluster for cluster in clusters}
+        if alias not in known:
+            names = ", ".join([*sorted(known), LOCAL])
+            raise ConfigError(f"no cluster named {alias!r} (known: {names})")
+        return known[alias]
+
+
+def registry_path(clusters_in_local: bool = False) -> Path:
+    """The user's own file, or the one of the folder a command is run in."""
+    return (Path.cwd() / ".openpai" if clusters_in_local else home()) / "clusters.yaml"
+
+
+def parse(text: str, path: Path) -> list[tuple[Cluster, Credentials]]:
+    """The clusters in the text, each with the secrets that an old file holds in the clear."""
+    import yaml
+
+    try:
+        records = yaml.safe_load(text) or []
+    except yaml.YAMLError as err:  # its own text would show lines of the file, which may hold a password
+        mark = getattr(err, "problem_mark", None)
+        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise ConfigError(f"{path} is not valid YAML{place}; {_MEND}") from err
+    if not isinstance(records, list):
+        raise ConfigError(f"{path} must be a list of clusters; {_MEND}")
+    loaded = [_from_record(record, number, path) for number, record in enumerate(records, 1)]
+    aliases = [cluster.alias for cluster, _ in loaded]
+    for alias in aliases:
+        if aliases.count(alias) > 1:
+            raise ConfigError(f"{path} has two clusters named {alias!r}; {_MEND}")
+    return loaded
+
+
+def dump(clusters: Iterable[Cluster]) -> str:
+    """The text of clusters.yaml; no secrets."""
+    import yaml
+
+    records = [_to_record(cluster) for cluster in clusters]
+    return yaml.safe_dump(records, sort_keys=False, allow_unicode=True)
+
+
+def _parsed(text: str, path: Path) -> list[Cluster]:
+    """The clusters of a text that may be broken: then none."""
+    try:
+        return [cluster for cluster, _ in parse(text, path)]
+    except ConfigError:
+        return []
+
+
+def _destinations(clusters: Iterable[Cluster]) -> dict[Key, Destination]:
+    known = list(clusters)
+    found = [storage_destination(cluster, record) for cluster in known for record in cluster.own_storages]
+    return {one.keys[0]: one for one in (*found, *(cluster.destination for cluster in known))}
+
+
+def storage_destination(cluster: Cluster, record: Mapping[str, Any]) -> Destination:
+    """What the secret of a storage that the user added is sent to: all of its record decides that."""
+    kind, name, address, path, user = (
+        str(record.get(key) or "") for key in ("type", "name", "address", "path", "user")
+    )
+    options = _mapping(record.get("options"))
+    ca = str(options.pop("ca", None) or "")
+    further = {key: str(value) for key, value in sorted(options.items(), key=str) if key != "mount"}
+    where = json.dumps([kind, address, path, further], ensure_ascii=False)
+    former = f"{kind}:{address}" if cluster.is_own else ""
+    return Destination(f"{cluster.alias}/{name}", where, user, fingerprint(ca or True), former)
+
+
+def _from_record(record: object, number: int, path: Path) -> tuple[Cluster, Credentials]:
+    if not isinstance(record, dict) or not record.get("cluster_alias") or not record.get("pai_uri"):
+        raise ConfigError(f"{path}: entry {number} lacks cluster_alias or pai_uri; {_MEND}")
+    rest = dict(record)
+    alias, uri = str(rest.pop("cluster_alias")), str(rest.pop("pai_uri")).rstrip("/")
+    uri = uri if "://" in uri else f"http://{uri}"
+    prefix = str(rest.pop("prefix", PREFIX) or "").rstrip("/")
+    ca = str(rest.pop("ca", None) or "")
+    _check(path, alias, uri, prefix, ca)
+    plain = Credentials(str(rest.pop("password", None) or ""), str(rest.pop("token", None) or ""))
+    kind = str(rest.pop("type", None) or "openpai")
+    cluster = Cluster(
+        alias=f"{LOCAL}-cluster" if alias == LOCAL else alias,  # older clients let people choose this name
+        uri=uri,
+        user=str(rest.pop("user", None) or ""),
+        kind="openpai" if kind == "pai" else kind,
+        generation=str(rest.pop("generation", None) or ""),
+        info=_mapping(rest.pop("info", None)),
+        virtual_clusters=_names(rest.pop("virtual_clusters", None)),
+        storages=_storages(rest.pop("storages", None)),
+        workspace=str(rest.pop("workspace", None) or ""),
+        storage=str(rest.pop("storage_name", None) or ""),
+        own_storages=_storages(rest.pop("own_storages", None)),
+        verify=os.path.abspath(path.parent / os.path.expanduser(ca)) if ca else True,
+        prefix=prefix,
+        extra=rest,
+        is_own=path == registry_path(),
+    )
+    return cluster, plain
+
+
+def _check(path: Path, alias: str, uri: str, prefix: str, ca: str) -> None:
+    """An error if an alias cannot name files, or if requests would not go to where ``pai_uri`` says."""
+    wrong = ""
+    if _NO_ALIAS.fullmatch(alias):
+        wrong = "invalid alias: it must not begin with a dot or hold / or a control character"
+    elif not ca.isprintable():
+        wrong = f"invalid ca {ca!r}: it has a control character in it"
+    try:
+        what = "pai_uri" if "@" in uri else f"pai_uri {uri!r}"  # a password may be in front of the @
+        web_address.base(uri)
+        what = f"prefix {prefix!r}"
+        web_address.check_prefix(uri, prefix)
+    except ValueError as err:
+        wrong = wrong or f"invalid {what}: {err}"
+    if wrong:
+        raise ConfigError(f"{path}: cluster {alias!r}: {wrong}; {_MEND}")
+
+
+def _to_record(cluster: Cluster) -> dict[str, Any]:
+    record = {
+        "cluster_alias": cluster.alias,
+        "pai_uri": cluster.uri,
+        "user": cluster.user,
+        "type": "" if cluster.kind == "openpai" else cluster.kind,
+        "generation": cluster.generation,
+        "info": cluster.info,
+        "virtual_clusters": list(cluster.virtual_clusters),
+        "storages": list(cluster.storages),
+        "workspace": cluster.workspace,
+        "storage_name": cluster.storage,
+        "own_storages": list(cluster.own_storages),
+        "ca": cluster.verify if isinstance(cluster.verify, str) else "",
+    }
+    kept = {key: value for key, value in record.items() if value}
+    return kept | ({} if cluster.prefix == PREFIX else {"prefix": cluster.prefix}) | cluster.extra
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """A list of names, or the comma-separated text that some servers sent."""
+    names = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(str(name).strip() for name in names if str(name).strip())
+
+
+def _storages(value: object) -> tuple[dict[str, Any], ...]:
+    """A list of storages; one old client wrote a mapping from their names."""
+    if isinstance(value, dict):
+        value = [{"storage_alias": name, **_mapping(entry)} for name, entry in value.items()]
+    return tuple(dict(entry) for entry in value if isinstance(entry, dict)) if isinstance(value, list) else ()

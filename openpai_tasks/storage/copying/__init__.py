@@ -1,0 +1,1 @@
+"""Copying between any two stores: plan, walk, transfer, verify, resume."""

@@ -1,0 +1,246 @@
+"""Copy files and trees between any two places: many at once, whole or not at all, and all accounted for."""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from openpai_tasks.errors import PaiError
+from openpai_tasks.plain_text import one_line
+from openpai_tasks.storage.copying.compare import is_same, is_told_same
+from openpai_tasks.storage.copying.plan import Errand, can_meet, refuse_loss
+from openpai_tasks.storage.copying.progress import Stopped, Watch
+from openpai_tasks.storage.copying.stale import clear_stale
+from openpai_tasks.storage.copying.transfer import transfer
+from openpai_tasks.storage.copying.walk import Item, Step, Steps, Surplus, Trouble, checked_link
+from openpai_tasks.storage.location import naming
+from openpai_tasks.storage.retry import retrying
+from openpai_tasks.storage.store import Store, parent
+
+WORKERS = 8
+AHEAD = 20_000
+"""How many files are looked up before they are copied: enough for a total to show, and no more memory."""
+LOOK_UP = 0.2  # seconds between two looks whether the copy is to end
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How to copy."""
+
+    workers: int = WORKERS
+    checksum: bool = False
+    delete: bool = False
+    preview: bool = False
+
+
+@dataclass(frozen=True)
+class Failure:
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What became of it all."""
+
+    files: int = 0
+    bytes: int = 0
+    skipped: int = 0
+    removed: int = 0
+    failed: tuple[Failure, ...] = ()
+    seconds: float = 0.0
+    preview: bool = False
+    interrupted: bool = False
+
+
+@dataclass
+class _Tally:
+    """The count so far, kept by several threads."""
+
+    watch: Watch
+    files: int = 0
+    bytes: int = 0
+    skipped: int = 0
+    removed: int = 0
+    failed: list[Failure] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    began: float = field(default_factory=time.monotonic)
+
+    def add(self, path: str, outcome: str, size: int = 0) -> None:
+        with self.lock:
+            if outcome == "copied":
+                self.files, self.bytes = self.files + 1, self.bytes + size
+            elif outcome == "skipped":
+                self.skipped += 1
+            else:
+                self.removed += 1
+        self.watch.ended(path, outcome, size)
+
+    def fail(self, path: str, reason: str) -> None:
+        with self.lock:
+            self.failed.append(Failure(path, reason.removeprefix(f"{one_line(path)}: ")))
+        self.watch.ended(path, "failed", 0)
+
+    def result(self, preview: bool, interrupted: bool = False) -> Copied:
+        seconds = round(time.monotonic() - self.began, 3)
+        counts = self.files, self.bytes, self.skipped, self.removed
+        return Copied(*counts, tuple(self.failed), seconds, preview, interrupted)
+
+
+class _Line:
+    """The files that wait to be copied; nobody waits at either end of it once the copy is to end."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._queue: queue.Queue[Item | None] = queue.Queue(AHEAD)
+        self._watch = watch
+
+    def put(self, item: Item | None) -> None:
+        while True:
+            self._watch.check()
+            try:
+                return self._queue.put(item, timeout=LOOK_UP)
+            except queue.Full:
+                continue
+
+    def get(self) -> Item | None:
+        while True:
+            self._watch.check()
+            try:
+                return self._queue.get(timeout=LOOK_UP)
+            except queue.Empty:
+                continue
+
+
+def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | None = None) -> Copied:
+    """Do the errands; a file that fails does not stop the others."""
+    rules, watch = rules or Rules(), watch or Watch()
+    if rules.delete:
+        refuse_loss(errands)
+    tally = _Tally(watch)
+    try:
+        surplus = _copied(errands, tally, rules)
+        if rules.delete and not tally.failed:
+            _remove(surplus, tally, rules.preview)
+    except (KeyboardInterrupt, Stopped):
+        watch.interrupted(tally.result(rules.preview, interrupted=True))
+        raise
+    return tally.result(rules.preview)
+
+
+def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surplus]:
+    """Copy all files; what the target has too much is left."""
+    watch, line = tally.watch, _Line(tally.watch)
+    workers: list[Future[None]] = []
+    with ThreadPoolExecutor(max(1, rules.workers)) as pool:
+
+        def hand_on(item: Item) -> None:
+            if len(workers) < max(1, rules.workers):  # no more of them than files
+                workers.append(pool.submit(_work, line, tally, rules))
+            line.put(item)
+
+        try:
+            surplus = _hand_out(errands, hand_on, tally, rules)
+            for _ in workers:
+                line.put(None)
+            _results(workers)
+            watch.check()  # whoever was told to end has left files behind
+        except Stopped:
+            _results(workers)  # a bug in one of them may be why
+            raise
+        except BaseException:  # Ctrl-C above all: leaving the pool waits for the workers
+            watch.stop()
+            raise
+    return surplus
+
+
+def _results(workers: Iterable[Future[None]]) -> None:
+    for worker in workers:
+        worker.result()
+
+
+def _hand_out(
+    errands: Sequence[Errand], hand_on: Callable[[Item], None], tally: _Tally, rules: Rules
+) -> list[Surplus]:
+    """Walk the trees and hand on the files that need a look; what the target has too much is for the end."""
+    surplus: list[Surplus] = []
+    for step in _steps(errands, tally.watch, rules):
+        if isinstance(step, Item):
+            tally.watch.found(step.entry.size)
+            if step.there and not rules.checksum and is_told_same(step.entry, step.there):
+                tally.watch.check()
+                tally.add(step.entry.path, "skipped", step.entry.size)
+            else:
+                hand_on(step)
+        elif isinstance(step, Trouble):
+            tally.fail(step.path, step.reason)
+        elif rules.delete:
+            surplus.append(step)
+    return surplus
+
+
+def _steps(errands: Sequence[Errand], watch: Watch, rules: Rules) -> Iterator[Step]:
+    taken: set[str] | None = set() if can_meet(errands) else None
+    make_folder = functools.partial(_make_folder, watch)
+    looked_at: set[tuple[int, str]] = set()
+    for errand in errands:
+        store, folder = errand.target.store, parent(errand.target.path)
+        with naming(errand.target):
+            if not rules.preview:
+                make_folder(store, folder)
+            if not (rules.preview or errand.entry.is_folder or (id(store), folder) in looked_at):
+                looked_at.add((id(store), folder))
+                clear_stale(store, folder)
+            yield from Steps(errand, make_folder, rules.preview, taken)
+
+
+def _make_folder(watch: Watch, store: Store, path: str) -> None:
+    if path != "/":
+        retrying(lambda: store.make_folder(path), watch.wait)
+
+
+def _work(line: _Line, tally: _Tally, rules: Rules) -> None:
+    """Copy what is queued until there is no more; every file ends as one line of the tally."""
+    try:
+        while (item := line.get()) is not None:
+            try:
+                outcome, size = _handle(item, tally.watch, rules)
+            except Stopped:
+                return
+            except PaiError as err:
+                tally.fail(item.entry.path, item.told(err))
+            else:
+                tally.add(item.entry.path, outcome, size)
+    except Stopped:
+        return
+    except BaseException:  # a bug of ours: nobody shall wait for this worker
+        tally.watch.stop()
+        raise
+
+
+def _handle(item: Item, watch: Watch, rules: Rules) -> tuple[str, int]:
+    """What became of the file, and how large it is."""
+    watch.check()
+    checked_link(item.entry, item.source)
+    if item.there and is_same(item.source, item.entry, item.target, item.there, rules.checksum):
+        return "skipped", item.entry.size
+    if rules.preview:
+        return "copied", item.entry.size
+    return "copied", transfer(item.source, item.entry, item.target, item.path, watch)
+
+
+def _remove(surplus: Iterable[Surplus], tally: _Tally, preview: bool) -> None:
+    for step in surplus:
+        for entry in step.entries:
+            tally.watch.check()
+            try:
+                if not preview:
+                    step.store.remove(entry.path, recursive=True)
+            except PaiError as err:
+                tally.fail(entry.path, str(err))
+            else:
+                tally.add(entry.path, "removed", entry.size)

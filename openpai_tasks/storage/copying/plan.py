@@ -1,0 +1,151 @@
+"""What goes where: the rules of ``cp -r``, decided before a byte moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.storage import patterns
+from openpai_tasks.storage.local.store import LocalStore
+from openpai_tasks.storage.location import Location, naming
+from openpai_tasks.storage.store import Entry, KnowsPlaces, Store, join, parent
+
+
+@dataclass(frozen=True)
+class Errand:
+    """One source, what it is, and the very path it shall have."""
+
+    source: Location
+    entry: Entry
+    target: Location
+    is_inner: bool = False
+    """The target is a name in the folder that was given, where no link is entered."""
+
+
+def copies(sources: Sequence[Location], target: Location) -> list[Errand]:
+    """The errands of ``copy``; what cannot be is refused as a whole."""
+    found = [match for place in sources for match in _fitting(place)]
+    if not found:
+        raise PathError("nothing to copy: name a source and a target")
+    with naming(target):
+        target = patterns.target(target)
+        there = target.store.stat(target.path)
+    if there is not None and not there.is_folder and (target.is_folder or len(found) > 1):
+        raise PathError(f"{target.url}: a file is there, not a folder")
+    if there is None and len(found) > 1 and not target.is_folder:
+        raise NotFound(f"{target.url}: no such folder to copy {len(found)} sources into", 404)
+    errands = [_errand(source, target, there, len(found) > 1) for source in found]
+    _refuse_clashes(errands)
+    return errands
+
+
+def synced(source: Location, target: Location) -> list[Errand]:
+    """The one errand of ``sync``: what is in the source folder goes into the target folder."""
+    entry = _there(source)
+    if not entry.is_folder:
+        raise PathError(f"{source.url}: sync takes a folder; copy takes files")
+    with naming(target):
+        there = target.store.stat(target.path)
+    if there is not None and not there.is_folder:
+        raise PathError(f"{target.url}: a file is there, not a folder")
+    errand = Errand(source, entry, target)
+    refuse_itself(errand)
+    return [errand]
+
+
+def _errand(source: Location, target: Location, there: Entry | None, is_one_of_many: bool) -> Errand:
+    entry = _there(source)
+    into = there is not None and there.is_folder
+    into = into or is_one_of_many or (target.is_folder and not entry.is_folder)
+    if entry.is_folder and there is not None and not there.is_folder:
+        raise PathError(f"{target.url}: a file is there, so the folder {source.url} cannot be copied to it")
+    is_inner = into and bool(source.name) and not source.is_content
+    errand = Errand(source, entry, target.join(source.name) if is_inner else target, is_inner)
+    refuse_itself(errand)
+    return errand
+
+
+def _fitting(place: Location) -> list[Location]:
+    with naming(place):
+        return patterns.sources(place)
+
+
+def _there(place: Location) -> Entry:
+    with naming(place):
+        entry = place.store.stat(place.path)
+    if entry is None:
+        raise NotFound(f"{place.url}: no such file or folder", 404)
+    return entry
+
+
+def refuse_itself(errand: Errand) -> None:
+    """A copy onto itself, or of a folder into itself, by whatever names the two are reached."""
+    here, there = _address(errand.source), _address(errand.target)
+    if here == there or (not errand.entry.is_folder and _is_same_file(errand.source, errand.target)):
+        raise PathError(f"{errand.source.url} and {errand.target.url} are the same")
+    if errand.entry.is_folder and (is_below(there, here) or is_within(errand.target, errand.source)):
+        raise PathError(f"{errand.source.url} cannot be copied into itself ({errand.target.url})")
+
+
+def refuse_loss(errands: Sequence[Errand]) -> None:
+    """What must not be emptied by a copy that deletes, refused before anything is done."""
+    if len(errands) > 1:
+        raise PathError("to delete what the source does not have takes one source")
+    for errand in errands:
+        here, there, url = _address(errand.source), _address(errand.target), errand.target.url
+        if errand.target.has_empty_name:
+            raise PathError(f"{url} was written with an empty name in it: is a variable empty?")
+        if there == LocalStore().address("/"):
+            raise PathError(f"{url}: the root of this machine; nothing is deleted there")
+        if errand.target.is_root and not errand.target.is_content:
+            raise PathError(f"{url}: the root of a storage; write {join(url, '.')} if all of it is meant")
+        if is_below(here, there) or is_below(there, here) or is_within(errand.source, errand.target):
+            raise PathError(f"{errand.source.url} is in {url}: deleting there would remove the source")
+
+
+def can_meet(errands: Sequence[Errand]) -> bool:
+    """Whether two of them may have a file for the same path: others with the same target are refused."""
+    return len(errands) > 1 and any(errand.source.is_content for errand in errands)
+
+
+def is_below(address: str, folder: str) -> bool:
+    """Whether the address is that of the folder or of something in it."""
+    return address == folder or address.startswith(folder.rstrip("/") + "/")
+
+
+def is_within(place: Location, folder: Location) -> bool:
+    """Whether the place is the folder or in it, by whatever names the two are reached."""
+    return _shares_marks(folder, place, above=True)
+
+
+def _shares_marks(one: Location, other: Location, above: bool = False) -> bool:
+    """Whether they are one thing; ``above``: or one of the folders that the other is in."""
+    here, there = one.store, other.store
+    if here.kind != there.kind or not (isinstance(here, KnowsPlaces) and isinstance(there, KnowsPlaces)):
+        return False
+    own = here.marks(one.path)
+    return bool(own) and not own.isdisjoint(there.marks(other.path, above=above))
+
+
+def _is_same_file(one: Location, other: Location) -> bool:
+    """Whether they are one file in one folder: its number and time alone, a copy on another HDFS may have."""
+    return _shares_marks(other, one) and _shares_marks(_holding(other), _holding(one))
+
+
+def _holding(place: Location) -> Location:
+    return replace(place, path=parent(place.path))
+
+
+def _address(place: Location) -> str:
+    store: Store = place.store
+    return store.address(place.path)
+
+
+def _refuse_clashes(errands: Sequence[Errand]) -> None:
+    taken: dict[str, Errand] = {}
+    for errand in errands:
+        other = taken.setdefault(errand.target.path, errand)
+        if other is not errand and not (other.source.is_content or errand.source.is_content):
+            both = f"{other.source.url} and {errand.source.url}"
+            raise PathError(f"{both} would both become {errand.target.url}")

@@ -1,0 +1,149 @@
+"""The bytes of one file on their way, and the proof that what arrived is what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.copying.resume import is_near
+from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.store import (
+    Appends,
+    ChecksBytes,
+    Digest,
+    Entry,
+    Hasher,
+    SetsModes,
+    Store,
+    WritesWhole,
+)
+
+
+@dataclass
+class Passing:
+    """Pieces on their way: counted, hashed and told of."""
+
+    pieces: Iterable[bytes]
+    watch: Watch
+    hashers: tuple[Hasher, ...] = ()
+    size: int = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self.pieces:
+            self.watch.check()
+            for hasher in self.hashers:
+                hasher.update(piece)
+            self.size += len(piece)
+            self.watch.moved(len(piece))
+            yield piece
+
+
+class Sending:
+    """One try to send one file; ``size`` is how much of it is there."""
+
+    def __init__(self, source: Store, entry: Entry, target: Store, watch: Watch) -> None:
+        self._source, self._entry, self._target, self._watch = source, entry, target, watch
+        self._told: Digest | None = None  # of the source, where it is not checked on its way
+        self._at_source: Hasher | None = None
+        self._passing = Passing((), watch)
+
+    @property
+    def size(self) -> int:
+        return self._passing.size
+
+    def into_whole(self, target: WritesWhole, path: str) -> None:
+        self._start(0)
+        entry = self._entry
+        target.write_whole(path, self._passing, entry.size, entry.mtime_ms, self._check)
+
+    def into_part(self, part: str, is_old: bool, can_go_on: bool) -> None:
+        """Fill the part and verify it; one that is old is gone on with."""
+        target, size = self._target, self._entry.size
+        begun = target.broken_off(part) if is_old and isinstance(target, Appends) else 0
+        is_checked = self._start(begun if begun <= size else 0)
+        if (
+            not self.size
+            and isinstance(target, ChecksBytes)
+            and target.write_checked(part, self._passing, size)
+        ):
+            return self._check()
+        wanted = target.knows_digests or not (is_checked or self._at_source)
+        hasher = target.hasher() if wanted else None
+        if hasher:
+            self._passing.hashers += (hasher,)
+        if can_go_on and isinstance(target, Appends):
+            self._go_on(target, part)
+        else:
+            target.write(part, self._passing, size)
+        self._check()
+        verify(target, part, self.size, hasher)
+
+    def _start(self, begun: int) -> bool:
+        """Open the source where the target's part ends; whether the bytes are checked on their way."""
+        source, entry = self._source, self._entry
+        may_lie = isinstance(source, SetsModes)  # a file system: what claims to be empty may not be (/proc)
+        most = max(entry.size, 1) if may_lie else entry.size
+        checked = None
+        if not begun and isinstance(source, ChecksBytes):
+            checked = source.read_checked(entry.path, most)
+        if checked is None and source.knows_digests:
+            self._told = entry.digest or source.digest(entry.path)
+            self._at_source = source.hasher(self._told.kind) if self._told else None
+        if not (is_near(source) or self._at_source):
+            begun = 0  # nothing could tell whether the beginning is right
+        pieces = source.read(entry.path, begun, most - begun) if checked is None else checked
+        hashers = (self._at_source,) if self._at_source else ()
+        self._passing = Passing(pieces, self._watch, hashers, begun)
+        self._watch.moved(begun)
+        return checked is not None
+
+    def _go_on(self, target: Appends, part: str) -> None:
+        """Add what is missing; what is there is hashed where that is near, and so verified with the rest."""
+        begun, size = self.size, self._entry.size
+        if not begun:
+            self._target.write(part, (), 0)
+        near, path = (self._source, self._entry.path) if is_near(self._source) else (self._target, part)
+        for piece in near.read(path, 0, begun):
+            self._watch.check()
+            for hasher in self._passing.hashers:
+                hasher.update(piece)
+        if begun < size:
+            target.append(part, self._passing, size - begun)
+
+    def _check(self) -> None:
+        """That all of the source came, and as it was."""
+        entry = self._entry
+        if self.size != entry.size:
+            raise Damaged(f"{entry.path}: {self.size} bytes came of {entry.size}; it changed, or was cut")
+        _refuse_changed(self._source, entry)
+        if self._at_source and self._told:
+            _compare(self._at_source.digest(), self._told, entry.path)
+
+
+def verify(store: Store, part: str, size: int, hasher: Hasher | None) -> None:
+    there = store.stat(part)
+    if there is None or there.size != size:
+        count = "nothing" if there is None else f"{there.size} bytes"
+        raise Damaged(f"{part}: {count} arrived of {size} bytes")
+    if hasher is None:
+        return
+    told, ours = store.digest(part), hasher.digest()
+    if told is not None and told.kind == ours.kind:  # another kind cannot be compared: the length has to do
+        _compare(ours, told, part)
+
+
+def _compare(ours: Digest, told: Digest, path: str) -> None:
+    if ours != told:
+        raise Damaged(f"{path}: damaged on the way ({told.kind} {told.value} instead of {ours.value})")
+
+
+def _refuse_changed(source: Store, entry: Entry) -> None:
+    now = source.stat(entry.path)
+    told = bool(entry.version and now and now.version)  # else only its time can tell
+    if (
+        now is None
+        or now.size != entry.size
+        or (now.version != entry.version if told else now.mtime_ms != entry.mtime_ms)
+    ):
+        raise Damaged(f"{entry.path}: it changed while it was copied")

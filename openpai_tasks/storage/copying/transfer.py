@@ -1,0 +1,196 @@
+"""One file from store to store: under another name first, verified, and only then under its own."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from openpai_tasks.errors import NotFound, PaiError, PathError
+from openpai_tasks.plain_text import one_line
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.copying.resume import Note, is_broken_off, is_claimed, note_of
+from openpai_tasks.storage.copying.sending import Passing, Sending, verify
+from openpai_tasks.storage.retry import Damaged, paused, retrying
+from openpai_tasks.storage.store import (
+    ChecksBytes,
+    Entry,
+    KeepsModes,
+    SetsModes,
+    Store,
+    WritesWhole,
+    base,
+    is_closed,
+    join,
+    parent,
+)
+
+PART = ".pai-part-"
+"""What the name of a file that is still being written begins with; when it was begun follows, then chance."""
+PART_NAME = re.compile(re.escape(PART) + r"([0-9a-f]{8})[0-9a-f]{8}")
+DAY, WEEK = 24 * 3600, 7 * 24 * 3600
+GROWN = 60
+"""Seconds after which a time of change tells that a part has grown, and is not just when it was begun."""
+
+
+def transfer(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -> int:
+    """Copy one file, with other tries where they can help; the source is looked at anew for each.
+
+    How many bytes it has in the end.
+    """
+    known: list[Entry] = [entry]
+
+    def once() -> int:
+        now = known.pop() if known and not entry.is_arrival else source.stat(entry.path)
+        if now is None:
+            raise NotFound(f"{entry.path}: gone while it was copied", 404)
+        _once(source, now, target, path, watch)
+        return now.size
+
+    return retrying(once, watch.wait)
+
+
+def _once(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -> None:
+    if is_closed(entry.mode) and isinstance(target, KeepsModes):
+        target = target.closed
+    sending = Sending(source, entry, target, watch)
+    try:
+        if isinstance(target, WritesWhole):
+            sending.into_whole(target, path)
+            return
+        with note_of(source, entry, target, path) as note, _part(target, path, note, entry) as (part, is_old):
+            try:
+                sending.into_part(part, is_old, can_go_on=note is not None)
+            except BaseException:
+                if note and not (is_old or sending.size):
+                    note.forget()  # there is nothing to go on with
+                raise
+    except BaseException:
+        watch.moved(-sending.size)
+        raise
+
+
+def put(
+    store: Store,
+    path: str,
+    begin: Callable[[], Iterable[bytes]],
+    size: int | None = None,
+    wait: Callable[[float], bool] = paused,
+) -> int:
+    """Write a file, complete or not at all, with other tries where they can help; how many bytes it has.
+
+    ``begin`` brings the pieces, from the first one on, for each try.
+    """
+    return retrying(lambda: _put_once(store, path, begin(), size), wait)
+
+
+def _put_once(store: Store, path: str, pieces: Iterable[bytes], size: int | None) -> int:
+    there = store.stat(path)
+    if there is not None and there.is_special:
+        raise PathError(f"{path} is neither a file nor a folder")
+    if isinstance(store, WritesWhole):
+        passing = Passing(pieces, Watch())
+        store.write_whole(path, passing, size)
+        return passing.size
+    passing = Passing(pieces, Watch())
+    with _part(store, path) as (part, _):
+        if not (isinstance(store, ChecksBytes) and store.write_checked(part, passing, size)):
+            hasher = store.hasher()
+            passing.hashers = (hasher,) if hasher else ()
+            store.write(part, passing, size)
+            verify(store, part, passing.size, hasher)
+        if size is not None and passing.size != size:
+            raise Damaged(f"{path}: {passing.size} bytes came of {size}")
+    return passing.size
+
+
+def is_part(entry: Entry) -> bool:
+    """Whether it is a file that is being written, or was when its copy was killed."""
+    return not (entry.is_folder or entry.is_link) and PART_NAME.fullmatch(entry.name) is not None
+
+
+def is_stale(part: Entry) -> bool:
+    """Whether nobody writes it any more: it has not grown for a day, and no copy of this machine is at it.
+
+    Some stores do not tell when a file has grown, only when it was begun: there it takes a week.
+    """
+    begun, now = _begun(part.name), time.time()
+    changed = part.mtime_ms / 1000
+    has_grown = begun + GROWN < changed < now + DAY
+    if now - (changed if has_grown else begun) < (DAY if has_grown else WEEK):
+        return False
+    return not is_claimed(part.name)
+
+
+def _begun(name: str) -> float:
+    """When the part was begun, by its name; what is no part never is."""
+    named = PART_NAME.fullmatch(name)
+    return int(named[1], 16) if named else float("inf")
+
+
+def part_name() -> str:
+    return f"{PART}{int(time.time()):08x}{secrets.token_hex(4)}"
+
+
+@contextlib.contextmanager
+def _part(
+    store: Store, path: str, note: Note | None = None, entry: Entry | None = None
+) -> Iterator[tuple[str, bool]]:
+    """Another name in the same folder, and whether an earlier try has begun it.
+
+    The file gets the time and the mode of ``entry`` and its own name at the end; what fails is removed,
+    unless a later try can go on with it.
+    """
+    is_old = bool(note and note.part)
+    part = note.part if note and is_old else join(parent(path), part_name())
+    try:
+        if note and not is_old:
+            note.write(part)
+        yield part, is_old
+        if entry is not None:
+            part = _renewed(store, part, note)
+            store.set_mtime(part, entry.mtime_ms)
+        _set_mode(store, part, path, entry)
+        store.rename(part, path)
+    except BaseException as err:
+        if note is None or not note.part or not is_broken_off(err):
+            with contextlib.suppress(PaiError):
+                store.remove(part)
+            if note and note.part:
+                note.forget()
+        if isinstance(err, PaiError):  # the part is ours alone: who reads of it knows the file
+            names = (one_line(base(part)), one_line(base(path)))
+            err.args = (str(err).replace(*names), *err.args[1:])
+        raise
+    if note:
+        note.forget()
+
+
+def _renewed(store: Store, part: str, note: Note | None) -> str:
+    """The part, under a new name if its own is old: with its source's time it would look like a stale one."""
+    if time.time() - _begun(base(part)) < DAY / 2:
+        return part
+    renewed = join(parent(part), part_name())
+    store.rename(part, renewed)
+    if note:
+        note.write(renewed)
+    return renewed
+
+
+def _set_mode(store: Store, part: str, path: str, entry: Entry | None = None) -> None:
+    """The mode of the file that is replaced; a new one gets the source's, or the usual one."""
+    if isinstance(store, SetsModes):
+        there = store.stat(path)
+        kept = there.mode if there is not None and not there.is_link else None
+        store.set_mode(part, store.allowed(_mode(entry)) if kept is None else kept)
+    elif entry is not None and entry.is_executable and isinstance(store, KeepsModes):
+        store.make_executable(part)
+
+
+def _mode(entry: Entry | None) -> int:
+    if entry is None:
+        return 0o666
+    usual = 0o777 if entry.is_executable else 0o666
+    return usual if entry.mode is None else entry.mode

@@ -1,0 +1,260 @@
+"""Everything below a folder, and what a copy has to do with it: one listing per folder on either side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from openpai_tasks.errors import PaiError, PathError
+from openpai_tasks.storage.copying.compact_listing import Held
+from openpai_tasks.storage.copying.plan import Errand, is_below
+from openpai_tasks.storage.copying.stale import remove_stale
+from openpai_tasks.storage.copying.transfer import is_part
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.store import Entry, KeepsModes, KnowsPlaces, SetsModes, Store, is_closed, join
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Something below a folder; ``depth`` 1 is directly in it."""
+
+    entry: Entry
+    name: str
+    depth: int
+
+
+def walk(place: Location, depth: int | None = None) -> Iterator[Found]:
+    """All below the folder, by name, each folder before what is in it; links to folders are not entered."""
+    stack = [iter(_sorted(place.store, place.path, "", 1))]
+    while stack:
+        found = next(stack[-1], None)
+        if found is None:
+            stack.pop()
+            continue
+        yield found
+        inside = found.entry.is_folder and not found.entry.is_link
+        if inside and (depth is None or found.depth < depth):
+            stack.append(iter(_sorted(place.store, found.entry.path, found.name + "/", found.depth + 1)))
+
+
+def stream(place: Location) -> Iterator[Found]:
+    """The same as it comes, each folder before what is in it: only folders are kept in mind."""
+    stack = [Found(Entry("", place.path, True), "", 0)]
+    while stack:
+        folder = stack.pop()
+        above = folder.name + "/" if folder.name else ""
+        for entry in place.store.list(folder.entry.path):
+            found = Found(entry, above + entry.name, folder.depth + 1)
+            if entry.is_folder and not entry.is_link:
+                stack.append(found)
+            yield found
+
+
+def _sorted(store: Store, path: str, above: str, depth: int) -> list[Found]:
+    entries = sorted(store.list(path), key=lambda entry: entry.name)
+    return [Found(entry, above + entry.name, depth) for entry in entries]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file to copy, with what is at its target now."""
+
+    source: Store
+    entry: Entry
+    target: Store
+    path: str
+    there: Entry | None
+    origin: str = ""
+    """What the url of the target has before a path."""
+
+    def told(self, err: PaiError) -> str:
+        return _told(err, self.entry.path, self.path, self.origin)
+
+
+@dataclass(frozen=True)
+class Surplus:
+    """What a folder of the target has and the source does not."""
+
+    store: Store
+    entries: Held
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A part of the tree that cannot be copied, and why."""
+
+    path: str
+    reason: str
+
+
+Step = Item | Surplus | Trouble
+
+
+@dataclass(frozen=True)
+class _Folder:
+    source: str
+    target: str
+    is_new: bool
+    mode: int | None
+    entered: tuple[str, ...]
+    """The addresses that links have led to on the way here: a link to above one of them never ends."""
+
+
+class Made:
+    """The folders that a copy writes to, so as not to copy them on and on where they are in its source."""
+
+    def __init__(self, source: Store, target: Store) -> None:
+        self._source, self._target = source, target
+        self._can_meet = source.kind == target.kind and isinstance(source, KnowsPlaces)
+        self._paths: dict[str, str] = {}
+
+    def note(self, path: str, entry: Entry | None = None) -> None:
+        if self._can_meet and (entry := entry or self._target.stat(path)):
+            self._can_meet = bool(entry.id)
+            self._paths[entry.id] = path
+
+    def has(self, folder: Entry) -> bool:
+        """Whether it is one of them; its number may be that of another one in another file system."""
+        path, source, target = self._paths.get(folder.id), self._source, self._target
+        if (
+            not folder.id
+            or path is None
+            or not (isinstance(source, KnowsPlaces) and isinstance(target, KnowsPlaces))
+        ):
+            return False
+        seen = None
+        while seen != (seen := source.marks(folder.path)):  # a mark may change while the copy writes there
+            if not seen.isdisjoint(target.marks(path)):
+                return True
+        return False
+
+
+class Steps:
+    """What to do for one errand, in order, folders made on the way."""
+
+    def __init__(
+        self, errand: Errand, make_folder: Callable[[Store, str], None], preview: bool, taken: set[str] | None
+    ) -> None:
+        """``taken`` are the files at the target that the copy has had so far, where they can meet."""
+        self._source, self._target = errand.source.store, errand.target.store
+        self._errand = errand
+        self._make_folder = make_folder
+        self._preview = preview
+        self._taken = taken
+        self._root = self._target.address(errand.target.path)
+        self._origin = errand.target.origin
+        self._made = Made(self._source, self._target)
+
+    def __iter__(self) -> Iterator[Step]:
+        errand = self._errand
+        there = self._target.stat(errand.target.path)
+        if not errand.entry.is_folder:
+            yield self._file(errand.entry, errand.target.path, there)
+            return
+        if errand.is_inner and (reason := self._barred(errand.target.path, there)):
+            yield Trouble(errand.source.path, reason)
+            return
+        self._made.note(errand.target.path, there)
+        entered = (self._source.address(errand.source.path),)
+        stack = [_Folder(errand.source.path, errand.target.path, there is None, errand.entry.mode, entered)]
+        while stack:
+            folder = stack.pop()
+            try:
+                for step in self._folder(folder):
+                    if isinstance(step, _Folder):
+                        stack.append(step)
+                    else:
+                        yield step
+            except PaiError as err:
+                reason = _told(err, folder.source, folder.target, self._origin)
+                yield Trouble(folder.source, reason)
+
+    def _folder(self, folder: _Folder) -> Iterator[Step | _Folder]:
+        if folder.is_new and not self._preview:
+            self._make_new(folder)
+        there = Held(folder.target, () if folder.is_new else self._existing(folder.target))
+        for entry in self._source.list(folder.source):
+            if is_part(entry):
+                continue
+            old, path = there.take(entry.name), join(folder.target, entry.name)
+            if entry.is_link and self._is_at_target(entry):
+                yield Trouble(entry.path, "a link that leads to the target of the copy, above or into it")
+            else:
+                is_folder = entry.is_folder
+                yield self._inner(entry, path, old, folder) if is_folder else self._file(entry, path, old)
+        there.drop_taken()
+        if there:
+            yield Surplus(self._target, there)
+
+    def _make_new(self, folder: _Folder) -> None:
+        """Make the folder as open as the source's, but never closed to ourselves."""
+        target = self._target
+        if is_closed(folder.mode) and isinstance(target, KeepsModes):
+            target = target.closed
+        self._make_folder(target, folder.target)
+        self._made.note(folder.target)
+        if folder.mode is not None and isinstance(self._target, SetsModes):
+            self._target.set_mode(folder.target, self._target.allowed(folder.mode) | 0o700)
+
+    def _is_at_target(self, link: Entry) -> bool:
+        leads = self._source.address(link.path)
+        return is_below(leads, self._root) or (link.is_folder and is_below(self._root, leads))
+
+    def _existing(self, path: str) -> Iterator[Entry]:
+        """What the target folder holds; what a copy that was killed left there long ago is removed."""
+        for entry in self._target.list(path):
+            if not is_part(entry):
+                yield entry
+            elif not self._preview:
+                remove_stale(self._target, entry)
+
+    def _file(self, entry: Entry, path: str, there: Entry | None) -> Step:
+        if there is not None and there.is_folder:
+            return Trouble(
+                entry.path, f"a folder is at {self._origin}{path}, so the file cannot be put there"
+            )
+        if entry.is_special:
+            return Trouble(entry.path, "neither a file nor a folder")
+        if there is not None and there.is_special:
+            reason = f"{self._origin}{path} is neither a file nor a folder, so it is not replaced"
+            return Trouble(entry.path, reason)
+        if self._taken is not None and path in self._taken:
+            return Trouble(entry.path, f"another source has a file for {self._origin}{path}")
+        if self._taken is not None:
+            self._taken.add(path)
+        return Item(self._source, entry, self._target, path, there, self._origin)
+
+    def _inner(self, entry: Entry, path: str, there: Entry | None, folder: _Folder) -> _Folder | Trouble:
+        entered = folder.entered
+        if reason := self._barred(path, there):
+            return Trouble(entry.path, reason)
+        if self._made.has(entry):
+            return Trouble(entry.path, "this copy has made it: the target is in the source, by another name")
+        if entry.is_link:
+            leads = self._source.address(entry.path)
+            here = self._source.address(folder.source)
+            if any(is_below(place, leads) for place in (*entered, here)):
+                return Trouble(entry.path, "a link to a folder above it: the copy would never end")
+            entered = (*entered, leads)
+        return _Folder(entry.path, path, there is None, entry.mode, entered)
+
+    def _barred(self, path: str, there: Entry | None) -> str:
+        """Why no folder can be put at the path; links are not entered, for they lead to other folders."""
+        if path in (self._taken or ()) or (there is not None and not there.is_folder):
+            return f"a file is at {self._origin}{path}, so the folder cannot be put there"
+        if there is not None and there.is_link:
+            return f"{self._origin}{path} is a link to a folder, which is not entered; remove it first"
+        return ""
+
+
+def _told(err: PaiError, source: str, target: str, origin: str) -> str:
+    """The error, with the storage before a path of the target."""
+    text = str(err)
+    is_there = text.startswith((f"{target}:", f"{target} ")) and not text.startswith(f"{source}:")
+    return origin + text if is_there else text
+
+
+def checked_link(entry: Entry, store: Store) -> None:
+    """A link that leads nowhere, told before it is read."""
+    if entry.is_link and store.stat(entry.path) is None:
+        raise PathError(f"{entry.path}: a link that leads nowhere")

@@ -1,0 +1,1 @@
+"""``pai://`` as an fsspec filesystem."""

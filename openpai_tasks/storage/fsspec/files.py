@@ -1,0 +1,175 @@
+"""The files of ``pai://`` for fsspec, one to read and one to write, and what is wrapped around the latter."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]
+
+from openpai_tasks.errors import Denied, NotFound, Unreachable
+from openpai_tasks.storage.copying.transfer import put
+from openpai_tasks.storage.fsspec.failing_blocks import failures
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.store import PIECE, parent
+
+if TYPE_CHECKING:
+    from openpai_tasks.storage.fsspec.filesystem import ClusterFileSystem
+
+
+class Download(AbstractBufferedFile):  # type: ignore[misc]
+    """A file to read anywhere in it, a block ahead."""
+
+    def __init__(self, fs: ClusterFileSystem, path: str, block_size: int | str, **options: Any) -> None:
+        super().__init__(fs, path, mode="rb", block_size=block_size, **options)
+        if self.details["type"] == "directory":
+            raise IsADirectoryError(path)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        place = self.fs._place(self.path)  # looked up each time: the process may be a child by now
+        with told(self.path):
+            block = b"".join(place.store.read(place.path, start, end - start))
+        if _facts(self.fs.info(self.path)) != _facts(self.details):
+            raise OSError(f"{place.url}: the file was changed while it was read; open it again")
+        return block
+
+
+def _facts(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What another file of that name would not have: its version where the store tells, else its time."""
+    return row["size"], row["version"] or row["mtime"]
+
+
+class Upload(io.BufferedIOBase):
+    """A file to write; it is there, complete and verified, when it is closed.
+
+    One that is closed because a ``with`` block fails, or that nobody closes, never is.
+    """
+
+    def __init__(self, place: Location, autocommit: bool = True) -> None:
+        self._place = place
+        self._autocommit = autocommit
+        self._earlier = failures()
+        self._is_lost = False
+        self._file: Any = tempfile.TemporaryFile()  # noqa: SIM115  (closed in commit or discard)
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        written: int = self._file.write(data)
+        return written
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        position: int = self._file.seek(offset, whence)
+        return position
+
+    def tell(self) -> int:
+        position: int = self._file.tell()
+        return position
+
+    def truncate(self, size: int | None = None) -> int:
+        left: int = self._file.truncate(size)
+        return left
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        super().close()
+        if self._is_lost or set(map(id, failures())) - set(map(id, self._earlier)):
+            self.discard()
+        elif self._autocommit:
+            self.commit()
+
+    def commit(self) -> None:
+        """Send what was written; a transaction does so at its end."""
+        if self._file.closed:  # of a block that failed
+            return
+        with self._file, told(self._place.url):
+            self._place.store.make_folder(parent(self._place.path))
+            size = self._file.seek(0, io.SEEK_END)
+            put(self._place.store, self._place.path, self._pieces, size)
+
+    def _pieces(self) -> Iterator[bytes]:
+        self._file.seek(0)
+        return iter(lambda: self._file.read(PIECE), b"")
+
+    def discard(self) -> None:
+        """Forget what was written."""
+        self._file.close()
+        super().close()
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def _dealloc_warn(self, source: Any) -> None:
+        """Python says so before it closes, by itself, a text or a buffer around this that nobody closed."""
+        self._is_lost = True
+        warnings.warn(f"{self._place.url}: never closed, so it was not written", RuntimeWarning, stacklevel=2)
+
+    def __del__(self) -> None:
+        if not self.closed:
+            self._dealloc_warn(self)
+            self.discard()
+
+
+class Text(io.TextIOWrapper):
+    """Text to write; that a block fails is seen by the file below."""
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+
+class Compressed(io.BufferedIOBase):
+    """A file to write that is compressed on its way; fsspec's own does not close the file below."""
+
+    def __init__(self, below: Any, path: str, compression: str | None) -> None:
+        from fsspec.compression import compr  # type: ignore[import-untyped]
+        from fsspec.core import get_compression  # type: ignore[import-untyped]
+
+        self._below = below
+        kind = get_compression(path, compression)
+        self._packing = compr[kind](below, mode="w") if kind else below
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        written: int = self._packing.write(data)
+        return written
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._packing.close()
+            self._below.close()
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def _dealloc_warn(self, source: Any) -> None:
+        self._below._dealloc_warn(source)
+
+    def __del__(self) -> None:
+        """Nobody has closed it, so what has come so far is no file."""
+        if not self.closed:
+            self._below.__del__()
+
+
+@contextlib.contextmanager
+def told(path: str) -> Iterator[None]:
+    """Our errors as Python's own."""
+    try:
+        yield
+    except NotFound as err:
+        raise FileNotFoundError(path) from err
+    except Denied as err:
+        raise PermissionError(str(err)) from err
+    except Unreachable as err:
+        raise ConnectionError(str(err)) from err

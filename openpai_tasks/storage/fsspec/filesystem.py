@@ -1,0 +1,263 @@
+"""``pai://`` for fsspec: ``fsspec.open("pai://lab/home/a.csv")``, and so pandas, pyarrow, dask and others.
+
+Here its errors are Python's own (FileNotFoundError, PermissionError), which those libraries look for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
+from fsspec.utils import stringify_path  # type: ignore[import-untyped]
+
+from openpai_tasks.storage.copying.plan import Errand, refuse_itself
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.copying.transfer import transfer
+from openpai_tasks.storage.fsspec.failing_blocks import is_cut_short
+from openpai_tasks.storage.fsspec.files import Compressed, Download, Text, Upload, told
+from openpai_tasks.storage.fsspec.moves import move
+from openpai_tasks.storage.location import PAI, Book, Location, locate
+from openpai_tasks.storage.patterns import MAGIC
+from openpai_tasks.storage.store import Entry, base, join, parent
+
+FILE, FOLDER = "file", "directory"
+
+
+class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
+    """The storages of all known clusters as one tree: ``<cluster>/<storage>/<path>``."""
+
+    protocol = "pai"
+    root_marker = ""
+
+    def make_book(self) -> Book:
+        raise NotImplementedError
+
+    _opened: tuple[int, Book] | None = None
+
+    @property
+    def _book(self) -> Book:
+        """One in each process: a child that was forked must not speak over its parent's connections."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            self._opened = os.getpid(), self.make_book()
+        return self._opened[1]
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        with told(path):
+            place, entry = self._entry(path)
+            found = place.store.list(place.path) if entry.is_folder else iter([entry])
+            name = self._strip_protocol(path)
+            rows = [_row(join(name, each.name) if entry.is_folder else name, each) for each in found]
+        return rows if detail else [row["name"] for row in rows]
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        with told(path):
+            return _row(self._strip_protocol(path), self._entry(path)[1])
+
+    def exists(self, path: str, **options: Any) -> bool:
+        """Whether it is there; a storage that does not answer is an error, no answer."""
+        return self._type(path) is not None
+
+    def isfile(self, path: str) -> bool:
+        return self._type(path) == FILE
+
+    def isdir(self, path: str) -> bool:
+        return self._type(path) == FOLDER
+
+    def glob(self, path: str, maxdepth: int | None = None, **options: Any) -> Any:
+        """As fsspec does, but a name that exists is no pattern."""
+        return super().glob(self._escaped(path), maxdepth=maxdepth, **options)
+
+    def modified(self, path: str) -> Any:
+        from datetime import datetime, timezone
+
+        return datetime.fromtimestamp(self.info(path)["mtime"], timezone.utc)
+
+    def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+        with told(path):
+            place = self._place(path)
+            if place.store.stat(place.path) is not None:
+                raise FileExistsError(path)
+            if not create_parents and place.store.stat(parent(place.path)) is None:
+                raise FileNotFoundError(parent(place.path))
+            place.store.make_folder(place.path)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        with contextlib.suppress(*[FileExistsError] if exist_ok else []):
+            self.mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        self._remove(path)
+
+    def rm_file(self, path: str) -> None:
+        self._remove(path)
+
+    def rm(self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None) -> None:
+        for each in self.expand_path(path, maxdepth=1):
+            self._remove(each, recursive)
+
+    def mv(
+        self,
+        path1: str | list[str],
+        path2: str | list[str],
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Move files, and folders if ``recursive``, as a whole: what does not arrive stays where it is."""
+        if maxdepth is not None:
+            raise ValueError("a part of a folder cannot be moved: copy it, and remove what shall go")
+        for one, other in self._pairs(path1, path2):
+            with told(one):
+                source, entry = self._entry(one)
+                if entry.is_folder and not recursive:
+                    raise IsADirectoryError(f"{source.url}: a folder; recursive=True moves it")
+                move(source, entry, self._place(other))
+
+    def copy(
+        self,
+        path1: str | list[str],
+        path2: str | list[str],
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        on_error: str | None = None,
+        **options: Any,
+    ) -> None:
+        """As fsspec does, but nothing onto or into itself."""
+        for one, other in self._pairs(path1, path2) if recursive else ():
+            with told(one):
+                self._refuse_itself(one, other)
+        super().copy(path1, path2, recursive, maxdepth, on_error, **options)
+
+    def cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        with told(path1):
+            source, entry, target = self._refuse_itself(path1, path2)
+            if entry.is_folder:
+                target.store.make_folder(target.path)
+            else:
+                target.store.make_folder(parent(target.path))
+                transfer(source.store, entry, target.store, target.path, Watch())
+
+    def get_file(self, rpath: str, lpath: Any = None, *args: Any, **options: Any) -> None:
+        """As fsspec does; but it empties the file that it writes to, which must not be the one it reads."""
+        if isinstance(lpath, (str, os.PathLike)):
+            with told(rpath):
+                source, entry = self._entry(rpath)
+                refuse_itself(Errand(source, entry, locate(os.path.abspath(lpath), self._book)))
+        super().get_file(rpath, lpath, *args, **options)
+
+    def put_file(self, lpath: str, rpath: str, *args: Any, **options: Any) -> None:
+        """As fsspec does; but a cache in front sends what it has also when the block that writes it fails."""
+        if is_cut_short():
+            os.remove(lpath)  # nor shall the cache give it to anybody
+        else:
+            super().put_file(lpath, rpath, *args, **options)
+
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | str | None = None,
+        cache_options: dict[str, Any] | None = None,
+        compression: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """As fsspec does, but what is wrapped around a file to write ends as the file itself does."""
+        options |= {"block_size": block_size, "cache_options": cache_options}
+        if "r" in mode or (compression is None and "b" in mode):
+            return super().open(path, mode, compression=compression, **options)
+        if "b" in mode:
+            return Compressed(super().open(path, mode, **options), path, compression)
+        words = {key: options.pop(key) for key in ("encoding", "errors", "newline") if key in options}
+        return Text(self.open(path, mode.replace("t", "") + "b", compression=compression, **options), **words)
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | str | None = None,
+        autocommit: bool = True,
+        cache_options: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        if mode == "rb":
+            size = block_size if block_size is not None else "default"
+            return Download(self, path, size, cache_options=cache_options, **options)
+        place = self._place(path)
+        if mode in ("wb", "xb"):
+            if mode == "xb" and place.store.stat(place.path) is not None:
+                raise FileExistsError(path)
+            return Upload(place, autocommit)
+        raise NotImplementedError(
+            f"{PAI}{path}: a file is read or written as a whole, not opened with {mode!r}"
+        )
+
+    def _place(self, path: str) -> Location:
+        with told(path):
+            return locate(PAI + self._strip_protocol(path), self._book)
+
+    def _entry(self, path: str) -> tuple[Location, Entry]:
+        place = self._place(path)
+        entry = place.store.stat(place.path)
+        if entry is None:
+            raise FileNotFoundError(path)
+        return place, entry
+
+    def _type(self, path: str) -> str | None:
+        try:
+            found: str = self.info(path)["type"]
+        except FileNotFoundError:
+            return None
+        return found
+
+    def _escaped(self, path: str) -> str:
+        """The pattern, with the names at its beginning that exist as they are; storages are no names."""
+        names = self._strip_protocol(path).split("/")
+        for number, name in enumerate(names):
+            if number > 1 and MAGIC.search(name):
+                if not self.exists("/".join(names[: number + 1])):
+                    break
+                names[number] = glob.escape(name)
+        return "/".join(names) + "/" * path.endswith("/")
+
+    def _pairs(self, path1: str | list[str], path2: str | list[str]) -> Sequence[tuple[str, str]]:
+        """What goes where: into a folder that is there or written with a slash, else to the very name.
+
+        Of a source that is written with a slash, what is in it is meant, as fsspec has it.
+        """
+        if isinstance(path1, list) and isinstance(path2, list):
+            return list(zip(path1, path2, strict=True))
+        given, target = stringify_path(path1), stringify_path(path2)
+        found, is_one = self.expand_path(given, maxdepth=1), isinstance(given, str)
+        is_content = is_one and given.endswith("/")
+        is_folder = target.endswith("/") or self.isdir(target)
+        is_into = len(found) > 1 or not is_one or (is_folder and not is_content)
+        target = self._strip_protocol(target)
+        return [(one, join(target, base(one)) if is_into else target) for one in found]
+
+    def _refuse_itself(self, path1: str, path2: str) -> tuple[Location, Entry, Location]:
+        source, entry = self._entry(path1)
+        target = self._place(path2)
+        refuse_itself(Errand(source, entry, target))
+        return source, entry, target
+
+    def _remove(self, path: str, recursive: bool = False) -> None:
+        place = self._place(path)
+        if place.is_root:
+            raise PermissionError(f"{place.url}: the root of a storage is never removed")
+        with told(path):
+            place.store.remove(place.path, recursive)
+
+
+def _row(name: str, entry: Entry) -> dict[str, Any]:
+    return {
+        "name": name,
+        "size": entry.size,
+        "type": FOLDER if entry.is_folder else FILE,
+        "mtime": entry.mtime_ms / 1000,
+        "islink": entry.is_link,
+        "version": entry.version,
+    }

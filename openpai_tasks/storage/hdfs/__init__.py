@@ -1,0 +1,1 @@
+"""HDFS, over WebHDFS and over its native protocol."""

@@ -1,0 +1,238 @@
+"""Blocks straight from and to data nodes: every 512 bytes travel with the CRC that HDFS keeps of them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator, Iterable, Iterator
+
+from openpai_tasks.storage.hdfs.digest import SUMS, Shape, crc_of
+from openpai_tasks.storage.hdfs.native.crc_combine import fits
+from openpai_tasks.storage.hdfs.native.protobuf import (
+    Fields,
+    delimited,
+    fields,
+    inner,
+    message,
+    number,
+    received,
+    text,
+)
+from openpai_tasks.storage.hdfs.native.rpc import Block
+from openpai_tasks.storage.hdfs.native.stream import Stream, Streams
+from openpai_tasks.storage.hdfs.ranges import ahead
+
+VERSION, WRITE, READ = 28, 80, 81
+PACKET = 1 << 20  # Java sends 64 KiB; fewer and larger ones cost an interpreter less
+WINDOW = 16  # packets on their way without an answer
+HEADER = struct.Struct(
+    "<BqBqBBBi"
+)  # of a packet: offset, number, whether it is the last, bytes; with their tags
+FRAME = struct.Struct(">ih")  # how long the packet is, without this header, and how long the header is
+PACKET_LIMIT = 16 << 20
+FEW = 1 << 15  # bytes; to combine the CRCs of less takes longer than to compute each
+SETTING_UP = 6  # a new block
+ALL_RIGHT, SUMS_ARE_RIGHT = 0, 6
+CRCS = {1: "CRC32", 2: "CRC32C"}
+NUMBERS = {name: number for number, name in CRCS.items()}
+
+
+class Wrong(Exception):
+    """A data node's no, or bytes that do not fit their CRC."""
+
+
+class DataNodes:
+    """Reads and writes blocks; threads share its connections."""
+
+    def __init__(self, client: str, timeout: float) -> None:
+        self._client, self._streams = client, Streams(timeout)
+
+    def close(self) -> None:
+        self._streams.close()
+
+    def read(self, block: Block, address: tuple[str, int], offset: int, length: int) -> Iterator[bytes]:
+        """Bytes of the block, each piece checked before it is handed on."""
+        asked = message((1, _header(block, block.size, self._client)), (2, offset), (3, length))
+        with self._streams.borrowed(address) as stream:
+            stream.send(struct.pack(">hb", VERSION, READ) + delimited(asked))
+            told = fields(inner(_answer(stream), 4))
+            skip, left = offset - number(told, 2), length
+            for piece in _packets(stream, *_kind(fields(inner(told, 1)))):
+                piece, skip = (piece[skip:], 0) if skip else (piece, 0)
+                piece = piece[:left] if len(piece) > left else piece  # it ends with a whole chunk
+                left -= len(piece)
+                yield piece
+            if left:
+                raise Wrong(f"{left} bytes of a block are missing")
+            stream.send(delimited(message((1, SUMS_ARE_RIGHT))))
+
+    def write(self, block: Block, shape: Shape, room: int, feed: Feed, is_large: bool = False) -> int:
+        """Fill the block from the feed; how many bytes it has once every data node has said yes.
+
+        Of a large file, the CRCs of the next packets are computed while one is sent.
+        """
+        stream = self._streams.new(block.addresses()[0])
+        try:
+            stream.send(self._opening(block, shape))
+            _answer(stream)
+            content = _summed(feed, shape, room)
+            return _send(stream, ahead(content) if is_large else content)
+        finally:
+            stream.close()
+
+    def _opening(self, block: Block, shape: Shape) -> bytes:
+        types = block.storage_types or (1,) * len(block.nodes)  # 1: a disk
+        storages = block.storages or (None,) * len(block.nodes)
+        asked = message(
+            (1, _header(block, 0, self._client)),
+            *((2, node) for node in block.nodes[1:]),  # who the first one sends it on to
+            (4, SETTING_UP),
+            (5, len(block.nodes)),
+            (6, 0),
+            (7, 0),
+            (8, block.stamp),
+            (9, message((1, NUMBERS[shape.crc]), (2, shape.chunk))),
+            (11, types[0]),
+            *((12, kind) for kind in types[1:]),
+            (16, storages[0]),
+            *((17, name) for name in storages[1:]),
+        )
+        return struct.pack(">hb", VERSION, WRITE) + delimited(asked)
+
+
+class Feed:
+    """Pieces of any size, taken in sizes that fit; ``began`` tells that the first was asked for."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces, self._rest, self.began, self._ended = iter(pieces), b"", False, False
+
+    def take(self, size: int) -> bytes:
+        """So many bytes; fewer only at the end. A piece of just that size is handed on uncopied."""
+        self.began = True
+        found, count = [self._rest], len(self._rest)
+        while count < size and not self._ended:
+            piece = next(self._pieces, None)
+            self._ended = piece is None
+            found.append(piece or b"")
+            count += len(found[-1])
+        found = [piece for piece in found if piece]
+        data = found[0] if len(found) == 1 else b"".join(found)
+        self._rest = data[size:]
+        return data[:size]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left; looks ahead."""
+        if not self._rest:
+            self._rest = self.take(PACKET)
+        return not self._rest
+
+
+def _summed(feed: Feed, shape: Shape, room: int) -> Generator[tuple[bytes, bytes], None, None]:
+    """What fills a block: the CRCs and the data of each packet."""
+    sums = SUMS[shape.crc]()
+    while data := feed.take(min(PACKET, room)):
+        room -= len(data)
+        yield sums(data, shape.chunk), data
+
+
+def _send(stream: Stream, content: Iterable[tuple[bytes, bytes]]) -> int:
+    sent = packets = answered = 0
+    for crcs, data in content:
+        stream.send(_frame(len(crcs) + len(data), sent, packets, False, len(data)) + crcs, data)
+        sent, packets = sent + len(data), packets + 1
+        if packets - answered > WINDOW:
+            answered = _acknowledged(stream, answered)
+    stream.send(_frame(0, sent, packets, True, 0))
+    while answered <= packets:
+        answered = _acknowledged(stream, answered)
+    return sent
+
+
+def _frame(size: int, offset: int, packet: int, is_last: bool, length: int) -> bytes:
+    header = HEADER.pack(0x09, offset, 0x11, packet, 0x18, is_last, 0x25, length)
+    return FRAME.pack(4 + size, HEADER.size) + header
+
+
+def _acknowledged(stream: Stream, packet: int) -> int:
+    """Wait for the next answer of the data nodes, and mind a no; the number of the packet after it."""
+    told = fields(received(stream.exactly))
+    if any(_statuses(told)):
+        raise Wrong(f"a data node could not store packet {packet}")
+    return packet + 1
+
+
+def _statuses(told: Fields) -> Iterator[int]:
+    for reply in told.get(2, []):
+        yield from reply if isinstance(reply, bytes) else [reply]  # packed, or one by one
+
+
+def _packets(stream: Stream, crc: str, chunk: int) -> Iterator[bytes]:
+    """The data of packets; those that have come together are checked and handed on together."""
+    is_right, is_last = _test(crc, chunk), False
+    while not is_last:
+        crcs: list[memoryview] = []
+        pieces: list[memoryview] = []
+        while not is_last and (not pieces or _is_whole(stream)):
+            their_crcs, piece, is_last = _packet(stream)
+            crcs.append(their_crcs)
+            pieces.append(piece)
+            if len(piece) % chunk:
+                break  # the CRCs of what follows begin anew
+        data = b"".join(pieces)
+        if not is_right(data, b"".join(crcs)):
+            raise Wrong("bytes that do not fit their checksum")
+        if data:
+            yield data
+
+
+def _test(crc: str, chunk: int) -> Callable[[bytes, bytes], bool]:
+    """What tells whether bytes fit their CRCs: all of them at once where that can be."""
+    sums, whole = SUMS[crc](), crc_of(crc)
+    if whole and chunk & (chunk - 1) == 0:
+        return lambda data, crcs: (
+            fits(data, crcs, chunk, crc, whole) if len(data) > FEW else sums(data, chunk) == crcs
+        )
+    return lambda data, crcs: sums(data, chunk) == crcs
+
+
+def _packet(stream: Stream) -> tuple[memoryview, memoryview, bool]:
+    """The next packet's CRCs, its data, and whether it is the block's last."""
+    while not _is_whole(stream):
+        stream.wait(max(FRAME.size, _size(stream)))
+    whole = stream.view(_size(stream))
+    header = FRAME.unpack_from(whole)[1]
+    *_, is_last, _tag, length = HEADER.unpack_from(whole, FRAME.size)
+    start, end = FRAME.size + header, len(whole) - length
+    return whole[start:end], whole[end:], bool(is_last)
+
+
+def _is_whole(stream: Stream) -> bool:
+    return stream.available >= FRAME.size and stream.available >= _size(stream)
+
+
+def _size(stream: Stream) -> int:
+    """How long the next packet is, with everything; 0 while nobody knows."""
+    if stream.available < FRAME.size:
+        return 0
+    size, header = FRAME.unpack(stream.peek(FRAME.size))
+    if not 4 <= size <= PACKET_LIMIT or header < HEADER.size:
+        raise Wrong("a packet that is none")
+    return FRAME.size + int(header) + int(size) - 4
+
+
+def _kind(checksum: Fields) -> tuple[str, int]:
+    crc = CRCS.get(number(checksum, 1))
+    if crc is None:
+        raise Wrong("a block without checksums")
+    return crc, number(checksum, 2)
+
+
+def _header(block: Block, size: int, client: str) -> bytes:
+    return message((1, message((1, block.named(size)), (2, block.token))), (2, client))
+
+
+def _answer(stream: Stream) -> Fields:
+    told = fields(received(stream.exactly))
+    if number(told, 1) != ALL_RIGHT:
+        raise Wrong(text(told, 5) or f"status {number(told, 1)} from a data node")
+    return told

@@ -1,0 +1,194 @@
+"""Files by Hadoop's own protocol, where the net leads to the data nodes; WebHDFS does whatever this cannot.
+
+Each chunk of a block travels with its CRC, which is compared where it arrives: what was read or written this
+way is known to be right, without a question for the file's checksum.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyhdfs
+
+from openpai_tasks.errors import PaiError, Unreachable
+from openpai_tasks.storage.hdfs.digest import Shape
+from openpai_tasks.storage.hdfs.native.blocks import DataNodes, Feed, Wrong
+from openpai_tasks.storage.hdfs.native.protobuf import Garbled
+from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, Refused
+from openpai_tasks.storage.hdfs.ranges import ahead
+from openpai_tasks.storage.hdfs.web.http import why
+from openpai_tasks.storage.hdfs.web.name_nodes import told
+
+WIDE = 8 << 20  # bytes; to fetch less by another thread does not pay
+BARRED = 60.0  # seconds after a failure in which WebHDFS does it all
+RENEWAL = 20.0  # seconds; who is silent for 60 may lose the file
+FIRST_PAUSE, LONGEST_PAUSE, CLOSING = 0.001, 0.4, 60.0  # seconds, for a data node to tell of its block
+FAILED = (OSError, Refused, Garbled, Wrong)
+ELSEWHERE = ("StandbyException", "RetriableException", "AccessControlException")
+"""What another name node may answer, or this one to somebody who can prove who they are."""
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What new files get."""
+
+    shape: Shape
+    replication: int
+    is_encrypted: bool = False  # on its way: only Java clients can then
+
+
+class Direct:
+    """A way to the name node, and past it to the data nodes; what failed is left alone for a while.
+
+    ``real`` is a file's path on HDFS; errors name the path that was asked for.
+    """
+
+    def __init__(self, user: str, timeout: float) -> None:
+        self._user, self._timeout = user, timeout
+        self._lock = threading.Lock()
+        self._names: NameNode | None = None
+        self._nodes: DataNodes | None = None
+        self._lost = self._barred = 0.0  # until when the name node, or the data nodes, are not tried
+
+    @property
+    def is_open(self) -> bool:
+        return self._names is not None
+
+    def open(self, find: Callable[[], tuple[str, int] | None]) -> bool:
+        """Whether the name node can be asked; ``find`` tells its address."""
+        with self._lock:
+            if self._names is None and time.monotonic() >= self._lost:
+                address = find()
+                if address is None:
+                    self._lost = float("inf")
+                else:
+                    self._names = NameNode(*address, self._user, self._timeout)
+                    self._nodes = DataNodes(self._names.client, self._timeout)
+            return self._names is not None
+
+    def close(self) -> None:
+        with self._lock:
+            names, nodes, self._names, self._nodes = self._names, self._nodes, None, None
+        if names and nodes:
+            names.close()
+            nodes.close()
+
+    def ask(self, question: Callable[[NameNode], Result]) -> Result | None:
+        """What the name node says; None when it says no, or cannot be asked: WebHDFS will tell why."""
+        names = self._names
+        if names is None:
+            return None
+        try:
+            return question(names)
+        except FAILED as err:
+            if not isinstance(err, Refused) or err.kind in ELSEWHERE:
+                self._lost = time.monotonic() + BARRED
+                self.close()
+            return None
+
+    def read(self, real: str, path: str, offset: int, length: int) -> Iterator[bytes] | None:
+        """The bytes, all checked; None when they cannot be had this way."""
+        nodes = self._nodes
+        if nodes is None or time.monotonic() < self._barred:
+            return None
+        blocks = self.ask(lambda names: names.blocks(real, offset, length))
+        if blocks is None:
+            return None
+        pieces = self._blocks(nodes, path, blocks, offset, length)
+        return ahead(pieces) if length >= WIDE else pieces
+
+    def write(
+        self, real: str, path: str, pieces: Iterable[bytes], size: int | None, layout: Layout, mode: int
+    ) -> bool:
+        """Write a new file, every byte checked there; False, with no piece asked for, when it cannot be."""
+        names, nodes = self._names, self._nodes
+        if names is None or nodes is None or time.monotonic() < self._barred:
+            return False
+        feed = Feed(_kept(pieces, names))
+        try:
+            writing = _Writing(names, nodes, real, layout, mode)
+            is_empty = size == 0 or (size is None and feed.is_empty)
+            writing.run(feed, is_empty, is_large=size is None or size >= WIDE)
+        except PaiError:  # where the pieces come from; some of ours are OSErrors too
+            raise
+        except FAILED as err:
+            self._bar(err)
+            if feed.began:
+                raise _ours(err, path) from err
+            return False
+        return True
+
+    def _blocks(
+        self, nodes: DataNodes, path: str, blocks: list[Block], offset: int, length: int
+    ) -> Generator[bytes, None, None]:
+        end = offset + length
+        for block in blocks:
+            start, stop = max(offset, block.offset), min(end, block.end)
+            addresses = block.addresses()
+            while start < stop:
+                address = addresses.pop(0)
+                try:
+                    for piece in nodes.read(block, address, start - block.offset, stop - start):
+                        start += len(piece)
+                        yield piece
+                except FAILED as err:
+                    if not addresses:
+                        self._bar(err)
+                        raise _ours(err, path) from err
+
+    def _bar(self, err: Exception) -> None:
+        if not isinstance(err, Refused):  # which is a no to this file, not to this way
+            self._barred = time.monotonic() + BARRED
+
+
+class _Writing:
+    """One new file: its blocks one after another, and then closed."""
+
+    def __init__(self, names: NameNode, nodes: DataNodes, path: str, layout: Layout, mode: int) -> None:
+        self._names, self._nodes, self._path, self._shape = names, nodes, path, layout.shape
+        self._file = names.create(path, layout.replication, layout.shape.block, mode)
+
+    def run(self, feed: Feed, is_empty: bool, is_large: bool) -> None:
+        """The first block is set up before a piece is asked for, so that there is another way until then."""
+        if not self._file.is_plain:
+            raise Wrong("an encrypted or striped file")
+        last = None
+        while not is_empty:
+            block = self._names.add_block(self._path, self._file, last)
+            if not block.is_plain:
+                raise Wrong("a block behind a token")
+            size = self._nodes.write(block, self._shape, self._file.block_size, feed, is_large)
+            last = block.named(size)
+            is_empty = feed.is_empty
+        self._close(last)
+
+    def _close(self, last: bytes | None) -> None:
+        pause, end = FIRST_PAUSE, time.monotonic() + CLOSING
+        while not self._names.complete(self._path, self._file, last):
+            if time.monotonic() > end:
+                raise Wrong("no data node tells of its block")
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _ours(err: Exception, path: str) -> PaiError:
+    """The error as it would be had WebHDFS met it."""
+    if not isinstance(err, Refused):
+        return Unreachable(f"{path}: HDFS does not answer: {why(err)}")
+    kind = getattr(pyhdfs, f"Hdfs{err.kind}", pyhdfs.HdfsIOException)
+    return told(kind(str(err), err.kind, kind._expected_status_code), path)
+
+
+def _kept(pieces: Iterable[bytes], names: NameNode) -> Iterator[bytes]:
+    """The pieces; now and then the name node is told that somebody still writes."""
+    renewed = time.monotonic()
+    for piece in pieces:
+        if time.monotonic() - renewed > RENEWAL:
+            names.renew_lease()
+            renewed = time.monotonic()
+        yield piece

@@ -1,0 +1,303 @@
+"""HDFS as a store: PyHDFS asks, a lean HTTP client or Hadoop's own protocol moves the bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import getpass
+import os
+import time
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any
+
+import pyhdfs
+
+from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.storage.hdfs.digest import BlockHasher, Shape
+from openpai_tasks.storage.hdfs.native.files import Direct, Layout
+from openpai_tasks.storage.hdfs.native.rpc import Status
+from openpai_tasks.storage.hdfs.web.connections import V1, Wire
+from openpai_tasks.storage.hdfs.web.data_nodes import FAST, HttpBytes
+from openpai_tasks.storage.hdfs.web.name_nodes import (
+    FOREIGN,
+    BelowFile,
+    NameNodes,
+    Patience,
+    is_unknown_operation,
+)
+from openpai_tasks.storage.store import (
+    Appends,
+    ChecksBytes,
+    Digest,
+    Entry,
+    Hasher,
+    KeepsModes,
+    KnowsPlaces,
+    base,
+    check_name,
+    is_closed,
+    join,
+    parent,
+    refuse_no_text,
+)
+
+RECOVERY = 20.0  # seconds that a data node may take to tell what it has of a file
+CRCS = {1: "CRC32", 2: "CRC32C"}
+
+
+class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
+    """The files below ``root`` of an HDFS; threads share its connections."""
+
+    kind = "hdfs"
+    knows_digests = True
+
+    def __init__(
+        self,
+        hosts: Iterable[str],
+        user: str = "",
+        *,
+        scheme: str = "http",
+        prefix: str = V1,
+        root: str = "/",
+        verify: bool | str = True,
+        timeout: float = 60,
+        patience: Patience | None = None,
+        fast: float = FAST,
+    ) -> None:
+        user = user or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+        self.user, self._scheme = user, scheme
+        self.hosts, self.root = tuple(hosts), root.rstrip("/")
+        self._prefix = prefix
+        self._wire = Wire(prefix, timeout, verify)
+        self._names = NameNodes(self.hosts, user, scheme, self._wire, timeout, patience or Patience())
+        self._http = HttpBytes(self._names, fast)
+        self._layout: Layout | None = None
+        self._direct = Direct(user, timeout)
+        self._is_closed = False  # to others: what is made here
+
+    def close(self) -> None:
+        self._direct.close()
+        self._wire.close()
+
+    def address(self, path: str) -> str:
+        return f"hdfs://{','.join(sorted(self.hosts))}{self._prefix.removesuffix(V1)}{self._real(path)}"
+
+    @cached_property
+    def closed(self) -> WebHdfs:
+        store = copy.copy(self)
+        store._is_closed = True
+        return store
+
+    def marks(self, path: str, above: bool = False) -> set[str]:
+        """By the number of the folder, and its HDFS; where this has no name, by its time of change."""
+        found, real = set[str](), self._real(path)
+        while True:
+            if status := self._status(real, path):
+                number, mtime_ms = status["fileId"], status["modificationTime"]
+                found |= {f"{self._pool}:{number}"} if self._pool else set()
+                found |= {f"{number}@{mtime_ms}"} if mtime_ms else set()
+            if not above or real == "/":
+                return found
+            real = parent(real)
+
+    @cached_property
+    def _pool(self) -> str:
+        """The name of the HDFS itself; a gateway does not let us ask."""
+        if self._prefix != V1:
+            return ""
+        told = (self._wire.block_pool(self._scheme, host) for host in self._names.hosts)
+        return next(filter(None, told), "")
+
+    def urls(self, path: str) -> tuple[str, ...]:
+        """Where anybody who speaks WebHDFS finds the file: at each name node; nothing in it is escaped."""
+        return tuple(f"{self._scheme}://{host}{self._prefix}{self._real(path)}" for host in self.hosts)
+
+    def stat(self, path: str) -> Entry | None:
+        real = self._real(path)
+        if found := self._direct.ask(lambda names: names.status(real)):
+            return _direct_entry(found, base(path), path)
+        status = self._status(real, path)
+        return _entry(status, base(path), path) if status else None
+
+    def _status(self, real: str, path: str) -> Any:
+        try:
+            return self._names.patiently(lambda _: self._names.file_status(real), path)
+        except (NotFound, BelowFile):
+            return None
+
+    def list(self, path: str) -> Iterator[Entry]:
+        for status in self._statuses(path):
+            name = status["pathSuffix"]
+            if not name and status["type"] != "DIRECTORY":
+                raise PathError(f"{path}: a file, not a folder")
+            yield _entry(status, check_name(name, path), join(path, name))
+
+    def make_folder(self, path: str) -> None:
+        real = self._new(path)
+        how = {"permission": "700"} if self._is_closed else {}
+        self._names.patiently(lambda _: self._names.mkdirs(real, **how), path)
+
+    def remove(self, path: str, recursive: bool = False) -> None:
+        real, flag = self._real(path), "true" if recursive else "false"
+
+        def act(number: int) -> bool:
+            return bool(self._names.delete(real, recursive=flag)) or number > 0  # its answer was lost
+
+        if not self._names.patiently(act, path):
+            raise NotFound(f"{path}: no such file or folder on HDFS", 404)
+
+    def rename(self, source: str, target: str) -> None:
+        real, new = self._real(source), self._new(target)
+        was_direct = self._direct.is_open
+        if self._direct.ask(lambda names: names.rename(real, new)):
+            return
+
+        def act(number: int) -> None:
+            try:
+                self._names.replace(real, new)
+            except pyhdfs.HdfsFileNotFoundException:
+                is_first = number == 0 and not was_direct
+                if is_first or not self._names.exists(new):  # else it went well, and its answer was lost
+                    raise
+
+        self._names.patiently(act, source)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        return self._http.read(self._real(path), path, offset, length)
+
+    def read_checked(self, path: str, size: int) -> Iterator[bytes] | None:
+        real = self._real(path)
+        if not (self._layout_now() and self._opened(real, is_new=False)):
+            return None
+        return self._direct.read(real, path, 0, size)
+
+    def write_checked(self, path: str, pieces: Iterable[bytes], size: int | None) -> bool:
+        real, layout = self._new(path), self._layout_now()
+        if not (layout and self._opened(real, is_new=True)):
+            return False
+        return self._direct.write(real, path, pieces, size, layout, 0o600 if self._is_closed else 0o644)
+
+    def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
+        self._http.write(self._new(path), path, pieces, size, 0o600 if self._is_closed else None)
+
+    def broken_off(self, path: str) -> int:
+        """What its dead writer had open is closed first: the name node would wait a minute for more."""
+        real, end = self._real(path), time.monotonic() + RECOVERY
+        is_direct = bool(self._layout_now()) and self._opened(real, is_new=True)
+
+        def is_open(_: int) -> bool:
+            if is_direct and (closed := self._direct.ask(lambda names: names.recover(real))) is not None:
+                return not closed
+            return self._names.is_open(real)
+
+        try:
+            while self._names.patiently(is_open, path) and time.monotonic() < end:
+                time.sleep(0.1)
+        except NotFound:
+            return 0
+        entry = self.stat(path)
+        return entry.size if entry else 0
+
+    def append(self, path: str, pieces: Iterable[bytes], size: int) -> None:
+        self._http.append(self._real(path), path, pieces, size)
+
+    def digest(self, path: str) -> Digest | None:
+        real = self._real(path)
+
+        def act(_: int) -> Any:
+            return self._http.elsewhere(lambda but: self._names.checksum(real, **but))
+
+        algorithm, value = self._names.patiently(act, path)
+        return Digest(algorithm, value[24:56] if Shape.of(algorithm) else value)
+
+    def hasher(self, kind: str | None = None) -> Hasher | None:
+        shape = Shape.of(kind) if kind else self._written_now()
+        return BlockHasher(shape) if shape else None
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """HDFS has no time before 1970: such a file gets the earliest one."""
+        real, mtime_ms = self._real(path), max(mtime_ms, 0)
+        if self._direct.ask(lambda names: names.set_mtime(real, mtime_ms)):
+            return
+        self._names.patiently(lambda _: self._names.set_times(real, modificationtime=mtime_ms), path)
+
+    def make_executable(self, path: str) -> None:
+        real = self._real(path)
+        mode = self._names.patiently(lambda _: self._names.file_status(real), path)["permission"]
+        text = f"{mode | (mode & 0o444) >> 2:o}"
+        self._names.patiently(lambda _: self._names.set_permission(real, permission=text), path)
+
+    def _real(self, path: str) -> str:
+        names = path.split("/")
+        if "." in names or ".." in names or not path.startswith("/") or "\0" in path:
+            raise PathError(f"{path!r} cannot be a path on HDFS")
+        refuse_no_text(path, "no HDFS")
+        return (self.root + path).rstrip("/") or "/"
+
+    def _new(self, path: str) -> str:
+        if ":" in path:
+            raise PathError(f"{path}: HDFS allows no ':' in a name; choose another one")
+        return self._real(path)
+
+    def _statuses(self, path: str) -> Iterator[dict[str, Any]]:
+        """A folder's entries in batches, so that a large one neither waits nor fills the memory."""
+        real, after, left = self._real(path), "", 1
+
+        def batch(_: int) -> tuple[list[dict[str, Any]], int]:
+            try:
+                return self._names.list_batch(real, after)
+            except FOREIGN as err:
+                if not is_unknown_operation(err):
+                    raise
+                return self._names.list_all(real), 0
+
+        while left:
+            found, left = self._names.patiently(batch, path)
+            yield from found
+            before, after = after, found[-1]["pathSuffix"] if found else ""
+            left = left if after != before else 0
+
+    def _written_now(self) -> Shape | None:
+        """What decides the fingerprint of a new file; None where an older HDFS does not tell."""
+        layout = self._layout_now()
+        return layout.shape if layout else None
+
+    def _layout_now(self) -> Layout | None:
+        if self._layout is None:
+            with contextlib.suppress(PathError):
+                found = self._names.patiently(lambda _: self._names.server_defaults(), "/")
+                if crc := CRCS.get(found["checksumType"]):
+                    shape = Shape(found["blockSize"], found["bytesPerChecksum"], crc)
+                    self._layout = Layout(shape, found["replication"], bool(found["encryptDataTransfer"]))
+        return self._layout
+
+    def _opened(self, real: str, is_new: bool) -> bool:
+        """Whether data nodes can be reached directly: not by https, which it is not, nor behind a gateway."""
+        if self._scheme != "http" or self._prefix != V1 or self._layout is None or self._layout.is_encrypted:
+            return False
+        try:
+            return self._direct.open(lambda: self._names.rpc_address(real, is_new))
+        except FOREIGN:
+            return False  # the other way will tell why
+
+
+def _direct_entry(status: Status, name: str, path: str) -> Entry:
+    facts = status.is_folder, status.size, status.mtime_ms, status.is_link
+    return _told(name, path, *facts, status.mode, status.id)
+
+
+def _entry(status: Any, name: str, path: str) -> Entry:
+    is_folder, is_link = status["type"] == "DIRECTORY", status["type"] == "SYMLINK"
+    facts = is_folder, status["length"], status["modificationTime"], is_link
+    return _told(name, path, *facts, status["permission"], status["fileId"])
+
+
+def _told(
+    name: str, path: str, is_folder: bool, size: int, mtime_ms: int, is_link: bool, mode: int, number: object
+) -> Entry:
+    """Of the mode, only that nobody else may read it: the others are HDFS's usual ones, and nobody's wish."""
+    can_run = bool(mode & 0o100) and not is_folder
+    closed = mode & 0o777 if is_closed(mode) else None
+    size, number = (0, str(number)) if is_folder else (size, "")
+    return Entry(name, path, is_folder, size, mtime_ms, is_link, can_run, mode=closed, id=number)

@@ -1,0 +1,1 @@
+"""WebHDFS: name nodes, data nodes, and the HTTP connections to both."""

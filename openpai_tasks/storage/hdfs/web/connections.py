@@ -1,0 +1,262 @@
+"""The connections of a store: kept alive, shared by threads, and every wait with an end.
+
+``Wire`` has the few methods of a ``requests.Session`` that PyHDFS calls, so PyHDFS speaks WebHDFS and this
+moves the bytes, at a fraction of the work per request.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from requests.exceptions import ConnectionError as Broken
+
+from openpai_tasks.errors import PaiError, PathError
+from openpai_tasks.storage.hdfs.web.answers import is_address
+from openpai_tasks.storage.hdfs.web.http import HEAD_LIMIT, Connection, NoJson, Reply, explains, why
+from openpai_tasks.storage.retry import Damaged
+
+IDLE = 16  # connections kept for each server
+V1 = "/webhdfs/v1"
+REDIRECT = 307
+DONE = {"GET": 200, "POST": 200, "PUT": 201}
+"""How a data node says that all went well."""
+POOL = "/jmx?get=Hadoop:service=NameNode,name=NameNodeInfo::BlockPoolId"
+NO_WEBHDFS = ", which has no WebHDFS: the web port of a name node is wanted, such as 9870 or 50070"
+GATEWAY = re.compile(r"/a/([^/:]+)")  # OpenPAI's way to a data node
+SAFE = "/%?&=:;,+@!$'()*~[]"  # what a redirect has escaped itself, or need not
+
+
+class DataNodeGone(Broken):
+    """What was to move bytes did not; ``host`` is the machine it is on."""
+
+    def __init__(self, message: str, host: str) -> None:
+        super().__init__(message)
+        self.host = host
+
+
+@dataclass(frozen=True)
+class Body:
+    """What is sent with a request; ``size`` is what the pieces must add up to, if that is known."""
+
+    pieces: Iterable[bytes]
+    size: int | None
+
+
+class Wire:
+    """The connections of one store, shared by its threads."""
+
+    def __init__(self, prefix: str = V1, timeout: float = 60, verify: bool | str = True) -> None:
+        self._prefix, self._timeout, self._verify = prefix, timeout, verify
+        self._idle: dict[tuple[str, str, int], list[Connection]] = {}
+        self._lock = threading.Lock()
+        self._tls: ssl.SSLContext | None = None
+        self._trouble = threading.local()
+        self._sender = threading.local()  # the name node that may send this thread on
+        self.has_answered = False  # a name node has, once
+
+    def request(self, method: str, url: str, params: Mapping[str, Any], **_: Any) -> Reply:
+        """A question to a name node, by PyHDFS: below our prefix, and without following redirects."""
+        scheme, rest = url.split("://", 1)
+        host, _slash, path = rest.partition("/")
+        target = self._prefix + f"/{path}".removeprefix(V1)
+        self._sender.scheme, self._sender.host = scheme, host
+        self._trouble.text = f"{host} is starting or on standby"  # if PyHDFS then asks another one
+        try:
+            reply = self._ask(method.upper(), scheme, host, f"{target}?{urlencode(params, quote_via=quote)}")
+            if reply.status_code >= 400 and not explains(reply):
+                hint = NO_WEBHDFS if reply.status_code == 404 else ""
+                raise Broken(f"http status {reply.status_code} from {host}{hint}")
+            if reply.status_code == REDIRECT:
+                reply.discard()
+                if not is_address(reply.headers.get("location", "")):
+                    raise Broken(f"{host} sends us on to no address")
+        except Broken as err:
+            self._trouble.text = str(err)
+            raise
+        self.has_answered = True
+        return reply
+
+    def trouble(self) -> str:
+        """What was wrong with the name node that this thread asked last."""
+        return str(self._trouble.text)
+
+    def block_pool(self, scheme: str, host: str) -> str:
+        """What tells the HDFS of a name node from all others; nothing where it does not say."""
+        try:
+            reply = self._ask("GET", scheme, host, POOL)
+            told = reply.json()["beans"][0]["BlockPoolId"] if reply.status_code == 200 else ""
+        except (Broken, NoJson, ValueError, LookupError, TypeError):
+            return ""
+        return str(told)
+
+    def get(self, url: str, stream: bool = False, **_: Any) -> Reply:
+        """What a name node sent us on to a data node for."""
+        return self._follow("GET", url, None)
+
+    def put(self, url: str, data: Body, **_: Any) -> Reply:
+        return self._follow("PUT", url, data)
+
+    def post(self, url: str, data: Body, **_: Any) -> Reply:
+        return self._follow("POST", url, data)
+
+    def keep(self, connection: Connection) -> None:
+        with self._lock:
+            idle = self._idle.setdefault(connection.key, [])
+            if len(idle) < IDLE:
+                connection.used = True
+                idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for connection in [one for some in idle.values() for one in some]:
+            connection.close()
+
+    def _follow(self, method: str, url: str, body: Body | None) -> Reply:
+        parts = urlsplit(self._kept_secret(url))
+        target = quote(parts.path + (f"?{parts.query}" if parts.query else ""), safe=SAFE)
+        behind = GATEWAY.match(parts.path)
+        host = behind[1] if behind else parts.hostname or ""
+        try:
+            reply = self._ask(method, parts.scheme, parts.netloc, target, body)
+            is_odd = reply.status_code != DONE[method] and not (reply.status_code >= 400 and explains(reply))
+            if is_odd:
+                raise Broken(f"http status {reply.status_code} from {parts.netloc}")
+            if body is not None and reply.status_code == DONE[method]:
+                reply.discard()
+        except Broken as err:
+            raise DataNodeGone(str(err), host) from err
+        return reply
+
+    def _kept_secret(self, url: str) -> str:
+        """The url, but never in plain from a server that was asked by TLS.
+
+        One that ends TLS for another server is often not known to it: its own address is meant then.
+        """
+        to = urlsplit(url)
+        if getattr(self._sender, "scheme", "http") != "https" or to.scheme == "https":
+            return url
+        here = urlsplit(f"https://{self._sender.host}")
+        if to.hostname != here.hostname or to.port not in (None, 80, here.port):
+            where = f"https://{self._sender.host} sends us on to {to.scheme}://{to.netloc}"
+            raise PathError(f"{where}, without encryption: refused; its data nodes need https")
+        return to._replace(scheme="https", netloc=here.netloc).geturl()
+
+    def _ask(self, method: str, scheme: str, host: str, target: str, body: Body | None = None) -> Reply:
+        key = _key(scheme, host)
+        head = f"{method} {target} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\n".encode("ascii")
+        while True:
+            connection = self._take(key)
+            try:
+                return self._exchange(connection, method, head, body)
+            except PaiError:  # where the body comes from; some of ours are OSErrors too
+                connection.close()
+                raise
+            except (OSError, ssl.SSLError) as err:  # also Broken
+                connection.close()
+                if connection.used and body is None and not isinstance(err, TimeoutError):
+                    continue  # hung up while idle: nothing was done, ask on another one
+                raise Broken(f"{host}: {why(err)}") from err
+            except BaseException:
+                connection.close()
+                raise
+
+    def _exchange(self, connection: Connection, method: str, head: bytes, body: Body | None) -> Reply:
+        if body is None:
+            length = b"" if method == "GET" else b"Content-Length: 0\r\n"
+            connection.stream.sendall(head + length + b"\r\n")
+        else:
+            try:
+                _send(connection.stream, head, body)
+            except PaiError:
+                raise
+            except OSError as err:
+                return self._early(connection, err)
+        return Reply(connection, self.keep)
+
+    def _early(self, connection: Connection, err: OSError) -> Reply:
+        """A server that refuses a body answers before it has read all of it, and hangs up."""
+        if isinstance(err, TimeoutError):
+            raise err
+        try:
+            reply = Reply(connection, self.keep)
+        except (OSError, ssl.SSLError):
+            raise err from None
+        if reply.status_code < 400:
+            raise err
+        return reply
+
+    def _take(self, key: tuple[str, str, int]) -> Connection:
+        while True:
+            with self._lock:
+                idle = self._idle.get(key)
+                connection = idle.pop() if idle else None
+            if connection is None:
+                return self._connect(key)
+            if not connection.is_stale():
+                connection.stream.settimeout(self._timeout)  # the last answer may have left little of it
+                return connection
+            connection.close()
+
+    def _connect(self, key: tuple[str, str, int]) -> Connection:
+        scheme, host, port = key
+        try:
+            stream = socket.create_connection((host, port), timeout=min(self._timeout, 10))
+            stream.settimeout(self._timeout)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if scheme == "https":
+                stream = self._secure().wrap_socket(stream, server_hostname=host)
+        except (OSError, ssl.SSLError) as err:
+            raise Broken(f"{host}:{port}: {why(err)}") from err
+        return Connection(stream, key, self._timeout)
+
+    def _secure(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context(
+                cafile=self._verify if isinstance(self._verify, str) else None
+            )
+            if self._verify is False:
+                self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
+        return self._tls
+
+
+def _send(stream: socket.socket, head: bytes, body: Body) -> None:
+    """Head and body; what is small travels in one packet."""
+    kind = b"Content-Type: application/octet-stream\r\n"
+    if body.size is None:
+        stream.sendall(head + kind + b"Transfer-Encoding: chunked\r\n\r\n")
+        for piece in body.pieces:
+            if piece:
+                stream.sendall(b"%x\r\n" % len(piece))
+                stream.sendall(piece)
+                stream.sendall(b"\r\n")
+        stream.sendall(b"0\r\n\r\n")
+        return
+    waiting, sent = head + kind + b"Content-Length: %d\r\n\r\n" % body.size, 0
+    for piece in body.pieces:
+        sent += len(piece)
+        if sent > body.size:
+            raise Damaged(f"more than the {body.size} bytes there were at first; it grew while it was read")
+        if waiting and len(piece) <= HEAD_LIMIT:
+            stream.sendall(waiting + piece)
+        else:
+            stream.sendall(waiting)
+            stream.sendall(piece)
+        waiting = b""
+    if sent < body.size:
+        raise Damaged(f"only {sent} of {body.size} bytes; it shrank while it was read")
+    stream.sendall(waiting)
+
+
+def _key(scheme: str, host: str) -> tuple[str, str, int]:
+    parts = urlsplit(f"{scheme}://{host}")
+    return scheme, parts.hostname or "", parts.port or (443 if scheme == "https" else 80)

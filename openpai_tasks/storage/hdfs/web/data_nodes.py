@@ -1,0 +1,170 @@
+"""The bytes of files by WebHDFS: through one data node after another, until all have come."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, TypeVar
+
+import pyhdfs
+
+from openpai_tasks.storage.hdfs.ranges import PART, in_order, sampled
+from openpai_tasks.storage.hdfs.web.connections import Body, DataNodeGone
+from openpai_tasks.storage.hdfs.web.http import Reply
+from openpai_tasks.storage.hdfs.web.name_nodes import (
+    FOREIGN,
+    NameNodes,
+    is_past_end,
+    is_still_open,
+    is_without_data_node,
+    told,
+)
+from openpai_tasks.storage.retry import Damaged, paused
+
+WIDE = 4 * PART  # what is larger may be read in several ranges at once
+FAST = 100e6  # bytes a second by one connection: others would only share the same wire and processors
+AVOIDED = 60.0  # seconds without a data node that failed
+BROKEN_OFF = (0.0, 0.1, 0.2, 0.4)  # seconds
+NOBODY = ("", 0.0)
+
+Result = TypeVar("Result")
+
+
+class HttpBytes:
+    """Reads and writes files by their paths on HDFS (``real``); errors name the path that was asked for."""
+
+    def __init__(self, names: NameNodes, fast: float = FAST) -> None:
+        self._names, self._fast = names, fast
+        self._is_wide = threading.Lock()  # one at a time, so that memory has a bound
+        self._avoid = NOBODY
+
+    def read(self, real: str, path: str, offset: int, length: int | None) -> Iterator[bytes]:
+        if length is not None and length <= 0:
+            return
+        reply = self._open(real, path, offset, length)
+        if reply is None:
+            return
+        pieces, size = self._narrow(real, path, offset, length, reply), reply.length or 0
+        if size >= WIDE:
+            moved, rate = yield from sampled(pieces, PART)
+            if rate < self._fast and self._is_wide.acquire(blocking=False):
+                try:
+                    pieces.close()
+                    yield from in_order(
+                        lambda at, count: self._narrow(real, path, at, count), offset + moved, offset + size
+                    )
+                finally:
+                    self._is_wide.release()
+                return
+        yield from pieces
+
+    def write(
+        self, real: str, path: str, pieces: Iterable[bytes], size: int | None, mode: int | None = None
+    ) -> None:
+        body = _Once(pieces)
+        content: Any = Body(body, size)
+        how = {"overwrite": "true"} if mode is None else {"overwrite": "true", "permission": f"{mode:o}"}
+
+        def act(_: int) -> None:
+            try:
+                self.elsewhere(lambda but: self._names.create(real, content, **how, **but))
+            except FOREIGN as err:
+                if not body.began:
+                    raise
+                self._clear(real)
+                raise told(err, path) from err  # it comes only once: whoever has it must begin again
+
+        self._names.patiently(act, path)
+
+    def append(self, real: str, path: str, pieces: Iterable[bytes], size: int) -> None:
+        body = _Once(pieces)
+        content: Any = Body(body, size)
+
+        def act(_: int) -> None:
+            try:
+                self.elsewhere(lambda but: self._names.append(real, content, **but))
+            except FOREIGN as err:
+                if is_still_open(err):
+                    raise Damaged(f"{path}: still open for whoever began it") from err
+                if body.began:
+                    raise told(err, path) from err
+                raise
+
+        self._names.patiently(act, path)
+
+    def _open(self, real: str, path: str, offset: int, length: int | None) -> Reply | None:
+        """The answer of a data node; None when there is nothing from the offset on."""
+        limit = {} if length is None else {"length": length}
+
+        def act(_: int) -> Any:
+            try:
+                return self.elsewhere(lambda but: self._names.open(real, offset=offset, **limit, **but))
+            except FOREIGN as err:
+                if is_past_end(err):
+                    return None
+                raise
+
+        reply: Reply | None = self._names.patiently(act, path)
+        return reply
+
+    def _narrow(
+        self, real: str, path: str, offset: int, length: int | None, reply: Reply | None = None
+    ) -> Generator[bytes, None, None]:
+        """The bytes by one connection after another: where one is cut, the next goes on."""
+        failures, left, moves = 0, length, True
+        while moves and (left is None or left > 0):
+            reply = reply or self._open(real, path, offset, left)
+            if reply is None:
+                return
+            moves = False
+            try:
+                for piece in reply.pieces():
+                    moves, failures = True, 0  # patience begins anew
+                    offset, left = offset + len(piece), None if left is None else left - len(piece)
+                    yield piece
+            except FOREIGN as err:
+                moves, pause = True, self._names.patience.pause(failures)
+                if pause is None or paused(pause):
+                    ours = told(err, path)
+                    ours.is_given_up = True
+                    raise ours from err
+                failures += 1
+            else:
+                if left is None:
+                    return
+            reply = None
+
+    def _clear(self, real: str) -> None:
+        """What a data node has of an upload that broke off may appear a little later."""
+        for pause in BROKEN_OFF:
+            time.sleep(pause)
+            with contextlib.suppress(*FOREIGN):
+                if self._names.delete(real):
+                    return
+
+    def elsewhere(self, act: Callable[[dict[str, str]], Result]) -> Result:
+        """With another data node than the one that failed last, if there is another."""
+        host, until = self._avoid
+        try:
+            return act({"excludedatanodes": host} if time.monotonic() < until else {})
+        except DataNodeGone as err:
+            self._avoid = err.host, time.monotonic() + AVOIDED
+            raise
+        except pyhdfs.HdfsHttpException as err:
+            if time.monotonic() > until or not is_without_data_node(err):
+                raise
+            self._avoid = NOBODY
+            return act({})
+
+
+class _Once:
+    """Pieces that may come only once; ``began`` tells that they did."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces, self.began = pieces, False
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.began = not isinstance(self._pieces, (list, tuple))
+        return iter(self._pieces)

@@ -1,0 +1,143 @@
+"""The sources of a job as one file: the same files make the same bytes, wherever and whenever it is made."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from openpai_tasks.errors import PathError
+from openpai_tasks.storage.job_files.sources import Source
+from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.store import PIECE
+
+MADE = 946_684_800
+"""The time of every file in it: 2000-01-01, as neither `tar` nor Python's wheels like 1970."""
+IN_MEMORY = 8 << 20  # bytes of an archive before it goes to the disk
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file in an archive; its digest is of its content, and of whether it can be run."""
+
+    name: str
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A ``tar.gz``, named by the SHA-256 of its bytes."""
+
+    sha256: str
+    size: int
+    members: tuple[Member, ...]
+    content: BinaryIO = field(repr=False, compare=False)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The digest of each file by its name."""
+        return {member.name: member.digest for member in self.members}
+
+    @property
+    def unpacked(self) -> int:
+        return sum(member.size for member in self.members)
+
+    def pieces(self) -> Iterator[bytes]:
+        self.content.seek(0)
+        while piece := self.content.read(PIECE):
+            yield piece
+
+
+def pack(sources: Sequence[Source]) -> Archive:
+    """The archive of these files: names in order, no times, no owners, modes as they are."""
+    content = _scratch()
+    ordered = sorted(sources, key=lambda source: source.name)
+    try:
+        # Level and header are fixed, so only another zlib makes other bytes of the same files.
+        with gzip.GzipFile("", "wb", 6, content, mtime=0) as packed, _writing(packed) as tar:
+            members = tuple([_add(tar, source) for source in ordered])
+    except OSError as err:
+        if isinstance(err, PathError):
+            raise
+        raise PathError(f"cannot pack the sources: {err.strerror or err}") from err
+    return _archive(content, members)
+
+
+def received(pieces: Iterable[bytes], sha256: str) -> Archive:
+    """An archive that comes from a store, if it is the one with that name."""
+    content, digest = _scratch(), hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+        content.write(piece)
+    if digest.hexdigest() != sha256:
+        raise Damaged(f"the archive {sha256}.tar.gz is damaged: its sha256 is {digest.hexdigest()}")
+    content.seek(0)
+    try:
+        with tarfile.open(fileobj=content, mode="r:gz", errors="surrogateescape") as tar:
+            members = tuple([_member(tar, info) for info in tar if info.isfile()])
+    except (tarfile.TarError, OSError, EOFError) as err:
+        raise PathError(f"the archive {sha256}.tar.gz cannot be read: {err}") from err
+    return _archive(content, members)
+
+
+def _scratch() -> BinaryIO:
+    return tempfile.SpooledTemporaryFile(IN_MEMORY)  # type: ignore[return-value]
+
+
+def _writing(packed: gzip.GzipFile) -> tarfile.TarFile:
+    """GNU's format: small shells' `tar` know its long names, and not those of POSIX."""
+    return tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8")
+
+
+def _add(tar: tarfile.TarFile, source: Source) -> Member:
+    info = tarfile.TarInfo(source.name)
+    info.mtime = MADE
+    try:
+        with open(source.path, "rb") as file:
+            facts = Path(source.path).stat()
+            info.size, info.mode = facts.st_size, facts.st_mode & 0o777
+            hashed = _Hashed(file, bool(info.mode & 0o100))
+            tar.addfile(info, hashed)
+            if file.read(1):
+                raise PathError(f"the source {source.path} grows while it is read; try again")
+    except PathError:
+        raise
+    except OSError as err:
+        raise PathError(f"cannot pack the source {source.path}: {err.strerror or 'it changed'}") from err
+    return Member(source.name, info.size, hashed.digest.hexdigest())
+
+
+def _member(tar: tarfile.TarFile, info: tarfile.TarInfo) -> Member:
+    file = tar.extractfile(info) or io.BytesIO()
+    hashed = _Hashed(file, bool(info.mode & 0o100))
+    while hashed.read(PIECE):
+        pass
+    return Member(info.name, info.size, hashed.digest.hexdigest())
+
+
+def _archive(content: BinaryIO, members: tuple[Member, ...]) -> Archive:
+    digest, size = hashlib.sha256(), 0
+    content.seek(0)
+    while piece := content.read(PIECE):
+        digest.update(piece)
+        size += len(piece)
+    return Archive(digest.hexdigest(), size, members, content)
+
+
+class _Hashed(io.RawIOBase):
+    """A file that is hashed as it is read."""
+
+    def __init__(self, file: IO[bytes], can_run: bool) -> None:
+        self._file, self.digest = file, hashlib.sha256(b"x" if can_run else b"-")
+
+    def read(self, size: int = -1, /) -> bytes:
+        piece = self._file.read(size)
+        self.digest.update(piece)
+        return piece

@@ -1,0 +1,130 @@
+"""Which files go along with a job: what is named, less what ``.gitignore`` and ``.paiignore`` leave out."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from openpai_tasks.errors import PathError
+from openpai_tasks.settings.trust import Fenced
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+IGNORE_FILES = (".gitignore", ".paiignore")  # the later one has the last word
+NEVER = (".git/", "__pycache__/", ".openpai/", "*.pyc")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file here, and the relative name it gets in the job's working folder."""
+
+    path: Path
+    name: str
+    size: int
+
+
+def collect(paths: Sequence[str], root: Path) -> tuple[Source, ...]:
+    """Every file behind ``paths`` (relative to ``root``), each once, by name.
+
+    What is named itself is taken even if an ignore file lists it; inside a named folder the rules hold.
+    A path outside ``root`` keeps its last part only. Links are followed, but not out of a fence.
+    """
+    found: dict[str, Source] = {}
+    for given in paths:
+        for source in _behind(given, root):
+            if isinstance(paths, Fenced):
+                _check_inside(source.path, root, paths)
+            other = found.setdefault(source.name, source)
+            if other.path.resolve() != source.path.resolve():
+                raise PathError(f"two sources would both be {source.name!r}: {other.path} and {source.path}")
+    return tuple(found[name] for name in sorted(found))
+
+
+def _behind(given: str, root: Path) -> Iterator[Source]:
+    if not given.strip():
+        raise PathError("a source is empty: name a file or a folder, `.` for this one")
+    path = Path(os.path.normpath(root / given))
+    if not path.exists():
+        raise PathError(f"no such source: {given!r} (looked in {root})")
+    name = os.path.relpath(path, root)
+    if name.startswith(os.pardir):
+        name = path.name
+    if path.is_file():
+        yield _source(path, name)
+    elif path.is_dir():
+        rules = _inherited(path, root) if path.is_relative_to(root) else []
+        yield from _walk(path, "" if name == os.curdir else name, rules, frozenset())
+    else:
+        raise PathError(f"a source must be a file or a folder, and {given!r} is neither")
+
+
+def _check_inside(path: Path, root: Path, fence: Fenced) -> None:
+    """Refuse a file that a link brings from elsewhere, where nobody typed the sources."""
+    if not fence.holds(path, root):
+        why = f"{path} leads to {path.resolve()}, and the sources are those of the project's settings"
+        hint = shlex.join(word for source in fence for word in ("--sources", source))
+        raise PathError(f"{why}; to take it along all the same, say `{hint}`")
+
+
+def _source(path: Path, name: str) -> Source:
+    if not os.access(path, os.R_OK):
+        raise PathError(f"cannot read the source {path}: permission denied")
+    return Source(path, name, path.stat().st_size)
+
+
+Rules = list[tuple[Path, "GitIgnoreSpec"]]
+
+
+def _inherited(folder: Path, root: Path) -> Rules:
+    """The rules of the folders between ``root`` and ``folder``, which hold inside it too."""
+    between = [parent for parent in folder.parents if parent.is_relative_to(root)]
+    return [rule for parent in reversed(between) for rule in _rules_in(parent)]
+
+
+def _rules_in(folder: Path) -> Rules:
+    from pathspec import GitIgnoreSpec
+
+    lines: list[str] = []
+    for name in IGNORE_FILES:
+        if (folder / name).is_file():
+            lines += (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
+    return [(folder, GitIgnoreSpec.from_lines(lines))] if lines else []
+
+
+def _walk(folder: Path, name: str, rules: Rules, above: frozenset[Path]) -> Iterator[Source]:
+    from pathspec import GitIgnoreSpec
+
+    real = folder.resolve()
+    if real in above:
+        return  # a link to a folder that we are already in
+    rules = [*rules, *_rules_in(folder)]
+    never = GitIgnoreSpec.from_lines(NEVER)
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as err:
+        raise PathError(f"cannot read the source folder {folder}: {err.strerror}") from err
+    for entry in entries:
+        path, is_folder = folder / entry.name, os.path.isdir(entry)  # False for a link to itself
+        if never.match_file(entry.name + "/" * is_folder) or _ignored(path, is_folder, rules):
+            continue
+        inner = os.path.join(name, entry.name)
+        if is_folder:
+            yield from _walk(path, inner, rules, above | {real})
+        elif os.path.isfile(entry):
+            yield _source(path, inner)
+
+
+def _ignored(path: Path, is_folder: bool, rules: Rules) -> bool:
+    """As git decides: the last pattern that speaks of the path, nearest file last."""
+    verdict = False
+    for folder, spec in rules:
+        relative = os.path.relpath(path, folder) + "/" * is_folder
+        include = spec.check_file(relative).include
+        if include is not None:
+            verdict = include
+    return verdict

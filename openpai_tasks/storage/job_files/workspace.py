@@ -1,0 +1,239 @@
+"""The folder of a storage in which a user's jobs keep their files.
+
+``sources/<sha256>.tar.gz`` are the archives of sources, each once however many jobs use it;
+``jobs/<job>/source/<sha256>.json`` says which of them a job uses, and whose job it is (``none.json`` of one
+without sources); ``jobs/<job>/output`` is what it wrote. A folder without such a reference is no job's.
+A job says what it uses before the archive is sent, and an archive goes only while nobody says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+
+from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiError, PathError
+from openpai_tasks.protocol.document.job_storage import ARCHIVES, DEADLINE, JOBS, archive_name
+from openpai_tasks.protocol.document.template import OPEN
+from openpai_tasks.storage.copying.transfer import put
+from openpai_tasks.storage.job_files.archive import Archive, received
+from openpai_tasks.storage.store import Entry, Store, fingerprint, join
+
+ARCHIVE = re.compile(r"([0-9a-f]{64})\.tar\.gz")
+REFERENCE = re.compile(r"([0-9a-f]{64}|none)\.json")
+NO_ARCHIVE = "none"
+"""What the reference of a job without sources is named by."""
+ASIDE = ".removing-"
+"""What the name of an archive begins with while it is on its way out."""
+LONGEST = 64 << 10  # bytes of a reference; a longer file is none
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Whose job it is, and which archive it uses (none: ``archive`` is empty)."""
+
+    job: str
+    user: str
+    cluster: str  # where it runs
+    archive: str
+    size: int
+    files: int
+    submitted: int  # ms
+
+    @property
+    def is_sound(self) -> bool:
+        texts, numbers = (
+            (self.job, self.user, self.cluster, self.archive),
+            (self.size, self.files, self.submitted),
+        )
+        return all(isinstance(one, str) for one in texts) and all(isinstance(one, int) for one in numbers)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What is where in a workspace."""
+
+    path: str
+
+    @property
+    def archives(self) -> str:
+        return join(self.path, ARCHIVES)
+
+    @property
+    def jobs(self) -> str:
+        return join(self.path, JOBS)
+
+    def archive(self, sha256: str) -> str:
+        return join(self.archives, archive_name(sha256))
+
+    def job(self, name: str) -> str:
+        return join(self.jobs, _plain(name))
+
+    def source(self, name: str) -> str:
+        return join(self.job(name), "source")
+
+    def output(self, name: str) -> str:
+        return join(self.job(name), "output")
+
+    def deadline(self, name: str) -> str:
+        return join(self.job(name), DEADLINE)
+
+
+@dataclass(frozen=True)
+class Workspace(Layout):
+    """A workspace on its store."""
+
+    store: Store
+
+    # What a job is sent with
+
+    def refer(self, reference: Reference, sha256: str = NO_ARCHIVE) -> None:
+        """Note whose the job is and that it uses the archive, but not in the folder of another one's job."""
+        folder = self.source(reference.job)
+        for told in self.told_of(reference.job):
+            if (told.cluster, told.user) != (reference.cluster, reference.user):
+                whose = f"cluster {told.cluster} has a job {told.job!r} of {told.user!r} with its files in"
+                raise Conflict(f"{whose} {self.job(reference.job)}; choose another job name", 409)
+        text = json.dumps(asdict(reference), indent=2).encode() + b"\n"
+        self.store.make_folder(folder)
+        put(self.store, join(folder, f"{sha256}.json"), lambda: [text], len(text))
+
+    def send(self, archive: Archive) -> bool:
+        """Put the archive where it belongs, unless it is there; whether it was sent."""
+        path = self.archive(archive.sha256)
+        if self._has(archive, self.store.stat(path)):
+            return False
+        self.store.make_folder(self.archives)
+        put(self.store, path, archive.pieces, archive.size)
+        return True
+
+    def withdraw(self, job: str, archive: Archive | None, was_sent: bool) -> None:
+        """Take back what was put here for a job that the cluster refused, as far as that goes."""
+        with contextlib.suppress(PaiError):
+            self.store.remove(join(self.source(job), f"{archive.sha256 if archive else NO_ARCHIVE}.json"))
+            self.store.remove(self.source(job))
+            self.store.remove(self.job(job))  # unless there is output in it
+        if archive and was_sent:
+            with contextlib.suppress(PaiError):
+                self.discard([archive.sha256])
+
+    def read(self, sha256: str) -> Archive:
+        """The archive of that name."""
+        return received(self.store.read(self.archive(sha256)), sha256)
+
+    # What is left
+
+    def references(self) -> dict[str, set[str]]:
+        """Which jobs use each archive."""
+        found: dict[str, set[str]] = {}
+        for job in self.job_folders():
+            for entry in self._references_in(join(job.path, "source")):
+                found.setdefault(entry.name.removesuffix(".json"), set()).add(job.name)
+        found.pop(NO_ARCHIVE, None)
+        return found
+
+    def job_folders(self) -> list[Entry]:
+        return [entry for entry in self._listed(self.jobs) if entry.is_folder and not entry.is_link]
+
+    def archive_files(self) -> dict[str, Entry]:
+        """The archives by their SHA-256."""
+        named = ((ARCHIVE.fullmatch(entry.name), entry) for entry in self._listed(self.archives))
+        return {match[1]: entry for match, entry in named if match and not entry.is_folder}
+
+    def told_of(self, job: str) -> tuple[Reference, ...]:
+        """What was noted when the job was submitted; nothing where the folder is no job's."""
+        told = map(self._reference, self._references_in(self.source(job)))
+        return tuple(one for one in told if one is not None and one.job == job)
+
+    def remove_job(self, name: str) -> None:
+        """Remove what is the job's, its references last; what else there is in its folder stays there."""
+        for path in (self.output(name), self.deadline(name), self.source(name)):
+            with contextlib.suppress(NotFound):
+                self.store.remove(path, recursive=True)
+        if next(self._listed(self.job(name)), None) is None:
+            with contextlib.suppress(NotFound):
+                self.store.remove(self.job(name))
+
+    def discard(self, sums: Iterable[str] = ()) -> set[str]:
+        """Remove these archives, but for those that a job uses; which are gone.
+
+        Each is put aside before the one last look: a job that names it from then on sends it again, and for
+        one that had named it before it is put back; so is what a call that was killed had put aside.
+        """
+        wanted, gone = set(sums), set()
+        for sha256 in wanted:
+            with contextlib.suppress(NotFound):
+                self.store.rename(self.archive(sha256), self._aside(sha256))
+        away = [entry for entry in self._listed(self.archives) if entry.name.startswith(ASIDE)]
+        used = self.references() if away else {}
+        for entry in away:
+            sha256 = entry.name.removeprefix(ASIDE).removesuffix(".tar.gz")
+            with contextlib.suppress(NotFound):  # another call is at it too
+                if sha256 in used:
+                    self.store.rename(entry.path, self.archive(sha256))
+                else:
+                    self.store.remove(entry.path)
+                    gone.add(sha256)
+        return gone & wanted
+
+    def _aside(self, sha256: str) -> str:
+        return join(self.archives, ASIDE + archive_name(sha256))
+
+    def _has(self, archive: Archive, there: Entry | None) -> bool:
+        """Whether what is there is the archive, by a digest of the server's, else by reading all of it."""
+        if there is None or there.size != archive.size:
+            return False
+        told = self.store.digest(there.path) if self.store.knows_digests else None
+        hasher = self.store.hasher(told.kind) if told else None
+        if hasher is not None:
+            return fingerprint(hasher, archive.pieces()) == told
+        try:
+            return _sha256(self.store.read(there.path)) == archive.sha256
+        except NotFound:  # it has gone in between
+            return False
+
+    def _references_in(self, folder: str) -> list[Entry]:
+        return [entry for entry in self._listed(folder) if REFERENCE.fullmatch(entry.name)]
+
+    def _reference(self, entry: Entry) -> Reference | None:
+        try:
+            told = Reference(**json.loads(b"".join(self.store.read(entry.path, 0, LONGEST))))
+        except (ValueError, TypeError, RecursionError, NotFound, Denied):
+            return None
+        return told if told.is_sound else None
+
+    def _listed(self, folder: str) -> Iterator[Entry]:
+        try:
+            yield from self.store.list(folder)
+        except NotFound:
+            return
+
+
+def clean_path(workspace: str) -> str:
+    """The workspace as an absolute path, if it can stand in a job's document."""
+    names = [name for name in workspace.split("/") if name]
+    if ".." in names or "." in names or "\0" in workspace:
+        raise PathError(f"a workspace cannot hold '..' or '.': {workspace!r}")
+    if OPEN in workspace:
+        raise PathError(f"a workspace cannot hold {OPEN!r}: {workspace!r}")
+    return "/" + "/".join(names)
+
+
+def _sha256(pieces: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def relative(path: str) -> str:
+    return path.strip("/")
+
+
+def _plain(job: str) -> str:
+    if job in ("", ".", "..") or "/" in job or "\0" in job:
+        raise ConfigError(f"{job!r} cannot be the name of a job: letters, digits, _ and - only")
+    return job

@@ -1,0 +1,1 @@
+"""Files of this machine, and storages mounted on it."""

@@ -1,0 +1,91 @@
+"""What is done to files of this machine, with errors in our words."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import BinaryIO
+
+from openpai_tasks.errors import Denied, NotFound, PathError
+from openpai_tasks.storage.local import clearing
+from openpai_tasks.storage.store import join, parent
+
+MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+FORBIDDEN = (errno.EACCES, errno.EPERM)
+
+
+def remove_tree(name: str, holder: int, path: str) -> None:
+    try:
+        clearing.remove_tree(name, holder)
+    except PathError:
+        raise
+    except OSError as err:
+        raise _ours(err, join(parent(path), str(err.filename))) from err
+
+
+def make_folders(place: str) -> None:
+    """Make the folder and what is missing above it; one level at a time, as there may be very many."""
+    missing = []
+    while not os.path.isdir(place):
+        missing.append(place)
+        place = os.path.dirname(place)
+    for path in reversed(missing):
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):  # else another thread was quicker
+                raise
+
+
+@lru_cache(1)
+def umask(second: int) -> int:
+    """What new files must not have, asked once a second.
+
+    Linux is asked, since to ask the process is to change it for a moment.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def regular(handle: int, path: str) -> BinaryIO:
+    """The file; what is none (a pipe, a device) would keep us waiting, or never end."""
+    file = os.fdopen(handle, "rb", buffering=0)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        file.close()
+        raise PathError(f"{path} is neither a file nor a folder")
+    return file
+
+
+def write_all(file: BinaryIO, piece: bytes) -> None:
+    view = memoryview(piece)
+    while view:
+        view = view[file.write(view) :]
+
+
+@contextlib.contextmanager
+def told(path: str) -> Iterator[None]:
+    """Errors of the system in our words."""
+    try:
+        yield
+    except PathError:
+        raise
+    except OSError as err:
+        raise _ours(err, path) from err
+
+
+def _ours(err: OSError, path: str) -> PathError | NotFound | Denied:
+    reason = (err.strerror or str(err)).lower()
+    if err.errno in MISSING:
+        return NotFound(f"{path}: {reason}", 404)
+    if err.errno in FORBIDDEN:
+        return Denied(f"{path}: {reason}", 403)
+    return PathError(f"{path}: {reason}")

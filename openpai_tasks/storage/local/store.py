@@ -1,0 +1,249 @@
+"""Files on this machine: any path a person names, or a folder that nothing leads out of."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
+from openpai_tasks.settings.home import make_private
+from openpai_tasks.storage.local.clearing import open_folder
+from openpai_tasks.storage.local.entries import entry, link, listed
+from openpai_tasks.storage.local.files import (
+    make_folders,
+    regular,
+    remove_tree,
+    told,
+    umask,
+    write_all,
+)
+from openpai_tasks.storage.local.identity import numbers
+from openpai_tasks.storage.local.real import real_path
+from openpai_tasks.storage.sha256 import SHA256, Sha256
+from openpai_tasks.storage.store import (
+    PIECE,
+    Appends,
+    Digest,
+    Entry,
+    Hasher,
+    KnowsPlaces,
+    Place,
+    SetsModes,
+    base,
+    check_name,
+    join,
+)
+
+
+class LocalStore(Appends, KnowsPlaces, SetsModes):
+    """The files below ``root``; with a root of its own, no link leads out of it."""
+
+    kind = "local"
+    knows_digests = False
+
+    def __init__(self, root: str = "/", read_only: bool = False) -> None:
+        self.root = real_path(os.path.abspath(root))
+        self._confined = self.root != "/"
+        self._read_only = read_only
+
+    def address(self, path: str) -> str:
+        return "file://" + real_path(self._plain(path))
+
+    def marks(self, path: str, above: bool = False) -> set[str]:
+        return numbers(real_path(self._plain(path)), above)
+
+    def stat(self, path: str) -> Entry | None:
+        """What is there; of a link that leads out of the storage, the link itself."""
+        place = self._plain(path)
+        with contextlib.suppress(NotFound), told(path):
+            if self._leads_out(place) and os.path.islink(place.rstrip("/")) and self._is_held(place):
+                return link(place.rstrip("/"), base(path), path)
+            return entry(self._inside(path), base(path), path)
+        return None
+
+    def list(self, path: str) -> Iterator[Entry]:
+        place = self._inside(path)
+        with told(path), os.scandir(place) as entries:
+            for found in entries:
+                inner = join(path, check_name(found.name, path))
+                if self._confined and found.is_symlink() and self._leads_out(join(place, found.name)):
+                    yield link(join(place, found.name), found.name, inner)
+                else:
+                    yield listed(found, found.name, inner)
+
+    def make_folder(self, path: str) -> None:
+        """By its names: a link that is put there meanwhile gets an empty folder made elsewhere, no more."""
+        self._refuse_change(path)
+        with told(path):
+            make_folders(self._inside(path))
+
+    def remove(self, path: str, recursive: bool = False) -> None:
+        place = self._holding(path)
+        with told(path), self._open_holder(place) as holder:
+            name = base(place)
+            if not stat.S_ISDIR(os.lstat(name, dir_fd=holder).st_mode):
+                os.unlink(name, dir_fd=holder)
+            elif recursive:
+                remove_tree(name, holder, path)
+            else:
+                os.rmdir(name, dir_fd=holder)
+
+    def rename(self, source: str, target: str) -> None:
+        old, new = self._holding(source), self._holding(target)
+        with told(target), self._held(old) as (one, here), self._held(new) as (other, there):
+            os.replace(one, other, src_dir_fd=here, dst_dir_fd=there)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        with told(path), regular(self._opened(path), path) as file:
+            file.seek(offset)
+            left = length
+            while left is None or left > 0:
+                piece = file.read(PIECE if left is None else min(PIECE, left))
+                if not piece:
+                    return
+                left = None if left is None else left - len(piece)
+                yield piece
+
+    def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
+        self._stream(path, pieces, os.O_CREAT | os.O_TRUNC)
+
+    def broken_off(self, path: str) -> int:
+        entry = self.stat(path)
+        return entry.size if entry and not entry.is_link else 0
+
+    def append(self, path: str, pieces: Iterable[bytes], size: int) -> None:
+        self._stream(path, pieces, os.O_APPEND)
+
+    def _stream(self, path: str, pieces: Iterable[bytes], how: int) -> None:
+        place = self._holding(path)
+        with told(path), self._held(place) as (name, holder):
+            handle = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | how, 0o600, dir_fd=holder)
+        with os.fdopen(handle, "wb", buffering=0) as file:
+            for piece in pieces:  # what goes wrong over there keeps its own name
+                with told(path):
+                    write_all(file, piece)
+
+    def digest(self, path: str) -> Digest | None:
+        hasher = Sha256()
+        for piece in self.read(path):
+            hasher.update(piece)
+        return hasher.digest()
+
+    def hasher(self, kind: str | None = None) -> Hasher | None:
+        return Sha256() if kind in (None, SHA256) else None
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        moment = mtime_ms * 1_000_000
+        with told(path), self._led_to(path) as (name, holder):
+            os.utime(name, ns=(moment, moment), dir_fd=holder, follow_symlinks=holder is None)
+
+    def set_mode(self, path: str, mode: int) -> None:
+        with told(path):
+            handle = self._opened(path) if self._confined else path
+            try:
+                os.chmod(handle, mode)
+            finally:
+                if isinstance(handle, int):
+                    os.close(handle)
+
+    def allowed(self, mode: int) -> int:
+        return mode & ~umask(int(time.monotonic()))
+
+    def _plain(self, path: str) -> str:
+        return self.root + path if self._confined else path
+
+    def _inside(self, path: str) -> str:
+        """The path on this machine, if it is in the root after every link is followed."""
+        place = self._plain(path)
+        if self._leads_out(place):
+            raise PathError(f"{path} leads out of the storage, by a link or by '..'")
+        return place
+
+    def _leads_out(self, place: str) -> bool:
+        return self._confined and not _is_below(real_path(place), self.root)
+
+    def _is_held(self, place: str) -> bool:
+        """Whether the folder that holds the name is inside, wherever the name leads."""
+        return not self._leads_out(os.path.dirname(place.rstrip("/")))
+
+    def _holding(self, path: str) -> str:
+        """The path of a name itself, even if it is a link, to be changed; what holds it must be inside."""
+        self._refuse_change(path)
+        place = self._plain(path.rstrip("/"))
+        if not self._is_held(place):
+            raise PathError(f"{path} leads out of the storage, by a link or by '..'")
+        return place
+
+    def _opened(self, path: str) -> int:
+        """What the path leads to, open to be read; a pipe is not waited for."""
+        with self._led_to(path) as (name, holder):
+            how = os.O_RDONLY | os.O_NONBLOCK | (0 if holder is None else os.O_NOFOLLOW)
+            return os.open(name, how, dir_fd=holder)
+
+    def _led_to(self, path: str) -> contextlib.AbstractContextManager[tuple[str, int | None]]:
+        place = self._inside(path)
+        real = real_path(place) if self._confined else place
+        return self._held(join(real, ".") if real == self.root else real)
+
+    @contextlib.contextmanager
+    def _held(self, place: str) -> Iterator[tuple[str, int | None]]:
+        """A name, and the folder that holds it, open: what was checked is what is used.
+
+        Whoever writes to a storage, as jobs do, may put a link in the place of a folder. Elsewhere there is
+        nothing to be checked: a path is followed as the system does, by its name alone.
+        """
+        if self._confined:
+            with self._open_holder(place) as holder:
+                yield base(place), holder
+        else:
+            yield place, None
+
+    @contextlib.contextmanager
+    def _open_holder(self, place: str) -> Iterator[int]:
+        """The folder that holds the name, as it is now: nobody can put a link in its place any more."""
+        folder = real_path(os.path.dirname(place) or "/")
+        if not _is_below(folder, self.root):
+            raise PathError(f"{place} leads out of the storage, by a link or by '..'")
+        handle = open_folder(folder, self.root)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _refuse_change(self, path: str) -> None:
+        if self._read_only:
+            raise Denied(f"{path}: the storage is read-only for you", 403)
+
+
+def open_store(place: Place) -> LocalStore:
+    """A storage that is a folder of this machine: the embedded cluster's, or the user's."""
+    if not place.is_own:
+        raise ConfigError(
+            f"cluster {place.cluster!r} says that its storage {place.name!r} is a folder of this machine: "
+            "refused; if you want that, add it yourself: `pai storage.add NAME --type local --path FOLDER`"
+        )
+    if not os.path.isabs(str(place.data.get("path", ""))):
+        raise ConfigError(f"storage {place.name!r} of {place.cluster!r} does not say which folder it is")
+    root = users_part(Path(place.data["path"]), place)
+    if not place.share:
+        make_private(root)
+    elif not root.is_dir():
+        raise ConfigError(
+            f"storage {place.name!r} of {place.cluster!r} is the folder {root}, which is missing"
+        )
+    return LocalStore(str(root), place.read_only)
+
+
+def users_part(root: Path, place: Place) -> Path:
+    """The folder of the user where each one has their own, else all of it."""
+    if place.share:
+        return root
+    return root / check_name(place.user, f"storage {place.name!r}")
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")

@@ -1,0 +1,1 @@
+"""Azure Blob containers, by adlfs."""

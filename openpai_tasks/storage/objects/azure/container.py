@@ -1,0 +1,278 @@
+"""A container of Azure Blob, by adlfs: its client knows what opens it, its loop carries all requests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+import aiohttp
+from azure.core import MatchConditions
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceNotFoundError,
+)
+from azure.storage.blob import BlobBlock, BlobProperties, ContentSettings
+from fsspec.asyn import sync  # type: ignore[import-untyped]
+
+from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
+from openpai_tasks.storage.objects.azure.account import Account
+from openpai_tasks.storage.objects.errors import (
+    hush,
+    limited,
+    line,
+    release,
+    silent,
+    told,
+    understood,
+)
+from openpai_tasks.storage.objects.md5 import MD5
+from openpai_tasks.storage.objects.store import Page, Thing, resumed
+from openpai_tasks.storage.objects.upload import Body
+from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.store import Digest
+
+FOREIGN = (AzureError, OSError, asyncio.TimeoutError, aiohttp.ClientError)
+CHUNK = 4 << 20  # bytes that one answer brings
+ABREAST = 16  # deletions at once
+MTIME = "mtime"  # as rclone has it: RFC 3339
+MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)")
+FOLDER = "hdi_isfolder"  # by which Azure's own tools, blobfuse above all, tell a folder
+FOLDERS = (FOLDER, "is_directory")
+CALM = {"retry_total": 0, "connection_timeout": 10, "read_timeout": 60}  # we try again ourselves
+
+
+class BlobContainer:
+    """One container of an account."""
+
+    kind = "azureblob"
+    most_parts = 50_000
+    keeps_folders = True
+
+    def __init__(self, name: str, account: Account) -> None:
+        hush()
+        self.address = f"az://{name}"
+        self.identity = f"az://{account.url.partition('://')[2].rstrip('/')}/{name}"
+        self._fs = account.connected()
+        self._container = self._fs.service_client.get_container_client(name)
+
+    def close(self) -> None:
+        """Its connections are closed when it is no more used."""
+
+    def head(self, key: str) -> Thing | None:
+        try:
+            with understood(key, self.address):
+                return _thing(self.run(key, self._container.get_blob_client(key).get_blob_properties, **CALM))
+        except NotFound:
+            return None
+
+    def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> Page:
+        named: dict[str, Any] = {"name_starts_with": prefix or None, "include": ["metadata"]}
+        found = self._container.list_blobs if flat else self._container.walk_blobs
+        if not flat:
+            named["delimiter"] = "/"
+        pages = found(**named, results_per_page=limit, **CALM).by_page(rest or None)
+
+        async def first() -> Page:
+            try:
+                things = [_thing(one) async for one in await pages.__anext__()]
+            except StopAsyncIteration:
+                return Page([])
+            return Page(things, pages.continuation_token or None)
+
+        page: Page = self.run("", first)
+        return page
+
+    def get(self, key: str, offset: int, length: int | None) -> Iterator[bytes]:
+        version: dict[str, Any] = {}
+        return resumed(lambda at, left: self._get(key, at, left, version), offset, length)
+
+    def put(self, key: str, body: Body, mtime_ms: int | None) -> None:
+        """What arrives damaged is refused by its MD5."""
+        self.run(
+            key,
+            self._container.get_blob_client(key).upload_blob,
+            body.data,
+            length=len(body.data),
+            overwrite=True,
+            validate_content=True,
+            content_settings=_settings(body.md5),
+            metadata=_metadata(mtime_ms),
+            **CALM,
+        )
+
+    def put_folder(self, key: str) -> None:
+        blob = self._container.get_blob_client(key)
+        self.run(key, blob.upload_blob, b"", overwrite=True, metadata={FOLDER: "true"}, **CALM)
+
+    def begin(self, key: str, mtime_ms: int | None, part_size: int) -> BlobSession:
+        return BlobSession(self, key, self._container.get_blob_client(key), mtime_ms)
+
+    def delete(self, keys: list[str]) -> None:
+        self.run(keys[0] if len(keys) == 1 else "", self._delete, keys)
+
+    def copy(self, source: str, target: str) -> None:
+        url = self._container.get_blob_client(source).url
+        blob = self._container.get_blob_client(target)
+        state = self.run(source, blob.start_copy_from_url, url, **CALM)["copy_status"]
+        while state == "pending":
+            time.sleep(0.2)
+            state = self.run(target, blob.get_blob_properties, **CALM).copy.status
+        if state != "success":
+            raise PathError(f"{self.address}/{source}: could not be copied in the account ({state})")
+
+    def set_mtime(self, key: str, mtime_ms: int) -> None:
+        blob = self._container.get_blob_client(key)
+        kept = self.run(key, blob.get_blob_properties, **CALM).metadata or {}
+        self.run(key, blob.set_blob_metadata, {**kept, **_metadata(mtime_ms)}, **CALM)
+
+    def run(self, key: str, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
+        """What the request brings, in a thread that is not the loop's."""
+        size = max((len(value) for value in args if isinstance(value, bytes)), default=CHUNK)
+        try:
+            with understood(key, self.address):
+                return sync(self._fs.loop, limited, size, act, *args, **values)
+        except FOREIGN as err:
+            release(err)
+            raise self._told(err, key) from err
+
+    async def _delete(self, keys: list[str]) -> None:
+        gate = asyncio.Semaphore(ABREAST)
+
+        async def one(key: str) -> None:
+            async with gate:
+                with contextlib.suppress(ResourceNotFoundError):
+                    await self._container.delete_blob(key, **CALM)
+
+        await asyncio.gather(*map(one, keys))
+
+    def _get(
+        self, key: str, offset: int, length: int | None, version: dict[str, Any]
+    ) -> Generator[bytes, None, None]:
+        """The bytes by one request after another, of the same version of the file."""
+        blob = self._container.get_blob_client(key)
+        end = None if length is None else offset + length
+        while end is None or offset < end:
+            count = CHUNK if end is None else min(CHUNK, end - offset)
+
+            async def chunk(at: int = offset, count: int = count) -> tuple[bytes, Any]:
+                answer = await blob.download_blob(at, count, max_concurrency=1, **version, **CALM)
+                return await answer.readall(), answer.properties
+
+            try:
+                piece, facts = self.run(key, chunk)
+            except _PastEnd:
+                return
+            version.update(etag=facts.etag, match_condition=MatchConditions.IfNotModified)
+            offset += len(piece)
+            size = int((facts.content_range or f"/{offset}").rpartition("/")[2])
+            end = size if end is None else min(end, size)
+            if not piece:
+                return
+            yield piece
+
+    def _told(self, err: BaseException, key: str) -> PaiError:
+        if not isinstance(err, HttpResponseError):
+            return silent(err, key, self.address)
+        code, status = str(err.error_code if hasattr(err, "error_code") else ""), err.status_code or 0
+        code = code.rpartition(".")[2]
+        if status == 416:
+            return _PastEnd(f"{self.address}/{key}: ends before that")
+        if isinstance(err, ClientAuthenticationError) and not status:
+            return Denied(f"{self.address}: refused: {line(err.message)}", 401)
+        return told(status, code, err.message, key, self.address)
+
+
+class BlobSession:
+    """A file on its way in blocks; those that are not put together are gone after a week."""
+
+    def __init__(self, container: BlobContainer, key: str, blob: Any, mtime_ms: int | None) -> None:
+        self._container, self._key, self._blob = container, key, blob
+        self._metadata = _metadata(mtime_ms)
+        self._mark = secrets.token_hex(8)  # another copy to the same name must not take our blocks
+        self._blocks: set[int] = set()
+        self._version = ""  # of the whole, as the service has told
+
+    def part(self, number: int, body: Body) -> None:
+        self._run(self._blob.stage_block, self._id(number), body.data, len(body.data), validate_content=True)
+        self._blocks.add(number)
+
+    def complete(self, md5: bytes) -> None:
+        blocks = [BlobBlock(block_id=self._id(number)) for number in sorted(self._blocks)]
+        settings = _settings(md5)
+        commit = self._blob.commit_block_list
+        answer = self._run(commit, blocks, content_settings=settings, metadata=self._metadata)
+        self._version = str(answer["etag"])
+
+    def remove(self) -> bool:
+        if not self._version:
+            return False
+        try:
+            mine = {"etag": self._version, "match_condition": MatchConditions.IfNotModified}
+            self._run(self._blob.delete_blob, **mine)
+        except Damaged:  # it is another one
+            return False
+        except NotFound:
+            return True
+        return True
+
+    def abort(self) -> None:
+        """Blocks cannot be removed; nobody sees them."""
+
+    def is_right(self, size: int, md5: bytes) -> bool:
+        there = self._container.head(self._key)
+        return there is not None and (there.size, there.digest) == (size, Digest(MD5, md5.hex()))
+
+    def _id(self, number: int) -> str:
+        return f"{self._mark}{number:08d}"
+
+    def _run(self, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
+        return self._container.run(self._key, act, *args, **values, **CALM)
+
+
+class _PastEnd(PathError):
+    """There is nothing from the asked byte on."""
+
+
+def _thing(one: Any) -> Thing:
+    if not isinstance(one, BlobProperties):  # what several names begin with
+        return Thing(str(one.name), True)
+    metadata = {name.lower(): value for name, value in (one.metadata or {}).items()}
+    is_folder = one.name.endswith("/") or any(metadata.get(name, "").lower() == "true" for name in FOLDERS)
+    arrived, md5 = int(one.last_modified.timestamp()) * 1000, one.content_settings.content_md5
+    digest = Digest(MD5, bytes(md5).hex()) if md5 else None
+    mtime_ms = _milliseconds(metadata.get(MTIME, ""))
+    if mtime_ms is None:
+        mtime_ms = arrived  # a listing tells as much as a question: there is no more to know
+    return Thing(one.name, is_folder, one.size, arrived, mtime_ms, str(one.etag).strip('"'), digest)
+
+
+def _settings(md5: bytes) -> ContentSettings:
+    return ContentSettings(content_type="application/octet-stream", content_md5=bytearray(md5))
+
+
+def _metadata(mtime_ms: int | None) -> dict[str, str]:
+    if mtime_ms is None:
+        return {}
+    seconds, rest = divmod(mtime_ms, 1000)
+    moment = datetime.fromtimestamp(seconds, timezone.utc).replace(tzinfo=None).isoformat()
+    return {MTIME: f"{moment}.{rest:03d}000000Z"}
+
+
+def _milliseconds(text: str) -> int | None:
+    found = MOMENT.fullmatch(text)
+    if not found:
+        return None
+    zone = "+00:00" if found[3] == "Z" else found[3]
+    try:
+        seconds = int(datetime.fromisoformat(found[1] + zone).timestamp())
+    except (ValueError, OverflowError):  # the 30th of February
+        return None
+    return seconds * 1000 + int((found[2] or "").ljust(3, "0")[:3])

@@ -1,0 +1,1 @@
+"""S3 buckets, by s3fs."""

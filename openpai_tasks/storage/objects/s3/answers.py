@@ -1,0 +1,85 @@
+"""What S3 says of an object, and what it is told with one, in our words."""
+
+from __future__ import annotations
+
+import base64
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from openpai_tasks.protocol.fields import LAST_MOMENT
+from openpai_tasks.storage.objects.md5 import MD5, kind_of_parts
+from openpai_tasks.storage.objects.store import Thing
+from openpai_tasks.storage.objects.upload import Body
+from openpai_tasks.storage.store import Digest
+
+MTIME = "mtime"  # as rclone has it: seconds, with a fraction
+PART_SIZE = "part-size"  # of what was sent in parts: its ETag cannot be understood without
+_MD5 = re.compile(r"[0-9a-f]{32}")
+
+
+def thing(key: str, head: dict[str, Any]) -> Thing:
+    """The object, of the answer to a question for it alone."""
+    metadata, size = head.get("Metadata", {}), head["ContentLength"]
+    digest = _digest(head["ETag"], size, metadata.get(PART_SIZE, "")) if _tells_md5(head) else None
+    mtime_ms = _milliseconds(metadata.get(MTIME))
+    return Thing(key, False, size, _arrived(head["LastModified"]), mtime_ms, version(head), digest)
+
+
+def listed(one: dict[str, Any]) -> Thing:
+    """The object, of a listing."""
+    key, size, etag = one["Key"], one["Size"], one.get("ETag", "")
+    arrived = _arrived(one["LastModified"])
+    return Thing(key, key.endswith("/"), size, arrived, None, version(one), _digest(etag, size, ""))
+
+
+def version(answer: dict[str, Any]) -> str:
+    return str(answer.get("ETag", "")).strip('"')
+
+
+def told_md5(answer: dict[str, Any]) -> str | None:
+    """The MD5 of what was sent in one piece, if the answer tells it."""
+    etag = version(answer)
+    return etag if _tells_md5(answer) and _MD5.fullmatch(etag) else None
+
+
+def content(body: Body) -> dict[str, Any]:
+    """The bytes of a request, and what a damaged one is refused by."""
+    return {"Body": body.data, "ContentMD5": base64.b64encode(body.md5).decode()}
+
+
+def dated(mtime_ms: int | None) -> dict[str, str]:
+    """The metadata with the time of the file itself."""
+    return {} if mtime_ms is None else {MTIME: f"{Decimal(mtime_ms) / 1000}"}
+
+
+def _arrived(moment: Any) -> int:
+    """Whole seconds: a listing may tell more of it than an answer about the file."""
+    return int(moment.timestamp()) * 1000
+
+
+def _digest(etag: str, size: int, part_size: str) -> Digest | None:
+    """What the ETag says, if that is an MD5; of a file in parts only with the size of these."""
+    value, mark, count = etag.strip('"').partition("-")
+    if not _MD5.fullmatch(value):
+        return None
+    if not mark:
+        return Digest(MD5, value)
+    if not (part_size.isdecimal() and count.isdecimal() and len(part_size + count) < 20 and int(part_size)):
+        return None
+    if -(-size // int(part_size)) != int(count):
+        return None
+    return Digest(kind_of_parts(int(part_size)), f"{value}-{count}")
+
+
+def _tells_md5(answer: dict[str, Any]) -> bool:
+    """Of what the server encrypts with somebody's key, the ETag is not the MD5."""
+    return "ETag" in answer and answer.get("ServerSideEncryption") in (None, "AES256")
+
+
+def _milliseconds(text: str | None) -> int | None:
+    try:
+        found = None if text is None else int(Decimal(text) * 1000 // 1)
+    except (InvalidOperation, ValueError, OverflowError):
+        return None
+    return found if found is not None and abs(found) <= LAST_MOMENT else None

@@ -1,0 +1,194 @@
+"""Requests to a bucket by s3fs: its session knows the credentials, its loop carries those of all threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import aiohttp
+import s3fs  # type: ignore[import-untyped]
+from aiobotocore.session import AioSession  # type: ignore[import-untyped]
+from botocore.exceptions import (  # type: ignore[import-untyped]
+    BotoCoreError,
+    ClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+from fsspec.asyn import sync  # type: ignore[import-untyped]
+
+from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
+from openpai_tasks.net import addresses
+from openpai_tasks.storage.objects.errors import hush, limited, release, silent, told, understood
+from openpai_tasks.storage.objects.s3 import answers
+from openpai_tasks.storage.objects.store import Thing
+from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.store import PIECE
+
+FOREIGN = (ClientError, BotoCoreError, OSError, asyncio.TimeoutError, aiohttp.ClientError)
+TIMEOUT = {"connect_timeout": 10, "read_timeout": 60}
+CHECKSUMS = {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
+CALM = {"max_pool_connections": 32, "retries": {"max_attempts": 0}}  # we try again ourselves
+EXPRESS = "--x-s3"  # how the name of a bucket ends whose ETags are no MD5s
+
+
+class S3Wire:
+    """The way to one bucket of a server; what goes wrong on it is told in our words."""
+
+    def __init__(
+        self, name: str, endpoint: str = "", key: str = "", secret: str = "", token: str = ""
+    ) -> None:
+        hush()
+        endpoint = endpoint or _usual_endpoint()
+        self._name = name
+        self.address = f"s3://{name}"
+        self.identity = f"s3://{endpoint.partition('://')[2]}/{name}"
+        try:
+            self._fs = s3fs.S3FileSystem(
+                key=key or None,
+                secret=secret or None,
+                token=token or None,
+                endpoint_url=endpoint or None,
+                config_kwargs={**TIMEOUT, **CHECKSUMS, **CALM},
+                session=_session(),
+                skip_instance_cache=True,
+                use_listings_cache=False,
+            )
+            self._fs.retries = 1  # of s3fs, too: we know after what it helps
+            self._fs.connect()
+        except (BotoCoreError, ValueError) as err:  # such as a profile that is not there
+            raise ConfigError(f"{self.address}: what is set for AWS: {err}") from err
+
+    def place(self, key: str) -> dict[str, str]:
+        return {"Bucket": self._name, "Key": key}
+
+    def call(self, method: str, key: str, size: int = 0, **values: Any) -> Any:
+        """What the request brings; ``size`` is how much it moves."""
+        named = self.place(key) if key else {"Bucket": self._name}
+        size = size or len(values.get("Body", b""))
+        with self._tells(key), understood(key, self.address):
+            return sync(self._fs.loop, limited, size, self._fs._call_s3, method, **named, **values)
+
+    def head(self, key: str) -> Thing | None:
+        try:
+            with understood(key, self.address):
+                return answers.thing(key, self.call("head_object", key))
+        except NotFound:
+            return None
+
+    def pieces(
+        self, key: str, offset: int, length: int | None, version: dict[str, Any]
+    ) -> Generator[bytes, None, None]:
+        """One answer's bytes; the same version of the file each time."""
+        last = "" if length is None else str(offset + length - 1)
+        part: dict[str, Any] = {"Range": f"bytes={offset}-{last}"} if offset or last else {}
+        try:
+            answer = self.call("get_object", key, **part, **version)
+        except _PastEnd:
+            return
+        version.setdefault("IfMatch", answer["ETag"])
+        body = answer["Body"]
+        try:
+            if answer.get("ContentRange", "").endswith("/0"):
+                return  # s3rver promises bytes of an empty file, and never sends them
+            while True:
+                with self._tells(key):
+                    piece = sync(self._fs.loop, limited, PIECE, _filled, body)
+                if not piece:
+                    return
+                yield piece
+        finally:
+            body.close()
+
+    def compare(self, answer: dict[str, Any], md5: str, key: str) -> None:
+        """For a server that does not look at the MD5 it is sent."""
+        found = answers.told_md5(answer)
+        if found and found != md5 and not self._name.endswith(EXPRESS):
+            raise Damaged(f"{self.address}/{key}: damaged on the way (MD5 {found} instead of {md5})")
+
+    def delete_at_once(self, keys: list[str]) -> None:
+        named = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        for error in self.call("delete_objects", "", Delete=named).get("Errors", ()):
+            refusal = ClientError({"Error": error, "ResponseMetadata": {}}, "")
+            raise self._told(refusal, error.get("Key", ""))
+
+    def delete_version(self, key: str, version: str) -> bool:
+        """Delete it if it is that version still; False where it is another one."""
+        there = self.head(key)
+        if there is not None and there.version != version:
+            return False
+        self.call("delete_object", key)
+        return True
+
+    @contextlib.contextmanager
+    def _tells(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except PaiError:
+            raise
+        except FOREIGN as err:
+            release(err)
+            raise self._told(err, key) from err
+
+    def _told(self, err: BaseException, key: str) -> PaiError:
+        cause = err.__cause__ or err
+        if isinstance(cause, (NoCredentialsError, PartialCredentialsError)):
+            return ConfigError(
+                f"{self.address}: no credentials for S3; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+                "or a profile with AWS_PROFILE"
+            )
+        if not isinstance(cause, ClientError):
+            return silent(cause, key, self.address)
+        error = cause.response.get("Error", {})
+        code, status = str(error.get("Code", "")), cause.response["ResponseMetadata"].get("HTTPStatusCode", 0)
+        if status == 416 or code == "InvalidRange":
+            return _PastEnd(f"{self.address}/{key}: ends before that")
+        status = status or {"AccessDenied": 403, "InternalError": 500}.get(code, 400)
+        return told(status, code, str(error.get("Message", "")), key, self.address)
+
+
+def _usual_endpoint() -> str:
+    """The server that the environment names."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        if url := os.environ.get(name, ""):
+            return checked_endpoint(url, name)
+    return ""
+
+
+def checked_endpoint(url: str, where: str) -> str:
+    try:
+        addresses.web_url(url)
+    except ValueError as err:
+        form = "http://HOST:PORT or https://HOST:PORT"
+        raise ConfigError(f"{where}: {url!r} is no url of an S3 server: {form}") from err
+    return url
+
+
+class _PastEnd(PathError):
+    """There is nothing from the asked byte on."""
+
+
+def _session() -> AioSession:
+    """One that reads the person's settings anew, and the description of S3 only once."""
+    session = AioSession()
+    session.register_component("data_loader", _loader())
+    return session
+
+
+@functools.cache
+def _loader() -> Any:
+    return AioSession().get_component("data_loader")
+
+
+async def _filled(body: Any) -> bytes:
+    """A piece of the usual size, of the many small ones that come."""
+    found = bytearray()
+    while len(found) < PIECE:
+        piece = await body.read(PIECE - len(found))
+        if not piece:
+            break
+        found += piece
+    return bytes(found)

@@ -1,0 +1,295 @@
+"""Folders and files as people know them, over a store of objects that has only keys.
+
+A folder is what keys have in common, or an empty object whose key ends with a slash, so that empty ones last.
+A file appears as a whole when the last request for it succeeds, so it is written under its own name at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
+from openpai_tasks.storage.hosts import by_numbers
+from openpai_tasks.storage.objects.md5 import MD5, PARTS, Md5, Md5OfParts
+from openpai_tasks.storage.objects.upload import Bin, Budget, Upload, send
+from openpai_tasks.storage.retry import retrying
+from openpai_tasks.storage.store import (
+    Digest,
+    Entry,
+    Hasher,
+    KnowsPlaces,
+    WritesWhole,
+    base,
+    check_name,
+    join,
+    parent,
+    refuse_no_text,
+)
+
+AT_ONCE = 1000  # keys in one request
+
+
+@dataclass(frozen=True)
+class Thing:
+    """An object, or (``is_folder``) what several keys begin with."""
+
+    key: str
+    is_folder: bool = False
+    size: int = 0
+    arrived_ms: int = 0
+    mtime_ms: int | None = None  # of the file itself, where whoever told of it told that too
+    version: str = ""
+    digest: Digest | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some of a listing, and what to ask for the rest with."""
+
+    things: list[Thing]
+    rest: str | None = None
+
+
+Keys: TypeAlias = list[str]
+Things: TypeAlias = list[Thing]
+
+
+class Bucket(Bin, Protocol):
+    """The few requests that a service of objects answers; its errors are ours, with the key."""
+
+    kind: str
+    address: str  # for people
+    identity: str  # the same for the same place, however it was written
+    keeps_folders: bool  # False once it is known that objects whose keys end with a slash are none there
+
+    def head(self, key: str) -> Thing | None: ...
+
+    def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> Page:
+        """What begins with the prefix: up to the next slash, or (``flat``) all of it."""
+
+    def get(self, key: str, offset: int, length: int | None) -> Iterator[bytes]: ...
+
+    def copy(self, source: str, target: str) -> None: ...
+
+    def set_mtime(self, key: str, mtime_ms: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ObjectStore(KnowsPlaces, WritesWhole):
+    """The files below ``root`` of a bucket; threads share its connections."""
+
+    knows_digests = True
+
+    def __init__(self, bucket: Bucket, root: str = "", read_only: bool = False) -> None:
+        self.kind = bucket.kind
+        self._bucket, self._root = bucket, root.strip("/") + "/" if root.strip("/") else ""
+        self._read_only = read_only
+        self._budget = Budget()
+
+    def close(self) -> None:
+        self._bucket.close()
+
+    def address(self, path: str) -> str:
+        return f"{self._bucket.identity}/{self._key(path)}".rstrip("/")
+
+    def marks(self, path: str, above: bool = False) -> set[str]:
+        """Nothing of Azure's, where many accounts are at one machine, and only the name tells them apart."""
+        return by_numbers(self.address(path), above) if self.kind == "s3" else set()
+
+    def stat(self, path: str) -> Entry | None:
+        key = self._key(path)
+        if path != "/":
+            thing = retrying(lambda: self._bucket.head(key))
+            if thing is not None:
+                return _entry(thing, base(path), path)
+        try:
+            there = path == "/" or self._any_below(path)
+            if path == "/":
+                self._page(path, flat=True, limit=1)  # whether there is such a bucket
+        except NotFound:
+            return None
+        return Entry(base(path), path, True) if there else None
+
+    def list(self, path: str) -> Iterator[Entry]:
+        prefix, rest, found = self._below(path), None, path == "/"
+        folders: set[str] = set()  # some services tell of one twice: the folder and what begins with its name
+        while True:
+            page = self._page(path, rest=rest)
+            for thing in page.things:
+                found = True
+                if thing.key == prefix:
+                    continue
+                name = check_name(thing.key.removeprefix(prefix).removesuffix("/"), path)
+                if thing.is_folder and name in folders:
+                    continue
+                if thing.is_folder:
+                    folders.add(name)
+                yield _entry(thing, name, join(path, name))
+            rest = page.rest
+            if rest is None:
+                break
+        if not found:
+            self._refuse_no_folder(path)
+
+    def make_folder(self, path: str) -> None:
+        self._refuse_change(path)
+        missing: Keys = []
+        self._key(path)  # whether it can be one
+        if not self._bucket.keeps_folders:
+            return
+        while path != "/" and not self._is_folder(path):
+            missing.append(self._below(path))
+            path = parent(path)
+        for key in reversed(missing):
+            self._put_folder(key)
+
+    def remove(self, path: str, recursive: bool = False) -> None:
+        self._refuse_change(path)
+        entry = self.stat(path)
+        if entry is None:
+            raise NotFound(f"{path}: no such file or folder in {self._bucket.address}", 404)
+        if not entry.is_folder:
+            return self._delete([self._key(path)])
+        if not recursive and next(self.list(path), None) is not None:
+            raise PathError(f"{path}: the folder is not empty")
+        folders = [self._key(path), self._below(path)] if path != "/" else []
+        for page in self._pages(path):
+            self._delete([thing.key for thing in page if not thing.is_folder])
+            folders += [thing.key for thing in page if thing.is_folder]
+        for key in sorted({key for key in folders if key}, key=len, reverse=True):
+            self._delete([key])
+
+    def rename(self, source: str, target: str) -> None:
+        self._refuse_change(target)
+        if source != target:
+            retrying(lambda: self._bucket.copy(self._key(source), self._key(target)))
+            self._delete([self._key(source)])
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        if length is None or length > 0:
+            yield from self._bucket.get(self._key(path), offset, length)
+
+    def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
+        self.write_whole(path, pieces, size)
+
+    def write_whole(
+        self,
+        path: str,
+        pieces: Iterable[bytes],
+        size: int | None = None,
+        mtime_ms: int | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._refuse_change(path)
+        send(self._bucket, self._budget, Upload(self._key(path), mtime_ms, size, check), pieces)
+
+    def digest(self, path: str) -> Digest | None:
+        thing = retrying(lambda: self._bucket.head(self._key(path)))
+        if thing is None:
+            raise NotFound(f"{path}: no such file in {self._bucket.address}", 404)
+        return thing.digest
+
+    def hasher(self, kind: str | None = None) -> Hasher | None:
+        if kind in (None, MD5):
+            return Md5()
+        parts = PARTS.fullmatch(kind or "")
+        return Md5OfParts(int(parts[1])) if parts else None
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        self._refuse_change(path)
+        retrying(lambda: self._bucket.set_mtime(self._key(path), mtime_ms))
+
+    def _key(self, path: str) -> str:
+        names = path.split("/")[1:]
+        if not path.startswith("/") or "." in names or ".." in names or "\0" in path:
+            raise PathError(f"{path!r} cannot be a path in {self._bucket.address}")
+        refuse_no_text(path, "no store of objects")
+        return self._root + "/".join(name for name in names if name)
+
+    def _below(self, path: str) -> str:
+        """What the keys in the folder begin with."""
+        return self._key(path).rstrip("/") + "/" if self._key(path) else ""
+
+    def _page(self, path: str, flat: bool = False, rest: str | None = None, limit: int = AT_ONCE) -> Page:
+        prefix = self._below(path)
+        return retrying(lambda: self._bucket.page(prefix, flat, rest, limit))
+
+    def _pages(self, path: str) -> Iterator[Things]:
+        """All below the folder; its own object is not among them."""
+        rest, prefix = None, self._below(path)
+        while True:
+            page = self._page(path, flat=True, rest=rest)
+            yield [thing for thing in page.things if thing.key != prefix]
+            rest = page.rest
+            if rest is None:
+                return
+
+    def _any_below(self, path: str) -> bool:
+        return bool(self._page(path, flat=True, limit=1).things)
+
+    def _is_folder(self, path: str) -> bool:
+        """Whether it is one; a file is an error, as it stands where a folder should."""
+        if self._any_below(path):
+            return True
+        entry = self.stat(path)
+        if entry is not None and not entry.is_folder:
+            raise PathError(f"{path}: a file is there, not a folder")
+        return entry is not None
+
+    def _refuse_no_folder(self, path: str) -> None:
+        thing = retrying(lambda: self._bucket.head(self._key(path)))
+        if thing is None:
+            raise NotFound(f"{path}: no such folder in {self._bucket.address}", 404)
+        if not thing.is_folder:
+            raise PathError(f"{path}: a file, not a folder")
+
+    def _refuse_change(self, path: str) -> None:
+        if self._read_only:
+            raise Denied(f"{path}: the storage is read-only for you", 403)
+
+    def _put_folder(self, key: str) -> None:
+        retrying(lambda: self._bucket.put_folder(key))
+
+    def _delete(self, keys: Keys) -> None:
+        if keys:
+            retrying(lambda: self._bucket.delete(keys))
+
+
+def resumed(
+    opened: Callable[[int, int | None], Generator[bytes, None, None]], offset: int, length: int | None
+) -> Iterator[bytes]:
+    """The bytes by one request after another: where one is cut, the next goes on."""
+    moved = 0
+
+    def first() -> tuple[bytes, Generator[bytes, None, None]]:
+        pieces = opened(offset + moved, None if length is None else length - moved)
+        return next(pieces, b""), pieces
+
+    while length is None or moved < length:
+        piece, pieces = retrying(first)
+        with contextlib.closing(pieces), contextlib.suppress(PaiError):  # what it is, the next one tells
+            while piece:
+                moved += len(piece)
+                yield piece
+                piece = next(pieces, b"")
+            return
+
+
+def _entry(thing: Thing, name: str, path: str) -> Entry:
+    if thing.is_folder:
+        return Entry(name, path, True)
+    is_arrival, mtime_ms = thing.mtime_ms is None, thing.mtime_ms
+    return Entry(
+        name,
+        path,
+        False,
+        thing.size,
+        thing.arrived_ms if mtime_ms is None else mtime_ms,
+        version=thing.version,
+        digest=thing.digest,
+        is_arrival=is_arrival,
+    )

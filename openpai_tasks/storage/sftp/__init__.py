@@ -1,0 +1,1 @@
+"""Files of a running container over SFTP."""

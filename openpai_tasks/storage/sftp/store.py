@@ -1,0 +1,232 @@
+"""The files of a container, by SFTP: a store like others, over a connection that somebody else keeps.
+
+SFTP tells times in whole seconds. Fingerprints come from ``sha256sum`` over there, asked through one shell
+that stays, where the container has them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.storage.retry import numbered
+from openpai_tasks.storage.sftp.sessions import Login, Sessions
+from openpai_tasks.storage.sha256 import SHA256, Sha256
+from openpai_tasks.storage.store import (
+    Appends,
+    Digest,
+    Entry,
+    Hasher,
+    SetsModes,
+    base,
+    check_name,
+    join,
+    parent,
+)
+
+SESSIONS = 6  # files to copy at once; a server allows 10 sessions in all, by default
+PIECE = 1 << 18
+AHEAD = 64  # requests of 32 KiB on their way at once
+
+
+class SftpStore(Appends, SetsModes):
+    """The files below ``/`` of a container; ``renew`` makes the connection, and again when it broke."""
+
+    kind = "sftp"
+    knows_digests = True
+
+    def __init__(self, name: str, renew: Callable[[], Login]) -> None:
+        self._name, self._sessions = name, Sessions(renew)
+
+    def address(self, path: str) -> str:
+        return f"sftp://{self._name}{path}"
+
+    def stat(self, path: str) -> Entry | None:
+        def look(files: Any) -> Entry:
+            facts = files.lstat(path)
+            return _entry(base(path), path, _behind(files, path, facts), stat.S_ISLNK(facts.st_mode or 0))
+
+        try:
+            return self._sessions.asked(path, look)
+        except NotFound:
+            return None
+
+    def list(self, path: str) -> Iterator[Entry]:
+        def look(files: Any) -> Sequence[Entry]:
+            return [
+                _listed(files, facts, join(path, check_name(facts.filename, path)))
+                for facts in files.listdir_attr(path)
+            ]
+
+        yield from self._sessions.asked(path, look)  # all of it at once: no session is held while others work
+
+    def make_folder(self, path: str) -> None:
+        missing = []
+        there = self.stat(path)
+        while there is None:
+            missing.append(path)
+            path = parent(path)
+            there = self.stat(path)
+        if not there.is_folder:
+            raise PathError(f"{path}: a file is there, not a folder")
+        for folder in reversed(missing):
+            self._make_one(folder)
+
+    def _make_one(self, path: str) -> None:
+        try:
+            self._sessions.asked(path, lambda files: files.mkdir(path))
+        except PathError:
+            there = self.stat(path)
+            if there is None or not there.is_folder:  # else another thread was quicker
+                raise
+
+    def remove(self, path: str, recursive: bool = False) -> None:
+        there = self.stat(path)
+        if there is None and not self._is_link(path):
+            raise NotFound(f"{path}: no such file or folder", 404)
+        if there is None or there.is_link or not there.is_folder:
+            return self._unlinked(path)
+        folders = self._emptied(path) if recursive else [path]
+        for folder in reversed(folders):
+            self._unlinked(folder, is_folder=True)
+
+    def _emptied(self, path: str) -> Sequence[str]:
+        """Remove all files below; the folders, each before those in it."""
+        folders, at = [path], 0
+        while at < len(folders):
+            for entry in list(self.list(folders[at])):
+                if entry.is_folder and not entry.is_link:
+                    folders.append(entry.path)
+                else:
+                    self._unlinked(entry.path)
+            at += 1
+        return folders
+
+    def _is_link(self, path: str) -> bool:
+        try:
+            return self._sessions.asked(path, lambda files: stat.S_ISLNK(files.lstat(path).st_mode or 0))
+        except NotFound:
+            return False
+
+    def rename(self, source: str, target: str) -> None:
+        def act(number: int) -> None:
+            try:
+                with self._sessions.files(target) as files:
+                    _renamed(files, source, target)
+            except NotFound:
+                if number == 0 or self.stat(target) is None:  # else it went well, and its answer was lost
+                    raise
+
+        numbered(act)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        with self._sessions.files(path) as files:
+            facts = files.stat(path)
+            if not stat.S_ISREG(facts.st_mode or 0):
+                raise PathError(f"{path} is no file that can be read")
+            with files.open(path, "rb") as file:
+                left = (facts.st_size or 0) - offset if length is None else length
+                if left > 0 and (facts.st_size or 0) > offset:
+                    self._sessions.connected().read_ahead(file, min(facts.st_size, offset + left), AHEAD)
+                file.seek(offset)
+                while length is None or left > 0:
+                    piece = file.read(PIECE if length is None else min(PIECE, left))
+                    if not piece:
+                        return
+                    left -= len(piece)
+                    yield piece
+
+    def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
+        self._stream(path, pieces, "wb")
+
+    def broken_off(self, path: str) -> int:
+        entry = self.stat(path)
+        return entry.size if entry and not entry.is_link else 0
+
+    def append(self, path: str, pieces: Iterable[bytes], size: int) -> None:
+        self._stream(path, pieces, "ab")
+
+    def _stream(self, path: str, pieces: Iterable[bytes], mode: str) -> None:
+        with self._sessions.files(path) as files, files.open(path, mode) as file:
+            file.set_pipelined(True)
+            for piece in pieces:
+                file.write(piece)
+
+    def digest(self, path: str) -> Digest | None:
+        value = self._sessions.sums_told(lambda sums: sums.of(path))
+        return Digest(SHA256, value) if value else None
+
+    def hasher(self, kind: str | None = None) -> Hasher | None:
+        return (
+            Sha256() if kind in (None, SHA256) and self._sessions.sums_told(lambda sums: sums.can) else None
+        )
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        self._sessions.asked(path, lambda files: files.utime(path, (mtime_ms // 1000, mtime_ms // 1000)))
+
+    def set_mode(self, path: str, mode: int) -> None:
+        self._sessions.asked(path, lambda files: files.chmod(path, mode))
+
+    def allowed(self, mode: int) -> int:
+        return mode & ~self._sessions.sums_told(lambda sums: sums.umask)
+
+    def start_folder(self) -> str:
+        """Where a relative path begins; asked first: what cannot be reached is told at once."""
+        with self._sessions.files(".") as files:
+            return str(files.normalize("."))
+
+    def close(self) -> None:
+        self._sessions.close()
+
+    def _unlinked(self, path: str, is_folder: bool = False) -> None:
+        def once(number: int) -> None:
+            try:
+                with self._sessions.files(path) as files:
+                    files.rmdir(path) if is_folder else files.remove(path)
+            except NotFound:
+                if number == 0:  # else it went well, and its answer was lost
+                    raise
+
+        numbered(once)
+
+
+def _renamed(files: Any, source: str, target: str) -> None:
+    try:
+        files.posix_rename(source, target)
+    except OSError as err:
+        if err.errno or "support" not in str(err).lower():
+            raise
+        with contextlib.suppress(OSError):
+            files.remove(target)
+        files.rename(source, target)
+
+
+def _listed(files: Any, facts: Any, path: str) -> Entry:
+    if not stat.S_ISLNK(facts.st_mode or 0):
+        return _entry(facts.filename, path, facts, False)
+    try:
+        return _entry(facts.filename, path, files.stat(path), True)
+    except OSError:  # a link that leads nowhere
+        return Entry(facts.filename, path, False, is_link=True, is_whole_second=True)
+
+
+def _behind(files: Any, path: str, facts: Any) -> Any:
+    return files.stat(path) if stat.S_ISLNK(facts.st_mode or 0) else facts
+
+
+def _entry(name: str, path: str, facts: Any, is_link: bool) -> Entry:
+    mode = facts.st_mode or 0
+    is_folder, is_file = stat.S_ISDIR(mode), stat.S_ISREG(mode)
+    entry = Entry(name, path, is_folder, facts.st_size or 0 if is_file else 0, is_link=is_link)
+    return replace(
+        entry,
+        mtime_ms=int(facts.st_mtime or 0) * 1000,
+        is_executable=is_file and bool(mode & stat.S_IXUSR),
+        is_special=not (is_folder or is_file),
+        mode=stat.S_IMODE(mode) & 0o777,
+        is_whole_second=True,
+    )

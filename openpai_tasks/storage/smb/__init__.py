@@ -1,0 +1,1 @@
+"""Samba and Azure File shares over SMB."""

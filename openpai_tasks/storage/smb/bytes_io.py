@@ -1,0 +1,161 @@
+"""The bytes of one file of a share: a few messages on their way at once, and no more in memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from smbprotocol.exceptions import SMBException, SMBResponseException  # type: ignore[import-untyped]
+from smbprotocol.open import Open  # type: ignore[import-untyped]
+
+from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.smb.connection import Step, exchange
+from openpai_tasks.storage.smb.errors import END_OF_FILE
+from openpai_tasks.storage.smb.files import READ, WRITE, looked_up, opening
+
+BLOCK = 1 << 20  # bytes in a message, if the server allows it
+WINDOW = 4  # messages of one file on their way at once
+
+Waiting = deque[tuple[int, Any]]
+"""How many bytes each message is about, and what was sent with what reads the answer."""
+
+
+def whole(tree: Any, name: str, offset: int, length: int) -> tuple[bytes, int]:
+    """A part that fits into one message, and how large the file is."""
+    handle = Open(tree, name)
+    steps = [opening(handle, READ), _reading(handle, offset, length), handle.close(send=False)]
+    try:
+        return exchange(tree, steps)[1], handle.end_of_file
+    except SMBResponseException as err:
+        if err.status == END_OF_FILE:
+            return b"", 0
+        raise
+
+
+def ahead(tree: Any, handle: Any, offset: int, end: int) -> Iterator[bytes]:
+    """The bytes of an open file, asked for before they are wanted."""
+    size, waiting = block_size(tree), Waiting()
+    try:
+        while waiting or offset < end:
+            while offset < end and len(waiting) < WINDOW:
+                count = min(size, end - offset)
+                waiting.append((count, _sent(tree, _reading(handle, offset, count))))
+                offset += count
+            count, (request, read) = waiting.popleft()
+            piece = _piece(request, read)
+            if piece:
+                yield piece
+            if len(piece) < count:  # it has become shorter; whoever wants the rest asks again
+                return
+    finally:
+        _drain(waiting)
+
+
+class Upload:
+    """A file that is being written: a few blocks are on their way at once."""
+
+    def __init__(self, tree: Any, name: str) -> None:
+        self._tree, self._handle, self._offset = tree, Open(tree, name), 0
+        self._waiting = Waiting()
+        exchange(tree, [opening(self._handle, WRITE)])
+
+    def send(self, block: bytes) -> None:
+        message = self._handle.write(block, self._offset, send=False)
+        self._waiting.append((len(block), _sent(self._tree, message)))
+        self._offset += len(block)
+        if len(self._waiting) >= WINDOW:
+            self._confirm()
+
+    def finish(self) -> None:
+        while self._waiting:
+            self._confirm()
+        self._handle.close(get_attributes=True)
+        _weigh(self._tree, self._handle, self._offset)
+
+    def abandon(self) -> None:
+        _drain(self._waiting)
+        with contextlib.suppress(SMBException, OSError):
+            self._handle.close()
+
+    def _confirm(self) -> None:
+        """Take the answer to the oldest block."""
+        count, (request, read) = self._waiting.popleft()
+        _compare(read(request), count)
+
+
+def written_at_once(tree: Any, name: str, content: bytes) -> None:
+    """A small file in one message."""
+    handle = Open(tree, name)
+    middle = [handle.write(content, 0, send=False)] if content else []
+    answers = exchange(tree, [opening(handle, WRITE), *middle, handle.close(True, send=False)])
+    if content:
+        _compare(answers[1], len(content))
+    _weigh(tree, handle, len(content))
+
+
+def blocks(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """The same bytes in blocks of one size; only the last may be shorter, and nothing is one empty block."""
+    rest = bytearray()
+    came = False
+    for piece in pieces:
+        if not rest and len(piece) == size:
+            yield bytes(piece)
+            came = True
+            continue
+        rest += piece
+        while len(rest) >= size:
+            yield bytes(rest[:size])
+            came = True
+            del rest[:size]
+    if rest or not came:
+        yield bytes(rest)
+
+
+def block_size(tree: Any) -> int:
+    line = tree.session.connection
+    return int(min(BLOCK, line.max_read_size, line.max_write_size))
+
+
+def _reading(handle: Any, offset: int, length: int) -> Step:
+    step: Step = handle.read(offset, length, send=False)
+    return step
+
+
+def _sent(tree: Any, step: Step) -> tuple[Any, Any]:
+    message, read = step
+    session = tree.session
+    return session.connection.send(message, session.session_id, tree.tree_connect_id), read
+
+
+def _piece(request: Any, read: Any) -> bytes:
+    try:
+        piece: bytes = read(request)
+    except SMBResponseException as err:
+        if err.status == END_OF_FILE:
+            return b""
+        raise
+    return piece
+
+
+def _compare(written: int, count: int) -> None:
+    if written != count:
+        raise SMBException(f"{written} bytes were written of {count}")
+
+
+def _weigh(tree: Any, handle: Any, size: int) -> None:
+    """The file that was just closed must be as long as what was sent; who did not tell with that is asked."""
+    if handle.end_of_file != size:
+        found = looked_up(tree, handle.file_name).end_of_file
+        if found != size:
+            path = "/" + handle.file_name.replace("\\", "/")
+            raise Damaged(f"{path}: {found} bytes arrived of {size}")
+
+
+def _drain(waiting: Waiting) -> None:
+    """Answers nobody wants must still be taken, or they stay in memory."""
+    while waiting:
+        _, (request, read) = waiting.popleft()
+        with contextlib.suppress(SMBException, OSError):
+            read(request)

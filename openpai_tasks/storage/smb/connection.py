@@ -1,0 +1,247 @@
+"""One connection to an SMB server for all threads, made when it is needed and made anew when it broke."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from smbprotocol.connection import Connection  # type: ignore[import-untyped]
+from smbprotocol.exceptions import (  # type: ignore[import-untyped]
+    SMBAuthenticationError,
+    SMBConnectionClosed,
+    SMBException,
+    SMBResponseException,
+)
+from smbprotocol.header import Commands, NtStatus  # type: ignore[import-untyped]
+from smbprotocol.session import Session  # type: ignore[import-untyped]
+from smbprotocol.tree import TreeConnect  # type: ignore[import-untyped]
+
+from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
+from openpai_tasks.storage.smb.errors import LOST, NO_LOGIN, NO_SHARE, NoShare, told
+
+for _name in ("smbprotocol", "spnego"):  # they tell of every packet, tokens of the login among them
+    logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
+
+CONNECT = 15  # seconds for a server to take the call
+SILENCE = 60.0  # seconds without any answer, while one is owed, until the connection counts as dead
+PENDING = 120  # seconds for an answer that the server has said to be late
+LOOK = 1.0  # seconds between two looks whether the connection still is one
+CREDITS = 128  # what is asked for with a request while there are fewer than ENOUGH: 64 KiB in flight each
+ENOUGH = 1024
+STARVED = 0.0005  # seconds between two looks whether the server has granted more
+
+Step = tuple[Any, Callable[[Any], Any]]
+"""A message to send, and what reads the answer."""
+
+
+@dataclass(frozen=True)
+class Login:
+    """Who asks which server."""
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    must_encrypt: bool = False
+
+
+class Line(Connection):  # type: ignore[misc]
+    """A connection that many threads can use at once, and that never waits for ever."""
+
+    def __init__(self, login: Login) -> None:
+        super().__init__(uuid.uuid4(), login.host, login.port, require_signing=True)
+        self._turn = threading.Lock()
+
+    def open(self) -> Line:
+        self.connect(timeout=CONNECT)
+        wire = self.transport._sock
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sys.platform != "win32":  # a server that stops reading must not keep the sender for ever
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(SILENCE), 0))
+        return self
+
+    def receive(
+        self, request: Any, wait: bool = True, timeout: int | None = None, resolve_symlinks: bool = False
+    ) -> Any:
+        self._check_worker_running()
+        heard, since = self.sequence_window["high"], time.monotonic()
+        while not request.response_event.wait(LOOK):
+            self._check_worker_running()
+            if heard != self.sequence_window["high"]:  # others are answered: a slow line, not a dead one
+                heard, since = self.sequence_window["high"], time.monotonic()
+            elif time.monotonic() - since > SILENCE:
+                _close(self)  # nobody else needs to wait as long
+                raise SMBConnectionClosed(f"no answer for {SILENCE:.0f} seconds")
+        return super().receive(request, wait, timeout or PENDING, resolve_symlinks)
+
+    def verify_signature(self, header: Any, session_id: int, force: bool = False) -> None:
+        """An answer that has neither been encrypted nor signed, where it should be, may be anybody's."""
+        session = self.session_table.get(session_id)
+        is_early = header["command"].get_value() in (Commands.SMB2_NEGOTIATE, Commands.SMB2_SESSION_SETUP)
+        is_promise = header["status"].get_value() == NtStatus.STATUS_PENDING
+        if session is not None and not (is_early or is_promise):
+            if session.encrypt_data:
+                raise SMBException("an answer came that was not encrypted")
+            force = True
+        super().verify_signature(header, session_id, force)
+
+    def _check_worker_running(self) -> None:
+        if self._t_exc is not None:
+            raise SMBConnectionClosed(f"the connection broke: {self._t_exc}") from self._t_exc
+        super()._check_worker_running()
+
+    def _send(self, messages: Sequence[Any], *args: Any, **options: Any) -> Any:
+        """In turn, and not before the server has granted the credits that it takes."""
+        charge = sum(max(1, self._calculate_credit_charge(message)) for message in messages)
+        with self._turn:
+            since = time.monotonic()
+            while (granted := self._granted()) < charge:
+                self._check_worker_running()
+                if time.monotonic() - since > SILENCE:
+                    raise SMBConnectionClosed(f"no credits for {SILENCE:.0f} seconds")
+                time.sleep(STARVED)
+            if granted < ENOUGH and self.supports_multi_credit:
+                options["credit_request"] = options.get("credit_request") or max(CREDITS, charge)
+            return super()._send(messages, *args, **options)
+
+    def _granted(self) -> int:
+        with self.sequence_lock:
+            return int(self.sequence_window["high"] - self.sequence_window["low"])
+
+
+class Server:
+    """What knows one user's way to a server: one connection, one session, a tree for each share."""
+
+    def __init__(self, login: Login) -> None:
+        self.login = login
+        self._lock = threading.Lock()
+        self._session: Any = None
+        self._trees: dict[str, Any] = {}
+        self._process = os.getpid()
+
+    def tree(self, share: str) -> Any:
+        with self._lock:
+            if self._process != os.getpid():  # a connection is not shared with the process that was forked
+                self._process, self._session = os.getpid(), None
+            if self._session is None or not self._session.connection.transport.connected:
+                self._trees.clear()
+                self._session = self._logged_in()
+            if share not in self._trees:
+                self._trees[share] = self._entered(share)
+            return self._trees[share]
+
+    def drop(self, tree: Any) -> None:
+        """Close the connection that the tree is of: it cannot be used any more."""
+        with self._lock:
+            _close(tree.session.connection)
+
+    def _logged_in(self) -> Any:
+        login = self.login
+        with _connecting(login):
+            line = Line(login)
+            try:
+                line.open()
+                is_safe = bool(line.supports_encryption)
+                if login.must_encrypt and not is_safe:
+                    raise ConfigError(
+                        f"{login.host} offers no encryption (SMB 3), without which nothing is sent"
+                    )
+                session = Session(line, login.user, login.password, require_encryption=is_safe)
+                session.connect()
+            except BaseException:
+                _close(line)
+                raise
+            return session
+
+    def _entered(self, share: str) -> Any:
+        tree = TreeConnect(self._session, rf"\\{self.login.host}\{share}")
+        with _connecting(self.login, share):
+            tree.connect()
+        tree.is_dfs_share = False  # its paths are those of one server; nothing leads to another
+        return tree
+
+
+server = functools.cache(Server)
+"""The one for a login: what is on the same server shares its connection."""
+
+
+def exchange(tree: Any, steps: Sequence[Step]) -> list[Any]:
+    """The answers to messages that travel together; each must be taken, and the first refusal is told."""
+    session = tree.session
+    messages = [message for message, _ in steps]
+    requests = session.connection.send_compound(
+        messages, session.session_id, tree.tree_connect_id, related=True
+    )
+    answers: list[Any] = []
+    refusals = []
+    for (_, read), request in zip(steps, requests, strict=True):
+        try:
+            answers.append(read(request))
+        except SMBResponseException as err:
+            refusals.append(err)
+    if refusals:
+        raise refusals[0]
+    return answers
+
+
+@contextlib.contextmanager
+def using(host: Server, share: str, path: str) -> Iterator[Any]:
+    """The tree to ask, over the connection that there is or a new one."""
+    tree = host.tree(share)
+    with guarded(host, tree, path):
+        yield tree
+
+
+@contextlib.contextmanager
+def guarded(host: Server, tree: Any, path: str) -> Iterator[None]:
+    """What goes wrong is told in our words, and a broken connection is given up."""
+    try:
+        yield
+    except SMBResponseException as err:
+        if err.status in LOST:
+            host.drop(tree)
+        raise told(err.status, path, host.login.host) from err
+    except PaiError:
+        raise
+    except (SMBException, OSError) as err:
+        host.drop(tree)
+        raise Unreachable(f"{path}: {host.login.host}:{host.login.port} broke off: {err}") from err
+
+
+@contextlib.contextmanager
+def _connecting(login: Login, share: str = "") -> Iterator[None]:
+    where = f"{login.host}:{login.port}"
+    try:
+        yield
+    except SMBResponseException as err:
+        if err.status in NO_LOGIN:
+            raise Denied(f"{where} refuses the user {login.user!r}: {NO_LOGIN[err.status]}", 401) from err
+        if err.status in NO_SHARE:
+            raise NoShare(f"{where} has no share {share!r}", 404) from err
+        raise told(err.status, f"share {share!r}" if share else where, where) from err
+    except SMBAuthenticationError as err:
+        raise Denied(f"{where} refuses the user {login.user!r}", 401) from err
+    except PaiError:
+        raise
+    except (SMBException, OSError, ValueError) as err:
+        if "guest" in str(err):
+            reason = "it takes anybody as a guest, whose messages cannot be signed"
+            raise Denied(f"{where} does not know the user {login.user!r}: {reason}", 401) from err
+        raise Unreachable(f"no SMB server answers at {where}: {err}") from err
+
+
+def _close(line: Any) -> None:
+    with contextlib.suppress(OSError):
+        if line.transport is not None:
+            line.disconnect(close=False)

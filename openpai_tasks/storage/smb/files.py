@@ -1,0 +1,154 @@
+"""Messages about one file or folder of a share, as few as possible: what can travel together does."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from smbprotocol.exceptions import SMBException, SMBResponseException  # type: ignore[import-untyped]
+from smbprotocol.file_info import FileInformationClass, InfoType  # type: ignore[import-untyped]
+from smbprotocol.open import (  # type: ignore[import-untyped]
+    CreateDisposition,
+    CreateOptions,
+    FilePipePrinterAccessMask,
+    ImpersonationLevel,
+    Open,
+    QueryDirectoryFlags,
+    ShareAccess,
+    SMB2QueryDirectoryResponse,
+    SMB2SetInfoRequest,
+)
+
+from openpai_tasks.storage.smb.connection import Step, exchange
+from openpai_tasks.storage.smb.errors import NO_MORE_FILES, NO_SUCH_FILE
+
+BATCH = 1 << 18  # bytes of a listing in a message
+
+_Access, _Options = FilePipePrinterAccessMask, CreateOptions
+ALL = ShareAccess.FILE_SHARE_READ | ShareAccess.FILE_SHARE_WRITE | ShareAccess.FILE_SHARE_DELETE
+
+
+@dataclass(frozen=True)
+class Way:
+    """How something is opened; others may use it at the same time."""
+
+    access: int
+    options: int = 0
+    disposition: int = CreateDisposition.FILE_OPEN
+
+
+LOOK = Way(_Access.FILE_READ_ATTRIBUTES)
+LIST = Way(_Access.FILE_READ_DATA, _Options.FILE_DIRECTORY_FILE)  # of a folder, the same bit means: list it
+READ = Way(_Access.FILE_READ_DATA | _Access.FILE_READ_ATTRIBUTES, _Options.FILE_NON_DIRECTORY_FILE)
+WRITE = Way(
+    _Access.FILE_WRITE_DATA | _Access.FILE_READ_ATTRIBUTES,
+    _Options.FILE_NON_DIRECTORY_FILE,
+    CreateDisposition.FILE_OVERWRITE_IF,
+)
+MAKE = Way(_Access.FILE_READ_ATTRIBUTES, _Options.FILE_DIRECTORY_FILE, CreateDisposition.FILE_CREATE)
+MOVE = Way(_Access.DELETE | _Access.FILE_READ_ATTRIBUTES, _Options.FILE_OPEN_REPARSE_POINT)
+DATE = Way(_Access.FILE_WRITE_ATTRIBUTES)
+
+
+def once(tree: Any, name: str, way: Way, *middle: Step) -> Any:
+    """Open, do the steps and close, in one message; what was opened, and the answers."""
+    handle = Open(tree, name)
+    _, *answers, _ = exchange(tree, [opening(handle, way), *middle, handle.close(send=False)])
+    return handle, answers
+
+
+@contextlib.contextmanager
+def opened(tree: Any, name: str, way: Way) -> Iterator[Any]:
+    """The open file, closed at the end."""
+    handle = Open(tree, name)
+    exchange(tree, [opening(handle, way)])
+    with closing(handle):
+        yield handle
+
+
+@contextlib.contextmanager
+def closing(handle: Any) -> Iterator[None]:
+    with abandoned(handle):
+        yield
+    handle.close()
+
+
+@contextlib.contextmanager
+def abandoned(handle: Any) -> Iterator[None]:
+    """Closed if something goes wrong, which is told, and not that it could not be closed."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(SMBException, OSError):
+            handle.close()
+        raise
+
+
+def looked_up(tree: Any, name: str) -> Any:
+    """What is there now: its size, time and attributes."""
+    return once(tree, name, LOOK)[0]
+
+
+def renamed(tree: Any, name: str, target: str, replace: bool) -> None:
+    text = target.encode("utf-16-le")
+    told = struct.pack("<B7xQI", replace, 0, len(text)) + text
+    once(tree, name, MOVE, _setting(FileInformationClass.FILE_RENAME_INFORMATION, told))
+
+
+def removed(tree: Any, name: str) -> None:
+    once(tree, name, MOVE, _setting(FileInformationClass.FILE_DISPOSITION_INFORMATION, b"\1"))
+
+
+def dated(tree: Any, name: str, filetime: int) -> None:
+    """Set the time of the last change; 0 leaves the others as they are."""
+    told = struct.pack("<qqqqII", 0, 0, filetime, 0, 0, 0)
+    once(tree, name, DATE, _setting(FileInformationClass.FILE_BASIC_INFORMATION, told))
+
+
+def listed(tree: Any, name: str, pattern: str = "*") -> tuple[Any, Iterator[bytes]]:
+    """The open folder, to be closed, and its entries as the server packs them, the first of them fetched."""
+    handle = Open(tree, name)
+    exchange(tree, [opening(handle, LIST)])
+    batches = _batches(tree, handle, pattern)
+    with abandoned(handle):
+        first = next(batches, b"")
+    return handle, itertools.chain([first] if first else [], batches)
+
+
+def _batches(tree: Any, handle: Any, pattern: str) -> Iterator[bytes]:
+    size = min(BATCH, tree.session.connection.max_transact_size)
+    flags = QueryDirectoryFlags.SMB2_RESTART_SCANS
+    while True:
+        kind = FileInformationClass.FILE_FULL_DIRECTORY_INFORMATION
+        message, _ = handle.query_directory(pattern, kind, flags, max_output=size, send=False)
+        try:
+            (answer,) = exchange(tree, [(message, tree.session.connection.receive)])
+        except SMBResponseException as err:
+            if err.status in (NO_MORE_FILES, NO_SUCH_FILE):
+                return
+            raise
+        found = SMB2QueryDirectoryResponse()
+        found.unpack(answer["data"].get_value())
+        yield found["buffer"].get_value()
+        flags = 0
+
+
+def opening(handle: Any, way: Way) -> Step:
+    """The message that opens it."""
+    step: Step = handle.create(
+        ImpersonationLevel.Impersonation, way.access, 0, ALL, way.disposition, way.options, send=False
+    )
+    return step
+
+
+def _setting(kind: int, told: bytes) -> Step:
+    message = SMB2SetInfoRequest()
+    message["info_type"] = InfoType.SMB2_0_INFO_FILE
+    message["file_info_class"] = kind
+    message["file_id"] = Open._RELATED_COMPOUND_FILE_ID
+    message["buffer"] = told
+    return message, lambda request: request._connection.receive(request)

@@ -1,0 +1,301 @@
+"""A share of an SMB server as a store."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from openpai_tasks.errors import Denied, NotFound, PathError
+from openpai_tasks.storage.hosts import by_numbers
+from openpai_tasks.storage.retry import numbered, retrying, streamed
+from openpai_tasks.storage.sha256 import SHA256, Sha256
+from openpai_tasks.storage.smb import bytes_io, files, listing, names
+from openpai_tasks.storage.smb.connection import Login, guarded, server, using
+from openpai_tasks.storage.smb.errors import Linked, NoShare, NotEmpty, NotFolder, Taken
+from openpai_tasks.storage.store import (
+    ChecksBytes,
+    Digest,
+    Entry,
+    Hasher,
+    KnowsPlaces,
+    base,
+    fingerprint,
+    parent,
+)
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+SMALL = 1 << 16  # what is not larger is read and written in one message
+
+
+class SmbStore(ChecksBytes, KnowsPlaces):
+    """The files below ``root`` of a share; threads share one connection.
+
+    SMB tells no fingerprint of a file, so ``digest`` reads it. A copy is not read back: every message is
+    encrypted, or signed at least, so what arrives is what was sent; the length is compared when it is closed.
+    """
+
+    kind = "smb"
+    knows_digests = False
+
+    def __init__(
+        self, login: Login, share: str, root: str = "/", read_only: bool = False, makes_root: bool = False
+    ) -> None:
+        self.share, self.root = share, root.rstrip("/")
+        self._server = server(login)
+        self._read_only = read_only
+        self._makes_root = makes_root  # the user's own folder, when it is first needed
+        self._lock = threading.Lock()
+
+    def address(self, path: str) -> str:
+        """In small letters: most servers take ``A`` and ``a`` for the same name."""
+        login = self._server.login
+        host = f"[{login.host}]" if ":" in login.host else login.host
+        return f"smb://{host}:{login.port}/{self.share}{self._full(path)}".casefold()
+
+    def marks(self, path: str, above: bool = False) -> set[str]:
+        return by_numbers(self.address(path), above)
+
+    def stat(self, path: str) -> Entry | None:
+        name = self._name(path)
+
+        def act() -> Entry | None:
+            with self._using(path) as tree:
+                return _entry(files.looked_up(tree, name), base(path), path)
+
+        try:
+            return retrying(act)
+        except NoShare:
+            raise
+        except (NotFound, NotFolder):
+            return None
+        except Linked:
+            return Entry(base(path), path, False, is_link=True, is_special=True)
+
+    def list(self, path: str) -> Iterator[Entry]:
+        given: set[str] = set()  # should the connection break, what came already is not told again
+
+        def begin() -> Iterator[Entry]:
+            for entry in self._entries(path):
+                if entry.name not in given:
+                    given.add(entry.name)
+                    yield entry
+
+        return streamed(begin)
+
+    def make_folder(self, path: str) -> None:
+        self._refuse_change(path)
+        full = self._full(path)
+        retrying(lambda: self._made(full, path))
+
+    def remove(self, path: str, recursive: bool = False) -> None:
+        """Links that the server follows by itself look like what they lead to; SMB does not show them."""
+        self._refuse_change(path)
+        try:
+            return self._removed(path)
+        except NotEmpty:
+            if not recursive:
+                raise
+        stack = [path]
+        while stack:
+            count = len(stack)
+            for entry in self.list(stack[-1]):
+                if entry.is_folder and not entry.is_link:
+                    stack.append(entry.path)
+                else:
+                    self._removed(entry.path)
+            if len(stack) == count:
+                self._removed(stack.pop())
+
+    def rename(self, source: str, target: str) -> None:
+        self._refuse_change(target)
+        names.refuse_device(target)
+        old, new = self._name(source), self._name(target)
+
+        def act(number: int) -> None:
+            try:
+                with self._using(source) as tree:
+                    files.renamed(tree, old, new, replace=False)
+            except Taken:
+                self._refuse_other(target, is_folder=False)
+                with self._using(source) as tree:
+                    files.renamed(tree, old, new, replace=True)
+            except NotFound:
+                if number == 0 or self.stat(target) is None:  # else it went well, and its answer was lost
+                    raise
+
+        numbered(act)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """Where a connection breaks, the next one goes on."""
+        left = length
+
+        def begin() -> Iterator[bytes]:
+            nonlocal offset, left
+            before = -1
+            while (left is None or left > 0) and offset != before:  # a server may tell less than it could
+                before = offset
+                for piece in self._pieces(path, offset, left):
+                    offset, left = offset + len(piece), None if left is None else left - len(piece)
+                    yield piece
+                if left is None:
+                    return
+
+        return streamed(begin)
+
+    def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
+        self._refuse_change(path)
+        names.refuse_device(path)
+        name = self._name(path)
+        with self._using(path) as tree:
+            block = bytes_io.block_size(tree)
+        rest = bytes_io.blocks(pieces, block)
+        first = next(rest)
+        if len(first) <= SMALL:  # a block that is not full is the last one
+            retrying(lambda: self._written(path, name, first))
+        else:
+            self._streamed(path, name, itertools.chain([first], rest))
+
+    def read_checked(self, path: str, size: int) -> Iterator[bytes] | None:
+        """All that is read is checked: a message whose sum is wrong ends the connection."""
+        return self.read(path, 0, size)
+
+    def write_checked(self, path: str, pieces: Iterable[bytes], size: int | None) -> bool:
+        """All that is written is checked by the server, and its length here."""
+        self.write(path, pieces, size)
+        return True
+
+    def digest(self, path: str) -> Digest | None:
+        return fingerprint(Sha256(), self.read(path))
+
+    def hasher(self, kind: str | None = None) -> Hasher | None:
+        """None without a kind: a copy is not read back to be compared."""
+        return Sha256() if kind == SHA256 else None
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        self._refuse_change(path)
+        name = self._name(path)
+
+        def act(number: int) -> None:
+            with self._using(path) as tree:
+                files.dated(tree, name, listing.filetime(mtime_ms))
+
+        numbered(act)
+
+    def _full(self, path: str) -> str:
+        return (self.root + path).rstrip("/")
+
+    def _name(self, path: str) -> str:
+        return names.path(self._full(path))
+
+    def _refuse_change(self, path: str) -> None:
+        if self._read_only:
+            raise Denied(f"{path}: the storage is read-only for you", 403)
+
+    def _using(self, path: str) -> Any:
+        with self._lock:
+            if self._makes_root:
+                self._made(self.root, "/")
+                self._makes_root = False
+        return using(self._server, self.share, path)
+
+    def _entries(self, path: str) -> Iterator[Entry]:
+        name = self._name(path)
+        with self._using(path) as tree:
+            handle, batches = files.listed(tree, name)
+            with files.closing(handle):
+                for batch in batches:
+                    yield from listing.entries(batch, path)
+
+    def _pieces(self, path: str, offset: int, length: int | None) -> Iterator[bytes]:
+        name, want = self._name(path), length
+        with self._using(path) as tree:
+            if want is not None and want <= SMALL:
+                piece, size = bytes_io.whole(tree, name, offset, want)
+                yield piece
+                if len(piece) >= min(want, size - offset):
+                    return
+                offset, want = offset + len(piece), want - len(piece)
+            with files.opened(tree, name, files.READ) as handle:
+                end = handle.end_of_file if want is None else min(handle.end_of_file, offset + want)
+                yield from bytes_io.ahead(tree, handle, offset, end)
+
+    def _written(self, path: str, name: str, content: bytes) -> None:
+        with self._using(path) as tree:
+            bytes_io.written_at_once(tree, name, content)
+
+    def _streamed(self, path: str, name: str, pieces: Iterable[bytes]) -> None:
+        """What goes wrong where the pieces come from keeps its own name."""
+        with self._using(path) as tree:
+            upload = bytes_io.Upload(tree, name)
+        try:
+            for block in pieces:
+                with guarded(self._server, tree, path):
+                    upload.send(block)
+            with guarded(self._server, tree, path):
+                upload.finish()
+        except BaseException:
+            upload.abandon()
+            raise
+
+    def _made(self, full: str, path: str) -> None:
+        missing = []
+        while full:
+            names.refuse_device(full)
+            try:
+                self._make_one(full, path)
+                break
+            except NotFound:
+                missing.append(full)
+                full = parent(full).rstrip("/")
+        for each in reversed(missing):
+            self._make_one(each, path)
+
+    def _make_one(self, full: str, path: str) -> None:
+        name = names.path(full)
+        try:
+            with using(self._server, self.share, path) as tree:
+                files.once(tree, name, files.MAKE)
+        except Taken:
+            if full.startswith(f"{self.root}/"):
+                self._refuse_other(full.removeprefix(self.root), is_folder=True)
+
+    def _refuse_other(self, path: str, is_folder: bool) -> None:
+        """What has the name already must be of its kind, and have it to the letter, large and small."""
+        found = self._found(path)
+        if found is None:
+            return
+        if found.is_folder != is_folder:
+            raise PathError(f"{path}: {'a file' if is_folder else 'a folder'} is there")
+        if found.name != base(path):
+            told = f"the server takes it for {found.name!r}, which is there"
+            raise PathError(f"{path}: {told}; rename one of them")
+
+    def _found(self, path: str) -> Entry | None:
+        """What the server has under the name, spelt as it is there."""
+        pattern, folder = names.written(base(path)), parent(path)
+        with self._using(path) as tree:
+            handle, rows = files.listed(tree, self._name(folder), pattern)
+            with files.closing(handle):
+                return next((entry for batch in rows for entry in listing.entries(batch, folder)), None)
+
+    def _removed(self, path: str) -> None:
+        name = self._name(path)
+
+        def act(number: int) -> None:
+            try:
+                with self._using(path) as tree:
+                    files.removed(tree, name)
+            except NotFound:
+                if number == 0:  # else it went well, and its answer was lost
+                    raise
+
+        numbered(act)
+
+
+def _entry(handle: Any, name: str, path: str) -> Entry:
+    changed = handle.last_write_time
+    mtime_ms = (changed.replace(tzinfo=changed.tzinfo or timezone.utc) - EPOCH) // timedelta(milliseconds=1)
+    return listing.entry(name, path, handle.file_attributes, handle.end_of_file, mtime_ms)

@@ -1,0 +1,1 @@
+"""What tasks are made with: decorator, parser, terminal, prompts, and patches of Invoke."""

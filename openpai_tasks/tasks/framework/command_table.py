@@ -1,0 +1,123 @@
+"""What a program's tasks take, for the scripts that complete its command lines."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext
+from invoke.program import Program
+from invoke.util import helpline
+
+from openpai_tasks import exits, render
+from openpai_tasks.completion import FILES, MANY, SHELLS, Command, Flag, script
+from openpai_tasks.settings import config
+from openpai_tasks.tasks.framework.contexts import Contexts
+from openpai_tasks.tasks.framework.terminal import ending
+
+CLUSTERS, JOBS, TEMPLATES, PATHS, STORAGES = "clusters", "jobs", "templates", "paths", "storages"
+NOTHING = "nothing"
+STATES = "WAITING|RUNNING|STOPPING|SUCCEEDED|FAILED|STOPPED"
+
+KINDS = (
+    ("cluster.add", "cluster-alias", NOTHING),
+    ("config.set", "values", "|".join(f"{name}=" for name in config.VARIABLES)),
+    ("config.unset", "names", "|".join(config.VARIABLES)),
+    ("config.completion", "shell", "|".join(SHELLS)),
+    ("job.diff", "first", JOBS),
+    ("job.diff", "second", JOBS),
+    ("job.list", "state", STATES),
+    ("job.resubmit", "to", CLUSTERS),
+    ("job.*", "after", JOBS),
+    ("job.*", "command", NOTHING),
+    ("job.*", "job-name", NOTHING),
+    ("job.*", "name", JOBS),
+    ("job.*", "names", JOBS),
+    ("job.*", "template", TEMPLATES),
+    ("notebook.fetch", "name", JOBS),
+    ("notebook.pull", "name", JOBS),
+    ("notebook.serve", "reconnect", JOBS),
+    ("notebook.*", "after", JOBS),
+    ("notebook.*", "job-name", NOTHING),
+    ("notebook.*", "kernel", NOTHING),
+    ("notebook.*", "parameter", NOTHING),
+    ("notebook.*", "source-cluster", CLUSTERS),
+    ("notebook.*", "to", "html|pdf|script|ipynb"),
+    ("container.images", "name", NOTHING),
+    ("container.*", "after", JOBS),
+    ("container.*", "image", NOTHING),
+    ("container.*", "job-name", NOTHING),
+    ("container.*", "name", JOBS),
+    ("container.*", "names", JOBS),
+    ("container.*", "command", NOTHING),
+    ("container.*", "ports", NOTHING),
+    ("storage.select", "storage-name", STORAGES),
+    ("storage.forget", "names", STORAGES),
+    ("storage.add", "name", NOTHING),
+    ("storage.add", "options", NOTHING),
+    ("storage.add", "option", NOTHING),
+    ("storage.add", "type", "hdfs|local|nfs|samba|azurefile|azureblob|s3"),
+    ("storage.*", "path*", PATHS),
+    ("storage.*", "source*", PATHS),
+    ("storage.*", "target", PATHS),
+    ("storage.*", "url*", PATHS),
+    ("*", "cluster-alias*", CLUSTERS),
+    ("*", "output", "|".join(render.FORMATS)),
+    ("*", "virtual-cluster", "virtual-clusters"),
+)
+"""Task, argument (both may be patterns) and what its values are; the first row that fits counts."""
+
+
+def completion_script(program: Program, shell: str, binaries: list[str] | None = None) -> str:
+    """The script for the shell; it completes the program itself, unless other names are given."""
+    if shell not in SHELLS:
+        raise ending(exits.BAD_INPUT, f"error: no completion for {shell!r} (known: {', '.join(SHELLS)})")
+    names = binaries or list(program.binary_names)
+    return script(shell, names, commands(program), _command("", program.initial_context, ""))
+
+
+def commands(program: Program) -> dict[str, Command]:
+    """Every name that can be typed, with what may follow it."""
+    contexts: Contexts = program.parser.contexts  # type: ignore[assignment]
+    collection = program.collection
+    found = {name: _command(contexts.names[name], contexts[name], collection[name]) for name in contexts}
+    classic = {}
+    for name, row in contexts.classic.items():
+        if row.target in found and name not in found:
+            target = found[row.target]
+            classic[name] = Command(target.about, target.flags, target.words, first=True)
+    return classic | found
+
+
+def _command(name: str, context: ParserContext, task: Any) -> Command:
+    words = [_word(name, argument) for argument in context.positional_args]
+    about = (helpline(task) or "") if task else ""
+    return Command(_line(about), tuple(_flags(name, context)), tuple(words))
+
+
+def _word(name: str, argument: Argument) -> str:
+    return _kind(name, argument.names[0], argument) + (MANY if argument.kind is list else "")
+
+
+def _flags(name: str, context: ParserContext) -> list[Flag]:
+    inverse = {flag: other for other, flag in context.inverse_flags.items()}
+    found = []
+    for flag, argument in context.flags.items():
+        takes_value = argument.takes_value and not argument.optional
+        kind = _kind(name, flag.lstrip("-"), argument) if takes_value else None
+        names = sorted((flag, *context.flags.aliases_of(flag)), key=len, reverse=True)
+        names += [inverse[flag]] if flag in inverse else []
+        found.append(Flag(tuple(names), kind, _line(argument.help or "")))
+    return sorted(found, key=lambda flag: flag.names[0])
+
+
+def _kind(task: str, name: str, argument: Argument) -> str:
+    for pattern, wanted, kind in KINDS:
+        if fnmatchcase(task, pattern) and fnmatchcase(name, wanted):
+            return kind
+    return NOTHING if argument.kind in (int, float) else FILES
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,156 @@
+"""What each task accepts, worked out when it is named on the line: a start stays quick with many tasks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from invoke.collection import Collection
+from invoke.exceptions import Exit, ParseError
+from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext
+
+from openpai_tasks import exits
+from openpai_tasks.plain_text import one_line
+
+COMMAND = "command"
+PLACEHOLDERS = {str: "STRING", int: "INT", float: "NUMBER", list: "STRING"}
+
+
+class UsageError(ParseError, Exit):
+    """A line that can't be understood: Invoke prints it as a ParseError and ends with our exit code."""
+
+    def __init__(self, text: str, context: ParserContext | None = None) -> None:
+        Exception.__init__(self, one_line(f"error: {text}"))
+        self.context = context
+        self.message = None  # else it would be printed twice
+        self._code = exits.BAD_INPUT
+
+
+@dataclass(frozen=True)
+class Classic:
+    """The task behind a flat command; if ``greedy``, its first word begins a command that takes the rest."""
+
+    target: str
+    greedy: bool = False
+
+
+class TaskContext(ParserContext):
+    """The flags and words of one task."""
+
+    def __init__(self, name: str, aliases: Iterable[str], task: Any, arguments: list[Argument]) -> None:
+        super().__init__(name, aliases, arguments)
+        self.greedy = False
+        self.is_ours = task.body.__module__.startswith(f"{__package__}.")
+        parameters = task.argspec(task.body).parameters.values()
+        self.required = {item.name for item in parameters if item.default is inspect.Parameter.empty}
+
+    def open_positionals(self) -> list[Argument]:
+        """Those a word may still go to; one that is a list takes any number."""
+        return [item for item in self.positional_args if item.kind is list or not item.got_value]
+
+    def takes_all(self, argument: Argument) -> bool:
+        """Whether it takes all words behind ``--``: the command of our tasks, the last word of others'."""
+        is_last = argument is self.positional_args[-1]
+        return is_last and (argument.name == COMMAND or not self.is_ours)
+
+    def missing(self) -> list[Argument]:
+        return [item for item in self.positional_args if item.name in self.required and not item.got_value]
+
+    def usage(self) -> str:
+        """Its name and its words, as one types them."""
+        words = []
+        for item in self.positional_args:
+            word = item.names[0].upper() + (" ..." if item.kind is list else "")
+            words.append(word if item.name in self.required else f"[{word}]")
+        return " ".join([str(self.name), *words])
+
+    def help_tuples(self) -> list[tuple[str, str | None]]:
+        """Its flags, in the order that the task declares them."""
+        return [self.help_for(flag) for flag in self.flags]
+
+    def help_for(self, flag: str) -> tuple[str, str]:
+        """The spellings of a flag, with a placeholder for every kind of value, and what it is for."""
+        argument = self.flags[flag]
+        if flag in self.inverse_flags.values():
+            return f"--[no-]{flag[2:]}", argument.help or ""
+        value = PLACEHOLDERS.get(argument.kind, "VALUE") if argument.takes_value else ""
+        names = sorted((flag, *self.flags.aliases_of(flag)), key=len)
+        return ", ".join(_spelt(name, value, argument.optional) for name in names), argument.help or ""
+
+
+def _spelt(name: str, value: str, optional: bool) -> str:
+    joint = " " if len(name) == 2 else "="
+    if optional and value:
+        return f"{name}[{joint}{value}]" if joint == "=" else f"{name} [{value}]"
+    return f"{name}{joint}{value}" if value else name
+
+
+class Contexts(Mapping[str, TaskContext]):
+    """Names of tasks to fresh contexts; ``classic`` names count as the first word of a line only."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        ignore_unknown_help: bool | None = None,
+        classic: Mapping[str, Classic] | None = None,
+    ) -> None:
+        self.collection = collection
+        self.ignore_unknown_help = ignore_unknown_help
+        self.classic = classic or {}
+        self.names: dict[str, str] = {}
+        for name, aliases in collection.task_names.items():
+            self.names.update(dict.fromkeys((name, *aliases), name))
+
+    def __getitem__(self, name: str) -> TaskContext:
+        primary = self.names[name]
+        task = self.collection[primary]
+        helps = dict(task.help)
+        arguments = task.get_arguments(ignore_unknown_help=self.ignore_unknown_help)
+        task.help = helps  # Invoke's get_arguments() empties it, and the next call would find no help
+        aliases = [alias for alias, target in self.names.items() if target == primary != alias]
+        return TaskContext(primary, aliases, task, arguments)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def first(self, word: str) -> TaskContext | None:
+        """The task that a classic command stands for, if it is one."""
+        row = None if word in self.names else self.classic.get(word)
+        if row is None:
+            return None
+        if row.target not in self.names:
+            raise UsageError(f"{word!r} stands for `{row.target}`, which is not among the tasks here")
+        context = self[row.target]
+        context.greedy = row.greedy
+        return context
+
+    def is_collection(self, path: str) -> bool:
+        try:
+            self.collection.subcollection_from_path(path)
+        except KeyError:
+            return False
+        return True
+
+    def unknown(self, name: str, context: ParserContext | None = None) -> UsageError:
+        """The error for a word that names no task, with the task that was probably meant."""
+        tails = {task.rpartition(".")[2]: task for task in self.names}  # `sub` may stand for `job.sub`
+        known = tails | {task: task for task in (*self.classic, *self.names)}
+        hint = suggestion(name, known, known) or " (--list shows them all)"
+        return UsageError(f"no task is named {name!r}{hint}", context)
+
+
+def suggestion(word: str, known: Iterable[str], meant: Mapping[str, str] | None = None) -> str:
+    """``, did you mean X?`` if one of the known words is near, else nothing; ``meant`` says it in full."""
+    import difflib
+
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f", did you mean {meant[near[0]] if meant else near[0]}?" if near else ""

@@ -1,0 +1,265 @@
+"""Where Invoke lets its users down, mended in one place, for `inv` and `fab` as well as for `pai`.
+
+Under `inv` the program already runs when a project's tasks.py asks for our namespace, so the few methods
+at fault are replaced on Invoke's own classes. Everything here works with Invoke 2.2.1 and 3.0.3.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import invoke.config
+from invoke.collection import Collection
+from invoke.config import AmbiguousMergeError, Config
+from invoke.env import Environment as InvokeEnvironment
+from invoke.exceptions import Exit, UnknownFileType
+from invoke.executor import Executor
+from invoke.program import Program
+from invoke.runners import Runner
+from invoke.tasks import Call
+from invoke.util import helpline, yaml  # type: ignore[attr-defined]
+
+from openpai_tasks import exits
+from openpai_tasks.tasks.framework import parser, terminal
+from openpai_tasks.tasks.framework.contexts import Contexts, UsageError, suggestion
+
+LIST_FORMATS = ("flat", "nested", "json")
+OURS = "openpai"
+
+
+def _fail(text: str) -> Exit:
+    return terminal.ending(exits.BAD_INPUT, f"error: {text}")
+
+
+# The command line
+
+
+def make_parser(program: Program) -> parser.Parser:
+    """Our parser, with the words after ``--`` as they were typed."""
+    parser.running[:] = [program]
+    words = program.argv[1:]
+    rest = words[words.index("--") + 1 :] if "--" in words else None
+    if program.args.complete.value:
+        rest = None  # then they are the line to be completed
+    else:
+        parser.remainder[:] = rest or []
+        program.core.remainder = parser.joined(rest) if rest else ""
+    ignore_unknown_help = program.config.tasks.ignore_unknown_help
+    contexts = Contexts(program.collection, ignore_unknown_help, getattr(program, "classic", None))
+    return parser.Parser(program.initial_context, contexts, rest)
+
+
+def parse_cleanup(program: Program) -> None:
+    """``--help NAME`` knows collections and suggests; ``--list-format`` is checked."""
+    topic, form = program.args.help.value, program.args["list-format"].value
+    contexts: Contexts = program.parser.contexts  # type: ignore[assignment]
+    if isinstance(topic, str) and topic not in contexts:
+        _explain(program, contexts, topic)
+    if form not in LIST_FORMATS:
+        raise UsageError(f"--list-format must be one of {', '.join(LIST_FORMATS)}, got {form!r}")
+    root = program.args.list.value
+    if isinstance(root, str) and not contexts.is_collection(root):
+        raise UsageError(f"no collection is named {root!r}{suggestion(root, program.collection.collections)}")
+    _parse_cleanup(program)
+
+
+def _explain(program: Program, contexts: Contexts, topic: str) -> None:
+    """Ask for the list of a collection, or for the help of the task behind a classic command."""
+    if contexts.is_collection(topic):
+        program.args.help._value = None
+        program.args.list.set_value(topic, cast=False)
+        return
+    context = contexts.first(topic)
+    if context is None:
+        raise contexts.unknown(topic)
+    program.args.help.set_value(context.name, cast=False)
+
+
+def print_task_help(program: Program, name: str) -> None:
+    """Usage with the words a task takes, what it does, and its flags."""
+    contexts: Contexts = program.parser.contexts  # type: ignore[assignment]
+    context = contexts[name]
+    flags = context.help_tuples()
+    terminal.put(f"Usage: {program.binary} {context.usage()}{' [--options]' if flags else ''}\n")
+    for line in (inspect.getdoc(program.collection[context.name]) or "").splitlines():
+        terminal.put(f"  {line}".rstrip())
+    if flags:
+        terminal.put("\nOptions:\n")
+        program.print_columns(flags)
+
+
+def serialized(collection: Collection, name: str | None = None) -> dict[str, Any]:
+    """What ``--list --list-format json`` shows: each thing by the name it is called by."""
+    aliases = collection.tasks.aliases
+    tasks = [
+        {
+            "name": key,
+            "help": helpline(task),
+            "aliases": sorted(alias for alias, target in aliases.items() if target == key),
+        }
+        for key, task in sorted(collection.tasks.items())
+    ]
+    inner = [serialized(item, key) for key, item in sorted(collection.collections.items())]
+    return {
+        "name": name or collection.name,
+        "help": helpline(collection),
+        "default": collection.default,
+        "tasks": tasks,
+        "collections": inner,
+    }
+
+
+class DirectCall(Call):
+    """A task named on the line: never dropped for being named twice; pre-tasks still run once."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other if isinstance(other, DirectCall) else super().__eq__(other)
+
+
+def normalize(executor: Executor, tasks: Any) -> list[Call]:
+    return [
+        call.clone(into=DirectCall) if type(call) is Call else call for call in _normalize(executor, tasks)
+    ]
+
+
+# The configuration
+
+
+def _careful(load: Callable[[Config, Any], Any]) -> Callable[[Config, Any], dict[str, Any]]:
+    """A file that isn't what its name says is one line, not a traceback."""
+
+    def read(config: Config, path: Any) -> dict[str, Any]:
+        try:
+            data = load(config, path)
+        except FileNotFoundError:
+            raise  # Invoke tries several names
+        except (yaml.YAMLError, ValueError, OSError) as err:
+            mark = getattr(err, "problem_mark", None)
+            line = f", line {mark.line + 1}" if mark else ""
+            reason = getattr(err, "problem", None) or getattr(err, "strerror", None) or err
+            raise _fail(f"cannot read {path}{line}: {str(reason).splitlines()[0]}") from err
+        if data is not None and not isinstance(data, dict):
+            raise _fail(f"{path} must hold settings (name: value)")
+        return data or {}
+
+    return read
+
+
+def load_runtime(config: Config, merge: bool = True) -> None:
+    """``inv -f FILE`` and INVOKE_RUNTIME_CONFIG: a file that isn't there is not passed over."""
+    try:
+        _load_runtime(config, merge)
+    except UnknownFileType as err:
+        path = config._runtime_path
+        raise _fail(f"cannot read {path}: its name must end with .yaml, .json or .py") from err
+    if config._runtime_path is not None and not config._runtime_found:
+        raise _fail(f"no settings file {config._runtime_path}")
+
+
+def merge(config: Config) -> None:
+    try:
+        _merge(config)
+    except AmbiguousMergeError as err:
+        raise _fail(_clash(config)) from err
+
+
+def _clash(config: Config) -> str:
+    """Which setting is a single value in one place and a group of values in another."""
+    merged: dict[str, Any] = {}
+    for level in ("defaults", "collection", "system", "user", "project", "env", "runtime", "overrides"):
+        data = getattr(config, f"_{level}") or {}
+        origin = getattr(config, f"_{level}_path", None) or {"collection": "tasks.py"}.get(level, level)
+        for path in _conflicts(merged, data, ()):
+            return f"{origin}: {'.'.join(path)} is both a value and a group of values in the settings"
+        _overlay(merged, data)
+    return "a setting is both a value and a group of values"
+
+
+def _conflicts(base: Any, data: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for key in data.keys() & base.keys():
+        if isinstance(base[key], dict) and isinstance(data[key], dict):
+            yield from _conflicts(base[key], data[key], (*path, str(key)))
+        elif isinstance(base[key], dict) or isinstance(data[key], dict):
+            yield (*path, str(key))
+
+
+def _overlay(base: dict[str, Any], data: Mapping[str, Any]) -> None:
+    for key, value in data.items():
+        if isinstance(value, dict):
+            _overlay(base.setdefault(key, {}), value)
+        else:
+            base[key] = value
+
+
+class Environment(InvokeEnvironment):
+    """INVOKE_* variables; one that could mean two settings matters only when set. Ours are read apart."""
+
+    def load(self) -> dict[str, Any]:
+        paths: dict[str, list[list[str]]] = {}
+        for path in self._leaves(self._config, []):
+            paths.setdefault(self._prefix + "_".join(map(str, path)).upper(), []).append(path)
+        for variable in paths.keys() & os.environ.keys():
+            self._take(variable, paths[variable])
+        return self.data
+
+    def _leaves(self, data: Any, path: list[str]) -> Iterator[list[str]]:
+        for key, value in data.items():
+            if isinstance(value, dict):
+                if path or key != OURS:
+                    yield from self._leaves(value, [*path, key])
+            else:
+                yield [*path, key]
+
+    def _take(self, variable: str, paths: list[list[str]]) -> None:
+        if len(paths) > 1:
+            names = " and ".join(".".join(map(str, path)) for path in paths)
+            raise _fail(f"{variable} could mean {names}: set it in invoke.yaml instead")
+        old = self._path_get(paths[0])
+        if isinstance(old, (list, tuple)):
+            raise _fail(f"{variable}: a list can't be given by a variable; set it in invoke.yaml instead")
+        try:
+            self._path_set(paths[0], os.environ[variable])
+        except (ValueError, TypeError):
+            raise _fail(f"{variable} must be of type {type(old).__name__}, got another value") from None
+
+
+# Commands
+
+
+def respond(runner: Runner, buffer_: list[str]) -> None:
+    """Invoke joins all output so far at every chunk; without watchers nobody reads it."""
+    if runner.watchers:
+        _respond(runner, buffer_)
+
+
+_parse_cleanup = Program.parse_cleanup
+_normalize = Executor.normalize
+_load_runtime = Config.load_runtime
+_merge = Config.merge
+_respond = Runner.respond
+
+REPLACED: tuple[tuple[Any, str, Any], ...] = (
+    (Program, "_make_parser", make_parser),
+    (Program, "parse_cleanup", parse_cleanup),
+    (Program, "print_task_help", print_task_help),
+    (Collection, "serialized", serialized),
+    (Executor, "normalize", normalize),
+    (Config, "_load_yaml", _careful(Config._load_yaml)),
+    (Config, "_load_yml", _careful(Config._load_yml)),
+    (Config, "_load_json", _careful(Config._load_json)),
+    (Config, "load_runtime", load_runtime),
+    (Config, "merge", merge),
+    (invoke.config, "Environment", Environment),
+    (Runner, "respond", respond),
+)
+
+
+@functools.cache
+def mend() -> None:
+    """Put the mended parts in place, once."""
+    for owner, name, replacement in REPLACED:
+        setattr(owner, name, replacement)

@@ -1,0 +1,248 @@
+"""How a command line is read: Invoke's grammar, without its traps.
+
+Beyond Invoke's own parser: a positional may be optional or take many words; a flag's value may look like
+a flag (``--name=--x``); words after ``--`` are no flags, keep their quoting and go to the positionals still
+open; of a flag given twice the last value counts; a wrong number, an unknown flag or an unknown task is one
+line with a suggestion; the name of a collection lists its tasks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections import deque
+from collections.abc import Iterable
+
+from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext
+from invoke.parser.parser import Parser as InvokeParser
+from invoke.parser.parser import ParseResult
+from invoke.program import Program
+
+from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError, suggestion
+
+KINDS = {int: "a whole number", float: "a number"}
+HELP = ("--help", "-h")
+
+remainder: list[str] = []
+"""The words after ``--`` on the line that is being run."""
+
+running: list[Program] = []
+"""The program that runs the line: `inv`, `pai` or another one."""
+
+
+def joined(words: Iterable[str]) -> str:
+    """Words as one shell command; a single word is one already."""
+    words = list(words)
+    return words[0] if len(words) == 1 else shlex.join(words)
+
+
+class Parser(InvokeParser):
+    """Reads the words of a line; ``rest`` are those after ``--`` if they were cut off before.
+
+    Without ``contexts`` it reads Invoke's own flags and leaves the line from the first task on as unparsed.
+    """
+
+    def __init__(
+        self, initial: ParserContext, contexts: Contexts | None = None, rest: list[str] | None = None
+    ) -> None:
+        self.initial = initial
+        self.contexts = contexts  # type: ignore[assignment]
+        self.rest = rest
+
+    def parse_argv(self, argv: list[str]) -> ParseResult:
+        words, rest = list(argv), self.rest
+        if rest is None and "--" in words:
+            cut = words.index("--")
+            words, rest = words[:cut], words[cut + 1 :]
+        line = _Line(self.initial, self.contexts, words, rest)  # type: ignore[arg-type]
+        result = line.read()
+        if line.took_rest and running:
+            running[0].core.remainder = ""  # else Fabric would run it on hosts
+        return result
+
+
+class _Line:
+    """One pass over the words; ``context`` is the task whose flags are being read."""
+
+    def __init__(
+        self, core: ParserContext, contexts: Contexts | None, words: list[str], rest: list[str] | None
+    ) -> None:
+        self.core = core
+        self.contexts = contexts
+        self.words = deque(words)
+        self.rest = rest
+        self.context: TaskContext | None = None
+        self.result = ParseResult([core])
+        self.took_rest = False
+
+    def read(self) -> ParseResult:
+        while self.words and not self.result.unparsed:
+            word = self.words.popleft()
+            if self.is_flag(word):
+                self.flag(word)
+            elif self.takes(word):
+                self.positional(word)
+            else:
+                self.name(word)
+        self.take_rest()
+        self.close()
+        self.result.remainder = joined(self.rest) if self.rest else ""
+        return self.result
+
+    def is_flag(self, word: str) -> bool:
+        """Whether it begins with a dash and is no number that a positional waits for."""
+        if not word.startswith("-") or word == "-":
+            return False
+        if self.context is not None and self.context.open_positionals():
+            with contextlib.suppress(ValueError):
+                float(word)
+                return self.lookup(word[:2]) is not None
+        return True
+
+    def flag(self, word: str) -> None:
+        name, value = _split(word)
+        argument = self.lookup(name)
+        if argument is None:
+            self.unknown_flag(word, name)
+        elif self.context is not None and argument is _argument(self.core, "--help"):
+            argument.set_value(self.context.name, cast=False)
+        elif argument.takes_value:
+            self.store(argument, name, value.removeprefix("=") if value else self.value(argument, name))
+        elif value.startswith("="):
+            raise UsageError(f"{name} takes no value, got {value[1:]!r}", self.context)
+        else:
+            is_inverse = self.context is not None and name in self.context.inverse_flags
+            argument.set_value(not is_inverse, cast=False)
+            if value:  # -xyz is -x -yz
+                self.words.appendleft(f"-{value}")
+
+    def lookup(self, name: str) -> Argument | None:
+        """The flag of the task, else of Invoke itself; a flag of one letter may have two dashes."""
+        if self.context is not None:
+            if len(name) == 3 and name[1:] in self.context.flags:
+                name = name[1:]
+            name = self.context.inverse_flags.get(name, name)
+            if name in self.context.flags:
+                return _argument(self.context, name)
+        return _argument(self.core, name) if name in self.core.flags else None
+
+    def value(self, argument: Argument, name: str) -> str | bool:
+        """The next word, or True for a flag that may stand alone and does."""
+        following = self.words[0] if self.words else None
+        is_flag = following is not None and self.is_flag(following) and self.lookup(_split(following)[0])
+        if following is None or is_flag:
+            if argument.optional:
+                return True
+            hint = f", and {following} is a flag (write {name}={following} if you mean it)" if is_flag else ""
+            raise UsageError(f"{name} needs a value{hint}", self.context)
+        if argument.optional and self.context is not None:
+            if self.context.missing():
+                question = f"is {following!r} the value of {name}? Then write {name}={following}"
+                raise UsageError(question, self.context)
+            if self.contexts is not None and following in self.contexts:
+                return True
+        return self.words.popleft()
+
+    def store(self, argument: Argument, name: str, value: str | bool) -> None:
+        try:
+            argument.set_value(value, cast=value is not True)
+        except (ValueError, TypeError):
+            kind = KINDS.get(argument.kind, f"a value of type {argument.kind.__name__}")
+            raise UsageError(f"{name} needs {kind}, got {value!r}", self.context) from None
+
+    def takes(self, word: str) -> bool:
+        """Whether it goes to a positional: a required one takes any word, another one no task's name."""
+        if self.context is None or not self.context.open_positionals():
+            return False
+        return bool(self.context.missing()) or self.contexts is None or word not in self.contexts
+
+    def positional(self, word: str) -> None:
+        assert self.context is not None
+        if self.context.greedy:
+            tail = [] if self.rest is None else ["--", *self.rest]
+            word = joined([word, *self.words, *tail])
+            self.words.clear()
+            self.rest = None
+        argument = self.context.open_positionals()[0]
+        self.store(argument, argument.names[0].upper(), word)
+
+    def name(self, word: str) -> None:
+        if self.contexts is None:
+            self.result.unparsed = [word, *self.words]
+        elif self.lists(word):
+            self.core.args["list"].set_value(word, cast=False)
+            self.words.clear()
+        else:
+            context = self.find(word)
+            self.close()
+            self.context = context
+
+    def lists(self, word: str) -> bool:
+        """Whether it is a collection to be listed: one that runs nothing, or one whose help is asked for."""
+        assert self.contexts is not None
+        asked = bool(self.words) and self.words[0] in HELP
+        return (asked or word not in self.contexts) and self.contexts.is_collection(word)
+
+    def find(self, word: str) -> TaskContext:
+        assert self.contexts is not None
+        if word in self.contexts:
+            return self.contexts[word]
+        first = self.contexts.first(word) if self.context is None else None
+        if first is not None:
+            return first
+        if self.context is not None and self.context.positional_args:
+            hint = "a value with spaces needs quotes"
+            raise UsageError(f"{self.context.name} does not expect {word!r} ({hint})", self.context)
+        raise self.contexts.unknown(word, self.context)
+
+    def unknown_flag(self, word: str, name: str) -> None:
+        if self.contexts is None:
+            self.result.unparsed = [word, *self.words]
+            return
+        if self.context is None:
+            hint = suggestion(name, self.core.flags) or " (a task's flags come after its name)"
+            raise UsageError(f"no flag {name}{hint}", self.context)
+        known = [*self.context.flags, *self.context.inverse_flags, *self.core.flags]
+        hint = suggestion(name, known)
+        raise UsageError(f"{self.context.name} has no flag {name}{hint}", self.context)
+
+    def take_rest(self) -> None:
+        """Give the words after ``--`` to the positionals still open; a command takes all that are left."""
+        if self.context is None or not self.rest:
+            return
+        words = deque(self.rest)
+        self.took_rest = bool(self.context.open_positionals())
+        for argument in self.context.open_positionals():
+            while words and argument.kind is list and argument is self.context.positional_args[-1]:
+                self.store(argument, argument.names[0], words.popleft())
+            if words:
+                is_command = self.context.takes_all(argument)
+                value = joined(words) if is_command else words.popleft()
+                self.store(argument, argument.names[0].upper(), value)
+                words = deque() if is_command else words
+        if words and self.took_rest:
+            raise UsageError(f"{self.context.name} does not expect {words[0]!r} behind --", self.context)
+
+    def close(self) -> None:
+        """The task is complete, unless it still lacks a word."""
+        if self.context is None:
+            return
+        missing = ", ".join(item.names[0].upper() for item in self.context.missing())
+        if missing and not self.core.args["help"].got_value:
+            usage = f"(usage: {self.context.usage()})"
+            raise UsageError(f"{self.context.name} needs {missing} {usage}", self.context)
+        self.result.append(self.context)
+
+
+def _argument(context: ParserContext, flag: str) -> Argument:
+    argument: Argument = context.flags[flag]
+    return argument
+
+
+def _split(word: str) -> tuple[str, str]:
+    """A flag and what is written behind it: ``--x=1`` and ``-x=1`` give ``=1``, ``-x1`` gives ``1``."""
+    if word.startswith("--"):
+        name, equals, value = word.partition("=")
+        return name, equals + value
+    return word[:2], word[2:]

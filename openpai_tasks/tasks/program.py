@@ -1,0 +1,230 @@
+"""`pai`: our tasks as a program of their own, with a project's tasks.py and invoke.yaml if there are any."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from invoke.collection import Collection
+from invoke.exceptions import CollectionNotFound, Exit
+from invoke.loader import FilesystemLoader
+from invoke.program import Program
+
+from openpai_tasks import __version__, exits
+from openpai_tasks.lazy import lazy
+from openpai_tasks.settings import ownership
+from openpai_tasks.tasks import Namespace, namespace
+from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework.contexts import Classic
+from openpai_tasks.tasks.framework.invoke_patches import mend
+from openpai_tasks.tasks.framework.parser import Parser
+
+commands = lazy("openpai_tasks.tasks.framework.command_table")
+
+SETTINGS_FILES = ("invoke.yaml", "invoke.yml", "invoke.json", "invoke.py")
+MARKS = ("invoke", "fabric", "openpai_tasks", "invocations")
+
+CLASSIC = {
+    "add-cluster": Classic("cluster.add"),
+    "add-storage-cluster": Classic("storage.add"),
+    "cluster-resources": Classic("cluster.resources"),
+    "connect-job": Classic("job.connect"),
+    "copy": Classic("storage.copy"),
+    "delete": Classic("storage.remove"),
+    "delete-cluster": Classic("cluster.delete"),
+    "edit-clusters": Classic("cluster.edit"),
+    "getinfo": Classic("storage.getinfo"),
+    "job-status": Classic("job.status"),
+    "list-clusters": Classic("cluster.list"),
+    "list-jobs": Classic("job.list"),
+    "list-storages": Classic("storage.list"),
+    "listdir": Classic("storage.listdir"),
+    "makedir": Classic("storage.makedir"),
+    "makedirs": Classic("storage.makedir"),
+    "notebook-job": Classic("notebook.run"),
+    "remove": Classic("storage.remove"),
+    "select-cluster": Classic("cluster.select"),
+    "select-storage": Classic("storage.select"),
+    "set": Classic("config.set"),
+    "ssh-container": Classic("container.ssh"),
+    "start-container": Classic("container.start"),
+    "stop-job": Classic("job.stop"),
+    "stop-jobs": Classic("job.stop"),
+    "sub": Classic("job.sub", greedy=True),
+    "submit": Classic("job.submit"),
+    "unset": Classic("config.unset"),
+    "update-clusters": Classic("cluster.update"),
+}
+"""The flat commands of the older clients; a project that has not the task is told so."""
+
+
+class Unsafe(CollectionNotFound):
+    """Raised for a tasks.py that somebody else could have written; ``reason`` says why."""
+
+    def __init__(self, name: str, start: str, reason: str) -> None:
+        super().__init__(name, start)
+        self.reason = reason
+
+
+class Loader(FilesystemLoader):
+    """Finds the nearest tasks.py that is Invoke's; other programs, such as Celery, have a tasks.py too."""
+
+    def find(self, name: str) -> ModuleSpec | None:
+        for folder in _upwards(Path(self.start)):
+            file, package = folder / f"{name}.py", folder / name / "__init__.py"
+            if _is_file(file) and _is_for_invoke(file):
+                # What lies beside it can be imported by it.
+                self._check(name, file, *folder.glob("*.py"), *folder.glob("__pycache__/*"))
+                return spec_from_file_location(name, file)
+            if _is_file(package) and _is_for_invoke(*package.parent.glob("*.py")):
+                self._check(name, package, *ownership.everything_in(package.parent))
+                places = [str(package.parent)]
+                return spec_from_file_location(name, package, submodule_search_locations=places)
+        raise CollectionNotFound(name=name, start=self.start)
+
+    def _check(self, name: str, file: Path, *more: Path) -> None:
+        problem = ownership.problem(file, *more)
+        if problem:
+            raise Unsafe(name, self.start, f"{file} is not loaded: {problem}")
+
+
+class PaiProgram(Program):
+    """Invoke's program with our namespace under a project's own, and the classic commands."""
+
+    classic = CLASSIC
+    shell = ""
+
+    def run(self, argv: list[str] | None = None, exit: bool = True) -> None:
+        """As Invoke's, but Ctrl-C ends with 130 and a reader that has gone is no error."""
+        try:
+            try:
+                super().run(argv, exit)
+            finally:
+                if sys.stdout is not None:  # closed by whoever started us
+                    sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(exits.BROKEN_PIPE)
+        except SystemExit as end:
+            if isinstance(end.__context__, KeyboardInterrupt):  # for which Invoke has 1
+                sys.exit(exits.INTERRUPTED)
+            raise
+
+    def parse_core(self, argv: list[str] | None) -> None:
+        super().parse_core(argv)
+        sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
+
+    def parse_core_args(self) -> None:
+        """With our parser; a completion script has to wait until the tasks are known."""
+        self.core = Parser(self.initial_context).parse_argv(self.argv[1:])
+        wish = self.args["print-completion-script"]
+        self.shell, wish._value = wish.value, ""
+
+    def load_collection(self) -> None:
+        """The project's tasks on top of ours; its invoke.yaml counts even without a tasks.py."""
+        start = self.args["search-root"].value
+        loader = self.loader_class(config=self.config, start=start)  # type: ignore[call-arg]
+        try:
+            module, folder = loader.load(self.args.collection.value)
+        except CollectionNotFound as err:
+            reason = getattr(err, "reason", "")
+            if self.args.collection.value:
+                missing = f"no tasks named {err.name!r} from {err.start} upwards"
+                raise terminal.ending(exits.BAD_INPUT, f"error: {reason or missing}") from err
+            self._warn(reason)
+            self.collection = namespace()
+            self._load_project(_settings_folder(Path(start or os.getcwd())))
+            self._keep_our_section()
+            return
+        self._load_project(folder)
+        self.collection = combined(module, folder, self.config.tasks.auto_dash_names)
+
+    def _load_project(self, folder: str | None) -> None:
+        """Its settings, unless somebody else could have written them; an invoke.py is even run."""
+        files = [Path(folder, name) for name in SETTINGS_FILES] if folder else []
+        file = next((file for file in files if _is_file(file)), None)
+        problem = ownership.problem(file) if file else ""
+        self._warn(f"{file} is ignored: {problem}" if problem else "")
+        self.config.set_project_location(None if problem else folder)
+        self.config.load_project()
+
+    def _keep_our_section(self) -> None:
+        """Without a tasks.py only our settings count: Invoke's name programs to run, such as the shell."""
+        ours = {key: value for key, value in self.config._project.items() if key == "openpai"}
+        self.config._set(_project=ours)
+        self.config.merge()
+
+    def _warn(self, reason: str) -> None:
+        if reason and not self.args.complete.value:
+            terminal.say(f"warning: {reason}")
+
+    def parse_cleanup(self) -> None:
+        if self.shell:
+            terminal.exact(commands.completion_script(self, self.shell) + "\n")
+            raise Exit
+        super().parse_cleanup()
+
+    def no_tasks_given(self) -> None:
+        self.list_tasks()
+        raise Exit
+
+    def print_help(self) -> None:
+        super().print_help()
+        terminal.put(f"`{self.binary} --list` shows the tasks, `{self.binary} TASK --help` explains one.")
+
+
+def combined(module: Any, folder: str, auto_dash_names: bool) -> Collection:
+    """A project's own namespace, with our collections added where it doesn't bring them itself."""
+    theirs = Collection.from_module(module, loaded_from=folder, auto_dash_names=auto_dash_names)
+    if any(isinstance(getattr(module, name, None), Namespace) for name in ("ns", "namespace")):
+        return theirs
+    for name, collection in namespace().collections.items():
+        if name not in theirs.collections and name not in theirs.tasks:
+            theirs.add_collection(collection, name)
+    return theirs
+
+
+def _upwards(folder: Path) -> Iterator[Path]:
+    folder = folder.absolute()
+    return iter((folder, *folder.parents))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a folder above that isn't ours to read
+        return False
+
+
+def _is_for_invoke(*files: Path) -> bool:
+    return any(mark in _text(file) for file in files for mark in MARKS)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # somebody else's
+        return ""
+
+
+def _settings_folder(start: Path) -> str | None:
+    """The nearest folder upwards with an invoke.yaml."""
+    for folder in _upwards(start):
+        if any(_is_file(folder / name) for name in SETTINGS_FILES):
+            return str(folder)
+    return None
+
+
+def main() -> None:
+    """The console script."""
+    mend()
+    sys.excepthook = terminal.show_uncaught
+    program = PaiProgram(
+        version=__version__, name="pai", binary="pai", binary_names=["pai"], loader_class=Loader
+    )
+    program.run()

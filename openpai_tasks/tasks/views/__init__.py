@@ -1,0 +1,1 @@
+"""What commands show while they run, and the flags they share."""

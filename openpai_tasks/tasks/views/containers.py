@@ -1,0 +1,191 @@
+"""What the tasks of containers share: bytes to this terminal, tables, questions."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from invoke.exceptions import Exit
+
+from openpai_tasks.errors import Lost, PaiError
+from openpai_tasks.lazy import lazy
+from openpai_tasks.plain_text import one_line
+from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework.base import say
+from openpai_tasks.tasks.framework.prompts import ask
+
+fates = lazy("openpai_tasks.sdk.containers.container_end")
+forwarding = lazy("openpai_tasks.sdk.containers.forwarding")
+reaching = lazy("openpai_tasks.sdk.containers.endpoints")
+render = lazy("openpai_tasks.render")
+ssh_config = lazy("openpai_tasks.sdk.ssh.hosts_file")
+top = lazy("openpai_tasks.sdk.containers.top")
+users_ssh = lazy("openpai_tasks.sdk.ssh.user_config")
+
+_LOCK = threading.Lock()
+
+
+def out(piece):
+    terminal.raw(sys.stdout, piece)
+
+
+def err(piece):
+    terminal.raw(sys.stderr, piece)
+
+
+def out_line(label, line):
+    _write_line(sys.stdout, label, line)
+
+
+def err_line(label, line):
+    _write_line(sys.stderr, label, line)
+
+
+def _write_line(stream, label, line):
+    with _LOCK:
+        terminal.raw(stream, f"{one_line(label)}: ".encode() + line + b"\n")
+
+
+def stdin():
+    """What a command may read; nothing where this program has no input."""
+    try:
+        return sys.stdin.fileno()
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def surely(client, found, container, act, *args):
+    """Do it; a connection that is lost meanwhile is explained by what the cluster knows."""
+    try:
+        return act(*args)
+    except Lost as err_:
+        raise fates.lost(client, found, container, err_) from err_
+
+
+def leave(code):
+    """End with the code of what ran over there."""
+    if code:
+        raise Exit(code=code)
+
+
+def tell_ended(ended):
+    """Say how it went where it did not go well; the highest exit code."""
+    for one in ended:
+        if one.error:
+            say(f"error: {one.container}: {one.error}")
+        elif one.code:
+            say(f"{one.container}: exit code {one.code}")
+    return max((one.code for one in ended), default=0)
+
+
+def forward(client, found, container, given, ports):
+    """The forward of a task's container, found anew for every connection: it may have been started again."""
+
+    def connect():
+        now = reaching.reach(client, found.job.key, given)
+        same = reaching.one(now, container.role, container.index)
+        return reaching.open_remote(client, now, same, given)
+
+    def over():
+        return fates.ended(client, found, container)
+
+    return forwarding.Forward(connect, ports, say, over)
+
+
+def place(found, container):
+    """What a port is one of; which container only matters where there are others."""
+    job = f"job {found.job.name}"
+    return f"{container.label} of {job}" if len(found.containers) > 1 else job
+
+
+def not_over(found, among):
+    """Those of the containers that something can still run in; the others are told of."""
+    left = reaching.not_over(found, among)
+    over = [f"{one.label} is {one.state}" for one in among if one not in left]
+    if over:
+        say(f"left out: {', '.join(over)}")
+    return left
+
+
+def usages(items):
+    """A line for each container, GPUs below each other."""
+    rows = [
+        {
+            "container": item.container,
+            "cpu": f"{item.cpu:.2f} of {item.cpu_limit:g}"
+            if item.cpu is not None and item.cpu_limit
+            else None,
+            "memory": _of(item.memory, item.memory_limit),
+            "scope": item.scope if item.scope == top.MACHINE else "",
+            "gpus": ", ".join(map(_gpu, item.gpus)),
+            "note": item.error,
+        }
+        for item in items
+    ]
+    seldom = [name for name in ("scope", "note") if any(row[name] for row in rows)]
+    columns = ["container", "cpu", "memory", "scope", "gpus", "note"]
+    return render.table(rows, [name for name in columns if name in seldom or name not in ("scope", "note")])
+
+
+def _of(used, limit):
+    if used is None:
+        return None
+    return f"{render.size(used)} of {render.size(limit)}" if limit else render.size(used)
+
+
+def _gpu(gpu):
+    busy = "?" if gpu.busy is None else f"{gpu.busy}%"
+    memory = (
+        f" {gpu.memory_mb / 1024:.1f} of {gpu.total_mb / 1024:.1f} GiB"
+        if gpu.total_mb and gpu.memory_mb is not None
+        else ""
+    )
+    return f"{gpu.index}: {busy}{memory}"
+
+
+def reached(client, name, given, writes):
+    """The job; one that is over leaves nothing in our file."""
+    try:
+        return reaching.reach(client, name, given, forgets=writes)
+    except PaiError:
+        if writes:
+            ssh_config.prune(client)
+        raise
+
+
+def hosts(client, found, given):
+    running = [one for one in found.containers if one.state == reaching.RUNNING and one.host]
+    targets = [(one.label, reaching.target(client, found, one, given)) for one in running]
+    if not targets:
+        reaching.target(client, found, reaching.one(found), given)  # says why there is none
+    taken, name = users_ssh.names(), ssh_config.job_host(client, found.job)
+    if name in taken:
+        say(f"{users_ssh.config()} has a host {name!r} of its own, which stays: use {name}-{targets[0][0]}")
+    return ssh_config.hosts(client, found.job, targets, taken)
+
+
+def tell_moved(job, moved):
+    """Which names mean this job from now on, and had meant another one that goes on."""
+    for one in moved:
+        say(f"{', '.join(one.names)}: means job {job.key} now, and no longer {one.job_key} on {one.cluster}")
+
+
+def include(yes):
+    """Have OpenSSH's own file, and Fabric, read ours; asked for once."""
+    own = users_ssh.fabric_settings()
+    ssh, fabric = not users_ssh.is_included(), own is None and not users_ssh.is_fabric_told()
+    if own and not users_ssh.is_fabric_told():
+        say(users_ssh.fabric_manual(own))
+    if not ssh and not fabric:
+        return
+    by_hand = f"so that ssh finds them, {users_ssh.manual()}" if ssh else "so that Fabric finds them"
+    files = " and ".join([str(users_ssh.config())] * ssh + ["~/.fabric.py"] * fabric)
+    if not yes and not sys.stdin.isatty():
+        say(f"{by_hand}{'; or' if ssh else ','} say --yes")
+    elif not yes and not ask(f"have {files} read it?"):
+        say(f"nothing else was changed; {by_hand}{'' if ssh else ', say --yes'}")
+    else:
+        if ssh:
+            say(f"{users_ssh.include()} includes it now")
+        if fabric:
+            say(f"{users_ssh.tell_fabric()} has Fabric read it too")

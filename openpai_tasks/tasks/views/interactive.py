@@ -1,0 +1,53 @@
+"""What the tasks of interactive containers say, and how they are left."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks.framework.base import say
+from openpai_tasks.tasks.framework.prompts import agrees
+
+jobs = lazy("openpai_tasks.sdk.jobs.lookup")
+render = lazy("openpai_tasks.render")
+
+
+def tell_time(name, stay):
+    """How long it stays, and whether its GPUs do nothing; nothing for a job of another kind."""
+    if stay is None:
+        return
+    say(f"it stays for {render.duration(max(0, stay.left))}; `container.extend {name}` keeps it longer")
+    _tell_idle(name, stay, "its GPUs")
+
+
+def tell_idle_ones(name, stays):
+    """The same about the GPUs of each container, by its label."""
+    for label, stay in stays.items():
+        _tell_idle(name, stay, f"the GPUs of {label}")
+
+
+def _tell_idle(name, stay, whose):
+    if stay.idle is not None:
+        idle = render.duration(stay.idle)
+        say(f"warning: {whose} did nothing for {idle}; `container.stop {name}` frees them")
+
+
+@contextlib.contextmanager
+def goes_on(client, name):
+    """Ctrl-C ends the waiting; the job only if one says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if sys.stdin.isatty() and _agrees_to_stop(name):
+            jobs.stop(client, [name])
+            say(f"job {name} is stopped")
+        else:
+            ways = f"`container.ssh {name}` opens a shell when it runs, `container.stop {name}` ends it"
+            say("", f"job {name} goes on; {ways}")
+        raise
+
+
+def _agrees_to_stop(name):
+    say("")  # behind the ^C
+    return agrees(f"stop job {name} too?")

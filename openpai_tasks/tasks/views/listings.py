@@ -1,0 +1,95 @@
+"""Long results, printed as they come."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework.prompts import confirm
+
+render = lazy("openpai_tasks.render")
+
+SORTED = 10_000
+"""As many names are sorted; a longer list is printed in the order it comes in."""
+COLUMNS = ("name", "type", "size", "modified", "link", "url")
+USAGE = ("size", "files", "folders", "url")
+
+
+def stream(found, output):
+    """Files a line each, without waiting for the last one; other formats need them all."""
+    if output != "table":
+        terminal.put(render.text(sorted(found, key=lambda info: info.name), COLUMNS, output))
+        return
+    first = list(itertools.islice(found, SORTED))
+    if len(first) < SORTED:
+        first.sort(key=lambda info: info.name)
+    for info in itertools.chain(first, found):
+        terminal.put(line(info))
+
+
+def usage(found, output):
+    """A row for each thing in a folder and, last, one for the folder: a long list is printed as it comes."""
+    rows = list(itertools.islice(found, SORTED if output == "table" else None))
+    if len(rows) < SORTED or output != "table":
+        rows[:-1] = sorted(rows[:-1], key=lambda row: row.url)
+    terminal.put(render.text(rows, USAGE, output))
+    for row in found:
+        terminal.put("  ".join(render.cell(name, getattr(row, name)) for name in USAGE))
+
+
+def line(info):
+    size = "-" if info.type == "folder" else render.size(info.size)
+    changed = render.when(info.modified) if info.modified else "-"
+    mark = "/" if info.type == "folder" else ""
+    return f"{size:>10}  {changed:>19}  {render.cell('name', info.name)}{mark}"
+
+
+def tree(url, found, output):
+    """The folder and all below it; as data, one row for each."""
+    if output != "table":
+        rows = [{"path": item.name, "depth": item.depth, **_facts(item.entry)} for _, item in found]
+        terminal.put(render.text(rows, ("path", "type", "size"), output))
+        return
+    terminal.put(render.cell("name", url))
+    for bars, item in found:
+        mark = "/" if item.entry.is_folder else ""
+        terminal.put(f"{bars}{render.cell('name', item.entry.name)}{mark}")
+
+
+def _facts(entry):
+    return {"type": "folder" if entry.is_folder else "file", "size": entry.size, "modified": entry.mtime_ms}
+
+
+def summary(copied):
+    """A copy in one line, and one for each failure."""
+    parts = [f"{copied.files} copied ({render.size(copied.bytes)})", f"{copied.skipped} skipped"]
+    parts += [f"{copied.removed} removed"] if copied.removed else []
+    parts += [f"{len(copied.failed)} failed", f"{copied.seconds:.1f}s"]
+    lines = [
+        f"failed {render.cell('path', one.path)}: {render.cell('reason', one.reason)}"
+        for one in copied.failed
+    ]
+    return "\n".join([*lines, ("preview: " if copied.preview else "") + ", ".join(parts)])
+
+
+def packed(made):
+    """A pack in one line."""
+    shards = "1 shard" if made.shards == 1 else f"{made.shards} shards"
+    size, whole = render.size(made.bytes), render.size(made.packed_bytes)
+    return f"{made.files} packed ({size}) into {shards} ({whole}), {made.seconds:.1f}s"
+
+
+def pour(pieces):
+    """Bytes as they are."""
+    for piece in pieces:
+        terminal.raw(sys.stdout, piece)
+
+
+def confirm_removals(removals):
+    """Ask about full folders, and about what only fits a ``[``."""
+    asked = [one for one in removals if one.is_full or one.is_guess]
+    words = [render.cell("url", one.place.url) + " and all in it" * one.is_full for one in asked]
+    if words:
+        confirm(f"remove {', '.join(words)}?")

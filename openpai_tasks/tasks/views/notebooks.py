@@ -1,0 +1,169 @@
+"""What the tasks that run notebooks share: submit, follow cell by cell, bring the results, tell failures."""
+
+from __future__ import annotations
+
+import sys
+
+from openpai_tasks import exits
+from openpai_tasks.errors import JobFailed
+from openpai_tasks.lazy import lazy
+from openpai_tasks.plain_text import shortened
+from openpai_tasks.tasks.framework.base import say, show
+from openpai_tasks.tasks.framework.screen import Screen
+from openpai_tasks.tasks.framework.terminal import say_coloured
+from openpai_tasks.tasks.views.submitting import SUBMITTED, goes_on, submitted
+
+files = lazy("openpai_tasks.sdk.files.operations")
+jobs = lazy("openpai_tasks.sdk.jobs.lookup")
+listings = lazy("openpai_tasks.tasks.views.listings")
+portal = lazy("openpai_tasks.sdk.clusters.portal")
+progress = lazy("openpai_tasks.sdk.notebooks.progress")
+results = lazy("openpai_tasks.sdk.notebooks.results")
+runner = lazy("openpai_tasks.sdk.payloads.notebook_runner")
+shutil = lazy("shutil")
+telling = lazy("openpai_tasks.sdk.notebooks.summary")
+transfers = lazy("openpai_tasks.tasks.views.transfers")
+waiting = lazy("openpai_tasks.sdk.diagnosis.news")
+watching = lazy("openpai_tasks.sdk.jobs.watching")
+
+BROUGHT = ("path", "size")
+
+
+def tell(remarks):
+    for remark in remarks:
+        say(f"note: {remark}")
+
+
+def launch(c, client, submission, preview, detach, output, after=None, tags=None):
+    """The job to stay with; none if there is nothing to stay with."""
+    job = submitted(client, submission, preview, after or (), tags or ())
+    if job is None:
+        return None
+    if detach:
+        show(c, [job], SUBMITTED, output)
+        say(f"`notebook.fetch {job.name}` brings its results")
+        return None
+    say(f"job {job.name} is submitted to {client.cluster.alias}")
+    return job
+
+
+def finish(c, client, name, folder, no_browser, output, mounted, follow=True):
+    """Stay until the job is over, bring what it wrote, show it, and end as the job did."""
+    complaint = ""
+    if follow:
+        with goes_on(name, again="`notebook.fetch {name}` brings its results"):
+            complaint = _watch(client, name)
+    found = watching.ask(client, lambda: results.find(client, name, mounted))
+    if not found.notebook:
+        _nothing(found.job, complaint)
+    brought = _bring(found, folder)
+    show(c, brought.files, BROUGHT, output)
+    page = results.page(brought.files)
+    can_show = results.is_for_browsers(page) and not no_browser and portal.can_show()
+    if can_show and not portal.browse(page):
+        say("no browser could be opened")
+    _conclude(found, brought, page, complaint)
+    files.check(brought.copied)
+
+
+def _watch(client, name):
+    """Show how far it is, on a terminal in a line that changes; its last complaint, which is still unsaid."""
+    screen, step, complaint = Screen(sys.stderr), None, ""
+
+    with client.saying(screen.say):
+        for event in progress.follow(client, name, waiting.News(client, screen.say)):
+            if isinstance(event, progress.Step):
+                step = event
+            elif isinstance(event, progress.Complaint):
+                screen.clear()
+                _complain(complaint)
+                complaint = event.text
+            elif isinstance(event, (progress.Said, progress.Other)) and event.text:
+                screen.say(event.text)
+            if step:
+                screen.show(_fitting(str(step)), str(step))
+    screen.clear()
+    return complaint
+
+
+def _complain(complaint):
+    if complaint:
+        say(f"error: {complaint}")
+
+
+def _nothing(job, complaint):
+    """A job that is over and never came to its first cell has failed, and says why."""
+    if job.final and job.exit_status and complaint:
+        raise JobFailed(f"job {job.name!r} is {job.state}: {complaint}", job.exit_status)
+    _complain(complaint)
+    if job.final:
+        jobs.check(job)
+
+
+def _fitting(line):
+    return shortened(line, shutil.get_terminal_size().columns - 1)
+
+
+def _bring(found, folder):
+    with transfers.metered() as meter:
+        brought = results.bring(found, folder, meter)
+    if brought.copied.failed:
+        say(*listings.summary(brought.copied).split("\n"))
+        say(f"`notebook.fetch {found.job.name} --folder FOLDER` brings what is missing to another folder")
+    for result in brought.files:
+        if result.instead_of:
+            say(f"note: {result.instead_of} has changes of its own and stays; the result is {result.path}")
+    if brought.others:
+        is_one = brought.others == 1
+        what = "1 more file is" if is_one else f"{brought.others} more files are"
+        say(f"{what} in its output: `job.outputs {found.job.name}` shows {'it' if is_one else 'them'}")
+    return brought
+
+
+def _conclude(found, brought, page, complaint):
+    """Say how it ended; raise if it did not end well."""
+    job, told, link = found.job, brought.told, f"; see {page}" if page else ""
+    is_of_results = job.exit_status in (runner.NOT_CONVERTED, runner.NOT_SAVED)
+    reason = complaint if is_of_results else ""
+    if not reason:
+        _complain(complaint)
+    if told and told.state == telling.FAILED:
+        _tell_cell(told)
+    where = f"cell {told.cell} of {told.of}" if told else ""
+    if not job.final:
+        far = (
+            f", and {where} {'is running' if told.state == telling.RUNNING else 'was the last'}"
+            if told
+            else ""
+        )
+        say(f"job {job.name} is {job.state}{far}; `notebook.fetch {job.name} --follow` brings the rest")
+    elif job.exit_status and told and told.state != telling.DONE:
+        why = _why(found, told, reason)
+        raise JobFailed(f"{where} of {found.mark.file} {why}{link}", job.exit_status)
+    elif reason:
+        raise JobFailed(f"job {job.name!r} is {job.state}: {reason}{link}", job.exit_status)
+    elif link and not brought.copied.failed:
+        say(f"done{link}")
+    if job.final:
+        jobs.check(job)
+
+
+def _why(found, told, reason):
+    """What became of the cell that was the last one."""
+    job, code = found.job, found.job.exit_status
+    if told.state == telling.FAILED:
+        return f"failed: {told.reason}"
+    if code == runner.NOT_SAVED:
+        why = reason or f"the result could not be saved (`job.logs {job.name}` shows why)"
+        return f"is the last that is saved: {why}"
+    if code == exits.TIMED_OUT and found.is_limited:
+        return "was running: the time limit of the job was reached (--max-time)"
+    return f"was running: {told.reason or job.message or f'the job ended with {code}'}"
+
+
+def _tell_cell(told):
+    """The failing cell and its traceback; colours are for terminals."""
+    say(f"cell {told.cell} of {told.of}:")
+    for line in told.source.splitlines():
+        say(f"    {line}")
+    say_coloured(telling.plain(told.traceback, sys.stderr.isatty()))

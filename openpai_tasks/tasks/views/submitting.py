@@ -1,0 +1,94 @@
+"""What the tasks that submit share: show or send, then stay or leave."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from openpai_tasks.errors import ApiError, Unreachable
+from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework.base import say, show
+
+jobs = lazy("openpai_tasks.sdk.jobs.lookup")
+logs = lazy("openpai_tasks.sdk.logs.output")
+render = lazy("openpai_tasks.render")
+submission_ = lazy("openpai_tasks.sdk.jobs.submission")
+waiting = lazy("openpai_tasks.sdk.diagnosis.news")
+watching = lazy("openpai_tasks.sdk.jobs.watching")
+
+SUBMITTED = ("name", "state", "virtual_cluster")
+
+
+def send(c, client, submission, follow, preview, output, after=(), tags=(), plain=False):
+    """Show what would be sent, or send it and stay or leave."""
+    job = submitted(client, submission, preview, after, tags)
+    if job is None:
+        return
+    if not follow:
+        show(c, [job], SUBMITTED, output)
+        return
+    say(f"job {job.name} is submitted to {client.cluster.alias}")
+    with goes_on(job.name):
+        news = waiting.News(client, say)
+        write(logs.output(client, job.name, logs.Which(), follow=True, look=news, plain=plain))
+    jobs.check(jobs.wait(client, job.name))
+
+
+def submitted(client, submission, preview, after=(), tags=()):
+    """The job when it is on the cluster; none if it was to be shown only, and has been."""
+    submission_.check_tags(client, tags)
+    tell_sources(submission)
+    if preview:
+        show_preview(client, submission)
+        return None
+    jobs.succeed(client, after, say)
+    return submission_.tag(client, jobs.submit(client, submission, say), tags)
+
+
+def only_looks(c, preview):
+    """Whether nothing is to be sent: by our own flag, or by Invoke's --dry before the task's name."""
+    return preview or c.config.run.dry
+
+
+def tell_sources(submission):
+    """What goes along, in one line; and in another why it does not go where it was told to."""
+    archive, home = submission.archive, submission.home
+    if home and home.note:
+        say(home.note)
+    if archive:
+        total = f"{len(archive.members)} files, {render.size(archive.unpacked)}"
+        path = home.layout.archive(archive.sha256)
+        say(f"sources: {total}, packed {render.size(archive.size)} to {home.storage}:{path}")
+
+
+def show_preview(client, submission):
+    """The text that would be sent, on stdout; all else is talk."""
+    for member in submission.archive.members if submission.archive else ():
+        say(f"  {render.cell('name', member.name)}  {render.size(member.size)}")
+    hidden = " (its secrets are masked here)" if submission.shown != submission.text else ""
+    url = client.v1_submit_url if submission.v1 else client.submit_url
+    say(f"would POST to {url}; nothing was sent{hidden}")
+    terminal.exact(submission.shown)
+
+
+def write(chunks):
+    """A job's output, as it comes."""
+    for data in chunks:
+        terminal.raw(sys.stdout, data)
+
+
+@contextlib.contextmanager
+def goes_on(name, follows=True, again="`job.logs {name} --follow` shows it again"):
+    """Ctrl-C or a lost cluster ends the watching, never the job; ``again`` is how to see more later."""
+    told = f"job {name} goes on; {again.format(name=name)}, `job.stop {name}` ends it"
+    try:
+        yield
+    except KeyboardInterrupt:
+        if follows:
+            say("", told)
+        raise
+    except (Unreachable, ApiError) as err:
+        if follows and (type(err) is Unreachable or watching.is_outage(err)):  # others say what to do
+            say(told)
+        raise
