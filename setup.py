@@ -40,7 +40,7 @@ setup(
     python_requires=">=3.10",
     packages=find_packages(include=["openpai_tasks", "openpai_tasks.*"]),
     cmdclass={"build_py": BuildWithTemplates},
-    package_data={"openpai_tasks": ["py.typed", "completion/pai.*"]},
+    package_data={"openpai_tasks": ["py.typed", "**/*.pyi", "completion/pai.*"]},
     install_requires=[
         "invoke>=2.2.1,<4",
         "fabric>=3.2.3",
@@ -48,6 +48,7 @@ setup(
         "requests>=2.33.0",
         "urllib3>=2.7.0",
         "PyYAML>=6.0.1",
+        "lazy_loader>=0.6",
         "pathspec>=0.12",
         "fsspec>=2024.2",
         "PyHDFS>=0.3.1",

@@ -7,7 +7,7 @@ import pytest
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.backends.openpai.log_addresses import addresses, on_node, text_of_page
 from openpai_tasks.errors import ApiError, ConfigError, Unreachable
-from openpai_tasks.sdk.logs.output import MOST_ATTEMPTS, Reader, Which, output
+from openpai_tasks.sdk.logs.output import MOST_ATTEMPTS, LogChoice, Reader, read_output
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Said, Scripted
@@ -44,7 +44,7 @@ class LogServer(Scripted):
         return Reader(client, job, job.tasks[0], stream)
 
     def read(self, stream="all"):
-        return b"".join(output(self.client(), "x", Which(stream=stream)))
+        return b"".join(read_output(self.client(), "x", LogChoice(stream=stream)))
 
     def write(self, path, data):
         self.logs[path] = self.logs.get(path, b"") + data
@@ -168,7 +168,7 @@ def test_following_goes_on_until_the_job_is_over(serve, generation, log):
     folder = PAGE if generation == "0.14" else FULL
     file = f"{folder}user.pai.stdout" + ("/" if generation == "0.14" else "")
     write = server.write_page if generation == "0.14" else server.write
-    chunks = output(server.client(), "x", Which(stream="stdout"), follow=True)
+    chunks = read_output(server.client(), "x", LogChoice(stream="stdout"), follow=True)
     server.log = server.uri + log
     write(file, b"one\n")
     assert next(chunks) == b"one\n"
@@ -182,7 +182,7 @@ def test_a_retrys_own_log_follows_that_of_the_try_before(serve):
     server = serve("0.18")
     server.log = server.uri + MANAGER
     server.write(f"{FULL}user.pai.all", b"first\n")
-    chunks = output(server.client(), "x", Which(), follow=True, lines=1)
+    chunks = read_output(server.client(), "x", LogChoice(), follow=True, lines=1)
     assert next(chunks) == b"first\n"
     server.log = server.log.replace("/uid/", "/uid2/")
     server.write(FULL.replace("/uid/", "/uid2/") + "user.pai.all", b"second\nthird\n")
@@ -247,9 +247,9 @@ def test_a_role_goes_by_its_name_in_the_document_too(serve):
     server = serve_18(serve)
     server.logs["all"] = b"one\n"
     client = server.client()
-    assert b"".join(output(client, "x", Which(role="Ma_in"))) == b"one\n"
+    assert b"".join(read_output(client, "x", LogChoice(role="Ma_in"))) == b"one\n"
     with pytest.raises(ConfigError, match="no role 'ps'"):
-        list(output(client, "x", Which(role="ps")))
+        list(read_output(client, "x", LogChoice(role="ps")))
 
 
 # At the node itself, behind a REST server without the reverse proxy
@@ -282,7 +282,7 @@ def test_without_the_reverse_proxy_a_log_is_read_at_its_node_with_its_own_token_
     node = serve("1.8")
     node.write(ON_NODE, b"hello\n")
     server = without_proxy(serve, f"127.0.0.1:{node.port}")
-    assert b"".join(output(client_of(server), "x", Which())) == b"hello\n"
+    assert b"".join(read_output(client_of(server), "x", LogChoice())) == b"hello\n"
     [asked] = node.seen
     assert (asked.path, asked.query["token"], asked.token) == (ON_NODE, TICKET, "")
     assert not [one for one in server.seen if "log-manager" in one.path]
@@ -293,14 +293,14 @@ def test_a_node_that_cannot_be_reached_is_one_warning_without_a_token(serve):
     server = without_proxy(serve, f"127.0.0.1:{node.port}")
     node.close()
     said = []
-    chunks = output(
-        client_of(server, say=said.append), "x", Which(), follow=True, look=lambda job: finish(server)
+    chunks = read_output(
+        client_of(server, say=said.append), "x", LogChoice(), follow=True, look=lambda job: finish(server)
     )
     assert list(chunks) == []
     assert len(said) == 2 and said[0].startswith("warning: the output of main-0 cannot be read now: ")
     assert TICKET not in "".join(said)
     with pytest.raises(Unreachable) as caught:
-        list(output(client_of(server), "x", Which()))
+        list(read_output(client_of(server), "x", LogChoice()))
     assert TICKET not in str(caught.value)
 
 
@@ -349,7 +349,7 @@ def test_who_follows_asks_for_so_many_attempts_at_most(serve):
     said = []
     cluster = Cluster("lab", server.uri, "alice", generation="1.8")
     client = Client(cluster, Credentials(token="t0ken"), say=said.append)
-    assert list(output(client, "x", Which(), follow=True)) == []
+    assert list(read_output(client, "x", LogChoice(), follow=True)) == []
     assert len(server.seen) == 1 + MOST_ATTEMPTS
     [line] = said
     assert line.startswith(
@@ -364,5 +364,7 @@ def test_the_last_lines_are_the_last_ones_after_a_failure_too(serve):
     server.answers["GET /log-manager/10.0.0.1:9103/api/v1/logs/all"] = lambda asked: (
         failing.pop() if failing else good(asked)
     )
-    chunks = output(server.client(), "x", Which(), follow=True, lines=1, look=lambda job: finish(server))
+    chunks = read_output(
+        server.client(), "x", LogChoice(), follow=True, lines=1, look=lambda job: finish(server)
+    )
     assert list(chunks) == [b"three\n"]

@@ -32,7 +32,9 @@ NAMES = ["README", *sorted(CONTENT)]
 
 
 def packed(tree, target, **options):
-    rules = packing.rules(tree, options.pop("format", "tar"), options.pop("shard_size", "8K"), **options)
+    rules = packing.packing_rules(
+        tree, options.pop("format", "tar"), options.pop("shard_size", "8K"), **options
+    )
     packing.pack(tree, target, rules, Watch())
 
 

@@ -1,6 +1,7 @@
 """Imports point left: a module may import only from the layers named beside it, lazily or not."""
 
 import ast
+import importlib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -13,7 +14,7 @@ CLIENTS = VALUES | {"backends", "storage"}
 CLUSTERS = CLIENTS | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.ssh", "sdk.clusters"}
 FILES = CLUSTERS | {"sdk.files"}
 JOBS = FILES | {"sdk.jobs"}
-COMMANDS = VALUES | {"backends", "storage", "sdk", "lazy", "render", "render_html", "completion"}
+COMMANDS = VALUES | {"backends", "storage", "sdk", "render", "completion"}
 SERVER = BASE | {"protocol", "settings.home", "settings.key_pairs", "server.fields", "server.refusals"}
 ENGINES = {"server.engines", "server.ssh", "server.state", "server.variables"}
 API = {"server.accounts", "server.api", *ENGINES}
@@ -24,7 +25,6 @@ MAY_IMPORT = {
     "errors": {"exits", "plain_text"},
     "exits": set(),
     "interruptible": set(),
-    "lazy": set(),
     "plain_text": set(),
     "times": {"errors"},
     "net": {"errors"},
@@ -56,12 +56,11 @@ MAY_IMPORT = {
     "sdk.payloads": set(),
     "sdk.notebooks": JOBS | {"sdk.containers", "sdk.diagnosis", "sdk.logs", "sdk.payloads"},
     "render": {"errors", "plain_text"},
-    "render_html": {"plain_text", "render"},
     "completion": set(),
     "tasks": COMMANDS,
     "tasks.framework": COMMANDS,
     "tasks.views": COMMANDS | {"tasks.framework"},
-    "magics": COMMANDS - {"completion", "lazy"},
+    "magics": COMMANDS - {"completion"},
     "server": SERVER | {"server"},
     "server.state": SERVER | {"server.engines.machine", "server.scheduling.allocation"},
     "server.accounts": SERVER | {"server.state"},
@@ -85,15 +84,13 @@ def room(name: str) -> str:
 
 
 def imported(tree: ast.AST) -> set[str]:
-    """The modules of ours that a module names in imports and in lazy("..."), without the package's name."""
+    """The modules of ours that a module names in imports, without the package's name."""
     names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names += [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "lazy":
-            names.append(node.args[0].value)
     ours = {name.removeprefix("openpai_tasks.") for name in names if name.startswith("openpai_tasks.")}
     return {name for name in ours if not name.startswith("__")}
 
@@ -206,3 +203,17 @@ def test_no_module_needs_itself():
     packages = {dotted(path) for path in MODULES if path.name == "__init__.py"}
     graph = {name: (needed(path) & names.keys()) - packages for name, path in names.items()}
     assert len(list(TopologicalSorter(graph).static_order())) == len(names)  # a cycle is an error there
+
+
+def test_lazy_packages_offer_what_their_stubs_declare():
+    """mypy believes the stubs; every name in them can be loaded."""
+    for path in PACKAGE.rglob("__init__.pyi"):
+        package = importlib.import_module(dotted(path.with_suffix(".py")))
+        declared = {
+            alias.name
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        assert declared == set(package.__all__), path
+        assert all(hasattr(package, name) for name in declared)

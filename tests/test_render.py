@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from openpai_tasks import render
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.render import text as render
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ ROWS = [Row("one", 1, ("a", "b")), Row("three", None)]
 
 
 def test_a_table_has_aligned_columns_and_a_dash_for_nothing():
-    assert render.text(ROWS, ("name", "gpus", "tags")).splitlines() == [
+    assert render.format_values(ROWS, ("name", "gpus", "tags")).splitlines() == [
         "NAME   GPUS  TAGS",
         "one    1     a, b",
         "three  -     -",
@@ -31,7 +31,7 @@ def test_a_table_has_aligned_columns_and_a_dash_for_nothing():
 
 
 def test_json_carries_every_field_whatever_the_columns():
-    assert json.loads(render.text(ROWS, ("name",), "json"))[0] == {
+    assert json.loads(render.format_values(ROWS, ("name",), "json"))[0] == {
         "name": "one",
         "gpus": 1,
         "tags": ["a", "b"],
@@ -40,7 +40,9 @@ def test_json_carries_every_field_whatever_the_columns():
 
 
 def test_yaml_says_the_same_as_json():
-    assert yaml.safe_load(render.text(ROWS, (), "yaml")) == json.loads(render.text(ROWS, (), "json"))
+    assert yaml.safe_load(render.format_values(ROWS, (), "yaml")) == json.loads(
+        render.format_values(ROWS, (), "json")
+    )
 
 
 def test_nothing_in_a_cell_can_steer_the_terminal():
@@ -49,7 +51,7 @@ def test_nothing_in_a_cell_can_steer_the_terminal():
 
 def test_an_unknown_format_names_the_known_ones():
     with pytest.raises(ConfigError, match=r"'xml' .*table, json, yaml"):
-        render.text([], (), "xml")
+        render.format_values([], (), "xml")
 
 
 @pytest.mark.parametrize(
@@ -85,6 +87,6 @@ def test_mappings_in_rows_become_columns_and_none_hides_another():
 
 
 def test_csv_has_all_columns_and_quotes_what_needs_it():
-    text = render.text(POINTS, render.flat_table, "csv")
+    text = render.format_values(POINTS, render.flat_table, "csv")
     assert text == "name,lr,point.name,loss,result.lr,ok\na,1,x,0.5,,\nb,2,,,3,true"
-    assert render.text([{"a": 'x,"y"', "b": [1], "c": 2}], ("a", "b"), "csv") == 'a,b\n"x,""y""",[1]'
+    assert render.format_values([{"a": 'x,"y"', "b": [1], "c": 2}], ("a", "b"), "csv") == 'a,b\n"x,""y""",[1]'

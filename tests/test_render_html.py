@@ -2,7 +2,8 @@
 
 import pytest
 
-from openpai_tasks import render, render_html
+from openpai_tasks.render import html as render_html
+from openpai_tasks.render import text
 
 PAGES = ("#ffffff", "#f5f5f5", "#111111", "#212121")  # of Jupyter's themes, and every second row of a table
 
@@ -46,13 +47,13 @@ def test_what_steers_terminals_is_left_out():
 
 def test_a_sweep_is_a_table_of_its_points():
     rows = [{"name": "x", "point": {"rate": 0.1}}, {"name": "y", "point": {"rate": 0.2}, "loss": 3}]
-    html = render_html.picture(rows, render.flat_table)
+    html = render_html.picture(rows, text.flat_table)
     assert html.count("<th ") == 3 and ">0.2<" in html
-    assert render_html.values(rows, render.flat_table)[0] == {"name": "x", "rate": 0.1}
+    assert render_html.values(rows, text.flat_table)[0] == {"name": "x", "rate": 0.1}
 
 
 def test_what_text_says_best_stays_text():
-    assert render_html.picture({"a": 1}, render.document) is None
+    assert render_html.picture({"a": 1}, text.document) is None
 
 
 def test_one_value_alone_is_one_row():

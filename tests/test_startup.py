@@ -73,17 +73,6 @@ def test_the_benchmark_builds_what_it_measures(tmp_path):
     assert listed.count("many.task-") == 70 and "job.sub" in listed
 
 
-@pytest.mark.parametrize("end", ["raise KeyboardInterrupt", "import no_such_package"])
-def test_what_stops_a_late_import_is_told_as_it_is(tmp_path, end):
-    """Another module that names it in an import does not go on with half of it."""
-    (tmp_path / "late.py").write_text(f"begun = 1\n{end}\n")
-    (tmp_path / "user.py").write_text("from late import begun\n")
-    code = "from openpai_tasks.lazy import lazy; late = lazy('late'); import user; print('went on')"
-    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert "went on" not in ran.stdout
-    assert ran.stderr.splitlines()[-1].startswith(("KeyboardInterrupt", "ModuleNotFoundError"))
-
-
 @pytest.mark.parametrize("moment", [0.02, 0.05, 0.08, 0.11, 0.14, 0.2])
 def test_ctrl_c_while_it_is_loaded_ends_with_130_and_no_traceback(shell, moment):
     started = subprocess.Popen(

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from openpai_tasks import render_html
 from openpai_tasks.magics.cells import submit_cell
 from openpai_tasks.magics.commands import Failed, Shown, run
 from openpai_tasks.magics.lines import words
 from openpai_tasks.magics.this_notebook import submit_this_notebook
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.render import html
 
 __all__ = ["Failed", "load", "submit_this_notebook", "unload"]
 
@@ -33,7 +33,7 @@ def load(shell: Any) -> None:
     shell.register_magic_function(magics.pai_sub, "cell", "pai_sub")
     shell.push(FUNCTIONS, interactive=False)
     pictures = shell.display_formatter.formatters["text/html"]
-    pictures.for_type(JobInfo, render_html.status)
+    pictures.for_type(JobInfo, html.status)
     lists = pictures.for_type(list)
     pictures.for_type(list, Lists(lists.otherwise if isinstance(lists, Lists) else lists))
 
@@ -59,7 +59,7 @@ class Lists:
 
     def __call__(self, items: list[Any]) -> str | None:
         if items and all(isinstance(item, JobInfo) for item in items):
-            return render_html.table(items, JOBS)
+            return html.table(items, JOBS)
         return self.otherwise(items) if self.otherwise else None
 
 

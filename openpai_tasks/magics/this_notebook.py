@@ -78,7 +78,7 @@ def submit_this_notebook(
     try:
         _refuse(unknown)
         notebook = this_notebook(path, unsaved)
-        options = notebooks.options(
+        options = notebooks.run_options(
             notebooks.typed(parameters or {}), _several(to), kernel, timeout_per_cell, allow_errors
         )
         size = memory if memoryMB is None else memoryMB
@@ -117,10 +117,10 @@ def _submit(
     client = clusters.connect(given, say=_say)
     mounts = mount_map(given.storage_mounts)
     submission.check_tags(client, order.tags)
-    draft = notebooks.plan(client, notebook, options, wish, given, Path.cwd(), mounts)
+    draft = notebooks.plan_run(client, notebook, options, wish, given, Path.cwd(), mounts)
     sent = draft.submission(order.updates)
-    lookup.succeed(client, order.after, _say)
-    job = submission.tag(client, lookup.submit(client, sent), order.tags)
+    lookup.wait_for_success(client, order.after, _say)
+    job = submission.add_tags(client, lookup.submit(client, sent), order.tags)
     _say(f"job {job.name} is submitted to {client.cluster.alias}")
     _say(f"`%pai notebook.fetch {job.name} --follow` waits for its results and brings them")
     return job
@@ -129,7 +129,7 @@ def _submit(
 def this_notebook(path: str | Path | None = None, unsaved: bool = False) -> Notebook:
     """The notebook that is being worked in, as it is saved."""
     here = Path.cwd()
-    notebook = notebooks.read(str(path or find(_namespace(), os.environ, here)), here)
+    notebook = notebooks.read_notebook(str(path or find(_namespace(), os.environ, here)), here)
     if not unsaved:
         check_saved(notebook, _running_cell())
     return notebook

@@ -40,7 +40,7 @@ def folder() -> Path:
     return home() / "cache" / "names"
 
 
-def saw_jobs(client: Client, jobs: Iterable[JobInfo]) -> None:
+def note_jobs(client: Client, jobs: Iterable[JobInfo]) -> None:
     """Note jobs of the client's cluster, the newest first; somebody else's as ``user~name``."""
     names = [job.name if job.user in ("", client.user) else job_key(job.user, job.name) for job in jobs]
     path = _jobs(client)
@@ -69,7 +69,7 @@ def saw_clusters(clusters: Iterable[Cluster]) -> None:
                 path.unlink()
 
 
-def saw_templates(names: Iterable[str]) -> None:
+def note_templates(names: Iterable[str]) -> None:
     """Note all the templates there are."""
     _write(folder() / "templates", names)
 
@@ -86,7 +86,7 @@ def saw_paths(urls: Iterable[str]) -> None:
     _write(path, sorted([*dict.fromkeys([*urls, *_read(path)])][:MOST_PATHS]))
 
 
-def noting_paths(found: Iterable[FileInfo]) -> Iterator[FileInfo]:
+def note_paths(found: Iterable[FileInfo]) -> Iterator[FileInfo]:
     """The same files, noted as they go by; only the first ones, as a list can be very long."""
     urls: list[str] = []
     for info in found:

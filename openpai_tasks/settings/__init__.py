@@ -1,1 +1,9 @@
 """Settings and their layers, known clusters, credentials, trusted folders, and the home folder."""
+
+import lazy_loader
+
+# Written out, as reading the stub would cost every start; a test compares the two.
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    ["config", "credentials", "home", "key_pairs", "layers", "ownership", "registry", "trust", "value_types"],
+)

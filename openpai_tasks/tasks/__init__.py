@@ -81,7 +81,6 @@ def _collection(name: str, modules: list[ModuleType]) -> Namespace:
     collection.__doc__ = modules[0].__doc__
     for module in modules:
         for item in vars(module).values():
-            # isinstance() would look into the lazy modules, and so load them.
-            if issubclass(type(item), Task) and item.__module__ == module.__name__:
+            if isinstance(item, Task) and item.__module__ == module.__name__:
                 collection.add_task(item)
     return collection

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import subprocess
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import render, sdk
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import chosen, say, settings, show, task
-
-access = lazy("openpai_tasks.sdk.clusters.access")
-clusters = lazy("openpai_tasks.sdk.clusters.known")
-editing = lazy("openpai_tasks.sdk.clusters.editing")
-local = lazy("openpai_tasks.sdk.clusters.embedded")
-render = lazy("openpai_tasks.render")
-resources_ = lazy("openpai_tasks.sdk.clusters.resources")
 
 LISTED = ("alias", "selected", "uri", "user", "generation", "virtual_clusters")
 UPDATED = ("alias", "uri", "generation", "virtual_clusters", "storages", "problem")
@@ -32,7 +25,7 @@ SECRETS = {
 @task(name="list", default=True)
 def list_(c, output=None):
     """Show the known clusters, without asking them."""
-    show(c, clusters.listed(settings(c)), LISTED, output)
+    show(c, sdk.clusters.list_clusters(settings(c)), LISTED, output)
 
 
 @task(
@@ -61,9 +54,9 @@ def add(
 ):
     """Add a cluster: connect, log in, remember it."""
     given = secrets.given(password, password_file, token, token_file)
-    new = clusters.NewCluster(cluster_alias, pai_uri, user or "", given, ca or "", force)
-    added = clusters.add(settings(c), new, check, secrets.ask, say)
-    show(c, [clusters.row(settings(c), added)], LISTED, output)
+    new = sdk.clusters.NewCluster(cluster_alias, pai_uri, user or "", given, ca or "", force)
+    added = sdk.clusters.add(settings(c), new, check, secrets.ask, say)
+    show(c, [sdk.clusters.cluster_row(settings(c), added)], LISTED, output)
 
 
 @task(
@@ -73,7 +66,7 @@ def add(
 )
 def delete(c, cluster_aliases):
     """Forget clusters."""
-    for cluster in clusters.delete(settings(c), cluster_aliases):
+    for cluster in sdk.clusters.delete(settings(c), cluster_aliases):
         say(f"deleted {cluster.alias} ({cluster.uri})")
 
 
@@ -97,23 +90,23 @@ def update(
     given = secrets.given(password, password_file, token, token_file)
     if cluster_alias is None:
         secrets.refuse_for_all(given, user, ca, login)
-        rows = clusters.update_all(settings(c), say)
+        rows = sdk.clusters.update_all(settings(c), say)
     else:
-        new = clusters.Renewal(user or "", given, ca or "", login)
-        rows = [clusters.update(chosen(c, cluster_alias), cluster_alias, new, secrets.ask, say)]
+        new = sdk.clusters.Renewal(user or "", given, ca or "", login)
+        rows = [sdk.clusters.update(chosen(c, cluster_alias), cluster_alias, new, secrets.ask, say)]
     show(c, rows, UPDATED, output)
-    clusters.check_updated(rows)
+    sdk.clusters.check_updated(rows)
 
 
 @task(help={"editor": "the program to edit with; else $VISUAL, $EDITOR or what is installed"})
 def edit(c, editor=None):
     """Edit clusters.yaml by hand; it is checked before it is kept."""
     given = settings(c, editor=editor)
-    command = editing.command(given.editor)
-    draft = editing.begin(clusters.registry(given))
+    command = sdk.clusters.editor_command(given.editor)
+    draft = sdk.clusters.begin_edit(sdk.clusters.open_registry(given))
     # The editor gets the terminal itself: through c.run it would not learn of a resized window.
     code = subprocess.call([*command, str(draft.path)])
-    say(f"changed {draft.registry.path}" if editing.finish(draft, code) else "nothing was changed")
+    say(f"changed {draft.registry.path}" if sdk.clusters.finish_edit(draft, code) else "nothing was changed")
 
 
 @task(
@@ -125,7 +118,7 @@ def edit(c, editor=None):
 )
 def select(c, cluster_alias, is_global=False):
     """Choose the cluster that commands speak to."""
-    path = clusters.select(settings(c), cluster_alias, is_global)
+    path = sdk.clusters.select(settings(c), cluster_alias, is_global)
     say(f"selected {cluster_alias} in {path}")
     now = settings(c)
     if now.cluster_alias != cluster_alias:
@@ -136,27 +129,27 @@ def select(c, cluster_alias, is_global=False):
 @task(positional=["cluster_alias"], help={"cluster-alias": "the cluster; all if not given"})
 def resources(c, cluster_alias=None, output=None):
     """Show GPUs, vCores and memory, used/usable, per virtual cluster, and what is unavailable."""
-    show(c, resources_.resources(chosen(c, cluster_alias), cluster_alias, say), RESOURCES, output)
+    show(c, sdk.clusters.list_resources(chosen(c, cluster_alias), cluster_alias, say), RESOURCES, output)
 
 
 @task(positional=["cluster_alias"])
 def info(c, cluster_alias=None, output=None):
     """Ask a cluster what it is and what it has for you."""
-    show(c, access.describe(chosen(c, cluster_alias), None, say), render.facts, output)
+    show(c, sdk.clusters.describe(chosen(c, cluster_alias), None, say), render.facts, output)
 
 
 @task(positional=["cluster_alias"])
 def credentials(c, cluster_alias=None, output=None):
     """Print address, user and token, to point other clients at the same cluster."""
-    show(c, access.access(chosen(c, cluster_alias), None, say), render.facts, output)
+    show(c, sdk.clusters.access_info(chosen(c, cluster_alias), None, say), render.facts, output)
 
 
 @task(kinds={"port": int}, help={"port": "the port to listen on; else the one it had before"})
 def start(c, port=0, output=None):
     """Start the embedded cluster."""
-    started = local.start(clusters.local_options(settings(c), port))
+    started = sdk.clusters.start_embedded(sdk.clusters.local_options(settings(c), port))
     say("started the embedded cluster" if started else "the embedded cluster is running already")
-    show(c, local.status(), render.facts, output)
+    show(c, sdk.clusters.embedded_status(), render.facts, output)
 
 
 @task(
@@ -167,11 +160,11 @@ def start(c, port=0, output=None):
 )
 def stop(c, keep_jobs=False, force=False):
     """Stop the embedded cluster and its jobs."""
-    stopped = local.stop(keep_jobs, say, force, settings(c).http_timeout)
+    stopped = sdk.clusters.stop_embedded(keep_jobs, say, force, settings(c).http_timeout)
     say("stopped the embedded cluster" if stopped else "the embedded cluster was not running")
 
 
 @task()
 def status(c, output=None):
     """Show the embedded cluster: process, port, folder, jobs."""
-    show(c, local.status(), render.facts, output)
+    show(c, sdk.clusters.embedded_status(), render.facts, output)

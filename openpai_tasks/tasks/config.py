@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks.framework import parser, terminal
 from openpai_tasks.tasks.framework.base import say, settings_in_force, show, task
-
-commands = lazy("openpai_tasks.tasks.framework.command_table")
-config = lazy("openpai_tasks.settings.config")
-setting_layers = lazy("openpai_tasks.settings.layers")
-trust_ = lazy("openpai_tasks.settings.trust")
 
 COLUMNS = ("name", "value", "origin", "about")
 FOLDER = {"folder": "the project folder; those whose settings count here if not given"}
@@ -22,11 +17,11 @@ FOLDER = {"folder": "the project folder; those whose settings count here if not 
 def show_(c, output=None):
     """Show every setting, its value and where it came from."""
     loaded = settings_in_force(c)
-    rows = [_row(loaded, variable) for variable in config.VARIABLES.values()]
+    rows = [_row(loaded, variable) for variable in user_settings.config.VARIABLES.values()]
     show(c, rows, COLUMNS, output or loaded.output)
-    for file, lines in trust_.by_file(loaded.withheld):
+    for file, lines in user_settings.trust.by_file(loaded.withheld):
         say(f"not trusted, so it does not count: {', '.join(lines)} ({file})")
-    for folder in trust_.folders():
+    for folder in user_settings.trust.folders():
         say(f"trusted: {folder}")
 
 
@@ -40,9 +35,9 @@ def show_(c, output=None):
 )
 def set_(c, values, is_global=False):
     """Set defaults for this folder, or for all your projects."""
-    path = setting_layers.defaults_path(is_global)
+    path = user_settings.layers.defaults_path(is_global)
     changes = dict(_pair(word) for word in values)
-    config.change_defaults(path, changes)
+    user_settings.config.change_defaults(path, changes)
     say(f"set {', '.join(changes)} in {path}")
 
 
@@ -55,8 +50,8 @@ def set_(c, values, is_global=False):
 )
 def unset(c, names, is_global=False):
     """Remove defaults of this folder, or of all your projects."""
-    path = setting_layers.defaults_path(is_global)
-    config.change_defaults(path, {}, [_known(name, path) for name in names])
+    path = user_settings.layers.defaults_path(is_global)
+    user_settings.config.change_defaults(path, {}, [_known(name, path) for name in names])
     say(f"unset {', '.join(names)} in {path}")
 
 
@@ -66,9 +61,9 @@ def trust(c, folder=None):
     if folder is not None and not Path(folder).is_dir():
         raise ConfigError(f"no folder {folder!r}")
     for one in _folders(c, folder):
-        wanted = config.project_claims(one, one if folder else Path.cwd())
-        trust_.remember(wanted)
-        for file, lines in trust_.by_file(wanted):
+        wanted = user_settings.config.project_claims(one, one if folder else Path.cwd())
+        user_settings.trust.remember(wanted)
+        for file, lines in user_settings.trust.by_file(wanted):
             say(f"trusted: {', '.join(lines)} ({file})")
         if not wanted:
             say(f"nothing in {one} needs trust")
@@ -78,7 +73,7 @@ def trust(c, folder=None):
 def untrust(c, folder=None):
     """Trust a project folder no more."""
     for one in _folders(c, folder):
-        say(f"no longer trusted: {one}" if trust_.forget(one) else f"{one} was not trusted")
+        say(f"no longer trusted: {one}" if user_settings.trust.forget(one) else f"{one} was not trusted")
 
 
 @task(
@@ -91,7 +86,9 @@ def untrust(c, folder=None):
 )
 def completion(c, shell, program=None):
     """Print the script that completes command lines at a TAB."""
-    terminal.exact(commands.completion_script(parser.running[0], shell, program) + "\n")
+    from openpai_tasks.tasks.framework.command_table import completion_script
+
+    terminal.exact(completion_script(parser.running[0], shell, program) + "\n")
 
 
 def _row(loaded, variable):
@@ -120,7 +117,7 @@ def _pair(word):
     name, equals, text = word.partition("=")
     if not equals:
         raise ConfigError(f"{word!r} is not name=value")
-    variable = config.find(name)
+    variable = user_settings.config.find(name)
     if not text.strip():
         raise ConfigError(f"{variable.name} would be empty; `config.unset {variable.name}` removes it")
     return variable.name, variable.read(text, "config.set")
@@ -128,4 +125,4 @@ def _pair(word):
 
 def _known(name, path):
     """The name of a setting; one that only the file knows can be removed too."""
-    return name if name in setting_layers.read_defaults(path) else config.find(name).name
+    return name if name in user_settings.layers.read_defaults(path) else user_settings.config.find(name).name

@@ -7,29 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+from openpai_tasks import sdk
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import connect, say, settings, show, task, the_command
 from openpai_tasks.tasks.framework.screen import Screen
 from openpai_tasks.tasks.framework.signals import terminable
-
-container_files = lazy("openpai_tasks.sdk.containers.files")
-everywhere = lazy("openpai_tasks.sdk.containers.fanout")
-files = lazy("openpai_tasks.sdk.files.operations")
-forwarding = lazy("openpai_tasks.sdk.containers.forwarding")
-interactive = lazy("openpai_tasks.sdk.containers.interactive")
-jobs = lazy("openpai_tasks.sdk.jobs.lookup")
-keys = lazy("openpai_tasks.sdk.ssh.keys")
-listings = lazy("openpai_tasks.tasks.views.listings")
-reaching = lazy("openpai_tasks.sdk.containers.endpoints")
-render = lazy("openpai_tasks.render")
-sessions = lazy("openpai_tasks.sdk.containers.sessions")
-shown = lazy("openpai_tasks.tasks.views.containers")
-ssh_config_ = lazy("openpai_tasks.sdk.ssh.hosts_file")
-staying = lazy("openpai_tasks.tasks.views.interactive")
-top_ = lazy("openpai_tasks.sdk.containers.top")
-transfers = lazy("openpai_tasks.tasks.views.transfers")
 
 CONTAINERS = ("role", "index", "state", "host", "port", "user")
 KEY = ("job", "key")
@@ -49,7 +33,7 @@ COPYING = {
 @task(name="list", positional=["name"], help={"name": WHICH["name"]})
 def list_(c, name, cluster_alias=None, output=None):
     """Show a job's containers, and where each takes ssh."""
-    found = reaching.reach(connect(c, cluster_alias), name, settings(c))
+    found = sdk.containers.reach(connect(c, cluster_alias), name, settings(c))
     show(c, list(found.containers), CONTAINERS, output)
 
 
@@ -61,17 +45,28 @@ def list_(c, name, cluster_alias=None, output=None):
 def ssh(c, name, role=None, index=None, print_command=False, cluster_alias=None):
     """Open a shell in a container; the exit code is the shell's."""
     client, given = connect(c, cluster_alias), settings(c)
-    found = reaching.reach(client, name, given)
-    container = reaching.one(found, role, index)
+    found = sdk.containers.reach(client, name, given)
+    container = sdk.containers.first_running(found, role, index)
     if print_command:
-        terminal.exact(shlex.join(ssh_config_.argv(reaching.target(client, found, container, given))) + "\n")
+        terminal.exact(
+            shlex.join(sdk.ssh.ssh_command(sdk.containers.ssh_target(client, found, container, given))) + "\n"
+        )
         return
-    with reaching.open_soon(client, found, container, given, say) as remote:
+    with sdk.containers.open_when_ready(client, found, container, given, say) as remote:
         if sys.stdin.isatty():
             say(f"{container.label} of {found.job.name}; `exit` leaves it")
-        staying.tell_time(found.job.name, interactive.stay(remote))
-        code = shown.surely(client, found, container, sessions.shell, remote, 0, shown.out, shown.err)
-    shown.leave(code)
+        views.interactive.tell_time(found.job.name, sdk.containers.read_stay(remote))
+        code = views.containers.surely(
+            client,
+            found,
+            container,
+            sdk.containers.open_shell,
+            remote,
+            0,
+            views.containers.out,
+            views.containers.err,
+        )
+    views.containers.leave(code)
 
 
 @task(
@@ -89,18 +84,18 @@ def run(c, name, command=None, role=None, index=None, all=False, cluster_alias=N
     if not wanted.strip():
         raise ConfigError("which command? `container.run JOB -- nvidia-smi`")
     client, given = connect(c, cluster_alias), settings(c)
-    found = reaching.reach(client, name, given)
+    found = sdk.containers.reach(client, name, given)
     if all:
-        meant = shown.not_over(found, reaching.chosen(found, role, index))
-        with everywhere.Crowd(client, found, meant, given) as crowd, terminable():
-            ended = crowd.run(wanted, shown.out_line, shown.err_line)
-        shown.leave(shown.tell_ended(ended))
+        meant = views.containers.not_over(found, sdk.containers.choose(found, role, index))
+        with sdk.containers.Fanout(client, found, meant, given) as crowd, terminable():
+            ended = crowd.run(wanted, views.containers.out_line, views.containers.err_line)
+        views.containers.leave(views.containers.tell_ended(ended))
         return
-    container = reaching.one(found, role, index)
-    with reaching.open_soon(client, found, container, given, say) as remote, terminable():
-        talk = (remote, wanted, shown.out, shown.err, shown.stdin())
-        code = shown.surely(client, found, container, sessions.run, *talk)
-    shown.leave(code)
+    container = sdk.containers.first_running(found, role, index)
+    with sdk.containers.open_when_ready(client, found, container, given, say) as remote, terminable():
+        talk = (remote, wanted, views.containers.out, views.containers.err, views.containers.stdin())
+        code = views.containers.surely(client, found, container, sdk.containers.run_command, *talk)
+    views.containers.leave(code)
 
 
 @task(
@@ -127,7 +122,7 @@ def get(
 ):
     """Copy files and folders from a container; run again, it continues."""
     _copy(
-        c, container_files.get, name, paths, role, index, (workers, checksum, preview), cluster_alias, output
+        c, sdk.containers.get, name, paths, role, index, (workers, checksum, preview), cluster_alias, output
     )
 
 
@@ -155,7 +150,7 @@ def put(
 ):
     """Copy files and folders into a container; run again, it continues."""
     _copy(
-        c, container_files.put, name, paths, role, index, (workers, checksum, preview), cluster_alias, output
+        c, sdk.containers.put, name, paths, role, index, (workers, checksum, preview), cluster_alias, output
     )
 
 
@@ -167,13 +162,13 @@ def put(
 )
 def forward(c, name, ports, role=None, index=None, cluster_alias=None):
     """Make ports of a container ports of this machine, until Ctrl-C or the job's end."""
-    wanted = [forwarding.port(text) for text in ports]
+    wanted = [sdk.containers.parse_port(text) for text in ports]
     client, given = connect(c, cluster_alias), settings(c)
-    found = reaching.reach(client, name, given)
-    container = reaching.one(found, role, index)
-    with shown.forward(client, found, container, given, wanted) as forward:
+    found = sdk.containers.reach(client, name, given)
+    container = sdk.containers.first_running(found, role, index)
+    with views.containers.forward(client, found, container, given, wanted) as forward:
         for one in forward.start().ports:
-            say(f"http://127.0.0.1:{one.here} is port {one.there} of {shown.place(found, container)}")
+            say(f"forwarding 127.0.0.1:{one.here} → {views.containers.place(found, container)}:{one.there}")
         why = forward.serve()
     say(f"{why}: the forward ends")
 
@@ -190,18 +185,18 @@ def forward(c, name, ports, role=None, index=None, cluster_alias=None):
 )
 def top(c, name, role=None, index=None, once=False, every=2.0, cluster_alias=None, output=None):
     """Show the CPU, memory and GPUs that a job's containers use."""
-    pause = top_.pause(every)
+    pause = sdk.containers.check_interval(every)
     client, given = connect(c, cluster_alias), settings(c, output=output)
-    found = reaching.reach(client, name, given)
+    found = sdk.containers.reach(client, name, given)
     screen = Screen(sys.stdout)
-    with everywhere.Crowd(client, found, reaching.chosen(found, role, index), given) as crowd:
-        staying.tell_idle_ones(found.job.name, interactive.stays(crowd))
+    with sdk.containers.Fanout(client, found, sdk.containers.choose(found, role, index), given) as crowd:
+        views.interactive.tell_idle_ones(found.job.name, sdk.containers.read_stays(crowd))
         if once or given.output != "table" or not sys.stdout.isatty():
-            show(c, crowd.look(), shown.usages, output)
+            show(c, crowd.look(), views.containers.usages, output)
             return
-        while not jobs.find(client, name).final:
+        while not sdk.jobs.find(client, name).final:
             crowd.renew()
-            picture = shown.usages(crowd.look())
+            picture = views.containers.usages(crowd.look())
             screen.show(picture, picture)
             time.sleep(pause)
 
@@ -210,11 +205,11 @@ def top(c, name, role=None, index=None, once=False, every=2.0, cluster_alias=Non
 def key(c, name, target=None, cluster_alias=None, output=None):
     """Fetch the private key that an OpenPAI 0.14 made for a job, or tell which key opens it."""
     client = connect(c, cluster_alias)
-    job = jobs.find(client, name)
+    job = sdk.jobs.find(client, name)
     if client.dialect.ssh or target:
-        path = keys.fetched_key(client, job, Path(target) if target else None, anew=True)
+        path = sdk.ssh.fetched_key(client, job, Path(target) if target else None, anew=True)
     else:
-        path = keys.private_key(settings(c))
+        path = sdk.ssh.private_key(settings(c))
     show(c, [{"job": job.name, "key": str(path)}], KEY, output)
 
 
@@ -229,27 +224,27 @@ def key(c, name, target=None, cluster_alias=None, output=None):
 def ssh_config(c, name, print_=False, yes=False, cluster_alias=None):
     """Let `ssh JOB`, scp, rsync, VS Code and `fab -H JOB` know a job's containers."""
     client, given = connect(c, cluster_alias), settings(c)
-    found = shown.reached(client, name, given, writes=not print_)
-    hosts = shown.hosts(client, found, given)
+    found = views.containers.reached(client, name, given, writes=not print_)
+    hosts = views.containers.hosts(client, found, given)
     if print_:
-        terminal.exact(ssh_config_.block(client.cluster.shelf, found.job, hosts))
+        terminal.exact(sdk.ssh.host_block(client.cluster.shelf, found.job, hosts))
         return
-    written = ssh_config_.write(client, found.job, hosts)
+    written = sdk.ssh.write_hosts(client, found.job, hosts)
     say(f"{written.path} knows {', '.join(name for host in hosts for name in host.names)}")
-    shown.tell_moved(found.job, written.moved)
-    shown.include(yes)
+    views.containers.tell_moved(found.job, written.moved)
+    views.containers.include(yes)
 
 
 def _copy(c, act, name, paths, role, index, how, cluster_alias, output):
     workers, checksum, preview = how
     client, given = connect(c, cluster_alias), settings(c)
-    found = reaching.reach(client, name, given)
-    container = reaching.one(found, role, index)
-    rules = files.rules(workers, checksum, preview=preview)
+    found = sdk.containers.reach(client, name, given)
+    container = sdk.containers.first_running(found, role, index)
+    rules = sdk.files.copy_rules(workers, checksum, preview=preview)
     with (
-        container_files.opened(client, found, container, given) as store,
-        transfers.copying(c, output, preview) as meter,
+        sdk.containers.open_files(client, found, container, given) as store,
+        views.transfers.copying(c, output, preview) as meter,
     ):
         copied = act(store, container.label, paths, given, rules, meter)
-    show(c, copied, listings.summary, output)
-    files.check(copied)
+    show(c, copied, views.listings.summary, output)
+    sdk.files.check_copied(copied)

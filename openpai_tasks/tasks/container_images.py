@@ -8,14 +8,10 @@ from pathlib import Path
 
 from invoke.exceptions import CommandTimedOut
 
+from openpai_tasks import render, sdk
 from openpai_tasks.errors import TimedOut
-from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say, settings, show, task
-
-dockerfiles = lazy("openpai_tasks.sdk.images.dockerfiles")
-images_ = lazy("openpai_tasks.sdk.images.programs")
-render = lazy("openpai_tasks.render")
 
 LISTED = ("repository", "tag", "id", "created", "space")
 FOUND = ("program", "there", "version", "required", "needed_for")
@@ -36,27 +32,29 @@ STDOUT = "-"
 def build(c, folder=".", tag="", file=None, build_arg=None, fresh=False):
     """Build an image from a folder with a Dockerfile."""
     engine = _engine(c)
-    argv = images_.build(engine, folder, tag, file, build_arg or (), fresh, only_shown=c.config.run.dry)
+    argv = sdk.images.build_command(
+        engine, folder, tag, file, build_arg or (), fresh, only_shown=c.config.run.dry
+    )
     done = _run(c, argv, pty=_is_terminal())
-    images_.check_ended(engine, f"build {tag}", done.exited)
+    sdk.images.check_ended(engine, f"build {tag}", done.exited)
 
 
 @task(positional=["image"], help={"image": "its name, which begins with the registry it goes to"})
 def push(c, image):
     """Send an image to its registry; the engine's own `login` is used."""
     engine = _engine(c)
-    done = _run(c, images_.push(engine, image), pty=_is_terminal())
-    images_.check_push(engine, image, done.exited)
+    done = _run(c, sdk.images.push_command(engine, image), pty=_is_terminal())
+    sdk.images.check_push(engine, image, done.exited)
 
 
 @task(positional=["name"], help={"name": "only images of this name"})
 def images(c, name=None, output=None):
     """Show the images on this machine."""
     engine = _engine(c)
-    done = _run(c, images_.listing(engine, name), images_.LISTING, hide="out")
-    images_.check_ended(engine, "list images", done.exited)
+    done = _run(c, sdk.images.list_command(engine, name), sdk.images.LISTING, hide="out")
+    sdk.images.check_ended(engine, "list images", done.exited)
     if not c.config.run.dry:
-        show(c, images_.listed(done.stdout), LISTED, output)
+        show(c, sdk.images.parse_images(done.stdout), LISTED, output)
 
 
 @task(
@@ -66,12 +64,12 @@ def images(c, name=None, output=None):
 def check(c, image, ssh=True, output=None):
     """Look whether an image has what jobs need: a shell, sshd, curl, python and more."""
     engine = _engine(c)
-    done = _run(c, images_.check(engine, image), hide="out")
+    done = _run(c, sdk.images.check_command(engine, image), hide="out")
     if c.config.run.dry:
         return
-    found = images_.findings(engine, image, done.exited, done.stdout, ssh)
+    found = sdk.images.parse_findings(engine, image, done.exited, done.stdout, ssh)
     show(c, found, FOUND, output)
-    images_.check_findings(image, found)
+    sdk.images.check_findings(image, found)
 
 
 @task(
@@ -88,17 +86,17 @@ def check(c, image, ssh=True, output=None):
 def dockerfile(c, base=None, pip=None, apt=None, ssh=False, file="Dockerfile", yes=False):
     """Write a Dockerfile with the packages that a job needs."""
     given = settings(c)
-    text = dockerfiles.text(base or given.image, pip or (), apt or (), ssh, given.python)
+    text = sdk.images.dockerfile(base or given.image, pip or (), apt or (), ssh, given.python)
     if file == STDOUT or c.config.run.dry:
         terminal.exact(text)
         return
-    dockerfiles.write(Path(file), text, yes)
+    sdk.images.write_dockerfile(Path(file), text, yes)
     say(f"wrote {file}; `container.build --tag NAME` builds it")
 
 
 def _run(c, argv, longest=None, **how):
     """Run what may wait for an engine or a network, and for how long at most is told."""
-    limit = c.config.timeouts.command or longest or images_.LONGEST
+    limit = c.config.timeouts.command or longest or sdk.images.LONGEST
     what = " ".join(argv[:2])
     if not c.config.run.dry:
         say(f"`{what}` has {render.duration(limit)} to end (`inv -T SECONDS` sets another limit)")
@@ -109,7 +107,7 @@ def _run(c, argv, longest=None, **how):
 
 
 def _engine(c):
-    return images_.engine(settings(c).container_engine)
+    return sdk.images.find_engine(settings(c).container_engine)
 
 
 def _is_terminal():

@@ -5,22 +5,11 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import sdk
+from openpai_tasks.tasks import views
 from openpai_tasks.tasks.container import ssh
 from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
-from openpai_tasks.tasks.views.interactive import goes_on, tell_time
 from openpai_tasks.tasks.views.job_flags import FLAGS, job_task
-from openpai_tasks.tasks.views.submitting import SUBMITTED, only_looks, show_preview, tell_sources
-
-amounts = lazy("openpai_tasks.sdk.amounts")
-interactive = lazy("openpai_tasks.sdk.containers.interactive")
-jobs = lazy("openpai_tasks.sdk.jobs.lookup")
-keys = lazy("openpai_tasks.sdk.ssh.keys")
-mounts = lazy("openpai_tasks.storage.local.mounted")
-reaching = lazy("openpai_tasks.sdk.containers.endpoints")
-ssh_config = lazy("openpai_tasks.sdk.ssh.hosts_file")
-submission_ = lazy("openpai_tasks.sdk.jobs.submission")
-wishes = lazy("openpai_tasks.sdk.jobs.wishes")
 
 EXTENDED = ("container", "duration", "told_by")
 
@@ -47,23 +36,23 @@ def start(
 ):
     """Start a container to work in: an empty job that stays for a time, and a shell in it."""
     given = job.settings(c)
-    stay, limit = amounts.seconds(timeout, "--timeout"), amounts.seconds(wait_limit, "--wait-limit")
-    idle = 0 if idle_after == "0" else amounts.seconds(idle_after, "--idle-after")
-    reaching.check(given)
+    stay, limit = sdk.amounts.seconds(timeout, "--timeout"), sdk.amounts.seconds(wait_limit, "--wait-limit")
+    idle = 0 if idle_after == "0" else sdk.amounts.seconds(idle_after, "--idle-after")
+    sdk.containers.check_settings(given)
     wish = job.wish(
-        command=interactive.MARK,
-        name=job.job_name or submission_.new_name("", interactive.NAME),
-        ssh_key=keys.public_key(given),
+        command=sdk.containers.MARK,
+        name=job.job_name or sdk.jobs.new_name("", sdk.containers.NAME),
+        ssh_key=sdk.ssh.public_key(given),
     )
-    spec = interactive.staying(wishes.spec(wish, given), stay, idle)
+    spec = sdk.containers.keep_alive(sdk.jobs.spec(wish, given), stay, idle)
     client = connect(c, cluster_alias)
-    here, mounted = Path.cwd(), mounts.mount_map(given.storage_mounts)
-    draft = submission_.draft(client, spec, given.sources, given.workspace, here, mounts=mounted)
+    here, mounted = Path.cwd(), sdk.files.mounts(given)
+    draft = sdk.jobs.draft(client, spec, given.sources, given.workspace, here, mounts=mounted)
     ready = _ready(c, client, draft.submission(job.update), limit, job)
     if ready and shell:
         ssh(c, ready.found.job.name, cluster_alias=cluster_alias)
     elif ready:
-        tell_time(ready.found.job.name, ready.stay)
+        views.interactive.tell_time(ready.found.job.name, ready.stay)
         show(c, _login(ready), _line, output)
 
 
@@ -73,9 +62,9 @@ def start(
 )
 def extend(c, name, timeout="2h", cluster_alias=None, output=None):
     """Keep a container longer; a time before its end changes nothing."""
-    seconds = amounts.seconds(timeout, "--timeout")
+    seconds = sdk.amounts.seconds(timeout, "--timeout")
     client = connect(c, cluster_alias)
-    show(c, interactive.extend(client, name, settings(c), seconds), EXTENDED, output)
+    show(c, sdk.containers.extend(client, name, settings(c), seconds), EXTENDED, output)
 
 
 @task(
@@ -86,24 +75,24 @@ def extend(c, name, timeout="2h", cluster_alias=None, output=None):
 def stop(c, names=None, cluster_alias=None, output=None):
     """Stop containers that `container.start` made, by name or pattern."""
     client = connect(c, cluster_alias)
-    stopped = interactive.stop(client, names or [interactive.the_only(client, Path.cwd())])
-    show(c, stopped, SUBMITTED, output)
+    stopped = sdk.containers.stop(client, names or [sdk.containers.only_container(client, Path.cwd())])
+    show(c, stopped, views.submitting.SUBMITTED, output)
 
 
 def _ready(c, client, submission, limit, flags):
     """Submit it, and wait for it; nothing where one only wanted to look."""
-    submission_.check_tags(client, flags.tag)
-    tell_sources(submission)
-    if only_looks(c, flags.preview):
-        show_preview(client, submission)
+    sdk.jobs.check_tags(client, flags.tag)
+    views.submitting.tell_sources(submission)
+    if views.submitting.only_looks(c, flags.preview):
+        views.submitting.show_preview(client, submission)
         return None
-    jobs.succeed(client, flags.after, say)
-    job = submission_.tag(client, jobs.submit(client, submission, say), flags.tag)
+    sdk.jobs.wait_for_success(client, flags.after, say)
+    job = sdk.jobs.add_tags(client, sdk.jobs.submit(client, submission, say), flags.tag)
     say(
         f"job {job.name} is submitted to {client.cluster.alias}; it has {limit} s to let us in (--wait-limit)"
     )
-    with goes_on(client, job.name):
-        return interactive.ready(client, job.name, settings(c), limit, say)
+    with views.interactive.goes_on(client, job.name):
+        return sdk.containers.wait_ready(client, job.name, settings(c), limit, say)
 
 
 def _login(ready):
@@ -115,7 +104,7 @@ def _login(ready):
         "port": target.port,
         "user": target.user,
         "key": str(target.key),
-        "command": shlex.join(ssh_config.argv(target)),
+        "command": shlex.join(sdk.ssh.ssh_command(target)),
     }
 
 

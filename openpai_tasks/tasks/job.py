@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import render, sdk
+from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import connect, say, show, task
 from openpai_tasks.tasks.framework.screen import Screen
-from openpai_tasks.tasks.views.submitting import SUBMITTED, goes_on, write
-
-jobs = lazy("openpai_tasks.sdk.jobs.lookup")
-logs_ = lazy("openpai_tasks.sdk.logs.output")
-names = lazy("openpai_tasks.sdk.known_names")
-notebook_kept = lazy("openpai_tasks.sdk.notebooks.sessions")
-render = lazy("openpai_tasks.render")
-waiting = lazy("openpai_tasks.sdk.diagnosis.news")
 
 COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
 
@@ -43,21 +36,21 @@ def list_(
     whose = None if user == "all" else user or client.user
     wanted = state.upper() if state else None
     found = client.jobs(username=whose, state=wanted, vc=virtual_cluster, keyword=keyword, limit=limit)
-    names.saw_jobs(client, found)
-    notebook_kept.saw(client, found)
+    sdk.known_names.note_jobs(client, found)
+    sdk.notebooks.forget_ended(client, found)
     show(c, found, COLUMNS if user is None else ("user", *COLUMNS), output)
 
 
 @task(positional=["name"], help={"name": NAME_HELP, "cluster-alias": ALIAS_HELP})
 def status(c, name, cluster_alias=None, output=None):
     """Show one job and its tasks."""
-    show(c, jobs.describe(connect(c, cluster_alias), name), render.status, output)
+    show(c, sdk.jobs.describe(connect(c, cluster_alias), name), render.status, output)
 
 
 @task(positional=["name"], help={"name": NAME_HELP, "cluster-alias": ALIAS_HELP})
 def config(c, name, cluster_alias=None, output=None):
     """Show the document a job was submitted as, secrets masked."""
-    show(c, jobs.config(connect(c, cluster_alias), name), render.document, output or "yaml")
+    show(c, sdk.jobs.submitted_document(connect(c, cluster_alias), name), render.document, output or "yaml")
 
 
 @task(
@@ -91,11 +84,13 @@ def logs(
 ):
     """Show a job's output."""
     client = connect(c, cluster_alias)
-    which = logs_.Which(role, index, logs_.stream(stdout, stderr), attempt)
-    with goes_on(name, follow):
-        write(logs_.output(client, name, which, follow, lines, waiting.News(client, say), plain))
+    which = sdk.logs.LogChoice(role, index, sdk.logs.choose_stream(stdout, stderr), attempt)
+    with views.submitting.goes_on(name, follow):
+        views.submitting.write(
+            sdk.logs.read_output(client, name, which, follow, lines, sdk.diagnosis.News(client, say), plain)
+        )
     if follow:
-        jobs.check(jobs.wait(client, name))
+        sdk.jobs.check_succeeded(sdk.jobs.wait(client, name))
 
 
 @task(
@@ -105,7 +100,7 @@ def logs(
 )
 def stop(c, names, cluster_alias=None, output=None):
     """Stop jobs, by name or pattern."""
-    show(c, jobs.stop(connect(c, cluster_alias), names), SUBMITTED, output)
+    show(c, sdk.jobs.stop(connect(c, cluster_alias), names), views.submitting.SUBMITTED, output)
 
 
 @task(
@@ -119,10 +114,10 @@ def stop(c, names, cluster_alias=None, output=None):
 )
 def wait(c, name, timeout=None, cluster_alias=None, output=None):
     """Wait for a job, and end with its own exit code."""
-    with goes_on(name):
-        job = jobs.wait(connect(c, cluster_alias), name, timeout)
+    with views.submitting.goes_on(name):
+        job = sdk.jobs.wait(connect(c, cluster_alias), name, timeout)
     show(c, [job], COLUMNS, output)
-    jobs.check(job)
+    sdk.jobs.check_succeeded(job)
 
 
 @task(
@@ -133,7 +128,7 @@ def wait(c, name, timeout=None, cluster_alias=None, output=None):
 def connect_(c, name, cluster_alias=None):
     """Show a job's status as it changes, until it is over."""
     screen, client = Screen(sys.stdout), connect(c, cluster_alias)
-    with goes_on(name), client.saying(screen.say):
-        for job in jobs.watch(client, name):
+    with views.submitting.goes_on(name), client.saying(screen.say):
+        for job in sdk.jobs.watch(client, name):
             screen.show(render.status(job), render.progress(job))
-    jobs.check(job)
+    sdk.jobs.check_succeeded(job)

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import render, sdk
 from openpai_tasks.tasks import job as job_tasks
+from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets, terminal
 from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
-from openpai_tasks.tasks.views.submitting import send
-
-documents = lazy("openpai_tasks.sdk.jobs.documents")
-explain = lazy("openpai_tasks.sdk.diagnosis.explain")
-files = lazy("openpai_tasks.sdk.files.operations")
-jobs = lazy("openpai_tasks.sdk.jobs.lookup")
-listings = lazy("openpai_tasks.tasks.views.listings")
-mounts = lazy("openpai_tasks.storage.local.mounted")
-outputs_ = lazy("openpai_tasks.sdk.jobs.outputs")
-portal = lazy("openpai_tasks.sdk.clusters.portal")
-render = lazy("openpai_tasks.render")
-resubmit_ = lazy("openpai_tasks.sdk.jobs.resubmission")
-transfers = lazy("openpai_tasks.tasks.views.transfers")
 
 OTHER = "a job's name, or cluster:name for one of another cluster"
 
@@ -57,14 +45,14 @@ def resubmit(
     output=None,
 ):
     """Submit a job again under a new name, with changes or exactly as it was."""
-    changes = resubmit_.Changes(job_name or "", tuple(update or ()), gpu)
+    changes = sdk.jobs.Changes(job_name or "", tuple(update or ()), gpu)
     source = connect(c, cluster_alias)
     target = connect(c, to) if to else source
-    mounted = mounts.mount_map(settings(c).storage_mounts)
-    original = resubmit_.find(source, name, Path.cwd(), changes, exact, say, mounted)
-    submission = resubmit_.prepare(original, target, changes, secrets.for_document, mounted)
-    tags = resubmit_.tags(source, target, name)
-    send(c, target, submission, follow, preview, output, tags=tags, plain=plain)
+    mounted = sdk.files.mounts(settings(c))
+    original = sdk.jobs.find_original(source, name, Path.cwd(), changes, exact, say, mounted)
+    submission = sdk.jobs.prepare_resubmission(original, target, changes, secrets.for_document, mounted)
+    tags = sdk.jobs.original_tags(source, target, name)
+    views.submitting.send(c, target, submission, follow, preview, output, tags=tags, plain=plain)
 
 
 @task(
@@ -73,8 +61,8 @@ def resubmit(
 )
 def diff(c, first, second, cluster_alias=None, output=None):
     """Show how the documents of two jobs differ."""
-    (left, a), (right, b) = documents.place(first), documents.place(second)
-    found = documents.difference(connect(c, left or cluster_alias), a, connect(c, right or cluster_alias), b)
+    (left, a), (right, b) = sdk.jobs.parse_reference(first), sdk.jobs.parse_reference(second)
+    found = sdk.jobs.compare_jobs(connect(c, left or cluster_alias), a, connect(c, right or cluster_alias), b)
     if found.same:
         say(f"{found.a} and {found.b} do not differ")
     show(c, found, render.difference, output)
@@ -90,14 +78,14 @@ def diff(c, first, second, cluster_alias=None, output=None):
 )
 def outputs(c, name, to=None, cluster_alias=None, output=None):
     """List the files that a job wrote to $PAI_OUTPUT_DIR, or bring them."""
-    found = outputs_.find(connect(c, cluster_alias), name, mounts.mount_map(settings(c).storage_mounts))
+    found = sdk.jobs.find_outputs(connect(c, cluster_alias), name, sdk.files.mounts(settings(c)))
     if found.left_out:
         say(f"left out, as no files of the job's own: {', '.join(found.left_out)}")
     if to is not None:
-        with transfers.metered() as meter:
-            brought = outputs_.bring(found, Path(to), meter)
-        say(*listings.summary(brought).split("\n") if brought.failed else [_brought(found, to)])
-        files.check(brought)
+        with views.transfers.metered() as meter:
+            brought = sdk.jobs.download_outputs(found, Path(to), meter)
+        say(*views.listings.summary(brought).split("\n") if brought.failed else [_brought(found, to)])
+        sdk.files.check_copied(brought)
     show(c, found.rows, ("name", "size", "modified"), output)
 
 
@@ -117,16 +105,16 @@ def _brought(found, to):
 def open_(c, name, no_browser=False, cluster_alias=None):
     """Print the address of a job's page in the web portal, and open it."""
     client = connect(c, cluster_alias)
-    url = portal.job_page(client, jobs.find(client, name))
+    url = sdk.clusters.job_page(client, sdk.jobs.find(client, name))
     terminal.put(url)
     terminal.flush()
-    if not portal.exists(client):
+    if not sdk.clusters.has_portal(client):
         say(f"the embedded cluster has no web portal; `job.status {name}` shows the job")
-    elif not no_browser and not portal.browse(url):
+    elif not no_browser and not sdk.clusters.open_browser(url):
         say("no browser could be opened")
 
 
 @task(positional=["name"], help={"name": job_tasks.NAME_HELP, "cluster-alias": job_tasks.ALIAS_HELP})
 def why(c, name, cluster_alias=None, output=None):
     """Explain why a job waits or has failed, and what to do."""
-    show(c, explain.why(connect(c, cluster_alias), name), render.explanation, output)
+    show(c, sdk.diagnosis.why(connect(c, cluster_alias), name), render.explanation, output)

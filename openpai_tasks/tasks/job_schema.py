@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import render, sdk
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import show, task
-
-render = lazy("openpai_tasks.render")
-schemas = lazy("openpai_tasks.sdk.templates.schemas")
-validation = lazy("openpai_tasks.sdk.jobs.validation")
 
 
 @task(positional=["files"], iterable=["files"], help={"files": "job files: v2 YAML or v1 JSON"})
 def validate(c, files, output=None):
     """Check job files without a cluster."""
-    verdicts = [validation.verdict(Path(file)) for file in files]
+    verdicts = [sdk.jobs.validate_file(Path(file)) for file in files]
     show(c, verdicts, render.verdicts, output)
-    validation.check(verdicts)
+    sdk.jobs.check_verdicts(verdicts)
 
 
 @task(help={"settings": "of the settings in an invoke.yaml, not of a job file"})
 def schema(c, settings=False):
     """Print the JSON Schema of job files, for editors."""
-    terminal.put(json.dumps(schemas.settings_schema() if settings else schemas.job_schema(), indent=2))
+    terminal.put(
+        json.dumps(sdk.templates.settings_schema() if settings else sdk.templates.job_schema(), indent=2)
+    )

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import sdk
+from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import connect, say, the_command
 from openpai_tasks.tasks.views.job_flags import FLAGS, job_task
-from openpai_tasks.tasks.views.submitting import only_looks, send
-from openpai_tasks.tasks.views.sweeps import run_sweep
-
-filling = lazy("openpai_tasks.sdk.templates.filling")
-keys = lazy("openpai_tasks.sdk.ssh.keys")
-points = lazy("openpai_tasks.sdk.sweeps.grid")
-mounts = lazy("openpai_tasks.storage.local.mounted")
-submission = lazy("openpai_tasks.sdk.jobs.submission")
-sweeps = lazy("openpai_tasks.sdk.sweeps.plan")
-wishes = lazy("openpai_tasks.sdk.jobs.wishes")
 
 FOLLOW_HELP = "stay, show the output, end with the job's own exit code"
 PLAIN_HELP = "of --follow: without colours and all else that steers a terminal"
@@ -63,21 +54,23 @@ def submit_command(
     wish = job.wish(
         command=the_command(command),
         template=template or "",
-        ssh_key=keys.public_key(given) if ssh else "",
+        ssh_key=sdk.ssh.public_key(given) if ssh else "",
     )
-    spec = wishes.spec(wish, given)
+    spec = sdk.jobs.spec(wish, given)
     sizes = {"instances": job.instances, "cpu": job.cpu, "gpu": job.gpu, "memoryMB": job.memory_mb}
-    base = filling.document(wish, Path.cwd(), {"image": job.image, **sizes}, parameter or ())
-    found = points.points(sweep or (), sweep_file)
+    base = sdk.templates.fill_template(wish, Path.cwd(), {"image": job.image, **sizes}, parameter or ())
+    found = sdk.sweeps.parse_points(sweep or (), sweep_file)
     client = connect(c, cluster_alias)
-    here, mounted = Path.cwd(), mounts.mount_map(given.storage_mounts)
-    draft = submission.draft(client, spec, given.sources, given.workspace, here, base, mounted)
-    only = only_looks(c, job.preview)
+    here, mounted = Path.cwd(), sdk.files.mounts(given)
+    draft = sdk.jobs.draft(client, spec, given.sources, given.workspace, here, base, mounted)
+    only = views.submitting.only_looks(c, job.preview)
     if found:
-        planned = sweeps.plan(draft, found, job.job_name, job.update, job.tag)
-        run_sweep(c, client, planned, job.after, max_parallel, detach, only, output)
+        planned = sdk.sweeps.plan_sweep(draft, found, job.job_name, job.update, job.tag)
+        views.sweeps.run_sweep(c, client, planned, job.after, max_parallel, detach, only, output)
     else:
-        send(c, client, draft.submission(job.update), follow, only, output, job.after, job.tag, plain)
+        views.submitting.send(
+            c, client, draft.submission(job.update), follow, only, output, job.after, job.tag, plain
+        )
 
 
 @job_task(
@@ -87,11 +80,21 @@ def submit_command(
 )
 def submit(c, file, *, job, follow=False, plain=False, cluster_alias=None, output=None):
     """Submit a job file."""
-    submission.load(Path(file))  # most of what can be wrong with it needs no cluster to be told
+    sdk.jobs.load_document(Path(file))  # most of what can be wrong with it needs no cluster to be told
     client = connect(c, cluster_alias)
-    read = submission.read(Path(file), job.update, client.takes_v1)
+    read = sdk.jobs.read_job_file(Path(file), job.update, client.takes_v1)
     if read.converted:
         say(f"{file} is a v1 job; it is sent as v2")
     for change in read.renamed:
         say(f"version 2 does not allow a name: {change}")
-    send(c, client, read, follow, only_looks(c, job.preview), output, job.after, job.tag, plain)
+    views.submitting.send(
+        c,
+        client,
+        read,
+        follow,
+        views.submitting.only_looks(c, job.preview),
+        output,
+        job.after,
+        job.tag,
+        plain,
+    )

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import sdk
 from openpai_tasks.tasks.framework.base import say, show, task
-
-names = lazy("openpai_tasks.sdk.known_names")
-templates_ = lazy("openpai_tasks.sdk.templates.catalog")
 
 COLUMNS = ("name", "description", "parameters")
 PARAMETERS = ("name", "default", "about")
@@ -20,10 +17,12 @@ def templates(c, template=None, output=None):
     """Show the job templates, this project's own first."""
     here = Path.cwd()
     if template is not None:
-        show(c, templates_.find(template, here).parameters, PARAMETERS, output)
+        show(c, sdk.templates.find_template(template, here).parameters, PARAMETERS, output)
         return
-    found = templates_.all(here)
-    names.saw_templates(path.stem for path in sorted(templates_.packaged().glob("*.yaml")))
+    found = sdk.templates.list_templates(here)
+    sdk.known_names.note_templates(
+        path.stem for path in sorted(sdk.templates.packaged_folder().glob("*.yaml"))
+    )
     for broken in (item for item in found if item.problem):
         say(f"warning: {broken.path}: {broken.problem}")
     show(c, found, COLUMNS, output)
@@ -41,8 +40,10 @@ def templates(c, template=None, output=None):
 )
 def new(c, template, file=None, parameter=None, force=False, output=None):
     """Write a job file from a template."""
-    chosen = templates_.find(template, Path.cwd())
+    chosen = sdk.templates.find_template(template, Path.cwd())
     target = Path(file) if file is not None else None
-    written = templates_.write(chosen, target, templates_.given(parameter or ()), force)
+    written = sdk.templates.write_job_file(
+        chosen, target, sdk.templates.parse_template_parameters(parameter or ()), force
+    )
     show(c, [written], WRITTEN, output)
     say(f"`job.submit {written.file} --follow` runs it")

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import sdk
 from openpai_tasks.tasks import job as job_tasks
+from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.alike import alike
 from openpai_tasks.tasks.framework.base import connect, say, settings, task
 from openpai_tasks.tasks.views.job_flags import RUN, job_task
-from openpai_tasks.tasks.views.submitting import only_looks
-
-clusters = lazy("openpai_tasks.sdk.clusters.known")
-running = lazy("openpai_tasks.tasks.views.notebooks")
-mounts = lazy("openpai_tasks.storage.local.mounted")
-notebooks = lazy("openpai_tasks.sdk.notebooks.running")
-resubmit_ = lazy("openpai_tasks.sdk.notebooks.resubmission")
-results = lazy("openpai_tasks.sdk.notebooks.results")
 
 LOCAL = "local"
 NO_BROWSER_HELP = "do not open the result in a browser"
@@ -58,17 +51,19 @@ def run(
 ):
     """Run a notebook as a job, cell by cell, and bring the executed notebook and a web page of it."""
     given, here = job.settings(c), Path.cwd()
-    notebook = notebooks.read(file, here)
-    values = notebooks.parameters(parameter or ())
-    options = notebooks.options(values, to or (), kernel or "", timeout_per_cell or "", allow_errors)
-    running.tell(notebooks.remarks(notebook, options))
+    notebook = sdk.notebooks.read_notebook(file, here)
+    values = sdk.notebooks.parse_parameters(parameter or ())
+    options = sdk.notebooks.run_options(values, to or (), kernel or "", timeout_per_cell or "", allow_errors)
+    views.notebooks.tell(sdk.notebooks.remarks(notebook, options))
     wish = job.wish()
-    client, mounted = connect(c, cluster_alias), mounts.mount_map(given.storage_mounts)
-    draft = notebooks.plan(client, notebook, options, wish, given, here, mounted)
-    only = only_looks(c, job.preview)
-    sent = running.launch(c, client, draft.submission(job.update), only, detach, output, job.after, job.tag)
+    client, mounted = connect(c, cluster_alias), sdk.files.mounts(given)
+    draft = sdk.notebooks.plan_run(client, notebook, options, wish, given, here, mounted)
+    only = views.submitting.only_looks(c, job.preview)
+    sent = views.notebooks.launch(
+        c, client, draft.submission(job.update), only, detach, output, job.after, job.tag
+    )
     if sent:
-        running.finish(c, client, sent.name, notebook.path.parent, no_browser, output, mounted)
+        views.notebooks.finish(c, client, sent.name, notebook.path.parent, no_browser, output, mounted)
 
 
 @task(positional=["file"], iterable=run.iterable, kinds=run.kinds, help=run.help)
@@ -90,10 +85,10 @@ def local(c, file, flags):
 )
 def fetch(c, name, folder=None, follow=False, no_browser=False, cluster_alias=None, output=None):
     """Bring what a notebook job has written until now: whole, or the cells that are done."""
-    client, mounted = connect(c, cluster_alias), mounts.mount_map(settings(c).storage_mounts)
-    found = results.find(client, name, mounted)
-    where = Path(folder) if folder else results.folder_of(Path.cwd(), client.cluster.alias, found)
-    running.finish(c, client, name, where, no_browser, output, mounted, follow)
+    client, mounted = connect(c, cluster_alias), sdk.files.mounts(settings(c))
+    found = sdk.notebooks.find_results(client, name, mounted)
+    where = Path(folder) if folder else sdk.notebooks.results_folder(Path.cwd(), client.cluster.alias, found)
+    views.notebooks.finish(c, client, name, where, no_browser, output, mounted, follow)
 
 
 @job_task(
@@ -124,7 +119,7 @@ def resubmit(
     output=None,
 ):
     """Run a notebook again with other resources: same code, parameters kept."""
-    wanted = resubmit_.Wanted(
+    wanted = sdk.notebooks.Wanted(
         name=job.job_name or "",
         updates=tuple(job.update),
         gpu=job.gpu,
@@ -132,10 +127,12 @@ def resubmit(
         memory_mb=job.memory_mb,
         image=job.image or "",
         virtual_cluster=job.virtual_cluster or "",
-        parameters=notebooks.parameters(parameter or ()),
+        parameters=sdk.notebooks.parse_parameters(parameter or ()),
     )
-    here, mounted = Path.cwd(), mounts.mount_map(settings(c).storage_mounts)
-    chosen = resubmit_.chosen(what, here, source_cluster or "", cluster_alias or settings(c).cluster_alias)
+    here, mounted = Path.cwd(), sdk.files.mounts(settings(c))
+    chosen = sdk.notebooks.choose_original(
+        what, here, source_cluster or "", cluster_alias or settings(c).cluster_alias
+    )
     if chosen.is_new:
         flags = {**chosen.settings, **job.given(), **({"parameter": parameter} if parameter else {})}
         flags |= {"no_browser": no_browser, "detach": detach, "output": output}
@@ -143,12 +140,16 @@ def resubmit(
     target = connect(c, cluster_alias)
     source = target
     if chosen.cluster != target.cluster.alias:  # a record of the project may have named it, not the user
-        source = clusters.connect(settings(c, cluster_alias=source_cluster or None), chosen.cluster, say)
-    prepared = resubmit_.prepare(chosen, source, target, wanted, here, secrets.for_document, mounted)
+        source = sdk.clusters.connect(settings(c, cluster_alias=source_cluster or None), chosen.cluster, say)
+    prepared = sdk.notebooks.prepare_rerun(
+        chosen, source, target, wanted, here, secrets.for_document, mounted
+    )
     say(f"runs again: {prepared.told}")
-    running.tell(prepared.remarks)
-    sent = running.launch(c, target, prepared.submission, only_looks(c, job.preview), detach, output)
+    views.notebooks.tell(prepared.remarks)
+    sent = views.notebooks.launch(
+        c, target, prepared.submission, views.submitting.only_looks(c, job.preview), detach, output
+    )
     if sent:
-        found = results.find(target, sent.name, mounted)
-        where = results.folder_of(here, target.cluster.alias, found)
-        running.finish(c, target, sent.name, where, no_browser, output, mounted)
+        found = sdk.notebooks.find_results(target, sent.name, mounted)
+        where = sdk.notebooks.results_folder(here, target.cluster.alias, found)
+        views.notebooks.finish(c, target, sent.name, where, no_browser, output, mounted)

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import sdk
 from openpai_tasks.tasks import job as job_tasks
+from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
 from openpai_tasks.tasks.views.job_flags import RUN, job_task
-from openpai_tasks.tasks.views.submitting import only_looks, submitted
-
-amounts = lazy("openpai_tasks.sdk.amounts")
-session = lazy("openpai_tasks.tasks.views.serving")
-documents = lazy("openpai_tasks.sdk.jobs.documents")
-kept = lazy("openpai_tasks.sdk.notebooks.sessions")
-links = lazy("openpai_tasks.sdk.notebooks.link")
-mounts = lazy("openpai_tasks.storage.local.mounted")
-notebooks = lazy("openpai_tasks.sdk.notebooks.running")
-pulls = lazy("openpai_tasks.sdk.notebooks.pull")
-serving = lazy("openpai_tasks.sdk.notebooks.serving")
 
 
 @job_task(
@@ -61,35 +51,45 @@ def serve(
 ):
     """Serve Jupyter in a job and open it in the browser, by a tunnel; Ctrl-C brings the changes back."""
     given = job.settings(c)
-    here, mounted = Path.cwd(), mounts.mount_map(given.storage_mounts)
-    limit, way = amounts.seconds(wait, "--wait"), links.Way(direct, port)
-    chosen = session.token_from(token, token_file)
-    how = session.Stay(given, limit, no_browser, stop, output, here, mounted)
+    here, mounted = Path.cwd(), sdk.files.mounts(given)
+    limit, way = sdk.amounts.seconds(wait, "--wait"), sdk.notebooks.Way(direct, port)
+    chosen = views.serving.token_from(token, token_file)
+    how = views.serving.Stay(given, limit, no_browser, stop, output, here, mounted)
     if reconnect:
-        session.refuse_for_new(file, {**job.given(), "idle": idle, "timeout": timeout})
-        return _again(c, connect(c, cluster_alias), reconnect, session.Door(way, chosen), how)
-    options = serving.options(chosen, serving.IDLE if idle is None else idle, timeout or "", direct)
-    notebook = notebooks.read(file, here) if file else None
+        views.serving.refuse_for_new(file, {**job.given(), "idle": idle, "timeout": timeout})
+        return _again(c, connect(c, cluster_alias), reconnect, views.serving.Door(way, chosen), how)
+    options = sdk.notebooks.serve_options(
+        chosen, sdk.notebooks.IDLE if idle is None else idle, timeout or "", direct
+    )
+    notebook = sdk.notebooks.read_notebook(file, here) if file else None
     wish = job.wish()
     client = connect(c, cluster_alias)
-    came_from = serving.origins(notebook, given.sources, here)
-    draft = serving.plan(client, notebook, options, wish, given, here, mounted)
-    sent = submitted(client, draft.submission(job.update), only_looks(c, job.preview), job.after, job.tag)
+    came_from = sdk.notebooks.source_origins(notebook, given.sources, here)
+    draft = sdk.notebooks.plan_server(client, notebook, options, wish, given, here, mounted)
+    sent = views.submitting.submitted(
+        client, draft.submission(job.update), views.submitting.only_looks(c, job.preview), job.after, job.tag
+    )
     if sent:
         own = (notebook.name, str(notebook.path)) if notebook else ("", "")
-        kept.keep(client, sent, kept.Kept(options.token, *own, came_from))
+        sdk.notebooks.save_session(client, sent, sdk.notebooks.SavedSession(options.token, *own, came_from))
         say(f"job {sent.name} is submitted to {client.cluster.alias}")
-        kept.forget_all(client)
-        door = session.Door(way, options.token, notebook.name if notebook else "")
-        session.stay(c, client, sent, door, how)
+        sdk.notebooks.forget_all_ended(client)
+        door = views.serving.Door(way, options.token, notebook.name if notebook else "")
+        views.serving.stay(c, client, sent, door, how)
 
 
 def _again(c, client, name, door, how):
     """Stay with a job that is there; of the way in, what was not given is as the job says."""
-    job, document = documents.of_job(client, name)
-    mark = serving.check_reconnect(job, document, door.way.direct)
-    token = serving.checked_token(door.token) if door.token else kept.token_of(client, job)
-    session.stay(c, client, job, session.Door(links.Way(mark.direct, door.way.port), token, mark.file), how)
+    job, document = sdk.jobs.job_document(client, name)
+    mark = sdk.notebooks.check_reconnect(job, document, door.way.direct)
+    token = sdk.notebooks.check_token(door.token) if door.token else sdk.notebooks.token_of(client, job)
+    views.serving.stay(
+        c,
+        client,
+        job,
+        views.serving.Door(sdk.notebooks.Way(mark.direct, door.way.port), token, mark.file),
+        how,
+    )
 
 
 @task(
@@ -102,7 +102,7 @@ def _again(c, client, name, door, how):
 )
 def pull(c, name, target=None, cluster_alias=None, output=None):
     """Bring back the notebooks that were changed in a served job; nothing changed here is written over."""
-    client, mounted = connect(c, cluster_alias), mounts.mount_map(settings(c).storage_mounts)
-    pulled = session.bring(client, name, Path.cwd(), mounted, Path(target) if target else None)
-    show(c, pulled.files, session.PULLED, output)
-    pulls.check(pulled)
+    client, mounted = connect(c, cluster_alias), sdk.files.mounts(settings(c))
+    pulled = views.serving.bring(client, name, Path.cwd(), mounted, Path(target) if target else None)
+    show(c, pulled.files, views.serving.PULLED, output)
+    sdk.notebooks.check_pulled(pulled)

@@ -16,15 +16,12 @@ from invoke.loader import FilesystemLoader
 from invoke.program import Program
 
 from openpai_tasks import __version__, exits
-from openpai_tasks.lazy import lazy
 from openpai_tasks.settings import ownership
 from openpai_tasks.tasks import Namespace, namespace
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.contexts import Classic
 from openpai_tasks.tasks.framework.invoke_patches import mend
 from openpai_tasks.tasks.framework.parser import Parser
-
-commands = lazy("openpai_tasks.tasks.framework.command_table")
 
 SETTINGS_FILES = ("invoke.yaml", "invoke.yml", "invoke.json", "invoke.py")
 MARKS = ("invoke", "fabric", "openpai_tasks", "invocations")
@@ -165,7 +162,9 @@ class PaiProgram(Program):
 
     def parse_cleanup(self) -> None:
         if self.shell:
-            terminal.exact(commands.completion_script(self, self.shell) + "\n")
+            from openpai_tasks.tasks.framework.command_table import completion_script
+
+            terminal.exact(completion_script(self, self.shell) + "\n")
             raise Exit
         super().parse_cleanup()
 

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import render, sdk
+from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import chosen, say, settings, show, task
-
-files = lazy("openpai_tasks.sdk.files.operations")
-listings = lazy("openpai_tasks.tasks.views.listings")
-locations = lazy("openpai_tasks.storage.location")
-names = lazy("openpai_tasks.sdk.known_names")
-removing = lazy("openpai_tasks.sdk.files.removing")
-render = lazy("openpai_tasks.render")
-storages = lazy("openpai_tasks.sdk.files.storages")
-transfers = lazy("openpai_tasks.tasks.views.transfers")
 
 STORAGES = (
     *("name", "type", "server", "mount_point", "permission"),
@@ -32,7 +24,7 @@ COPYING = {
 @task(name="list", default=True, positional=["cluster_alias"])
 def list_(c, cluster_alias=None, output=None):
     """Show the storages that a cluster grants you, and those you added."""
-    show(c, storages.listed(chosen(c, cluster_alias), None, say), STORAGES, output)
+    show(c, sdk.files.list_storages(chosen(c, cluster_alias), None, say), STORAGES, output)
 
 
 @task(
@@ -47,8 +39,10 @@ def list_(c, cluster_alias=None, output=None):
 def listdir(c, paths=None, all=False, output=None):
     """List folders and files."""
     given = settings(c, output=output)
-    found = names.noting_paths(files.listing(files.open_places(paths or ["."], _book(c)), all))
-    listings.stream(found, given.output)
+    found = sdk.known_names.note_paths(
+        sdk.files.list_files(sdk.files.locate_all(paths or ["."], _book(c)), all)
+    )
+    views.listings.stream(found, given.output)
 
 
 @task(
@@ -64,11 +58,11 @@ def listdir(c, paths=None, all=False, output=None):
 )
 def copy(c, paths, checksum=False, workers=8, preview=False, recursive=True, output=None):
     """Copy files and folders, by the rules of `cp -r`; run again, it continues."""
-    *sources, target = files.at_least_two(paths)
-    book, rules = _book(c), files.rules(workers, checksum, preview=preview)
-    places = [locations.locate(source, book) for source in sources]
-    with transfers.copying(c, output, preview) as meter:
-        copied = files.copy(places, locations.locate(target, book), rules, meter)
+    *sources, target = sdk.files.require_two(paths)
+    book, rules = _book(c), sdk.files.copy_rules(workers, checksum, preview=preview)
+    places = [sdk.files.locate(source, book) for source in sources]
+    with views.transfers.copying(c, output, preview) as meter:
+        copied = sdk.files.copy(places, sdk.files.locate(target, book), rules, meter)
     _report(c, copied, output)
 
 
@@ -84,16 +78,16 @@ def copy(c, paths, checksum=False, workers=8, preview=False, recursive=True, out
 )
 def sync(c, source, target, delete=False, checksum=False, workers=8, preview=False, output=None):
     """Make a folder hold what another one holds; what is there already is skipped."""
-    book, rules = _book(c), files.rules(workers, checksum, delete, preview)
-    with transfers.copying(c, output, preview) as meter:
-        copied = files.sync(locations.locate(source, book), locations.locate(target, book), rules, meter)
+    book, rules = _book(c), sdk.files.copy_rules(workers, checksum, delete, preview)
+    with views.transfers.copying(c, output, preview) as meter:
+        copied = sdk.files.sync(sdk.files.locate(source, book), sdk.files.locate(target, book), rules, meter)
     _report(c, copied, output)
 
 
 @task(aliases=("mkdir", "makedirs"), positional=["paths"], iterable=["paths"], help={"paths": PATH})
 def makedir(c, paths):
     """Make folders, and what is missing above them."""
-    files.make_folders(paths, _book(c))
+    sdk.files.make_folders(paths, _book(c))
 
 
 @task(
@@ -104,12 +98,12 @@ def makedir(c, paths):
 )
 def remove(c, paths, recursive=False, yes=False):
     """Remove files and folders."""
-    removals = removing.removals(paths, _book(c), recursive)
+    removals = sdk.files.plan_removals(paths, _book(c), recursive)
     if not yes and sys.stdin.isatty():
-        listings.confirm_removals(removals)
+        views.listings.confirm_removals(removals)
     elif not yes:
-        removing.refuse_guesses(removals)
-    removing.remove(removals)
+        sdk.files.refuse_guesses(removals)
+    sdk.files.remove(removals)
 
 
 @task(
@@ -119,26 +113,26 @@ def remove(c, paths, recursive=False, yes=False):
 )
 def getinfo(c, path, checksum=False, output=None):
     """Show what is known of a file or folder."""
-    show(c, files.facts(locations.locate(path, _book(c)), checksum), render.facts, output)
+    show(c, sdk.files.file_facts(sdk.files.locate(path, _book(c)), checksum), render.facts, output)
 
 
 @task(positional=["paths"], iterable=["paths"], help={"paths": PATH})
 def cat(c, paths):
     """Print files."""
-    listings.pour(files.content(files.open_places(paths, _book(c))))
+    views.listings.pour(sdk.files.read_files(sdk.files.locate_all(paths, _book(c))))
 
 
 @task(positional=["path"], kinds={"lines": int}, help={"path": PATH, "lines": "how many lines"})
 def head(c, path, lines=10):
     """Print the first lines of a file."""
-    listings.pour(files.head(locations.locate(path, _book(c)), lines))
+    views.listings.pour(sdk.files.head(sdk.files.locate(path, _book(c)), lines))
 
 
 @task(positional=["path"], help={"path": f"{PATH}; this folder if none"})
 def du(c, path=".", output=None):
     """Show how much space each thing in a folder takes up."""
-    found = files.usage(locations.locate(path, _book(c)))
-    listings.usage(found, settings(c, output=output).output)
+    found = sdk.files.disk_usage(sdk.files.locate(path, _book(c)))
+    views.listings.usage(found, settings(c, output=output).output)
 
 
 @task(
@@ -148,8 +142,8 @@ def du(c, path=".", output=None):
 )
 def tree(c, path=".", depth=0, output=None):
     """Show a folder and all below it as a tree."""
-    place = locations.locate(path, _book(c))
-    listings.tree(place.url, files.tree(place, depth), settings(c, output=output).output)
+    place = sdk.files.locate(path, _book(c))
+    views.listings.tree(place.url, sdk.files.tree(place, depth), settings(c, output=output).output)
 
 
 @task(
@@ -164,14 +158,14 @@ def tree(c, path=".", depth=0, output=None):
 )
 def find(c, path=".", name=None, type=None, min_size=0, output=None):
     """Find files and folders by name, type and size."""
-    found = files.find(locations.locate(path, _book(c)), name, type, min_size)
-    listings.stream(found, settings(c, output=output).output)
+    found = sdk.files.find_files(sdk.files.locate(path, _book(c)), name, type, min_size)
+    views.listings.stream(found, settings(c, output=output).output)
 
 
 def _book(c):
-    return storages.Clusters(settings(c), say)
+    return sdk.files.ClusterStorages(settings(c), say)
 
 
 def _report(c, copied, output):
-    show(c, copied, listings.summary, output)
-    files.check(copied)
+    show(c, copied, views.listings.summary, output)
+    sdk.files.check_copied(copied)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import sdk
+from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import say, settings, show, task
 from openpai_tasks.tasks.storage import COPYING, PATH
-
-files = lazy("openpai_tasks.sdk.files.operations")
-listings = lazy("openpai_tasks.tasks.views.listings")
-locations = lazy("openpai_tasks.storage.location")
-packing = lazy("openpai_tasks.sdk.files.packing")
-storages = lazy("openpai_tasks.sdk.files.storages")
-transfers = lazy("openpai_tasks.tasks.views.transfers")
 
 
 @task(
@@ -32,10 +26,13 @@ def pack(
 ):
     """Pack a folder into a few large files with an index, streamed straight into the store."""
     tree, place = _located(c, folder, target)
-    rules = packing.rules(tree, format, shard_size, name, replace, workers)
-    with transfers.metered() as meter, transfers.ended_by(lambda: "nothing of it stays; run it again"):
-        packed = packing.pack(tree, place, rules, meter)
-    show(c, packed, listings.packed, output)
+    rules = sdk.files.packing_rules(tree, format, shard_size, name, replace, workers)
+    with (
+        views.transfers.metered() as meter,
+        views.transfers.ended_by(lambda: "nothing of it stays; run it again"),
+    ):
+        packed = sdk.files.pack(tree, place, rules, meter)
+    show(c, packed, views.listings.packed, output)
 
 
 @task(
@@ -50,13 +47,13 @@ def pack(
 def unpack(c, source, target, checksum=False, workers=8, preview=False, output=None):
     """Restore the files that were packed; run again, it continues."""
     packed, place = _located(c, source, target)
-    rules = files.rules(workers, checksum, preview=preview)
-    with transfers.copying(c, output, preview) as meter:
-        copied = packing.unpack(packed, place, rules, meter)
-    show(c, copied, listings.summary, output)
-    files.check(copied)
+    rules = sdk.files.copy_rules(workers, checksum, preview=preview)
+    with views.transfers.copying(c, output, preview) as meter:
+        copied = sdk.files.unpack(packed, place, rules, meter)
+    show(c, copied, views.listings.summary, output)
+    sdk.files.check_copied(copied)
 
 
 def _located(c, *texts):
-    book = storages.Clusters(settings(c), say)
-    return [locations.locate(text, book) for text in texts]
+    book = sdk.files.ClusterStorages(settings(c), say)
+    return [sdk.files.locate(text, book) for text in texts]

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import render, sdk
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import chosen, say, show, task
 from openpai_tasks.tasks.framework.prompts import answer
-
-own_storages = lazy("openpai_tasks.sdk.files.user_storages")
-render = lazy("openpai_tasks.render")
-selecting = lazy("openpai_tasks.sdk.files.selecting")
-storages = lazy("openpai_tasks.sdk.files.storages")
 
 CHOICES = ("name", "type", "server", "permission", "default", "selected", "origin")
 ADDED = ("name", "type", "server", "permission", "origin", "url")
@@ -29,7 +24,7 @@ def select(c, storage_name=None, workspace="", cluster_alias=None, output=None):
     """Choose a cluster's storage, which pai://CLUSTER/0/ is then the root of, and your workspace on it."""
     given = chosen(c, cluster_alias)
     storage = storage_name or _asked(given, None)
-    show(c, selecting.select(given, None, storage, workspace, say), render.facts, output)
+    show(c, sdk.files.select_storage(given, None, storage, workspace, say), render.facts, output)
 
 
 @task(
@@ -64,16 +59,16 @@ def add(
     """Add a storage of your own to a cluster: connect, look, remember it."""
     words = [*([name] if name and "=" in name else []), *(options or ()), *(option or ())]
     called = name if name and "=" not in name else type
-    own = own_storages.new(called or "", type or "", address, path, user, words, read_only)
-    own_storages.refuse_missing(own)
+    own = sdk.files.parse_storage(called or "", type or "", address, path, user, words, read_only)
+    sdk.files.check_installed(own)
     secret = secrets.for_storage(own, password_file)
-    show(c, [selecting.add(chosen(c, cluster_alias), None, own, secret, say)], ADDED, output)
+    show(c, [sdk.files.add_storage(chosen(c, cluster_alias), None, own, secret, say)], ADDED, output)
 
 
 @task(positional=["names"], iterable=["names"], help={"names": "storages that you added"})
 def forget(c, names, cluster_alias=None):
     """Forget storages of your own; the files on them stay."""
-    selecting.forget(chosen(c, cluster_alias), None, names, say)
+    sdk.files.forget_storages(chosen(c, cluster_alias), None, names, say)
     for name in dict.fromkeys(names):
         say(f"forgot {name}")
 
@@ -81,9 +76,9 @@ def forget(c, names, cluster_alias=None):
 def _asked(given, alias):
     """What a person answers who sees the choices."""
     if not sys.stdin.isatty():
-        raise selecting.missing(given, alias, say)
-    say(*render.text(storages.listed(given, alias, say), CHOICES, "table").split("\n"))
+        raise sdk.files.no_storage_named(given, alias, say)
+    say(*render.format_values(sdk.files.list_storages(given, alias, say), CHOICES, "table").split("\n"))
     chosen = answer("storage: ")
     if not chosen:
-        raise selecting.missing(given, alias, say)
+        raise sdk.files.no_storage_named(given, alias, say)
     return chosen

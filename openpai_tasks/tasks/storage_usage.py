@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import sys
 
+from openpai_tasks import render, sdk
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.lazy import lazy
+from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
 from openpai_tasks.tasks.framework.prompts import confirm
-
-amounts = lazy("openpai_tasks.sdk.amounts")
-cleaning_ = lazy("openpai_tasks.sdk.files.cleaning")
-leftovers = lazy("openpai_tasks.sdk.files.leftovers")
-mounts = lazy("openpai_tasks.storage.local.mounted")
-pictures = lazy("openpai_tasks.tasks.views.leftovers")
-places = lazy("openpai_tasks.sdk.files.job_folders")
-render = lazy("openpai_tasks.render")
 
 WORKSPACE = "the folder on the storage; the selected one, or yours on the default storage, if not given"
 STATES = "only of jobs in this state (SUCCEEDED, FAILED, STOPPED, GONE); repeat for more"
@@ -25,7 +18,7 @@ STATES = "only of jobs in this state (SUCCEEDED, FAILED, STOPPED, GONE); repeat 
 def usage(c, workspace=None, cluster_alias=None, output=None):
     """Show what jobs left behind on the storage, and how large it is."""
     client, home = _home(c, cluster_alias, workspace)
-    show(c, leftovers.usage(client, home), pictures.usage, output)
+    show(c, sdk.files.find_leftovers(client, home), views.leftovers.usage, output)
 
 
 @task(
@@ -45,20 +38,20 @@ def clean(
     """Remove what jobs left behind that are over: their output, and sources that no other job uses."""
     if older_than is None:
         raise ConfigError("say how old the files must be that are removed: --older-than 30d")
-    seconds = amounts.seconds(older_than, "--older-than")
+    seconds = sdk.amounts.seconds(older_than, "--older-than")
     client, home = _home(c, cluster_alias, workspace)
-    cleaning = cleaning_.plan(leftovers.usage(client, home), seconds, state or ())
+    cleaning = sdk.files.plan_cleanup(sdk.files.find_leftovers(client, home), seconds, state or ())
     if not preview and not yes and (cleaning.jobs or cleaning.archives):
         _ask(cleaning, home.url)
-    cleaned = cleaning_.clean(client, home, cleaning, preview)
-    show(c, cleaned, pictures.cleaned, output)
-    cleaning_.check(cleaned)
+    cleaned = sdk.files.clean_up(client, home, cleaning, preview)
+    show(c, cleaned, views.leftovers.cleaned, output)
+    sdk.files.check_cleaned(cleaned)
 
 
 def _home(c, cluster_alias, workspace):
     given = settings(c, workspace=workspace)
     client = connect(c, cluster_alias)
-    home = places.needed(client, given.workspace, mounts.mount_map(given.storage_mounts))
+    home = sdk.files.require_home(client, given.workspace, sdk.files.mounts(given))
     if home.note:
         say(home.note)
     return client, home
@@ -69,5 +62,5 @@ def _ask(cleaning, url):
     count = f"{len(cleaning.jobs)} jobs and {len(cleaning.archives)} archives of sources"
     if not sys.stdin.isatty():
         raise ConfigError(f"{count} would be removed from {url}; --yes removes them, --preview shows them")
-    say(*pictures.table(cleaning.jobs).split("\n"))
+    say(*views.leftovers.table(cleaning.jobs).split("\n"))
     confirm(f"remove the files of {count} ({render.size(cleaning.size)}) from {url}?")

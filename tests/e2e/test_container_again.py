@@ -67,7 +67,7 @@ def test_a_forward_finds_the_container_that_its_task_has_next(small):
     there = free_port()
     forward = small.start("inv", "container.forward", "again", f"{there}:0")
     try:
-        assert f"is port {there} of job again\n" in forward.stderr.readline()
+        assert f"job again:{there}\n" in forward.stderr.readline()
         small.inv("container.run", "again", "kill -9 $(cat pid)")
         lines = iter(forward.stderr.readline, "")
         assert any(line == "connected again\n" for line in lines)

@@ -4,8 +4,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from openpai_tasks import render_html
 from openpai_tasks.protocol.models import EventInfo, JobInfo, TaskInfo
+from openpai_tasks.render import html as render_html
 from tests.browser import WHY_NOT, Page, browser
 
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)

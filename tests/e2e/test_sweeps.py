@@ -178,9 +178,9 @@ def test_a_pause_longer_than_a_call_bears_is_kept_and_told(limited, monkeypatch)
     client = known.connect(Settings.load(), "local")
     client._policies = retries.NEVER
     draft = submission.draft(client, JobSpec("true", image="python:3"), (), "", limited.project)
-    sweep = plan.plan(draft, grid.points(["i=1..15"]), None)
+    sweep = plan.plan_sweep(draft, grid.parse_points(["i=1..15"]), None)
     said = []
-    run = running.Run(client, sweep, limited.project, said.append)
+    run = running.SweepRun(client, sweep, limited.project, said.append)
     *_, last = run.until_over(detach=True)
     assert [job.state for job in last] == ["WAITING"] * 15
     assert len(said) == 1 and re.match(r"the cluster asks for a pause of [1-6] s \(12 of 15", said[0])

@@ -250,8 +250,8 @@ def test_a_submission_of_a_sweep_that_did_not_arrive_is_repeated_after_the_outag
     said = []
     client = known.connect(Settings.load(), "local", said.append)
     draft = submission.draft(client, JobSpec("true", image="python:3"), (), "", calm.project)
-    sweep = plan.plan(draft, grid.points(["i=1..1"]), "unsent")
-    run = sweep_run.Run(client, sweep, calm.project, said.append)
+    sweep = plan.plan_sweep(draft, grid.parse_points(["i=1..1"]), "unsent")
+    run = sweep_run.SweepRun(client, sweep, calm.project, said.append)
     [name] = sweep.points
     faults(calm, database=True, calls=6)  # the submission, four looks for it, and the first patient one
     run._submit_one(name)

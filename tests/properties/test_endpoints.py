@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openpai_tasks import render
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import PaiError
+from openpai_tasks.render import text as render
 from openpai_tasks.sdk.clusters import portal, resources, sign_in
 from openpai_tasks.sdk.containers import endpoints
 from openpai_tasks.sdk.diagnosis import explain
@@ -58,12 +58,12 @@ def storage_rows(client: Client) -> Any:
 
 
 def a_document(client: Client) -> Any:
-    _, document = documents.of_job(client, "train")
+    _, document = documents.job_document(client, "train")
     return document
 
 
 def output(client: Client) -> Any:
-    return [str(piece) for piece in logs.output(client, "train", logs.Which())]
+    return [str(piece) for piece in logs.read_output(client, "train", logs.LogChoice())]
 
 
 READS: dict[str, dict[str, list[Any]]] = {
@@ -88,7 +88,7 @@ READS: dict[str, dict[str, list[Any]]] = {
         ],
         f"GET {JOB}/attempts/0": [lambda client: client.job_attempt("ann~train", 0)],
         f"GET {JOB}/events": [lambda client: lookup.describe(client, "train")],
-        f"GET {JOB}/config": [lambda client: lookup.config(client, "train"), a_document],
+        f"GET {JOB}/config": [lambda client: lookup.submitted_document(client, "train"), a_document],
         f"GET {LOGS}": [output],
         f"GET {V2}/tokens/check": [Client.check_token],
         f"POST {V2}/tokens/application": [Client.application_token],
@@ -98,7 +98,7 @@ READS: dict[str, dict[str, list[Any]]] = {
         f"GET {V1}/virtual-clusters": [signed_in],
         f"GET {V1}/jobs": [Client.jobs, lambda client: client.jobs(order="jobName,ASC", tagsContain="a")],
         f"GET {OLD}": [lambda client: lookup.describe(client, "train"), output],
-        f"GET {OLD}/config": [a_document, lambda client: lookup.config(client, "train")],
+        f"GET {OLD}/config": [a_document, lambda client: lookup.submitted_document(client, "train")],
         f"GET {OLD}/ssh": [lambda client: client.job_ssh("ann~train")],
     },
     "0.18": {f"GET {V2}/info": [signed_in], f"GET {V2}/jobs": [Client.jobs]},
@@ -145,7 +145,7 @@ def attempt(read: Any, client: Client) -> None:
         one if isinstance(one, dict) or dataclasses.is_dataclass(one) else {"value": one} for one in rows
     ]
     for form in render.FORMATS:
-        shown = render.text(values, str if form == "table" else (), form)
+        shown = render.format_values(values, str if form == "table" else (), form)
         shown.encode()
 
 

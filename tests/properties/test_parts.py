@@ -145,7 +145,7 @@ def test_no_notebook_of_a_job_ends_in_a_traceback(content):
     said = summary.told(content)
     if said is not None:
         repr(said).encode()
-        summary.plain(said.traceback, False)
+        summary.plain_traceback(said.traceback, False)
 
 
 @steady(150)

@@ -42,7 +42,7 @@ def mounts(tmp_path):
 
 @pytest.fixture
 def home(client, mounts):
-    return job_folders.needed(client, "", mounts)
+    return job_folders.require_home(client, "", mounts)
 
 
 def leave(client, home, job):
@@ -57,7 +57,7 @@ def leave(client, home, job):
 
 
 def planned(client, home):
-    return cleaning.plan(leftovers.usage(client, home), DAY)
+    return cleaning.plan_cleanup(leftovers.find_leftovers(client, home), DAY)
 
 
 class Stuck(LocalStore):
@@ -73,13 +73,13 @@ def test_what_could_not_be_removed_is_an_error_of_paths_and_still_known(client, 
     leave(client, home, "stuck")
     leave(client, home, "loose")
     free, home.__dict__["store"] = home.store, Stuck(home.store.root)
-    cleaned = cleaning.clean(client, home, planned(client, home))
+    cleaned = cleaning.clean_up(client, home, planned(client, home))
     assert cleaned.jobs == ("loose",) and [one.name for one in cleaned.kept] == ["stuck"]
     with pytest.raises(PathError, match=r"1 could not be removed: stuck .*permission denied") as told:
-        cleaning.check(cleaned)
+        cleaning.check_cleaned(cleaned)
     assert told.value.exit_code == 123
     home.__dict__["store"] = free
-    cleaning.check(cleaning.clean(client, home, planned(client, home)))
+    cleaning.check_cleaned(cleaning.clean_up(client, home, planned(client, home)))
     assert home.files.job_folders() == []
 
 
@@ -88,7 +88,7 @@ def test_a_job_that_was_submitted_again_in_between_keeps_its_files(client, home)
     found = planned(client, home)
     assert [job.name for job in found.jobs] == ["again"]
     submission.refer(client, home, "again", None)
-    (kept,) = cleaning.clean(client, home, found).kept
+    (kept,) = cleaning.clean_up(client, home, found).kept
     assert (kept.name, kept.reason) == ("again", "it was submitted again")
     assert home.store.stat(home.layout.output("again") + "/x")
 
@@ -97,10 +97,10 @@ def test_a_folder_whose_references_are_lost_in_between_stays(client, home):
     leave(client, home, "lost")
     found = planned(client, home)
     home.store.remove(home.layout.source("lost"), recursive=True)
-    (kept,) = cleaning.clean(client, home, found).kept
+    (kept,) = cleaning.clean_up(client, home, found).kept
     assert kept.reason == "it is not known whose it is" and home.store.stat(home.layout.output("lost") + "/x")
     home.store.remove(home.layout.job("lost"), recursive=True)
-    assert cleaning.clean(client, home, found).kept == ()
+    assert cleaning.clean_up(client, home, found).kept == ()
 
 
 def test_the_embedded_clusters_of_two_homes_are_two_clusters(tmp_path, monkeypatch):

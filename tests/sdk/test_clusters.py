@@ -9,7 +9,7 @@ from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.sdk.clusters import access, editing
 from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.clusters.discovery import candidates, discover
-from openpai_tasks.sdk.clusters.resources import resources
+from openpai_tasks.sdk.clusters.resources import list_resources
 from openpai_tasks.settings import credentials
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
@@ -349,7 +349,7 @@ def test_a_login_moves_along_with_the_prefix_that_the_server_turns_out_to_have(s
     server = serve(prefix="")
     add(server, check=False)
     assert clusters.connect(SETTINGS, "lab").virtual_clusters()
-    found = clusters.registry(SETTINGS).get("lab")
+    found = clusters.open_registry(SETTINGS).get("lab")
     assert found.prefix == "" and credentials.load(found.destination).token == server.token
     assert (own_home / "credentials.yaml").read_text().count("password") == 1
     server.seen.clear()
@@ -419,7 +419,7 @@ def test_resources_are_asked_of_all_at_once_and_a_dead_one_is_a_row(serve, dead)
     add(new, alias="new")
     add(old, alias="old")
     add(None, alias="gone", address=dead, check=False)
-    rows = {(row.cluster, row.virtual_cluster): row for row in resources(SETTINGS, None, quiet)}
+    rows = {(row.cluster, row.virtual_cluster): row for row in list_resources(SETTINGS, None, quiet)}
     assert set(rows) == {("local", ""), ("new", "default"), ("new", "vc1"), ("old", "default"), ("gone", "")}
     assert (rows["new", "vc1"].gpus, rows["new", "vc1"].vcores, rows["new", "vc1"].memory_mb) == (
         "1/8",
@@ -433,13 +433,13 @@ def test_resources_are_asked_of_all_at_once_and_a_dead_one_is_a_row(serve, dead)
 def test_resources_of_one_dead_cluster_are_an_error(dead):
     add(None, address=dead, check=False)
     with pytest.raises(Unreachable):
-        resources(SETTINGS, "lab", quiet)
+        list_resources(SETTINGS, "lab", quiet)
 
 
 def test_update_renews_what_the_server_says_and_keeps_what_the_user_chose(serve):
     server = serve("0.18", None)
     add(server)
-    book = clusters.registry(SETTINGS)
+    book = clusters.open_registry(SETTINGS)
     book.change("lab", lambda cluster: type(cluster)(**{**vars(cluster), "workspace": "/mine"}))
     server.generation, server.version = "1.8", "v1.8.1"
     assert clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet).generation == "1.8"
@@ -470,7 +470,7 @@ def test_updating_all_keeps_one_that_fails_and_says_so(serve, dead):
     add(None, alias="gone", address=dead, check=False)
     rows = clusters.update_all(SETTINGS, quiet)
     assert [(row.alias, bool(row.problem)) for row in rows] == [("good", False), ("gone", True)]
-    assert clusters.registry(SETTINGS).get("gone").uri == dead
+    assert clusters.open_registry(SETTINGS).get("gone").uri == dead
     with pytest.raises(PaiError, match="not updated: gone"):
         clusters.check_updated(rows)
 
@@ -480,7 +480,7 @@ def test_access_renews_an_expired_token_and_shows_the_password_of_no_real_cluste
     server.token = jwt(USER, exp=1)
     add(server)
     server.token = jwt(USER, exp=4102444800)
-    shown = access.access(SETTINGS, "lab", quiet)
+    shown = access.access_info(SETTINGS, "lab", quiet)
     assert (shown.token, shown.password) == (server.token, None)
     assert server.token not in repr(shown)
 
@@ -496,7 +496,7 @@ def test_deleting_needs_every_alias_to_be_known(serve):
     add(server)
     with pytest.raises(ConfigError, match="'nope'"):
         clusters.delete(SETTINGS, ["lab", "nope"])
-    assert clusters.registry(SETTINGS).get("lab")
+    assert clusters.open_registry(SETTINGS).get("lab")
     clusters.delete(SETTINGS, ["lab"])
     assert not kept("lab", server.uri, USER)
 
@@ -542,29 +542,29 @@ def test_a_storage_pseudo_cluster_runs_no_jobs(own_home):
 
 
 def test_editing_takes_secrets_out_of_the_text(own_home):
-    draft = editing.begin(clusters.registry(SETTINGS))
+    draft = editing.begin_edit(clusters.open_registry(SETTINGS))
     draft.path.write_text("- {cluster_alias: lab, pai_uri: 'http://x', user: ann, password: hunter22}\n")
-    assert editing.finish(draft, 0)
+    assert editing.finish_edit(draft, 0)
     assert "hunter22" not in (own_home / "clusters.yaml").read_text()
     assert kept("lab", "http://x", "ann").password == "hunter22"
     assert not draft.path.exists()
 
 
 def test_a_change_by_another_command_meanwhile_is_not_overwritten(dead):
-    draft = editing.begin(clusters.registry(SETTINGS))
+    draft = editing.begin_edit(clusters.open_registry(SETTINGS))
     add(None, address=dead, check=False)
     draft.path.write_text("- {cluster_alias: mine, pai_uri: 'http://x'}\n")
     with pytest.raises(ConfigError, match=r"changed by another command meanwhile.*your text is in"):
-        editing.finish(draft, 0)
-    assert draft.path.exists() and clusters.registry(SETTINGS).get("lab")
+        editing.finish_edit(draft, 0)
+    assert draft.path.exists() and clusters.open_registry(SETTINGS).get("lab")
 
 
 def test_the_editor_is_the_flags_then_visual_then_editor(monkeypatch):
     monkeypatch.setenv("VISUAL", "true --visual")
     monkeypatch.setenv("EDITOR", "true --editor")
-    assert editing.command("true --flag") == ["true", "--flag"]
-    assert editing.command("") == ["true", "--visual"]
+    assert editing.editor_command("true --flag") == ["true", "--flag"]
+    assert editing.editor_command("") == ["true", "--visual"]
     monkeypatch.delenv("VISUAL")
-    assert editing.command("") == ["true", "--editor"]
+    assert editing.editor_command("") == ["true", "--editor"]
     with pytest.raises(ConfigError, match="no editor 'no-such-editor -x'"):
-        editing.command("no-such-editor -x")
+        editing.editor_command("no-such-editor -x")

@@ -41,13 +41,13 @@ def test_head_keeps_a_last_line_that_has_no_end(place):
 
 
 def test_usage_counts_each_thing_once_and_links_as_nothing_more(place):
-    told = list(operations.usage(place))
+    told = list(operations.disk_usage(place))
     rows = {row.url.removeprefix("pai://lab/home/"): row for row in told}
     assert told[-1].url == place.url
     assert (rows["d"].files, rows["d"].folders, rows["d"].size) == (2, 2, 6)
     assert (rows["link"].files, rows["link"].folders, rows["link"].size) == (0, 1, 0)
     assert rows[""].size == 6 + len(LINES) + 3
-    assert [row.size for row in operations.usage(place.join("no newline"))] == [3]
+    assert [row.size for row in operations.disk_usage(place.join("no newline"))] == [3]
 
 
 def test_a_tree_is_drawn_with_every_last_one_marked(place):
@@ -59,7 +59,7 @@ def test_a_tree_is_drawn_with_every_last_one_marked(place):
 
 def test_find_looks_at_names_types_and_sizes(place):
     def found(name=None, kind=None, at_least=0):
-        return sorted(info.name for info in operations.find(place, name, kind, at_least))
+        return sorted(info.name for info in operations.find_files(place, name, kind, at_least))
 
     assert found("*.csv") == ["d/.hidden.csv", "d/e/x.csv"]
     assert found("*.csv", at_least=3) == ["d/.hidden.csv"]
@@ -70,7 +70,7 @@ def test_find_looks_at_names_types_and_sizes(place):
 
 def test_names_that_are_no_text_are_told_exactly(place, tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9")).write_bytes(b"")
-    assert os.fsdecode(b"caf\xe9") in [info.name for info in operations.listing([place])]
+    assert os.fsdecode(b"caf\xe9") in [info.name for info in operations.list_files([place])]
 
 
 class Endless(LocalStore):
@@ -81,7 +81,9 @@ class Endless(LocalStore):
             yield Entry(str(number), f"{path}/{number}", False, size=1)
 
 
-@pytest.mark.parametrize("looks", [operations.usage, lambda place: operations.find(place, None, None, 0)])
+@pytest.mark.parametrize(
+    "looks", [operations.disk_usage, lambda place: operations.find_files(place, None, None, 0)]
+)
 def test_what_is_found_is_told_before_the_folder_ends(tmp_path, looks):
     place = Location(Endless(str(tmp_path)), "/", "pai://lab/home/")
     assert [one.size for one in itertools.islice(looks(place), 1000)] == [1] * 1000
@@ -91,9 +93,9 @@ def test_what_is_still_being_written_is_listed_only_if_wanted(place, tmp_path):
     part = part_name()
     (tmp_path / "d" / part).touch()
     inner = place.join("d")
-    assert sorted(info.name for info in operations.listing([inner])) == [".hidden.csv", "e"]
-    assert part in [info.name for info in operations.listing([inner], parts=True)]
-    assert part in [info.name for info in operations.find(inner, None, None, 0)]
+    assert sorted(info.name for info in operations.list_files([inner])) == [".hidden.csv", "e"]
+    assert part in [info.name for info in operations.list_files([inner], parts=True)]
+    assert part in [info.name for info in operations.find_files(inner, None, None, 0)]
 
 
 class Home:
@@ -115,7 +117,7 @@ def rm(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run(*texts):
-        removing.remove(removing.removals(texts, Home(tmp_path), recursive=True))
+        removing.remove(removing.plan_removals(texts, Home(tmp_path), recursive=True))
         return sorted(os.listdir(tmp_path))
 
     return run
@@ -145,10 +147,10 @@ def test_a_pattern_in_the_root_of_this_machine_is_told(rm, monkeypatch):
 
 @pytest.mark.parametrize("text", ["*", "*/x.csv", "?", "[a-z]", "e*/"])
 def test_a_pattern_in_the_root_of_a_storage_is_a_guess(place, tmp_path, text):
-    found = removing.removals([f"pai://lab/home/{text}"], Home(tmp_path), recursive=True)
+    found = removing.plan_removals([f"pai://lab/home/{text}"], Home(tmp_path), recursive=True)
     with pytest.raises(ConfigError, match="--yes removes what it fits"):
         removing.refuse_guesses(found)
-    deeper = removing.removals(["pai://lab/home/e/*"], Home(tmp_path), recursive=True)
+    deeper = removing.plan_removals(["pai://lab/home/e/*"], Home(tmp_path), recursive=True)
     removing.refuse_guesses(deeper)
 
 
@@ -194,12 +196,12 @@ def test_a_link_in_a_folder_that_goes_does_not_take_along_what_it_leads_to(rm, t
 
 def test_what_only_fits_a_bracket_is_a_guess(rm, tmp_path):
     (tmp_path / "b1").write_bytes(b"")
-    found = removing.removals(["b[1]"], Home(tmp_path), recursive=False)
+    found = removing.plan_removals(["b[1]"], Home(tmp_path), recursive=False)
     assert [one.is_guess for one in found] == [True]
     with pytest.raises(ConfigError, match="--yes removes it"):
         removing.refuse_guesses(found)
     (tmp_path / "b[1]").write_bytes(b"")
-    found = removing.removals(["b[1]", "b?"], Home(tmp_path), recursive=False)
+    found = removing.plan_removals(["b[1]", "b?"], Home(tmp_path), recursive=False)
     assert [(one.place.name, one.is_guess) for one in found] == [("b[1]", False), ("b1", False)]
 
 

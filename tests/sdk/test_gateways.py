@@ -72,16 +72,16 @@ def test_its_key_is_found_by_the_rule_for_all_keys(tmp_path, home, monkeypatch):
 def test_keys_that_cannot_be_used_are_known_before_there_is_a_job(tmp_path):
     good, locked = keygen(tmp_path / "good"), keygen(tmp_path / "locked", "secret")
     (tmp_path / "junk").write_text("junk")
-    endpoints.check(Settings(ssh_key=str(good), ssh_gateway="lab"))
+    endpoints.check_settings(Settings(ssh_key=str(good), ssh_gateway="lab"))
     with pytest.raises(ConfigError, match=r"passphrase: name one without in the setting ssh\.key"):
-        endpoints.check(Settings(ssh_key=str(locked)))
+        endpoints.check_settings(Settings(ssh_key=str(locked)))
     way = {"ssh_key": str(good), "ssh_gateway": "lab"}
     with pytest.raises(ConfigError, match=r"passphrase: name one without in the setting ssh\.gateway-key"):
-        endpoints.check(Settings(**way, ssh_gateway_key=str(locked)))
+        endpoints.check_settings(Settings(**way, ssh_gateway_key=str(locked)))
     with pytest.raises(
         ConfigError, match=r"no private key that can be read: see the setting ssh\.gateway-key"
     ):
-        endpoints.check(Settings(**way, ssh_gateway_key=str(tmp_path / "junk")))
+        endpoints.check_settings(Settings(**way, ssh_gateway_key=str(tmp_path / "junk")))
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
@@ -93,10 +93,10 @@ def test_relative_keys_are_whole_paths_in_files_and_commands(tmp_path, monkeypat
     try:
         client = client_of(server)
         found = endpoints.reach(client, "train", given)
-        goal = endpoints.target(client, found, endpoints.one(found), given)
-        line = " ".join(hosts_file.argv(goal))
+        goal = endpoints.ssh_target(client, found, endpoints.first_running(found), given)
+        line = " ".join(hosts_file.ssh_command(goal))
         assert f"-i {tmp_path}/own " in line and f"-i {tmp_path}/other " in line
-        path = hosts_file.write(client, job(), [hosts_file.Host(("train",), goal)]).path
+        path = hosts_file.write_hosts(client, job(), [hosts_file.Host(("train",), goal)]).path
     finally:
         server.close()
     seen = seen_by_ssh(path)
@@ -112,7 +112,7 @@ def test_two_jobs_go_through_two_gateways(tmp_path):
         for name, host in (("train", "first"), ("next", "second")):
             way = Gateway(host, 22, "ann", tmp_path / "id")
             one = hosts_file.Host((name,), sshd.target(tmp_path, gateway=way))
-            path = hosts_file.write(client, endpoints.reach(client, name, Settings()).job, [one]).path
+            path = hosts_file.write_hosts(client, endpoints.reach(client, name, Settings()).job, [one]).path
     finally:
         server.close()
     ways = {name: seen_by_ssh(path, name)["proxyjump"] for name in ("train", "next")}

@@ -14,9 +14,9 @@ from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.clusters.known import NewCluster
 from openpai_tasks.sdk.jobs import lookup
-from openpai_tasks.sdk.jobs.submission import draft, read, submit
+from openpai_tasks.sdk.jobs.submission import draft, read_job_file, submit
 from openpai_tasks.sdk.logs import output
-from openpai_tasks.sdk.logs.output import Which
+from openpai_tasks.sdk.logs.output import LogChoice
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
@@ -78,7 +78,7 @@ def start(client, tmp_path, command, name):
 
 
 def text(client, name, **which):
-    return b"".join(output.output(client, name, Which(**which)))
+    return b"".join(output.read_output(client, name, LogChoice(**which)))
 
 
 def test_a_cluster_says_its_generation_when_it_is_added(server):
@@ -91,7 +91,7 @@ def test_a_cluster_that_was_not_checked_says_it_at_first_use_and_it_is_kept(serv
     assert client.cluster.generation == ""
     client.jobs()
     assert client.cluster.generation == generation_of(server)
-    kept = known.registry(SETTINGS).get("lab")
+    kept = known.open_registry(SETTINGS).get("lab")
     assert (kept.generation, kept.virtual_clusters) == (generation_of(server), ())
     assert known.connect(SETTINGS, "lab").user_info(client.user)["username"] == client.user
 
@@ -99,7 +99,7 @@ def test_a_cluster_that_was_not_checked_says_it_at_first_use_and_it_is_kept(serv
 def test_a_job_from_its_start_to_its_end(client, tmp_path):
     job = start(client, tmp_path, "echo out; echo err >&2; exit 3", "fails")
     assert (job.name, job.key) == ("fails", job_key(client.user, "fails"))
-    shown = b"".join(output.output(client, "fails", Which(), follow=True))
+    shown = b"".join(output.read_output(client, "fails", LogChoice(), follow=True))
     assert sorted(shown.split()) == [b"err", b"out"]
     done = lookup.wait(client, "fails", 60)
     assert (done.state, done.exit_status, done.final) == ("FAILED", 3, True)
@@ -114,7 +114,7 @@ def test_a_job_from_its_start_to_its_end(client, tmp_path):
 
 def test_a_job_that_is_followed_and_stopped(client, tmp_path):
     job = start(client, tmp_path, "echo here; sleep 60", "endless")
-    chunks = output.output(client, "endless", Which(), follow=True)
+    chunks = output.read_output(client, "endless", LogChoice(), follow=True)
     assert next(chunks) == b"here\n"
     (task,) = lookup.find(client, "endless").tasks
     assert (task.role, task.index, task.state) == ("main", 0, "RUNNING")
@@ -127,7 +127,7 @@ def test_a_job_that_is_followed_and_stopped(client, tmp_path):
 
 def test_the_document_comes_back_as_it_was_submitted(client, tmp_path):
     start(client, tmp_path, "echo '1e3: \U0001f600'", "document")
-    found = lookup.config(client, "document")
+    found = lookup.submitted_document(client, "document")
     assert (found["protocolVersion"], found["name"]) == (2, "document")
     assert "1e3: \U0001f600" in "\n".join(found["taskRoles"]["main"]["commands"])
 
@@ -136,12 +136,12 @@ def test_a_job_of_version_1_stays_one_where_it_is_taken(client, server, tmp_path
     role = {"name": "worker", "taskNumber": 2, "command": "echo $PAI_TASK_INDEX"}
     file = tmp_path / "old.json"
     file.write_text(json.dumps({"jobName": "old", "image": "x", "taskRoles": [role]}))
-    submission = read(file, takes_v1=client.takes_v1)
+    submission = read_job_file(file, takes_v1=client.takes_v1)
     submit(client, submission)
     assert lookup.wait(client, "old", 60).state == "SUCCEEDED"
     lines = text(client, "old", role="worker").splitlines()
     assert sorted(lines) == [b"[worker-0] 0", b"[worker-1] 1"]
-    is_v1 = "jobName" in lookup.config(client, "old")
+    is_v1 = "jobName" in lookup.submitted_document(client, "old")
     assert (is_v1, submission.converted) == ((True, False) if server[0] == "0.14" else (False, True))
 
 
@@ -197,7 +197,7 @@ def test_a_job_from_before_jobs_had_owners_is_found_by_its_bare_name():
     try:
         client = scripted_client(server)
         assert lookup.find(client, "old").key == "old"
-        assert lookup.config(client, "old") == {"a": 1}
+        assert lookup.submitted_document(client, "old") == {"a": 1}
         with pytest.raises(NotFound):
             lookup.find(client, "bob~old")
     finally:
@@ -214,7 +214,7 @@ def test_the_oldest_servers_may_know_a_job_only_a_moment_after_they_took_it(tmp_
     file.write_text('{"jobName": "old", "image": "x", "taskRoles": [{"name": "main", "command": "true"}]}')
     try:
         client = scripted_client(server)
-        assert submit(client, read(file, takes_v1=client.takes_v1)).state == "SUCCEEDED"
+        assert submit(client, read_job_file(file, takes_v1=client.takes_v1)).state == "SUCCEEDED"
         assert len(server.asked("POST")) == 1
     finally:
         server.close()

@@ -16,15 +16,15 @@ def having(*names: str):  # type: ignore[no-untyped-def]
 
 
 def test_the_first_engine_that_is_there_is_taken() -> None:
-    assert programs.engine("auto", having("docker", "podman")) == "docker"
-    assert programs.engine("auto", having("podman")) == "podman"
-    assert programs.engine("podman", having("docker", "podman")) == "podman"
+    assert programs.find_engine("auto", having("docker", "podman")) == "docker"
+    assert programs.find_engine("auto", having("podman")) == "podman"
+    assert programs.find_engine("podman", having("docker", "podman")) == "podman"
 
 
 @pytest.mark.parametrize(("wanted", "said"), [("auto", "docker or podman"), ("podman", "no podman")])
 def test_without_an_engine_one_is_told(wanted: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        programs.engine(wanted, having())
+        programs.find_engine(wanted, having())
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_build_names_its_file_and_its_folder(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     (tmp_path / "-odd").mkdir()
     (tmp_path / "-odd" / "Dockerfile").touch()
-    argv = programs.build("podman", "-odd", "lab/a:1", arguments=["A=x y"], fresh=True)
+    argv = programs.build_command("podman", "-odd", "lab/a:1", arguments=["A=x y"], fresh=True)
     assert argv == [
         *("podman", "build", "--tag", "lab/a:1", "--file", "./-odd/Dockerfile", "--build-arg", "A=x y"),
         *("--no-cache", "--pull", "./-odd"),
@@ -60,14 +60,14 @@ def test_a_build_names_its_file_and_its_folder(tmp_path: Path, monkeypatch: pyte
 
 def test_a_build_needs_a_folder_a_file_and_a_name(tmp_path: Path) -> None:
     with pytest.raises(PathError, match="no folder"):
-        programs.build("docker", str(tmp_path / "none"), "a")
+        programs.build_command("docker", str(tmp_path / "none"), "a")
     with pytest.raises(PathError, match=r"no Dockerfile in .*container\.dockerfile"):
-        programs.build("docker", str(tmp_path), "a")
+        programs.build_command("docker", str(tmp_path), "a")
     (tmp_path / "Containerfile").touch()
     with pytest.raises(ConfigError, match="--tag needs a name"):
-        programs.build("docker", str(tmp_path), "")
+        programs.build_command("docker", str(tmp_path), "")
     with pytest.raises(ConfigError, match="NAME=VALUE"):
-        programs.build("docker", str(tmp_path), "a", arguments=["--rm"])
+        programs.build_command("docker", str(tmp_path), "a", arguments=["--rm"])
 
 
 def test_a_push_that_failed_tells_how_to_log_in() -> None:
@@ -80,7 +80,9 @@ def test_a_push_that_failed_tells_how_to_log_in() -> None:
 
 def test_images_are_read_as_they_are_listed() -> None:
     text = "lab/a\t1\tabc\t2026-11-15 05:28:45 +0000 UTC\t5.2MB\nWARNING: odd\n"
-    assert programs.listed(text) == [programs.Image("lab/a", "1", "abc", "2026-11-15 05:28:45", "5.2MB")]
+    assert programs.parse_images(text) == [
+        programs.Image("lab/a", "1", "abc", "2026-11-15 05:28:45", "5.2MB")
+    ]
 
 
 SAID = """\
@@ -94,28 +96,28 @@ pai-check sha256sum sha256sum (GNU coreutils) 9.1
 
 
 def test_a_check_tells_what_is_there_and_what_it_is_for() -> None:
-    found = {one.program: one for one in programs.findings("docker", "a", 0, SAID)}
+    found = {one.program: one for one in programs.parse_findings("docker", "a", 0, SAID)}
     assert list(found) == ["sh", "bash", "curl", "sshd", "python3", "sha256sum", "tar"]
     there = {name: one.version for name, one in found.items() if one.there}
     assert there == {"sh": "", "bash": "5.2.15", "sshd": "8.4p1", "sha256sum": "9.1", "tar": "1.34"}
     with pytest.raises(ConfigError, match=r"a lacks curl; `container.dockerfile --base a --ssh`"):
         programs.check_findings("a", found.values())
-    programs.check_findings("a", programs.findings("docker", "a", 0, SAID, with_ssh=False))
+    programs.check_findings("a", programs.parse_findings("docker", "a", 0, SAID, with_ssh=False))
 
 
 def test_an_image_without_a_shell_has_nothing() -> None:
-    found = programs.findings("docker", "a", programs.NO_SUCH_PROGRAM, "")
+    found = programs.parse_findings("docker", "a", programs.NO_SUCH_PROGRAM, "")
     assert not any(one.there for one in found)
     with pytest.raises(ConfigError, match="a lacks sh, bash, curl, sshd, sha256sum, tar"):
         programs.check_findings("a", found)
     with pytest.raises(
         ConfigError, match=r"docker cannot run the image a \(it ended with 125\); `docker info`"
     ):
-        programs.findings("docker", "a", 125, "")
+        programs.parse_findings("docker", "a", 125, "")
 
 
 def test_a_dockerfile_has_its_packages_quoted() -> None:
-    text = dockerfiles.text(
+    text = dockerfiles.dockerfile(
         "python:3.12", ["torch>=2,<3", "a[b]; python_version < '4'"], ["git", "curl"], ssh=True
     )
     assert text.splitlines()[1] == "FROM python:3.12"
@@ -125,7 +127,7 @@ def test_a_dockerfile_has_its_packages_quoted() -> None:
     assert shlex.split(runs[2]) == [
         *("python3", "-m", "pip", "install", "--no-cache-dir", "torch>=2,<3", "a[b]; python_version < '4'"),
     ]
-    assert dockerfiles.text("python:3.12").count("\n") == 2
+    assert dockerfiles.dockerfile("python:3.12").count("\n") == 2
 
 
 RM = ["rm", "-rf", "/var/lib/apt/lists/*"]
@@ -145,19 +147,19 @@ RM = ["rm", "-rf", "/var/lib/apt/lists/*"]
 )
 def test_names_that_no_package_can_have_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="needs"):
-        dockerfiles.text(**{"base": "python", **options})  # type: ignore[arg-type]
+        dockerfiles.dockerfile(**{"base": "python", **options})  # type: ignore[arg-type]
 
 
 def test_a_file_that_is_there_stays_unless_it_is_wanted_otherwise(tmp_path: Path) -> None:
     path = tmp_path / "Dockerfile"
-    dockerfiles.write(path, "one", replace=False)
+    dockerfiles.write_dockerfile(path, "one", replace=False)
     with pytest.raises(PathError, match="exists; --yes"):
-        dockerfiles.write(path, "two", replace=False)
+        dockerfiles.write_dockerfile(path, "two", replace=False)
     assert path.read_text() == "one"
-    dockerfiles.write(path, "two", replace=True)
+    dockerfiles.write_dockerfile(path, "two", replace=True)
     assert path.read_text() == "two"
     with pytest.raises(PathError, match="is a folder"):
-        dockerfiles.write(tmp_path, "two", replace=True)
+        dockerfiles.write_dockerfile(tmp_path, "two", replace=True)
     with pytest.raises(PathError, match="cannot write"):
-        dockerfiles.write(tmp_path / "none" / "file", "two", replace=False)
+        dockerfiles.write_dockerfile(tmp_path / "none" / "file", "two", replace=False)
     assert [one.name for one in tmp_path.iterdir()] == ["Dockerfile"]

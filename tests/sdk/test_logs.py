@@ -1,6 +1,6 @@
 """Putting a job's output together."""
 
-from openpai_tasks.sdk.logs.output import Chunk, labelled, last_lines, stream
+from openpai_tasks.sdk.logs.output import Chunk, choose_stream, labelled, last_lines
 
 
 def test_one_task_is_shown_as_it_comes():
@@ -26,7 +26,12 @@ def test_no_lines_at_all_can_be_asked_for():
 
 
 def test_two_flags_or_none_mean_everything():
-    assert [stream(False, False), stream(True, True), stream(True, False), stream(False, True)] == [
+    assert [
+        choose_stream(False, False),
+        choose_stream(True, True),
+        choose_stream(True, False),
+        choose_stream(False, True),
+    ] == [
         "all",
         "all",
         "stdout",

@@ -20,7 +20,7 @@ def sent(tmp_path):
 
     def sent(content):
         (tmp_path / "n.ipynb").write_text(json.dumps(content))
-        found = json.loads(running.read("n.ipynb", tmp_path).as_sent())
+        found = json.loads(running.read_notebook("n.ipynb", tmp_path).as_sent())
         nbformat.validate(found, relax_add_props=True)
         return found
 

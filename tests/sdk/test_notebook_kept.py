@@ -23,7 +23,7 @@ def test_a_cluster_of_a_project_does_not_get_the_token_of_the_users_job():
     named_alike = dataclasses.replace(lab, uri="https://evil", is_own=False)
     job = job_from_summary({"name": "nb", "username": "alice", "state": "RUNNING"})
     own, other = (Client(cluster, Credentials()) for cluster in (lab, named_alike))
-    sessions.keep(own, job, sessions.Kept("jupyter-token"))
+    sessions.save_session(own, job, sessions.SavedSession("jupyter-token"))
     assert sessions.token_of(own, job) == "jupyter-token"
     with pytest.raises(ConfigError, match="not known on this machine"):
         sessions.token_of(other, job)

@@ -49,7 +49,7 @@ def results(folder, stem, job):
 def test_a_long_name_is_shortened_until_it_fits_and_stays_the_same(here, tmp_path, stem, job):
     found = results(tmp_path / "out", stem, job)
     for _ in range(2):  # the second time in place of the first
-        arrived = notebook_results.bring(found, here)
+        arrived = notebook_results.download_results(found, here)
         assert not arrived.copied.failed and len(arrived.files) == 2
     names = sorted(os.listdir(here))
     assert [Path(name).suffix for name in names] == [".html", ".ipynb"]
@@ -59,10 +59,10 @@ def test_a_long_name_is_shortened_until_it_fits_and_stays_the_same(here, tmp_pat
 
 def test_beside_a_file_of_its_shortened_name_there_is_room_for_another(here, tmp_path):
     found = results(tmp_path / "out", "n" * 240, "lab")
-    first = [Path(one.path) for one in notebook_results.bring(found, here).files]
+    first = [Path(one.path) for one in notebook_results.download_results(found, here).files]
     for path in first:
         path.write_text("mine")
-    second = notebook_results.bring(found, here)
+    second = notebook_results.download_results(found, here)
     assert not second.copied.failed and all(path.read_text() == "mine" for path in first)
     assert all(".remote." in one.path for one in second.files)
     last = downloads.free(first[0], lambda path: "remote-999" in path.name, 999)
@@ -70,13 +70,13 @@ def test_beside_a_file_of_its_shortened_name_there_is_room_for_another(here, tmp
 
 
 def test_a_name_that_fits_is_not_touched(here, tmp_path):
-    notebook_results.bring(results(tmp_path / "out", "n" * 200, "lab"), here)
+    notebook_results.download_results(results(tmp_path / "out", "n" * 200, "lab"), here)
     assert sorted(os.listdir(here)) == [f"{'n' * 200}.lab.html", f"{'n' * 200}.lab.ipynb"]
 
 
 def test_different_long_names_stay_different(here, tmp_path):
     for number, end in enumerate("ab"):
-        notebook_results.bring(results(tmp_path / f"out{number}", "n" * 240 + end, "lab"), here)
+        notebook_results.download_results(results(tmp_path / f"out{number}", "n" * 240 + end, "lab"), here)
     assert len(os.listdir(here)) == 4 and not list(here.glob("*.remote.*"))
 
 

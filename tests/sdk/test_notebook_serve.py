@@ -317,7 +317,7 @@ def test_what_becomes_of_a_file_depends_on_what_it_is_here(places, here, change,
     if here:
         (work / "x.ipynb").write_text(here)
         (work / "x.ipynb").chmod(0o640)
-    [row] = pulls.pull(saved(out, {"x.ipynb": ("a", "a", "b", "c")}), work).files
+    [row] = pulls.pull_changes(saved(out, {"x.ipynb": ("a", "a", "b", "c")}), work).files
     assert row.change == change and Path(row.path).read_text() == "c"
     assert (work / "x.ipynb").read_text() == there
     if here:
@@ -334,7 +334,7 @@ def test_a_link_or_a_folder_in_its_place_stays(places):
     (work / "z.ipynb").symlink_to("nowhere")
     names = dict.fromkeys(["x.ipynb", "y.ipynb", "z.ipynb"], ("a", "b"))
     (work / "w.ipynb").write_text("mine")
-    rows = pulls.pull(saved(out, {**names, "w.ipynb": ("a", "b")}), work).files
+    rows = pulls.pull_changes(saved(out, {**names, "w.ipynb": ("a", "b")}), work).files
     assert [(Path(row.path).name, row.remark) for row in rows] == [
         ("w.remote.ipynb", "was changed here too"),
         ("x.remote.ipynb", "is a link here"),
@@ -360,7 +360,7 @@ def test_a_link_or_a_folder_in_its_place_stays(places):
 def test_a_name_that_leads_out_is_refused_and_all_else_is_brought(places, name, reason):
     work, out = places
     (work / "out").symlink_to(work.parent)
-    pulled = pulls.pull(
+    pulled = pulls.pull_changes(
         saved(out, {"a.ipynb": (None, "a"), name: (None, "evil"), "z.ipynb": (None, "z")}), work
     )
     assert sorted(path.name for path in work.iterdir()) == ["a.ipynb", "out", "z.ipynb"]
@@ -368,14 +368,14 @@ def test_a_name_that_leads_out_is_refused_and_all_else_is_brought(places, name, 
     [failure] = pulled.failed
     assert failure.path == name and reason in failure.reason
     with pytest.raises(PathError, match=r"^1 of 3 did not arrive$"):
-        pulls.check(pulled)
+        pulls.check_pulled(pulled)
 
 
 def test_each_file_that_cannot_be_placed_is_told_and_holds_up_no_other(places):
     work, out = places
     (work / "b").write_text("a file")
     names = ["a.ipynb", "b/x.ipynb", "b/y.ipynb", "c/x.ipynb"]
-    pulled = pulls.pull(saved(out, dict.fromkeys(names, (None, "new"))), work)
+    pulled = pulls.pull_changes(saved(out, dict.fromkeys(names, (None, "new"))), work)
     assert [(row.name, row.change) for row in pulled.files] == [("a.ipynb", "new"), ("c/x.ipynb", "new")]
     assert [one.path for one in pulled.failed] == names[1:3]
     assert all("ot a directory" in one.reason for one in pulled.failed)
@@ -399,13 +399,13 @@ def project(tmp_path):
 
 def test_what_comes_back_goes_where_it_came_from_wherever_one_is(project, places, tmp_path):
     given = ("src", ".flake8", ".conf", "ext", "../lib", "../own.py")
-    known = serving.origins(None, given, project)
+    known = serving.source_origins(None, given, project)
     sent = [".flake8", ".conf/c.ini", "ext/e.py", "lib/l.py", "lib/deep/d.py", "own.py"]
     sent += ["src/s.py", "src/inner/i.py"]
     made = ["new.ipynb", "lib/new.ipynb", "lib/other/new.ipynb", "src/new.ipynb", ".conf/new.ipynb"]
     files = dict.fromkeys(sent, ("sent", "there")) | dict.fromkeys(made, (None, "there"))
     elsewhere, out = places
-    pulled = pulls.pull(saved(out, files, known), elsewhere)
+    pulled = pulls.pull_changes(saved(out, files, known), elsewhere)
     assert pulled.failed == () and list(elsewhere.iterdir()) == []
     assert {row.name: row.change for row in pulled.files} == (
         dict.fromkeys(sent, "updated") | dict.fromkeys(made, "new")
@@ -420,26 +420,28 @@ def test_what_comes_back_goes_where_it_came_from_wherever_one_is(project, places
 def test_two_folders_of_one_name_each_get_their_own_back(project, places):
     (project / "lib").mkdir()
     (project / "lib" / "a.py").write_text("sent")
-    known = serving.origins(None, ("lib", "../lib"), project)
-    pulls.pull(saved(places[1], dict.fromkeys(["lib/a.py", "lib/l.py"], ("sent", "there")), known), project)
+    known = serving.source_origins(None, ("lib", "../lib"), project)
+    pulls.pull_changes(
+        saved(places[1], dict.fromkeys(["lib/a.py", "lib/l.py"], ("sent", "there")), known), project
+    )
     assert (project / "lib" / "a.py").read_text() == "there" == (project / "../lib/l.py").read_text()
     assert os.listdir(project / "lib") == ["a.py"]
 
 
 def test_a_hidden_file_that_was_not_sent_is_refused_beside_one_that_was(project, places):
-    known = serving.origins(None, (".flake8", ".conf"), project)
+    known = serving.source_origins(None, (".flake8", ".conf"), project)
     names = [".flake8", ".conf/evil.ini", ".conf/.evil.ipynb", ".evil"]
     files = {name: ("sent", "there") for name in names}
-    pulled = pulls.pull(saved(places[1], files, known), project)
+    pulled = pulls.pull_changes(saved(places[1], files, known), project)
     assert [row.name for row in pulled.files] == [".flake8"] and len(pulled.failed) == 3
     assert not list(project.rglob("*evil*"))
 
 
 def test_what_is_pulled_into_a_folder_of_its_own_is_all_there_and_nowhere_else(project, places):
     work, out = places
-    known = serving.origins(None, (".flake8", "../lib", "ext"), project)
+    known = serving.source_origins(None, (".flake8", "../lib", "ext"), project)
     names = [".flake8", "ext/e.py", "lib/l.py"]
-    pulled = pulls.pull(saved(out, dict.fromkeys(names, ("sent", "there")), known), project, work)
+    pulled = pulls.pull_changes(saved(out, dict.fromkeys(names, ("sent", "there")), known), project, work)
     assert [(row.name, row.change) for row in pulled.files] == [(name, "new") for name in names]
     assert all((work / name).read_text() == "there" for name in names)
     assert (project / "../lib/l.py").read_text() == "sent" == (project / "ext/e.py").read_text()
@@ -447,26 +449,28 @@ def test_what_is_pulled_into_a_folder_of_its_own_is_all_there_and_nowhere_else(p
 
 def test_a_folder_that_is_no_longer_there_is_not_made_again(project, places):
     work, out = places
-    known = serving.origins(None, ("src",), project)
+    known = serving.source_origins(None, ("src",), project)
     shutil.move(project, project.with_name("moved"))
     names = ["src/inner/i.py", "src/s.py"]
     found = saved(out, dict.fromkeys(names, ("sent", "there")), known)
-    assert found.folder is None and pulls.pull(found, work).failed == ()
+    assert found.folder is None and pulls.pull_changes(found, work).failed == ()
     assert all((work / name).read_text() == "there" for name in names) and not project.exists()
 
 
 def test_where_things_came_from_is_read_as_it_was_written(project, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     client = SimpleNamespace(cluster=SimpleNamespace(shelf="lab"))
-    written = keeping.Kept("t", "n.ipynb", "/n.ipynb", serving.origins(None, (".flake8", "../lib"), project))
+    written = keeping.SavedSession(
+        "t", "n.ipynb", "/n.ipynb", serving.source_origins(None, (".flake8", "../lib"), project)
+    )
     assert written.origins.elsewhere == {"lib": str(tmp_path / "lib")}
-    keeping.keep(client, JOB, written)
+    keeping.save_session(client, JOB, written)
     keeping.forget(client, JOB)
     assert keeping.kept(client, JOB) == dataclasses.replace(written, token="")
     [path] = (tmp_path / "home").rglob("*.json")
     assert path.stat().st_mode & 0o777 == 0o600
     path.write_text('{"token": "t", "file": "n.ipynb", "path": "/n.ipynb"}')  # of an earlier version
-    assert keeping.kept(client, JOB) == keeping.Kept("t", "n.ipynb", "/n.ipynb")
+    assert keeping.kept(client, JOB) == keeping.SavedSession("t", "n.ipynb", "/n.ipynb")
 
 
 def test_a_notebook_from_elsewhere_goes_back_to_where_it_was(places, tmp_path):
@@ -474,9 +478,9 @@ def test_a_notebook_from_elsewhere_goes_back_to_where_it_was(places, tmp_path):
     (tmp_path / "x.ipynb").write_text("a")
     known = Origins(elsewhere={"x.ipynb": str(tmp_path / "x.ipynb")})
     found = saved(out, {"x.ipynb": ("a", "b")}, known)
-    pulls.pull(found, work)
+    pulls.pull_changes(found, work)
     assert (tmp_path / "x.ipynb").read_text() == "b" and not (work / "x.ipynb").exists()
-    pulls.pull(found, work, work)
+    pulls.pull_changes(found, work, work)
     assert (work / "x.ipynb").read_text() == "b"
 
 
@@ -485,7 +489,7 @@ def test_a_copy_that_is_not_what_the_job_says_is_not_taken(places, monkeypatch):
     monkeypatch.setattr(pulls, "LOOKS", (0.0, 0.0))
     found = saved(out, {"x.ipynb": (None, "a")})
     (out / "notebooks" / "x.ipynb").write_text("hal")
-    pulled = pulls.pull(found, work)
+    pulled = pulls.pull_changes(found, work)
     assert pulled.files == [] and "just being written" in pulled.failed[0].reason
     assert list(work.iterdir()) == []
 
@@ -509,12 +513,12 @@ def test_what_is_no_account_of_changes_is_none(told):
 )
 def test_bad_options_are_refused_and_no_token_is_repeated(flags):
     with pytest.raises(ConfigError) as refused:
-        serving.options(*flags, direct=False)
+        serving.serve_options(*flags, direct=False)
     assert not flags[0] or flags[0] not in str(refused.value)
 
 
 def test_tokens_are_random_and_never_in_a_repr_or_in_the_words_of_the_job():
-    one, two = (serving.options("", "never", "1h", direct=True) for _ in range(2))
+    one, two = (serving.serve_options("", "never", "1h", direct=True) for _ in range(2))
     assert one.token != two.token and len(one.token) >= 40
     assert one.token not in repr(one) + " ".join(one.words())
     assert one.words() == ["--limit", "3600", "--direct"]

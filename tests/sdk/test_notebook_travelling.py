@@ -73,7 +73,7 @@ def test_other_cells_do_not(source):
 
 def sent(path, folder):
     """The cells as they go along."""
-    (copy, _) = running.files(running.read(path.name, path.parent), folder)
+    (copy, _) = running.files(running.read_notebook(path.name, path.parent), folder)
     return json.loads(copy.path.read_text())["cells"]
 
 
@@ -83,7 +83,7 @@ def test_they_go_along_as_text_only_and_it_is_told(tmp_path):
     )
     assert [cell["cell_type"] for cell in sent(path, tmp_path)] == ["raw", "markdown", "code", "raw"]
     assert "outputs" not in sent(path, tmp_path)[0]
-    said = running.remarks(running.read("a.ipynb", tmp_path), running.Options())
+    said = running.remarks(running.read_notebook("a.ipynb", tmp_path), running.Options())
     which = "cell 1 (%load_ext openpai_tasks), cell 4 (%pai job.list)"
     how = "(the numbers count cells of text too)"
     assert said == [f"2 cells that speak to the cluster stay here {how}: {which}"]
@@ -92,11 +92,11 @@ def test_they_go_along_as_text_only_and_it_is_told(tmp_path):
 def test_a_notebook_that_only_speaks_to_the_cluster_is_refused(tmp_path):
     write(tmp_path / "a.ipynb", "%load_ext openpai_tasks", text("# title"))
     with pytest.raises(ConfigError, match="no other cells"):
-        running.remarks(running.read("a.ipynb", tmp_path), running.Options())
+        running.remarks(running.read_notebook("a.ipynb", tmp_path), running.Options())
 
 
 def test_a_notebook_of_format_3_goes_as_it_is(tmp_path):
     told = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": []}]}
     (tmp_path / "old.ipynb").write_text(json.dumps(told))
-    (copy, _) = running.files(running.read("old.ipynb", tmp_path), tmp_path)
+    (copy, _) = running.files(running.read_notebook("old.ipynb", tmp_path), tmp_path)
     assert json.loads(copy.path.read_text()) == told

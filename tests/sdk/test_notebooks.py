@@ -54,7 +54,7 @@ JOB = job_from_detail({"jobStatus": {"state": "SUCCEEDED"}}, "me~lab")
 def read(tmp_path):
     def read(name="n.ipynb", *cells, **options):
         write(tmp_path / name, *(cells or ("1",)), **options)
-        return running.read(name, tmp_path)
+        return running.read_notebook(name, tmp_path)
 
     return read
 
@@ -81,7 +81,7 @@ BROKEN = {
 def test_what_is_no_notebook_is_told_in_one_line(tmp_path, content):
     (tmp_path / "bad.ipynb").write_text(content)
     with pytest.raises(PathError) as caught:
-        running.read("bad.ipynb", tmp_path)
+        running.read_notebook("bad.ipynb", tmp_path)
     assert BROKEN[content] in str(caught.value) and "'bad.ipynb'" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -96,20 +96,20 @@ def test_what_is_no_file_is_told_too(tmp_path):
         "pipe": "no file",
     }.items():
         with pytest.raises(PathError, match=words):
-            running.read(name, tmp_path)
+            running.read_notebook(name, tmp_path)
 
 
 def test_a_notebook_is_named_as_it_lies_below_the_folder(tmp_path):
     write(tmp_path / "sub" / "größe 1.ipynb", "1")
     write(tmp_path / "out.ipynb", "1")
-    assert running.read("sub/../sub/größe 1.ipynb", tmp_path).name == "sub/größe 1.ipynb"
-    assert running.read("../out.ipynb", tmp_path / "sub").name == "out.ipynb"
-    assert running.read(str(tmp_path / "out.ipynb"), tmp_path / "sub").stem == "out"
+    assert running.read_notebook("sub/../sub/größe 1.ipynb", tmp_path).name == "sub/größe 1.ipynb"
+    assert running.read_notebook("../out.ipynb", tmp_path / "sub").name == "out.ipynb"
+    assert running.read_notebook(str(tmp_path / "out.ipynb"), tmp_path / "sub").stem == "out"
 
 
 def test_a_byte_order_mark_is_no_hindrance(tmp_path):
     (tmp_path / "n.ipynb").write_bytes(b"\xef\xbb\xbf" + json.dumps(notebook("1")).encode())
-    assert running.read("n.ipynb", tmp_path).as_sent().startswith(b"{")
+    assert running.read_notebook("n.ipynb", tmp_path).as_sent().startswith(b"{")
 
 
 def test_it_is_sent_without_what_an_earlier_run_left(read):
@@ -206,26 +206,26 @@ def test_values_of_python_that_cannot_travel_are_refused(value):
 def test_names_of_python_itself_are_refused_and_those_that_hide_something_are_told(tmp_path):
     for wrong in ("__name__", "__builtins__"):
         with pytest.raises(ConfigError, match=f"{wrong}' is a name of Python itself"):
-            running.parameters([f"{wrong}=3"])
+            running.parse_parameters([f"{wrong}=3"])
         with pytest.raises(ConfigError, match=f"{wrong}' is a name of Python itself"):
             running.typed({wrong: 3})
     write(tmp_path / "n.ipynb", cell("print = 1\nlr = 1", "parameters"))
-    said = running.remarks(running.read("n.ipynb", tmp_path), Options({"print": 3, "lr": 1}))
+    said = running.remarks(running.read_notebook("n.ipynb", tmp_path), Options({"print": 3, "lr": 1}))
     assert said == ["the parameter 'print' hides what Python has by that name"]
 
 
 @pytest.mark.parametrize("name", ["1x", "a-b", "a.b", "", "class", "None", "a b", "x;import os"])
 def test_a_name_must_be_one_of_a_python_variable(name):
     with pytest.raises(ConfigError, match="cannot be the name of a Python variable"):
-        running.parameters([f"{name}=1"])
+        running.parse_parameters([f"{name}=1"])
 
 
 def test_a_parameter_is_a_name_and_a_value_and_is_given_once():
-    assert running.parameters(["größe=a=b", " n = 1"]) == {"größe": "a=b", "n": 1}
+    assert running.parse_parameters(["größe=a=b", " n = 1"]) == {"größe": "a=b", "n": 1}
     with pytest.raises(ConfigError, match="'n' is given twice"):
-        running.parameters(["n=1", "n=2"])
+        running.parse_parameters(["n=1", "n=2"])
     with pytest.raises(ConfigError, match="name=value, got 'n'"):
-        running.parameters(["n"])
+        running.parse_parameters(["n"])
 
 
 def test_parameters_of_other_languages_are_refused(read):
@@ -397,12 +397,12 @@ def test_the_log_tells_how_far_it_is():
     read = progress.read
     assert read(b"notebook: cell 2 of 5: x = 'a: b'\n") == progress.Step(2, 5, "x = 'a: b'")
     assert read(b"notebook: cell 2 of 5 failed: E: no\n") == progress.Failure(2, 5, "E: no")
-    assert read(b"notebook: 5 cells, kernel python3\r\n") == progress.Said("5 cells, kernel python3")
+    assert read(b"notebook: 5 cells, kernel python3\r\n") == progress.RunnerNote("5 cells, kernel python3")
     assert read(b"notebook| 1/0\n") == progress.Detail("1/0")
     assert read(b"notebook|\n") == progress.Detail("")
     assert read(b"notebook: error: no\n") == progress.Complaint("no")
-    assert read(b"error: sub\n") == progress.Other("error: sub")
-    assert read(b"\x1b[2Jother \xff\n") == progress.Other("\\x1b[2Jother �")
+    assert read(b"error: sub\n") == progress.JobLine("error: sub")
+    assert read(b"\x1b[2Jother \xff\n") == progress.JobLine("\\x1b[2Jother �")
     assert str(progress.Step(2, 5, "x")) == "cell 2 of 5: x"
 
 
@@ -411,9 +411,9 @@ def test_a_step_is_one_of_the_cells_that_the_runner_has_announced():
     assert reader.read(b"notebook: cell 7 of 9: x\n") == progress.Step(7, 9, "x")  # the beginning is lost
     reader.read(b"notebook: 2 cells, kernel python3\n")
     for spoofed in (b"notebook: cell 7 of 7: hoho\n", b"notebook: cell 3 of 2: hoho\n"):
-        assert reader.read(spoofed) == progress.Other(spoofed.decode().strip())
+        assert reader.read(spoofed) == progress.JobLine(spoofed.decode().strip())
     failed = "notebook: cell 1 of 3 failed: no"
-    assert reader.read(failed.encode()) == progress.Other(failed)
+    assert reader.read(failed.encode()) == progress.JobLine(failed)
     assert reader.read(b"notebook: cell 2 of 2: y\n") == progress.Step(2, 2, "y")
 
 
@@ -432,9 +432,9 @@ def test_a_huge_traceback_leaves_its_end_in_the_log(capfdbinary):
 
 def test_colours_are_kept_for_terminals_and_nothing_else_is():
     coloured = "\x1b[0;31mError\x1b[0m: \x1b]0;title\x07a\x1b[2Jb\x07"
-    assert telling.plain(coloured, has_colours=False) == "Error: ab\\x07"
-    assert telling.plain(coloured, has_colours=True) == "\x1b[0;31mError\x1b[0m: ab\\x07"
-    assert telling.plain("\x1bca\x1b\x1b[1mb\x1b[", has_colours=False) == "ab["
+    assert telling.plain_traceback(coloured, has_colours=False) == "Error: ab\\x07"
+    assert telling.plain_traceback(coloured, has_colours=True) == "\x1b[0;31mError\x1b[0m: ab\\x07"
+    assert telling.plain_traceback("\x1bca\x1b\x1b[1mb\x1b[", has_colours=False) == "ab["
 
 
 @pytest.mark.parametrize(
@@ -680,7 +680,7 @@ def test_an_output_folder_that_cannot_be_made_is_one_line(tmp_path):
 def test_a_notebook_that_says_no_minor_version_is_run_and_shown(tmp_path):
     content = {key: value for key, value in notebook("print(1)").items() if key != "nbformat_minor"}
     (tmp_path / "n.ipynb").write_text(json.dumps(content))
-    assert json.loads(running.read("n.ipynb", tmp_path).as_sent())["nbformat_minor"] == 5
+    assert json.loads(running.read_notebook("n.ipynb", tmp_path).as_sent())["nbformat_minor"] == 5
     code, said, err = executed(tmp_path, "n.ipynb")
     assert (code, err) == (0, "") and said[-1] == "notebook: wrote n.ipynb, n.html"
 
@@ -787,7 +787,7 @@ def written(tmp_path, monkeypatch):
 
 
 def test_what_is_brought_is_what_the_executed_notebook_says_was_made_of_it(written, tmp_path):
-    brought = notebook_results.bring(of_job(written), tmp_path / "here")
+    brought = notebook_results.download_results(of_job(written), tmp_path / "here")
     names = ["n.lab.pai-run.ipynb", "n.lab.pai-run-2.html", "n.lab.py"]
     assert [Path(file.path).name for file in brought.files] == names
     assert sorted(os.listdir(tmp_path / "here")) == sorted(names) and brought.others == 6
@@ -797,14 +797,14 @@ def test_what_is_brought_is_what_the_executed_notebook_says_was_made_of_it(writt
 def test_a_notebook_that_does_not_say_what_was_made_of_it_is_brought_alone(written, tmp_path):
     state = {**PYTHON, "openpai_run": {"state": "running", "cell": 1, "of": 1}}
     write(written / "n.pai-run.ipynb", "1", metadata=state)
-    brought = notebook_results.bring(of_job(written), tmp_path / "here")
+    brought = notebook_results.download_results(of_job(written), tmp_path / "here")
     assert os.listdir(tmp_path / "here") == ["n.lab.pai-run.ipynb"] and brought.others == 8
 
 
 def test_a_file_that_cannot_be_brought_holds_up_neither_the_others_nor_the_verdict(written, tmp_path):
     found = of_job(written)
     (written / "n.pai-run-2.html").unlink()
-    brought = notebook_results.bring(found, tmp_path / "here")
+    brought = notebook_results.download_results(found, tmp_path / "here")
     assert [Path(file.path).name for file in brought.files] == ["n.lab.pai-run.ipynb", "n.lab.py"]
     [lost] = brought.copied.failed
     assert lost.path.endswith("n.pai-run-2.html") and brought.copied.files == 2
@@ -815,7 +815,7 @@ def test_what_the_notebook_tells_is_read_where_it_is_if_it_cannot_be_brought(tmp
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     state = {**PYTHON, "openpai_run": {"state": "failed", "cell": 1, "of": 1, "index": 0}}
     write(tmp_path / "out" / "n.ipynb", "1/0", metadata=state)
-    brought = notebook_results.bring(of_job(tmp_path / "out"), too_deep(tmp_path))
+    brought = notebook_results.download_results(of_job(tmp_path / "out"), too_deep(tmp_path))
     assert brought.files == [] and len(brought.copied.failed) == 1 and brought.told.source == "1/0"
 
 
@@ -839,6 +839,6 @@ def test_only_files_that_are_as_they_were_brought_are_replaced(tmp_path, monkeyp
 
 def test_the_address_is_the_one_of_what_shows_best(tmp_path):
     made = [notebook_results.Result(f"{tmp_path}/n{end}", 1) for end in (".py", ".ipynb", ".pdf", ".html")]
-    ends = [notebook_results.page(made[:count]).rpartition("/")[2] for count in (1, 2, 3, 4)]
+    ends = [notebook_results.best_page(made[:count]).rpartition("/")[2] for count in (1, 2, 3, 4)]
     assert ends == ["", "n.ipynb", "n.pdf", "n.html"]
-    assert not notebook_results.is_for_browsers(notebook_results.page(made[:2]))
+    assert not notebook_results.is_for_browsers(notebook_results.best_page(made[:2]))

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from openpai_tasks.errors import NotFound, PathError
-from openpai_tasks.sdk.jobs.outputs import bring, listing
+from openpai_tasks.sdk.jobs.outputs import download_outputs, listing
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 
@@ -34,7 +34,7 @@ def test_a_missing_folder_has_no_files(tmp_path):
     outputs = listing("j1", Location(LocalStore(str(tmp_path)), "/no", "pai://lab/home/no"))
     assert outputs.files == {}
     with pytest.raises(NotFound, match="written nothing"):
-        bring(outputs, tmp_path / "target")
+        download_outputs(outputs, tmp_path / "target")
     assert not (tmp_path / "target").exists()
 
 
@@ -48,13 +48,13 @@ def test_links_that_lead_out_and_loops_and_pipes_are_left_out(folder, found, tmp
     outputs = found()
     assert sorted(outputs.left_out) == ["a/loop", "dangling", "host", "near", "pipe"]
     assert len(outputs.files) == 2
-    bring(outputs, tmp_path / "target")
+    download_outputs(outputs, tmp_path / "target")
     assert sorted(os.listdir(tmp_path / "target")) == ["a", "two.sh"]
 
 
 def test_a_link_inside_comes_as_the_file_it_leads_to(folder, found, tmp_path):
     (folder / "again").symlink_to("a/one.txt")
-    bring(found(), tmp_path / "target")
+    download_outputs(found(), tmp_path / "target")
     assert (tmp_path / "target" / "again").read_text() == "one"
     assert not (tmp_path / "target" / "again").is_symlink()
 
@@ -66,16 +66,16 @@ def test_an_output_folder_that_is_a_link_is_refused(folder, tmp_path):
 
 
 def test_files_come_with_their_mode_into_a_folder_that_is_made(found, tmp_path):
-    copied = bring(found(), tmp_path / "new" / "place")
+    copied = download_outputs(found(), tmp_path / "new" / "place")
     assert (copied.files, copied.bytes, copied.failed) == (2, 6, ())
     assert (tmp_path / "new" / "place" / "a" / "one.txt").read_text() == "one"
     assert os.access(tmp_path / "new" / "place" / "two.sh", os.X_OK)
 
 
 def test_what_came_before_is_not_brought_again(found, tmp_path):
-    bring(found(), tmp_path / "there")
+    download_outputs(found(), tmp_path / "there")
     (tmp_path / "there" / "two.sh").unlink()
-    copied = bring(found(), tmp_path / "there")
+    copied = download_outputs(found(), tmp_path / "there")
     assert (copied.files, copied.skipped) == (1, 1)
 
 
@@ -84,7 +84,7 @@ def test_a_file_that_was_there_is_replaced_not_written_into(found, tmp_path):
     target.mkdir()
     kept.write_text("kept")
     (target / "two.sh").symlink_to(kept)
-    bring(found(), target)
+    download_outputs(found(), target)
     assert (target / "two.sh").read_text() == "two" and kept.read_text() == "kept"
 
 
@@ -94,7 +94,7 @@ def test_a_failed_copy_leaves_the_old_file_and_no_part(folder, found, tmp_path):
     (target / "two.sh").write_text("old one")
     outputs = found()
     (folder / "two.sh").unlink()
-    copied = bring(outputs, target)
+    copied = download_outputs(outputs, target)
     assert [failure.path for failure in copied.failed] == ["/output/two.sh"]
     assert sorted(os.listdir(target)) == ["a", "two.sh"] and (target / "two.sh").read_text() == "old one"
 
@@ -105,5 +105,5 @@ def test_a_link_in_the_target_cannot_lead_out(found, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (target / "a").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PathError):
-        bring(found(), target)
+        download_outputs(found(), target)
     assert not list((tmp_path / "elsewhere").iterdir())

@@ -61,7 +61,7 @@ def test_what_was_selected_is_stronger_than_the_default(client):
 def test_a_storage_that_takes_no_files_is_passed_over(client):
     assert job_folders.home(client({**NFS, "readOnly": True})) is None
     with pytest.raises(ConfigError, match="grants no storage"):
-        job_folders.needed(client())
+        job_folders.require_home(client())
 
 
 def test_the_oldest_clusters_have_an_hdfs_behind_their_gateway(client):
@@ -83,7 +83,7 @@ def test_what_the_cluster_cannot_mount_is_not_for_jobs(client):
     why = "the selected storage 'bucket' is not used for jobs, as the cluster cannot mount it"
     assert found.note == f"{why}; their files go to storage 'nfs'"
     with pytest.raises(ConfigError, match=why):
-        job_folders.needed(client(own_storages=(S3,), storage="bucket"))
+        job_folders.require_home(client(own_storages=(S3,), storage="bucket"))
 
 
 def test_what_may_only_be_read_is_not_for_jobs_and_that_is_told(client):

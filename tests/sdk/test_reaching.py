@@ -43,7 +43,7 @@ def server(tmp_path):
 def opening(client, server, launched) -> Callable[..., object]:
     one = Container("main", 0, "RUNNING", "127.0.0.1", server.port, getpass.getuser(), "1", launched=launched)
     settings = Settings(ssh_key=str(server.folder / "id"))
-    return lambda tell: endpoints.open_soon(client, Reach(JOB, (one,)), one, settings, tell)
+    return lambda tell: endpoints.open_when_ready(client, Reach(JOB, (one,)), one, settings, tell)
 
 
 def test_a_container_that_was_just_launched_is_waited_for(silent, server):
@@ -79,7 +79,7 @@ def test_a_job_that_is_ending_is_told_as_such(telling):
     telling.answers[PATH] = detail(state="STOPPING")
     with pytest.raises(Unreachable, match="is STOPPING: it is ending, and its containers with it"):
         endpoints.reach(client, "train", Settings())
-    said = str(container_end.lost(client, found, found.containers[0], Unreachable("it is lost")))
+    said = str(container_end.explain_lost(client, found, found.containers[0], Unreachable("it is lost")))
     assert said == "it is lost: job 'train' is STOPPING: it is ending; `job.logs train` shows its output"
 
 
@@ -89,14 +89,14 @@ def test_a_task_that_failed_is_over_only_while_the_job_goes_on_without_it(tellin
     [task] = body["taskRoles"]["main"]["taskStatuses"]
     body["taskRoles"]["main"]["taskStatuses"].append({**task, "taskIndex": 1, "containerId": "pod-3"})
     found = endpoints.reach(client, "train", Settings())
-    assert container_end.ended(client, found, found.containers[0]) == ""
+    assert container_end.explain_end(client, found, found.containers[0]) == ""
     task["taskState"] = "FAILED"
     late = threading.Timer(container_end.SETTLE / 3, body["jobStatus"].update, [{"state": "WAITING"}])
     late.start()
-    assert container_end.ended(client, found, found.containers[0]) == ""  # the job is tried again
+    assert container_end.explain_end(client, found, found.containers[0]) == ""  # the job is tried again
     late.join()
     body["jobStatus"]["state"] = "RUNNING"
-    assert container_end.ended(client, found, found.containers[0]) == "main-0 of job train is FAILED"
+    assert container_end.explain_end(client, found, found.containers[0]) == "main-0 of job train is FAILED"
 
 
 @pytest.mark.parametrize("trouble", ["refused", "denied"])
@@ -108,7 +108,7 @@ def test_whatever_ends_the_wait_says_that_the_job_goes_on(telling, server, troub
         telling.answers[PATH] = Said({"code": "ForbiddenUserError", "message": "no"}, 403)
     given = Settings(ssh_timeout=30, ssh_key=str(server.folder / "other"), ssh_user=getpass.getuser())
     with pytest.raises(Denied) as caught:
-        interactive.ready(client_of(telling), "train", given, 60, lambda line: None)
+        interactive.wait_ready(client_of(telling), "train", given, 60, lambda line: None)
     assert isinstance(caught.value, KeyRefused) is (trouble == "refused")
     assert str(caught.value).endswith("; the job goes on, `container.stop train` ends it")
     assert str(caught.value).count("goes on") == 1

@@ -39,7 +39,7 @@ def remote(sshd, tmp_path):
 
 def said(remote, command, **more):
     out, err = [], []
-    code = sessions.run(remote, command, out.append, err.append, **more)
+    code = sessions.run_command(remote, command, out.append, err.append, **more)
     return code, b"".join(out), b"".join(err)
 
 
@@ -115,7 +115,7 @@ def test_a_changed_host_key_is_refused_and_explained(tmp_path):
 
 def test_openssh_reads_what_we_keep_and_we_read_what_it_keeps(sshd, tmp_path):
     target = sshd.target(tmp_path)
-    program, *rest = hosts_file.argv(target)
+    program, *rest = hosts_file.ssh_command(target)
     argv = [program, "-F", "/dev/null", *rest, "echo there"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "there\n"), done.stderr
@@ -178,7 +178,7 @@ def test_a_connection_that_breaks_is_lost_at_once(tmp_path):
     with sshd_server.running(tmp_path / "sshd") as server, Remote(server.target(tmp_path)).open() as remote:
         began = time.monotonic()
         with pytest.raises(Lost):
-            sessions.run(remote, "echo up; sleep 60", lambda up: server.drop(), lambda err: None)
+            sessions.run_command(remote, "echo up; sleep 60", lambda up: server.drop(), lambda err: None)
         assert time.monotonic() - began < 40 and not remote.is_open
 
 
@@ -191,7 +191,7 @@ def test_a_server_that_falls_silent_is_given_up(tmp_path, monkeypatch):
         sleeping = sshd_server._children(server.process.pid)
         try:
             with pytest.raises(Lost):
-                sessions.run(
+                sessions.run_command(
                     remote,
                     "echo up; sleep 60",
                     lambda up: [os.kill(pid, signal.SIGSTOP) for pid in sleeping],
@@ -314,4 +314,4 @@ def test_a_port_that_is_taken_is_one_line():
 @pytest.mark.parametrize("text", ["", "x", "0", "70000", "80:x", "80:70000", "80:-1", "1:2:3"])
 def test_what_is_no_port_is_one_line(text):
     with pytest.raises(ConfigError, match="a port is"):
-        forwarding.port(text)
+        forwarding.parse_port(text)

@@ -71,12 +71,14 @@ def job():
 
 
 def written(client, target, *names):
-    return hosts_file.write(client, job(), [hosts_file.Host(names or ("train", "train-main-0"), target)]).path
+    return hosts_file.write_hosts(
+        client, job(), [hosts_file.Host(names or ("train", "train-main-0"), target)]
+    ).path
 
 
 def opened(client, settings):
     found = endpoints.reach(client, "train", settings)
-    return endpoints.open_remote(client, found, endpoints.one(found), settings)
+    return endpoints.open_remote(client, found, endpoints.first_running(found), settings)
 
 
 def seen_by_ssh(path, host="train"):
@@ -124,7 +126,7 @@ def test_the_file_takes_no_value_that_is_more_than_one(home, sshd, tmp_path, par
     else:
         target = dataclasses.replace(target, **{part: EVIL})
     with pytest.raises(ConfigError):
-        hosts_file.block("lab", job(), [hosts_file.Host(names, target)])
+        hosts_file.host_block("lab", job(), [hosts_file.Host(names, target)])
 
 
 # What OpenSSH does with it
@@ -136,7 +138,7 @@ def test_what_the_user_has_for_all_hosts_does_not_hold_for_containers(server, ho
     own.write_text(
         "Host *\n  ForwardAgent yes\n  ForwardX11 yes\n  ControlMaster auto\n  ControlPath ~/c-%C\n"
     )
-    user_config.include()
+    user_config.include_hosts()
     seen = seen_by_ssh(own)
     assert [seen[key] for key in ("forwardagent", "forwardx11", "controlmaster")] == ["no", "no", "false"]
     assert "controlpath" not in seen and seen["identitiesonly"] == "yes"
@@ -156,7 +158,7 @@ def test_openssh_goes_through_a_gateway_that_it_sees_for_the_first_time(server, 
     assert (done.returncode, done.stdout) == (0, "in\n"), done.stderr
     assert f"[127.0.0.1]:{sshd.port} " in gateways_file().read_text()
     gateways_file().unlink()
-    program, *rest = hosts_file.argv(target)
+    program, *rest = hosts_file.ssh_command(target)
     done = ssh("-F", "/dev/null", "-o", "BatchMode=yes", *rest, "echo in")
     assert (program, done.returncode, done.stdout) == ("ssh", 0, "in\n"), done.stderr
     Remote(target).open().close()  # and we read what it kept
@@ -191,7 +193,7 @@ def test_a_login_has_the_same_protections_by_the_file_and_by_the_command(server,
     own = home / ".ssh" / "config"
     path = written(client_of(server), target)
     own.write_text(f"Include {path}\nHost *\n  ForwardAgent yes\n  ForwardX11 yes\n  ControlMaster auto\n")
-    words = ["train"] if way == "file" else hosts_file.argv(target)[1:]
+    words = ["train"] if way == "file" else hosts_file.ssh_command(target)[1:]
     done = ssh("-F", own, "-G", *words, check=True)
     seen = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
     names = ("forwardagent", "forwardx11", "controlmaster", "connecttimeout", "serveraliveinterval")
@@ -216,13 +218,13 @@ def test_a_job_that_has_the_name_of_a_container_keeps_its_others(server, home, s
     client, target = client_of(server), sshd.target(tmp_path)
     other = other_job(server, "train-main-0")
     theirs = dataclasses.replace(target, port=1, name="theirs")
-    hosts_file.write(client, other, [hosts_file.Host(("train-main-0", "train-main-0-main-0"), theirs)])
-    done = hosts_file.write(client, job(), [hosts_file.Host(("train", "train-main-0"), target)])
+    hosts_file.write_hosts(client, other, [hosts_file.Host(("train-main-0", "train-main-0-main-0"), theirs)])
+    done = hosts_file.write_hosts(client, job(), [hosts_file.Host(("train", "train-main-0"), target)])
     assert done.moved == (hosts_file.Moved("lab", "ann~train-main-0", ("train-main-0",)),)
     assert seen_by_ssh(done.path, "train-main-0-main-0")["port"] == "1"
     for name in ("train", "train-main-0"):
         assert seen_by_ssh(done.path, name)["port"] == str(target.port)
-    assert hosts_file.write(client, job(), [hosts_file.Host(("train",), target)]).moved == ()
+    assert hosts_file.write_hosts(client, job(), [hosts_file.Host(("train",), target)]).moved == ()
 
 
 def test_a_job_that_lost_all_its_names_is_still_forgotten_when_it_is_over(server, home, sshd, tmp_path):
@@ -236,7 +238,7 @@ def test_a_job_that_lost_all_its_names_is_still_forgotten_when_it_is_over(server
     assert path.read_text().count("Host train ") == 1 and known.read_text().count("\n") == 2
     assert seen_by_ssh(path)["userknownhostsfile"] != str(known)
     server.answers[PATH] = detail(state="SUCCEEDED")
-    hosts_file.prune(far)
+    hosts_file.prune_hosts(far)
     assert known.read_text() == line_of("other")
 
 
@@ -245,9 +247,9 @@ def test_a_job_that_lost_all_its_names_is_still_forgotten_when_it_is_over(server
 
 def test_a_host_of_the_users_own_keeps_its_name(server, home, sshd, tmp_path):
     (home / ".ssh" / "config").write_text("Host *.lab other\nhost=train\n  HostName 192.0.2.1\nHost t*\n")
-    assert user_config.names() == {"other", "train"}
+    assert user_config.named_hosts() == {"other", "train"}
     targets = [("main-0", sshd.target(tmp_path))]
-    [host] = hosts_file.hosts(client_of(server), job(), targets, user_config.names())
+    [host] = hosts_file.plan_hosts(client_of(server), job(), targets, user_config.named_hosts())
     assert host.names == ("train-main-0",)
 
 
@@ -256,7 +258,7 @@ def test_every_byte_of_the_users_file_stays(home, before):
     path = home / ".ssh" / "config"
     path.write_bytes(before)
     path.chmod(0o644)
-    user_config.include()
+    user_config.include_hosts()
     after = path.read_bytes()
     assert after.endswith(before) and after.startswith(b"Include ") and user_config.is_included()
     assert (b"\r\n" in before) == (
@@ -284,18 +286,18 @@ def test_our_file_is_found_among_those_included(home, line, is_ours):
 
 
 def test_a_file_for_fabric_is_ours_or_theirs(home):
-    assert not user_config.is_fabric_told() and user_config.fabric_settings() is None
-    path = user_config.tell_fabric()
-    assert user_config.is_fabric_told() and user_config.fabric_settings() is None
+    assert not user_config.is_fabric_configured() and user_config.fabric_settings() is None
+    path = user_config.configure_fabric()
+    assert user_config.is_fabric_configured() and user_config.fabric_settings() is None
     path.write_text(path.read_text().splitlines()[0] + "\n# as an older version made it\n")
-    assert not user_config.is_fabric_told() and user_config.fabric_settings() is None
+    assert not user_config.is_fabric_configured() and user_config.fabric_settings() is None
     path.write_text("user = 'me'\n")
-    assert user_config.fabric_settings() == path and not user_config.is_fabric_told()
+    assert user_config.fabric_settings() == path and not user_config.is_fabric_configured()
     path.write_text(f"user = 'me'\n{user_config.FABRIC_LINE}\n")
-    assert user_config.fabric_settings() == path and user_config.is_fabric_told()
+    assert user_config.fabric_settings() == path and user_config.is_fabric_configured()
     other = home / ".fabric.yaml"
     other.write_text("{}")  # which Fabric reads instead
-    assert user_config.fabric_settings() == other and not user_config.is_fabric_told()
+    assert user_config.fabric_settings() == other and not user_config.is_fabric_configured()
     assert "fab -S" in user_config.fabric_manual(other)
 
 
@@ -317,7 +319,7 @@ def test_fabric_refuses_a_changed_host_key_with_one_line(server, home, tmp_path,
         user = sshd.target(tmp_path).user
         way = Gateway("127.0.0.1", sshd.port, user, sshd.folder / "id") if through else None
         written(client_of(server), sshd.target(tmp_path, known_hosts=known, gateway=way))
-        user_config.tell_fabric()
+        user_config.configure_fabric()
         done = fab(home, "-H", "train", "--", "echo in")
         assert (done.returncode, done.stdout) == (0, "in\n"), done.stderr
         assert known.read_text().split()[0] == "ann~train-main-0-1"
@@ -345,7 +347,7 @@ def test_the_line_for_ones_own_settings_of_fabric_has_it_find_the_hosts(server, 
 
 
 def test_a_host_that_fab_does_not_know_is_one_line(home):
-    user_config.tell_fabric()
+    user_config.configure_fabric()
     done = fab(home, "-H", "gone.invalid", "--", "echo in")
     assert (done.returncode, done.stdout) == (121, "")
     assert done.stderr == (
@@ -355,7 +357,7 @@ def test_a_host_that_fab_does_not_know_is_one_line(home):
 
 
 def test_who_expects_a_host_without_an_address_still_meets_the_error_for_it(home, tmp_path):
-    user_config.tell_fabric()
+    user_config.configure_fabric()
     (tmp_path / "fabfile.py").write_text(
         "import socket\nfrom fabric import Connection, task\n@task\ndef look(c):\n"
         "    try: Connection('gone.invalid').open()\n"
@@ -369,7 +371,7 @@ def test_fab_knows_the_tasks_of_a_project_without_a_fabfile(home, tmp_path):
     project = tmp_path / "project"
     (project / "below").mkdir(parents=True)
     (project / "tasks.py").write_text("from invoke import task\n@task\ndef hello(c): pass\n")
-    user_config.tell_fabric()
+    user_config.configure_fabric()
     assert "hello" in fab(home, "--list", cwd=project / "below").stdout
     assert tasks_of(tmp_path) == {}
     (project / "fabfile.py").write_text("from invoke import task\n@task\ndef other(c): pass\n")
@@ -387,10 +389,10 @@ def test_what_was_kept_for_a_job_goes_with_it(server, home, sshd, tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
     known.write_text("ann~train-main-0-1 ssh-ed25519 AAAA\nann~train-main-0-10 ssh-ed25519 BBBB\n")
     key.write_text("k")
-    hosts_file.prune(client)
+    hosts_file.prune_hosts(client)
     assert "Host train " in path.read_text() and key.exists()
     server.answers[PATH] = detail(state="SUCCEEDED")
-    hosts_file.prune(client)
+    hosts_file.prune_hosts(client)
     assert "Host train " not in path.read_text() and not key.exists()
     assert known.read_text() == "ann~train-main-0-10 ssh-ed25519 BBBB\n"
 
@@ -445,4 +447,4 @@ def test_a_reason_of_another_container_is_not_this_ones(server, home, pod, is_it
         opened(client, settings)
     assert ("no sshd there" in str(caught.value)) is is_its
     with pytest.raises(Unreachable if is_its else TimedOut, match="goes on"):  # only for this one one waits
-        interactive.ready(client, "train", settings, 60 if is_its else 0.2, lambda line: None)
+        interactive.wait_ready(client, "train", settings, 60 if is_its else 0.2, lambda line: None)

@@ -61,34 +61,36 @@ def kept(home):
 
 def add(settings, name, type, secret="", **said):
     given = {"address": "", "path": "", "user": "", "options": (), "read_only": False, **said}
-    return selecting.add(settings, None, user_storages.new(name, type, **given), secret, silent)
+    return selecting.add_storage(
+        settings, None, user_storages.parse_storage(name, type, **given), secret, silent
+    )
 
 
 def test_what_is_selected_is_made_kept_and_found(lab, home, tmp_path):
-    chosen = selecting.select(lab, None, "team", "exp/one", silent)
+    chosen = selecting.select_storage(lab, None, "team", "exp/one", silent)
     assert (chosen.workspace, chosen.url) == ("/exp/one", "pai://lab/team/exp/one")
     assert (tmp_path / "team" / USER / "exp" / "one").is_dir()
     assert "storage_name: team" in kept(home) and "workspace: /exp/one" in kept(home)
-    assert locate("pai://lab/0/x", storages.Clusters(lab)).url == "pai://lab/team/x"
-    rows = {row.name: (row.selected, row.workspace) for row in storages.Clusters(lab).rows("lab")}
+    assert locate("pai://lab/0/x", storages.ClusterStorages(lab)).url == "pai://lab/team/x"
+    rows = {row.name: (row.selected, row.workspace) for row in storages.ClusterStorages(lab).rows("lab")}
     assert rows == {"team": (True, "/exp/one"), "blob": (False, ""), "docs": (False, "")}
     known.update(lab, "lab", Renewal(), lambda prompt: "", silent)
-    assert known.registry(lab).get("lab").workspace == "/exp/one"
+    assert known.open_registry(lab).get("lab").workspace == "/exp/one"
 
 
 def test_on_a_storage_of_all_the_workspace_is_below_the_user(lab, tmp_path):
     add(lab, "mine", "local", path=str(tmp_path / "mine"))
-    assert selecting.select(lab, "lab", "mine", "w", silent).workspace == f"/{USER}/w"
+    assert selecting.select_storage(lab, "lab", "mine", "w", silent).workspace == f"/{USER}/w"
     assert (tmp_path / "mine" / USER / "w").is_dir()
-    assert selecting.select(lab, None, "mine", f"/{USER}/w/x", silent).workspace == f"/{USER}/w/x"
-    assert selecting.select(lab, None, "mine", "", silent).workspace == f"/{USER}"
-    assert selecting.select(lab, None, "0", "y", silent).storage == "mine"
+    assert selecting.select_storage(lab, None, "mine", f"/{USER}/w/x", silent).workspace == f"/{USER}/w/x"
+    assert selecting.select_storage(lab, None, "mine", "", silent).workspace == f"/{USER}"
+    assert selecting.select_storage(lab, None, "0", "y", silent).storage == "mine"
 
 
 def test_a_storage_to_read_is_selected_without_a_workspace(lab):
-    assert selecting.select(lab, None, "docs", "", silent).workspace == ""
+    assert selecting.select_storage(lab, None, "docs", "", silent).workspace == ""
     with pytest.raises(Denied, match="read-only for you"):
-        selecting.select(lab, None, "docs", "w", silent)
+        selecting.select_storage(lab, None, "docs", "w", silent)
 
 
 @pytest.mark.parametrize(
@@ -109,14 +111,14 @@ def test_what_cannot_be_selected_changes_nothing(lab, home, tmp_path, storage, w
     (tmp_path / "team" / USER / "file").touch()
     before = kept(home)
     with pytest.raises(error):
-        selecting.select(lab, None, storage, workspace, silent)
+        selecting.select_storage(lab, None, storage, workspace, silent)
     assert kept(home) == before and [p.name for p in (tmp_path / "team" / USER).iterdir()] == ["file"]
 
 
 def test_a_share_that_is_not_there_is_not_selected(lab, home, tmp_path):
     (tmp_path / "team").rmdir()
     with pytest.raises(ConfigError, match="is no folder"):
-        selecting.select(lab, None, "team", "w", silent)
+        selecting.select_storage(lab, None, "team", "w", silent)
     assert "storage_name" not in kept(home)
 
 
@@ -129,11 +131,11 @@ def test_ones_own_storage_is_told_with_the_others_and_needs_no_cluster_to_be_ope
         "ro",
         "",
     )
-    book = storages.Clusters(lab)
+    book = storages.ClusterStorages(lab)
     assert [row.origin for row in book.rows("lab")] == ["cluster", "cluster", "cluster", "own"]
     assert book.storages("lab") == ("team", "blob", "docs", "mine")
     server.close()
-    place = locate("pai://lab/mine/a", storages.Clusters(lab))
+    place = locate("pai://lab/mine/a", storages.ClusterStorages(lab))
     assert b"".join(place.store.read(place.path)) == b"a"
     with pytest.raises(Denied, match="read-only"):
         place.store.remove(place.path)
@@ -171,10 +173,10 @@ def test_a_secret_is_kept_apart_and_goes_with_its_storage(lab, home, tmp_path):
     add(lab, "share", "samba", KEY, **said)
     assert KEY not in kept(home) and KEY in credentials.path().read_text()
     assert stat.S_IMODE(credentials.path().stat().st_mode) == 0o600
-    place = storages.Clusters(lab).place("lab", "share")
+    place = storages.ClusterStorages(lab).place("lab", "share")
     assert place.data["password"] == KEY and KEY not in repr(place)
-    assert KEY not in repr(storages.Clusters(lab).rows("lab"))
-    selecting.forget(lab, None, ["share"], silent)
+    assert KEY not in repr(storages.ClusterStorages(lab).rows("lab"))
+    selecting.forget_storages(lab, None, ["share"], silent)
     assert KEY not in credentials.path().read_text() and "nas/docs" not in kept(home)
     add(lab, "share", "samba", KEY, **said)
     known.delete(lab, ["lab"])
@@ -183,20 +185,20 @@ def test_a_secret_is_kept_apart_and_goes_with_its_storage(lab, home, tmp_path):
 
 def test_what_is_forgotten_is_no_longer_selected(lab, home, tmp_path):
     add(lab, "mine", "local", path=str(tmp_path / "mine"))
-    selecting.select(lab, None, "mine", "w", silent)
+    selecting.select_storage(lab, None, "mine", "w", silent)
     with pytest.raises(NotFound, match=r"no storage 'other' that `storage.add` added \(known: mine\)"):
-        selecting.forget(lab, None, ["mine", "other"], silent)
-    selecting.forget(lab, None, ["mine"], silent)
-    found = known.registry(lab).get("lab")
+        selecting.forget_storages(lab, None, ["mine", "other"], silent)
+    selecting.forget_storages(lab, None, ["mine"], silent)
+    found = known.open_registry(lab).get("lab")
     assert (found.storage, found.workspace, found.own_storages) == ("", "", ())
     assert (tmp_path / "mine" / USER / "w").is_dir()
     with pytest.raises(NotFound, match="no storage named 'mine'"):
-        storages.Clusters(lab).opened("lab", "mine")
+        storages.ClusterStorages(lab).opened("lab", "mine")
 
 
 def data(type, secret="", **said):
     given = {"address": "", "path": "", "user": "", "options": (), "read_only": False, **said}
-    own = user_storages.new("x", type, **given)
+    own = user_storages.parse_storage("x", type, **given)
     return user_storages.place(Cluster("lab", "http://lab", "ann"), own, secret, ()).data
 
 
@@ -273,14 +275,14 @@ def test_what_only_looks_a_little_like_a_secret_can_be_said():
 @pytest.mark.parametrize("name", ["0", "", "a/b", "..", "-x", "a b"])
 def test_a_name_is_one_that_a_url_can_hold(name):
     with pytest.raises(ConfigError, match="may have letters"):
-        user_storages.new(name, "local", "", "/x", "", (), False)
+        user_storages.parse_storage(name, "local", "", "/x", "", (), False)
 
 
 def test_a_certificate_is_known_from_every_folder(tmp_path, monkeypatch):
     (tmp_path / "ca.pem").touch()
     monkeypatch.chdir(tmp_path)
     said = ("x", "hdfs", "https://nn1:9871,https://nn2:9871", "", "", ["ca=ca.pem"], False)
-    assert user_storages.new(*said).option("ca") == str(tmp_path / "ca.pem")
+    assert user_storages.parse_storage(*said).option("ca") == str(tmp_path / "ca.pem")
 
 
 def test_every_type_that_can_be_opened_can_be_added():

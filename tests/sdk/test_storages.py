@@ -54,7 +54,7 @@ def lab():
         servers.append(server)
         new = NewCluster("lab", server.uri, USER, Credentials(PASSWORD), force=True)
         known.add(Settings(), new, True, lambda *args: "", lambda line: None)
-        return storages.Clusters(Settings(**settings))
+        return storages.ClusterStorages(Settings(**settings))
 
     yield add
     for server in servers:

@@ -4,11 +4,11 @@ import pytest
 
 from openpai_tasks.errors import ConfigError, PathError, ProtocolError
 from openpai_tasks.sdk.sweeps import grid, records
-from openpai_tasks.sdk.sweeps.plan import SweepJob, check, progress
+from openpai_tasks.sdk.sweeps.plan import SweepJob, check_sweep, describe_progress
 
 
 def test_axes_make_a_grid_in_their_order():
-    found = grid.points(["lr=0.1,0.01", "bs=32,64"])
+    found = grid.parse_points(["lr=0.1,0.01", "bs=32,64"])
     assert [tuple(point.values()) for point in found] == [
         ("0.1", "32"),
         ("0.1", "64"),
@@ -18,39 +18,39 @@ def test_axes_make_a_grid_in_their_order():
 
 
 def test_a_range_is_every_whole_number_in_it():
-    assert [point["seed"] for point in grid.points(["seed=1..3,7"])] == ["1", "2", "3", "7"]
-    assert [point["n"] for point in grid.points(["n=1..-1"])] == ["1", "0", "-1"]
+    assert [point["seed"] for point in grid.parse_points(["seed=1..3,7"])] == ["1", "2", "3", "7"]
+    assert [point["n"] for point in grid.parse_points(["n=1..-1"])] == ["1", "0", "-1"]
 
 
 def test_a_point_that_is_given_twice_counts_once():
-    assert len(grid.points(["a=1,1,2"])) == 2
+    assert len(grid.parse_points(["a=1,1,2"])) == 2
 
 
 def test_no_axis_and_no_file_is_no_sweep():
-    assert grid.points([]) == []
+    assert grid.parse_points([]) == []
 
 
 @pytest.mark.parametrize("axis", ["lr", "lr=", "=1"])
 def test_an_axis_needs_a_name_and_values(axis):
     with pytest.raises((ConfigError, ProtocolError)):
-        grid.points([axis])
+        grid.parse_points([axis])
 
 
 def test_a_name_that_no_variable_can_have_is_refused():
     with pytest.raises(ProtocolError, match="learning-rate"):
-        grid.points(["learning-rate=1"])
+        grid.parse_points(["learning-rate=1"])
 
 
 def test_one_name_cannot_be_varied_twice():
     with pytest.raises(ConfigError, match="twice"):
-        grid.points(["lr=1", "lr=2"])
+        grid.parse_points(["lr=1", "lr=2"])
 
 
 def test_a_grid_that_nobody_means_is_refused():
     with pytest.raises(ConfigError, match="more than"):
-        grid.points(["a=1..1000", "b=1..1000"])
+        grid.parse_points(["a=1..1000", "b=1..1000"])
     with pytest.raises(ConfigError, match="more than"):
-        grid.points(["a=1..1000000000000"])
+        grid.parse_points(["a=1..1000000000000"])
 
 
 FILES = {
@@ -66,13 +66,13 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_rows_come_from_every_kind_of_file(tmp_path, name):
     (tmp_path / name).write_text(FILES[name])
-    found = grid.points([], str(tmp_path / name))
+    found = grid.parse_points([], str(tmp_path / name))
     assert found == [{"lr": "0.1", "opt": "sgd"}, {"lr": "0.01", "opt": ""}]
 
 
 def test_rows_and_axes_are_combined(tmp_path):
     (tmp_path / "rows.csv").write_text("a\n1\n2\n")
-    assert len(grid.points(["b=x,y,z"], str(tmp_path / "rows.csv"))) == 6
+    assert len(grid.parse_points(["b=x,y,z"], str(tmp_path / "rows.csv"))) == 6
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_rows_and_axes_are_combined(tmp_path):
 def test_a_file_without_proper_rows_is_refused(tmp_path, name, text, words):
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=words):
-        grid.points([], str(tmp_path / name))
+        grid.parse_points([], str(tmp_path / name))
 
 
 def test_a_missing_file_is_named():
     with pytest.raises(PathError, match=r"none\.csv"):
-        grid.points([], "none.csv")
+        grid.parse_points([], "none.csv")
 
 
 def test_names_tell_the_point_and_are_valid():
@@ -138,9 +138,9 @@ def test_a_record_is_read_back_also_when_its_last_line_was_cut(tmp_path):
 
 def test_progress_counts_states_and_check_names_the_failed():
     rows = [SweepJob("a", {}, "SUCCEEDED"), SweepJob("b", {}, "FAILED"), SweepJob("c", {})]
-    assert progress("s", rows) == "sweep s: 3 jobs, 1 FAILED, 1 SUCCEEDED, 1 not submitted"
+    assert describe_progress("s", rows) == "sweep s: 3 jobs, 1 FAILED, 1 SUCCEEDED, 1 not submitted"
     with pytest.raises(Exception, match="1 of 3 jobs of sweep 's' did not succeed: b"):
-        check("s", rows)
+        check_sweep("s", rows)
 
 
 def test_a_record_is_not_written_through_a_link_that_came_with_the_folder(tmp_path):

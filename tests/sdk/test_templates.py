@@ -58,7 +58,7 @@ def project(tmp_path):
 
 
 def filled(project, name="mine", **parameters):
-    return catalog.fill(catalog.find(name, project), parameters)
+    return catalog.fill(catalog.find_template(name, project), parameters)
 
 
 def test_there_is_a_template_of_each_kind():
@@ -68,7 +68,7 @@ def test_there_is_a_template_of_each_kind():
 @pytest.mark.parametrize("name", NAMES)
 class TestOurs:
     def test_it_is_valid_as_it_is_and_tells_what_it_is_for(self, name, tmp_path):
-        template = catalog.find(name, tmp_path)
+        template = catalog.find_template(name, tmp_path)
         document = protocol.validate(template.path.read_text())
         assert document.name == template.name and document.roles
         assert template.description and "\n" not in template.description
@@ -77,18 +77,18 @@ class TestOurs:
             assert parameter.about and parameter.default is not None, parameter
 
     def test_its_roles_have_names_that_every_runtime_knows(self, name, tmp_path):
-        for role in protocol.validate(catalog.find(name, tmp_path).path.read_text()).roles:
+        for role in protocol.validate(catalog.find_template(name, tmp_path).path.read_text()).roles:
             assert re.fullmatch("[a-z][a-z0-9]*", role.name)
 
     def test_every_parameter_is_used_and_every_hole_is_filled(self, name, tmp_path):
-        text = catalog.find(name, tmp_path).path.read_text()
+        text = catalog.find_template(name, tmp_path).path.read_text()
         known = set(protocol.validate(text).parameters)
         holes = set(re.findall(r"<% \$parameters\.(\w+) %>", text))
         aliases = set(re.findall(r"[ \[]\*(\w+)", text))
         assert holes <= known <= holes | aliases
 
     def test_its_commands_are_shell_on_servers_that_join_them_either_way(self, name, tmp_path):
-        document = protocol.validate(catalog.find(name, tmp_path).path.read_text())
+        document = protocol.validate(catalog.find_template(name, tmp_path).path.read_text())
         for role, script in document.entrypoints().items():
             commands = [part.strip() for part in document.data["taskRoles"][role]["commands"]]
             for text in (script, " && ".join(commands).replace("<% ", "").replace(" %>", "")):
@@ -98,7 +98,7 @@ class TestOurs:
 
     def test_its_example_is_python(self, name, tmp_path):
         text = "\n".join(
-            protocol.validate(catalog.find(name, tmp_path).path.read_text()).entrypoints().values()
+            protocol.validate(catalog.find_template(name, tmp_path).path.read_text()).entrypoints().values()
         )
         examples = re.findall(r"<<'END'\n(.*?)\nEND\n", text, re.S)
         assert examples or "pai_example.py" not in text
@@ -106,11 +106,11 @@ class TestOurs:
             ast.parse(example)
 
     def test_it_holds_no_secret(self, name, tmp_path):
-        assert "secrets" not in yaml.safe_load(catalog.find(name, tmp_path).path.read_text())
+        assert "secrets" not in yaml.safe_load(catalog.find_template(name, tmp_path).path.read_text())
 
 
 def test_parameters_have_their_defaults_and_the_comment_beside_or_above_them(project):
-    found = {item.name: item for item in catalog.find("mine", project).parameters}
+    found = {item.name: item for item in catalog.find_template("mine", project).parameters}
     assert found["image"] == catalog.Parameter("image", "python:3", "where it runs")
     assert found["count"] == catalog.Parameter("count", 2, "how many of them")
     assert found["script"].about == "what to run"
@@ -121,33 +121,33 @@ def test_a_projects_own_template_is_found_first_also_from_below(project):
     (project / "job_templates" / "hello.yaml").write_text(MINE)
     below = project / "deep" / "er"
     below.mkdir(parents=True)
-    assert catalog.find("hello", below).description == "my own"
-    assert {item.name for item in catalog.all(below)} == {"mine", *NAMES}
-    assert catalog.find("hello", project.parent).description != "my own"
+    assert catalog.find_template("hello", below).description == "my own"
+    assert {item.name for item in catalog.list_templates(below)} == {"mine", *NAMES}
+    assert catalog.find_template("hello", project.parent).description != "my own"
 
 
 def test_a_template_can_be_named_by_its_file(project):
-    assert catalog.find("job_templates/mine.yaml", project).name == "mine"
-    assert catalog.find("mine.yaml", project).name == "mine"
+    assert catalog.find_template("job_templates/mine.yaml", project).name == "mine"
+    assert catalog.find_template("mine.yaml", project).name == "mine"
     with pytest.raises(PathError, match=r"no template file './none.yaml'"):
-        catalog.find("./none.yaml", project)
+        catalog.find_template("./none.yaml", project)
 
 
 def test_a_template_that_is_not_there_is_suggested_if_it_is_near(project):
     with pytest.raises(
         ConfigError, match=r"no template named 'helo' \(known: .*mine.*\), did you mean 'hello'"
     ):
-        catalog.find("helo", project)
+        catalog.find_template("helo", project)
 
 
 def test_a_broken_template_is_listed_and_cannot_be_used(project):
     (project / "job_templates" / "bad.yaml").write_text("name: [")
     (project / "job_templates" / "binary.yml").write_bytes(b"\xff\xfe")
-    broken = {item.name for item in catalog.all(project) if item.problem}
+    broken = {item.name for item in catalog.list_templates(project) if item.problem}
     assert broken == {"bad", "binary"}
     for name in broken:
         with pytest.raises(ProtocolError, match=name):
-            catalog.find(name, project)
+            catalog.find_template(name, project)
 
 
 def test_filling_changes_values_and_nothing_else(project):
@@ -220,26 +220,26 @@ def test_values_inside_of_brackets_can_be_replaced():
 @pytest.mark.parametrize("word", ["lr", "=1", ""])
 def test_a_parameter_without_name_or_value_is_refused(word):
     with pytest.raises(ConfigError, match="name=value"):
-        catalog.given([word])
+        catalog.parse_template_parameters([word])
 
 
 def test_given_parameters_are_cut_at_the_first_equals_sign():
-    assert catalog.given(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+    assert catalog.parse_template_parameters(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
 
 
 def test_a_file_is_written_whole_named_and_not_over_another(project, monkeypatch):
     monkeypatch.chdir(project)
-    template = catalog.find("mine", project)
-    written = catalog.write(template, Path("jobs/my job.yaml"), {"count": 4}, force=False)
+    template = catalog.find_template("mine", project)
+    written = catalog.write_job_file(template, Path("jobs/my job.yaml"), {"count": 4}, force=False)
     assert written == catalog.Written("jobs/my job.yaml", "mine", "my-job")
     path = project / "jobs" / "my job.yaml"
     assert protocol.validate(path.read_text()).roles[0].instances == 4
     with pytest.raises(PathError, match=r"'jobs/my job.yaml' exists; .*--force"):
-        catalog.write(template, Path("jobs/my job.yaml"), {}, force=False)
+        catalog.write_job_file(template, Path("jobs/my job.yaml"), {}, force=False)
     assert "count: &count 4" in path.read_text()
-    catalog.write(template, Path("jobs/my job.yaml"), {}, force=True)
+    catalog.write_job_file(template, Path("jobs/my job.yaml"), {}, force=True)
     assert path.read_text() == MINE.replace("name: mine", "name: my-job")
-    assert catalog.write(template, Path("jobs"), {}, force=False).file == "jobs/mine.yaml"
+    assert catalog.write_job_file(template, Path("jobs"), {}, force=False).file == "jobs/mine.yaml"
     assert sorted(item.name for item in path.parent.iterdir()) == ["mine.yaml", "my job.yaml"]
     plain = project / "plain"
     plain.touch()
@@ -249,7 +249,9 @@ def test_a_file_is_written_whole_named_and_not_over_another(project, monkeypatch
 def test_a_file_that_cannot_be_written_is_one_line(project):
     (project / "file").touch()
     with pytest.raises(PathError, match="cannot write"):
-        catalog.write(catalog.find("mine", project), project / "file" / "x.yaml", {}, force=False)
+        catalog.write_job_file(
+            catalog.find_template("mine", project), project / "file" / "x.yaml", {}, force=False
+        )
 
 
 def test_the_built_package_has_the_templates_in_it(tmp_path):

@@ -22,7 +22,7 @@ from openpai_tasks.sdk.jobs import lookup, outputs, resubmission
 from openpai_tasks.sdk.jobs.submission import draft, submit
 from openpai_tasks.sdk.jobs.wishes import Wish
 from openpai_tasks.sdk.logs import output
-from openpai_tasks.sdk.logs.output import Which
+from openpai_tasks.sdk.logs.output import LogChoice
 from openpai_tasks.sdk.notebooks import results, running
 from openpai_tasks.sdk.notebooks.running import Options
 from openpai_tasks.server.engines.process import GRACE
@@ -114,7 +114,7 @@ def test_a_shell_with_curl_fetches_the_sources_and_keeps_the_output(
     assert (done.returncode, done.stdout) == (0, "print('trains')runs\n"), done.stderr
     found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
     assert sorted(found.files) == sorted(ODD)
-    outputs.bring(found, tmp_path / "back")
+    outputs.download_outputs(found, tmp_path / "back")
     assert subprocess.run(["diff", "-r", str(tmp_path / "made"), str(tmp_path / "back")]).returncode == 0
 
 
@@ -369,9 +369,9 @@ def client(server, gateway, store, tmp_path, monkeypatch):
     known.add(SETTINGS, new, True, known.cannot_ask, quiet)
     store.make_folder("/")
     address = f"http://{gateway.host}/webhdfs"
-    own = user_storages.new("mine", "hdfs", address, store.root, "root", (), False)
-    selecting.add(SETTINGS, "lab", own, "", quiet)
-    selecting.select(SETTINGS, "lab", "mine", "exp 1", quiet)
+    own = user_storages.parse_storage("mine", "hdfs", address, store.root, "root", (), False)
+    selecting.add_storage(SETTINGS, "lab", own, "", quiet)
+    selecting.select_storage(SETTINGS, "lab", "mine", "exp 1", quiet)
     return known.connect(SETTINGS, "lab")
 
 
@@ -386,9 +386,9 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     unique = f"hdfs-{os.urandom(3).hex()}"
     start(client, here, "python3 train.py", f"{unique}-a", "train.py")
     assert lookup.wait(client, f"{unique}-a", 60).state == "SUCCEEDED", b"".join(
-        output.output(client, f"{unique}-a", Which())
+        output.read_output(client, f"{unique}-a", LogChoice())
     )
-    found = outputs.find(client, f"{unique}-a")
+    found = outputs.find_outputs(client, f"{unique}-a")
     assert found.read("m") == b"0.9" and [row.name for row in found.rows] == ["m"]
 
     sent = [asked for asked in gateway.asked if "CREATE" in asked]
@@ -400,15 +400,18 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     gate.touch()
     assert lookup.wait(client, f"{unique}-b", 60).state == "SUCCEEDED"
 
-    original = resubmission.find(
+    original = resubmission.find_original(
         client, f"{unique}-a", here, resubmission.Changes(f"{unique}-c"), False, quiet
     )
-    submit(client, resubmission.prepare(original, client, resubmission.Changes(f"{unique}-c"), quiet))
+    submit(
+        client,
+        resubmission.prepare_resubmission(original, client, resubmission.Changes(f"{unique}-c"), quiet),
+    )
     assert lookup.wait(client, f"{unique}-c", 60).state == "SUCCEEDED"
-    assert outputs.find(client, f"{unique}-c").read("m") == b"0.9"
+    assert outputs.find_outputs(client, f"{unique}-c").read("m") == b"0.9"
 
-    home = job_folders.needed(client)
-    left = leftovers.usage(client, home)
+    home = job_folders.require_home(client)
+    left = leftovers.find_leftovers(client, home)
     assert sorted(job.name for job in left.jobs) == [f"{unique}-{letter}" for letter in "abc"]
     assert [len(one.jobs) for one in left.archives] == [3]
 
@@ -418,10 +421,10 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     made = draft(client, JobSpec("echo ran", name=f"{unique}-d", image="i"), ["train.py"], "", here)
     client.create_job(made.submission().text)  # as it was sent before the archive was damaged
     assert lookup.wait(client, f"{unique}-d", 60).state == "FAILED"
-    shown = b"".join(output.output(client, f"{unique}-d", Which()))
+    shown = b"".join(output.read_output(client, f"{unique}-d", LogChoice()))
     assert b"error: the sources are damaged" in shown and b"ran" not in shown
 
-    cleaned = cleaning.clean(client, home, cleaning.plan(left, 0.0))
+    cleaned = cleaning.clean_up(client, home, cleaning.plan_cleanup(left, 0.0))
     assert (len(cleaned.jobs), len(cleaned.archives), cleaned.kept) == (3, 1, ())
     place = home.location("/")
     assert [one.name for one in walk(place) if not one.entry.is_folder] == []
@@ -431,13 +434,13 @@ def test_a_job_that_is_stopped_keeps_what_it_has_written(client, tmp_path):
     name = f"stopped-{os.urandom(3).hex()}"
     start(client, tmp_path / "project", 'echo 0.9 > "$PAI_OUTPUT_DIR/m"; echo up; exec sleep 600', name)
     limit = time.monotonic() + 60
-    while b"up" not in b"".join(output.output(client, name, Which())):
+    while b"up" not in b"".join(output.read_output(client, name, LogChoice())):
         assert time.monotonic() < limit
         time.sleep(0.1)
     began = time.monotonic()
     lookup.stop(client, [name])
     assert lookup.wait(client, name, 60).state == "STOPPED" and time.monotonic() - began < GRACE
-    assert outputs.find(client, name).read("m") == b"0.9\n"
+    assert outputs.find_outputs(client, name).read("m") == b"0.9\n"
 
 
 def test_a_notebook_is_there_when_its_job_is_over_and_as_far_as_it_came(client, tmp_path):
@@ -446,14 +449,14 @@ def test_a_notebook_is_there_when_its_job_is_over_and_as_far_as_it_came(client, 
     write(here / "book.ipynb", f"print('first')\n{waits}", "1 / 0", "print('never')")
     name = f"book-{os.urandom(3).hex()}"
     wish, given = Wish(name=name), dataclasses.replace(SETTINGS, python=sys.executable, memory_mb=64)
-    book = running.read("book.ipynb", here)
-    submit(client, running.plan(client, book, Options(formats=()), wish, given, here).submission())
+    book = running.read_notebook("book.ipynb", here)
+    submit(client, running.plan_run(client, book, Options(formats=()), wish, given, here).submission())
     with pytest.raises(NotFound, match="no notebook yet; to HDFS it is written when the job ends"):
-        results.bring(results.find(client, name), here)
+        results.download_results(results.find_results(client, name), here)
     gate.touch()
     assert lookup.wait(client, name, 60).user_exit_code == 1
-    found = results.find(client, name)
-    brought = results.bring(found, here)
+    found = results.find_results(client, name)
+    brought = results.download_results(found, here)
     told = brought.told
     assert not brought.copied.failed and (told.state, told.cell, told.of) == ("failed", 2, 3)
     assert shown_by(Path(brought.files[0].path)) == ["first\n", "ZeroDivisionError: division by zero", ""]
@@ -465,5 +468,5 @@ def test_a_refused_job_leaves_nothing(client, tmp_path):
     spec = JobSpec("true", name="refused", image="i", virtual_cluster="no-such")
     with pytest.raises(Exception, match="no-such"):
         submit(client, draft(client, spec, ["one.py"], "", here).submission())
-    home = job_folders.needed(client)
+    home = job_folders.require_home(client)
     assert [one.name for one in walk(home.location("/")) if not one.entry.is_folder] == []

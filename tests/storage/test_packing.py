@@ -42,7 +42,9 @@ TREE = {
 
 
 def packed(tree, target, watch=None, **options):
-    rules = packing.rules(tree, options.pop("format", "tar"), options.pop("shard_size", "256M"), **options)
+    rules = packing.packing_rules(
+        tree, options.pop("format", "tar"), options.pop("shard_size", "256M"), **options
+    )
     return packing.pack(tree, target, rules, watch or Watch())
 
 
@@ -302,7 +304,7 @@ def test_a_file_that_a_format_cannot_hold_is_refused(here, format):
 
 def test_sizes_are_read_as_people_write_them(here):
     def size(text):
-        return packing.rules(at(here, "tree"), "tar", text).shard_size
+        return packing.packing_rules(at(here, "tree"), "tar", text).shard_size
 
     assert [size(text) for text in ("256M", "1.5g", "64KiB", "64kb", "17")] == [
         256 << 20, 3 << 29, 64 << 10, 64 << 10, 17,

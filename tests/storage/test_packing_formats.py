@@ -43,7 +43,7 @@ def shards(here):
     plant(at(here, "tree"), SAMPLES)
 
     def make(format, **options):
-        rules = packing.rules(at(here, "tree"), format, options.pop("shard_size", "1G"), "x")
+        rules = packing.packing_rules(at(here, "tree"), format, options.pop("shard_size", "1G"), "x")
         packing.pack(at(here, "tree"), at(here, "set"), rules, Watch())
         found = sorted(entry.path for entry in here.store.list(at(here, "set").path))
         return [path for path in found if not path.endswith(".jsonl")]

@@ -73,7 +73,9 @@ def test_a_folder_of_hdfs_is_itself_by_another_name(named, way):
     with pytest.raises(PathError, match=INTO_ITSELF):
         synced(named("/own"), named("/own", way))
     with pytest.raises(PathError, match="packed into itself"):
-        packing.pack(named("/own"), named("/own/x", way), packing.rules(named("/own"), "tar", "1M"), Watch())
+        packing.pack(
+            named("/own"), named("/own/x", way), packing.packing_rules(named("/own"), "tar", "1M"), Watch()
+        )
     with pytest.raises(PathError, match=LOSES_SOURCE):
         copy(synced(named("/own/sub"), named("/own", way)), DELETE)
     assert seen(named("/own")) == {"sub/f": b"f", "g": b"g"}

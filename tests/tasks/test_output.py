@@ -12,8 +12,9 @@ import yaml
 from hypothesis import given
 from invoke import Context, Exit
 
-from openpai_tasks import render, render_html
 from openpai_tasks.errors import ConfigError, ProtocolError
+from openpai_tasks.render import html
+from openpai_tasks.render import text as render
 from openpai_tasks.tasks.framework import prompts
 from openpai_tasks.tasks.framework import terminal as _output
 from openpai_tasks.tasks.framework.base import PaiTask
@@ -49,34 +50,36 @@ def shown(act, *args):
 @given(texts)
 def test_no_format_shows_what_steers_a_terminal(text):
     for form in render.FORMATS:
-        assert not forbidden(render.text(rows(text), ("name", "tags", "ports"), form))
+        assert not forbidden(render.format_values(rows(text), ("name", "tags", "ports"), form))
     for picture in (render.flat_table, render.document):
-        assert not forbidden(render.text(rows(text), picture))
-    assert not forbidden(render.text({text: text}, render.facts))
-    assert not forbidden(render_html.table([{text: text}], (text,)))
+        assert not forbidden(render.format_values(rows(text), picture))
+    assert not forbidden(render.format_values({text: text}, render.facts))
+    assert not forbidden(html.table([{text: text}], (text,)))
 
 
 @given(texts.filter(is_from_json))
 def test_json_and_yaml_say_exactly_what_it_was(text):
-    assert json.loads(render.text([text, {text: text}], (), "json")) == [text, {text: text}]
-    assert yaml.safe_load(render.text([text, {text: text}], (), "yaml")) == [text, {text: text}]
+    assert json.loads(render.format_values([text, {text: text}], (), "json")) == [text, {text: text}]
+    assert yaml.safe_load(render.format_values([text, {text: text}], (), "yaml")) == [text, {text: text}]
 
 
 @given(texts)
 def test_a_table_has_a_line_for_each_row_whatever_is_in_it(text):
-    assert len(render.text(rows(text), ("name", "tags")).split("\n")) == 3
+    assert len(render.format_values(rows(text), ("name", "tags")).split("\n")) == 3
 
 
 @given(texts)
 def test_csv_has_a_record_for_each_row_and_plain_text_as_it_is(text):
-    found = list(csv.reader(io.StringIO(render.text(rows(text), ("name", "tags"), "csv"), newline="")))
+    found = list(
+        csv.reader(io.StringIO(render.format_values(rows(text), ("name", "tags"), "csv"), newline=""))
+    )
     assert len(found) == 3
     if not forbidden(text):
         assert found[1][0] == text and json.loads(found[1][1]) == [text, "b"]
 
 
 def test_wide_characters_keep_the_columns_aligned():
-    lines = render.text([Row("漢字", ("x",)), Row("abcd", ("y",))], ("name", "tags")).splitlines()
+    lines = render.format_values([Row("漢字", ("x",)), Row("abcd", ("y",))], ("name", "tags")).splitlines()
     assert lines == ["NAME  TAGS", "漢字  x", "abcd  y"]
 
 

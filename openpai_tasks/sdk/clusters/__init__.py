@@ -1,1 +1,5 @@
 """Clusters: add, sign in, describe; and the embedded one."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

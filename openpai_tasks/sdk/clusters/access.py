@@ -59,12 +59,12 @@ def describe(settings: Settings, alias: str | None, say: Say) -> Description:
     )
 
 
-def access(settings: Settings, alias: str | None, say: Say) -> Access:
+def access_info(settings: Settings, alias: str | None, say: Say) -> Access:
     """The address, the user and a token that has not expired; the password only of the embedded cluster."""
     client = clusters.connect(settings, alias, say)
     cluster = client.cluster
     is_local = cluster.alias == LOCAL
-    known = embedded.login() if is_local else clusters.registry(settings).credentials(cluster.alias)
+    known = embedded.login() if is_local else clusters.open_registry(settings).credentials(cluster.alias)
     token = client.token()
     end = claims(token).get("exp")
     if known.password and isinstance(end, (int, float)) and end < time.time():

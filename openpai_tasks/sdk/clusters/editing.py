@@ -34,7 +34,7 @@ class Draft:
     original: str
 
 
-def begin(registry: Registry) -> Draft:
+def begin_edit(registry: Registry) -> Draft:
     """Make the copy, private and beside the file."""
     text = registry.text()
     make_private(registry.path.parent)
@@ -44,7 +44,7 @@ def begin(registry: Registry) -> Draft:
     return Draft(Path(name), registry, text)
 
 
-def finish(draft: Draft, exit_code: int) -> bool:
+def finish_edit(draft: Draft, exit_code: int) -> bool:
     """Put the copy in the file's place; False if nothing was changed. What cannot be used is kept aside."""
     text = _read(draft)
     if text == (draft.original or TEMPLATE):
@@ -76,7 +76,7 @@ def _read(draft: Draft) -> str:
         raise ConfigError(f"cannot read what was edited, {draft.path}: {err}") from err
 
 
-def command(editor: str) -> list[str]:
+def editor_command(editor: str) -> list[str]:
     """The editor to run: the one named, ``$VISUAL``, ``$EDITOR``, or the first that is installed."""
     chosen = editor or os.environ.get("VISUAL") or os.environ.get("EDITOR") or _installed()
     try:

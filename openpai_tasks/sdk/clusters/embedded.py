@@ -106,7 +106,7 @@ def running() -> Cluster | None:
     return _cluster() if _facts() else None
 
 
-def start(options: LocalOptions) -> bool:
+def start_embedded(options: LocalOptions) -> bool:
     """Start it; False if it was running already."""
     if not 0 <= options.port < 65536:
         raise ConfigError(f"a port is a number from 0 to 65535, got {options.port}")
@@ -117,7 +117,7 @@ def start(options: LocalOptions) -> bool:
         return True
 
 
-def stop(keep_jobs: bool, say: Say, force: bool = False, patience: float = 30.0) -> bool:
+def stop_embedded(keep_jobs: bool, say: Say, force: bool = False, patience: float = 30.0) -> bool:
     """End the server, and unless told otherwise its jobs first; False if nothing was running.
 
     One that does not answer within ``patience`` seconds is only made to end with ``force``, and its
@@ -189,7 +189,7 @@ def _stop_jobs_left(say: Say) -> None:
         raise Unreachable(f"the server was ended, but its jobs may still run: {err}") from err
 
 
-def status() -> LocalStatus:
+def embedded_status() -> LocalStatus:
     facts = _facts()
     if not facts:
         return LocalStatus(running=False, home=folder())

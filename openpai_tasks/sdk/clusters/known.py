@@ -77,7 +77,7 @@ class Updated:
     problem: str = ""
 
 
-def registry(settings: Settings) -> Registry:
+def open_registry(settings: Settings) -> Registry:
     return Registry(registry_path(settings.clusters_in_local))
 
 
@@ -91,7 +91,7 @@ def connect(settings: Settings, alias: str | None = None, say: Say = lambda line
 def _client(settings: Settings, alias: str, say: Say) -> Client:
     if alias == LOCAL:
         return embedded.connect(local_options(settings), say, settings.http_timeout)
-    book = registry(settings)
+    book = open_registry(settings)
     cluster = book.get(alias)
     if cluster.kind != "openpai":
         raise ConfigError(f"the cluster {alias!r} is of type {cluster.kind!r}, which runs no jobs")
@@ -121,17 +121,17 @@ def local_options(settings: Settings, port: int = 0) -> embedded.LocalOptions:
     )
 
 
-def listed(settings: Settings) -> list[Listed]:
+def list_clusters(settings: Settings) -> list[Listed]:
     """Every known cluster, the embedded one first."""
-    book = registry(settings)
+    book = open_registry(settings)
     own = embedded.running() or book.get(LOCAL)
     known_names.saw_clusters(book.clusters())
     others = book.clusters()
     known_names.saw_clusters(others)
-    return [row(settings, cluster) for cluster in (own, *others)]
+    return [cluster_row(settings, cluster) for cluster in (own, *others)]
 
 
-def row(settings: Settings, cluster: Cluster) -> Listed:
+def cluster_row(settings: Settings, cluster: Cluster) -> Listed:
     return Listed(
         alias=cluster.alias,
         selected=cluster.alias == (settings.cluster_alias or LOCAL),
@@ -155,7 +155,7 @@ def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) ->
         cluster, known = sign_in(cluster, known, asking, say, settings.http_timeout, typed)
     else:
         cluster = dataclasses.replace(cluster, uri=meant[0], user=_named(new.user, known))
-    book = registry(settings)
+    book = open_registry(settings)
     _forget_replaced(book, cluster)
     book.put(cluster)
     known_names.saw_clusters(book.clusters())
@@ -176,7 +176,7 @@ def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> 
     """Ask the cluster again, with other credentials where some are given."""
     if alias == LOCAL:
         raise ConfigError(f"the embedded cluster {LOCAL!r} is always up to date")
-    book = registry(settings)
+    book = open_registry(settings)
     before = book.get(alias)
     verify = trusted(new.ca or (before.verify if isinstance(before.verify, str) else None))
     wanted = dataclasses.replace(before, user=new.user or before.user, verify=verify)
@@ -208,7 +208,7 @@ def update_all(settings: Settings, say: Say) -> list[Updated]:
     def give_up(cluster: Cluster) -> Updated:
         return _updated(cluster, too_late(settings))
 
-    return abreast(refresh, registry(settings).clusters(), longest(settings), give_up)
+    return abreast(refresh, open_registry(settings).clusters(), longest(settings), give_up)
 
 
 def longest(settings: Settings) -> float:
@@ -229,7 +229,7 @@ def check_updated(rows: Iterable[Updated]) -> None:
 
 def delete(settings: Settings, aliases: Iterable[str]) -> list[Cluster]:
     """Forget clusters, their secrets and what was kept for their jobs; all must be known, or none is."""
-    book, gone = registry(settings), []
+    book, gone = open_registry(settings), []
     for alias in aliases:
         book.get(alias)
     for alias in dict.fromkeys(aliases):
@@ -241,7 +241,7 @@ def delete(settings: Settings, aliases: Iterable[str]) -> list[Cluster]:
 
 def select(settings: Settings, alias: str, is_global: bool) -> Path:
     """Make it the cluster that commands speak to; returns the file that now says so."""
-    book = registry(settings)
+    book = open_registry(settings)
     book.get(alias)
     known_names.saw_clusters(book.clusters())
     path = layers.defaults_path(is_global)
@@ -256,7 +256,7 @@ def _prepare(settings: Settings, new: NewCluster) -> Cluster:
     if new.alias == LOCAL:
         raise ConfigError(f"the alias {LOCAL!r} belongs to the embedded cluster; choose another")
     addresses = candidates(new.address)
-    known = {cluster.alias: cluster for cluster in registry(settings).clusters()}
+    known = {cluster.alias: cluster for cluster in open_registry(settings).clusters()}
     base = known.get(new.alias) or Cluster(new.alias, addresses[0])
     if base.uri not in addresses:
         if not new.force:

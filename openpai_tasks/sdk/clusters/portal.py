@@ -18,18 +18,18 @@ def job_page(client: Client, job: JobInfo) -> str:
     return f"{client.cluster.uri}{JOB_PAGE}?{urlencode({'username': job.user, 'jobName': job.name})}"
 
 
-def exists(client: Client) -> bool:
+def has_portal(client: Client) -> bool:
     """Whether the cluster has a portal at all."""
     return client.cluster.alias != LOCAL
 
 
-def can_show() -> bool:
+def can_open_browser() -> bool:
     """Whether a person sits here whose browser could open something beside the terminal."""
     has_display = sys.platform != "linux" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
     return has_display and sys.stderr is not None and sys.stderr.isatty()
 
 
-def browse(url: str) -> bool:
+def open_browser(url: str) -> bool:
     """Open it in the user's browser; False if there is none."""
     import webbrowser
 

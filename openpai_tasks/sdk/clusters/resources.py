@@ -58,9 +58,9 @@ class Resources:
         return ", ".join(f"{amount:.10g} {word}" for amount, word in words if amount)
 
 
-def resources(settings: Settings, alias: str | None, say: Say) -> list[Resources]:
+def list_resources(settings: Settings, alias: str | None, say: Say) -> list[Resources]:
     """Of the cluster named, or of all; a dead one is a row that says why."""
-    book = clusters.registry(settings)
+    book = clusters.open_registry(settings)
     if alias:
         book.get(alias)
         return _of(settings, alias, say)

@@ -23,7 +23,7 @@ def attempt(job: JobInfo, task: TaskInfo) -> str:
     return task.container or f"{job.attempt}.{task.attempt}"
 
 
-def lost(client: Client, found: Reach, container: Container, err: Unreachable) -> Unreachable:
+def explain_lost(client: Client, found: Reach, container: Container, err: Unreachable) -> Unreachable:
     """What to say of a connection that broke: what became of the container, and what to do."""
     why, advice = settled(client, found, container)
     return Unreachable(f"{err}: {why}; {advice}" if why else f"{err}; {advice}")
@@ -61,7 +61,7 @@ def fate(client: Client, found: Reach, container: Container) -> tuple[str, str]:
     return "", AGAIN
 
 
-def ended(client: Client, found: Reach, container: Container) -> str:
+def explain_end(client: Client, found: Reach, container: Container) -> str:
     """Why its task will have no container any more; nothing as long as it may have one."""
     limit = time.monotonic() + SETTLE
     why, is_sure = _end(client, found, container)

@@ -84,7 +84,7 @@ def reach(client: Client, name: str, settings: Settings, forgets: bool = True) -
     return Reach(job, tuple(_container(job, task, told, settings) for task in job.tasks))
 
 
-def check(settings: Settings) -> None:
+def check_settings(settings: Settings) -> None:
     """An error if a setting alone keeps us out of every container."""
     _check_user(settings)
     keys.check(keys.private_key(settings), "ssh.key")
@@ -93,7 +93,7 @@ def check(settings: Settings) -> None:
         keys.check(way.key, "ssh.gateway-key" if settings.ssh_gateway_key else "ssh.key")
 
 
-def chosen(found: Reach, role: str | None = None, index: int | None = None) -> tuple[Container, ...]:
+def choose(found: Reach, role: str | None = None, index: int | None = None) -> tuple[Container, ...]:
     """Those of the role and the index that are wanted, in the order of the job."""
     containers = [one for one in found.containers if role in (None, one.role) and index in (None, one.index)]
     if not containers:
@@ -105,9 +105,9 @@ def chosen(found: Reach, role: str | None = None, index: int | None = None) -> t
     return tuple(containers)
 
 
-def one(found: Reach, role: str | None = None, index: int | None = None) -> Container:
+def first_running(found: Reach, role: str | None = None, index: int | None = None) -> Container:
     """The first of them that runs."""
-    among = chosen(found, role, index)
+    among = choose(found, role, index)
     return next((one for one in among if one.state == RUNNING), among[0])
 
 
@@ -121,7 +121,7 @@ def not_over(found: Reach, among: Sequence[Container]) -> tuple[Container, ...]:
     return left
 
 
-def target(client: Client, found: Reach, container: Container, settings: Settings) -> Target:
+def ssh_target(client: Client, found: Reach, container: Container, settings: Settings) -> Target:
     """All that is needed to log in to the container."""
     if container.state != RUNNING or not container.host:
         raise _not_there(client, found, container)
@@ -148,7 +148,7 @@ def host_name(job: JobInfo, container: Container) -> str:
 
 def open_remote(client: Client, found: Reach, container: Container, settings: Settings) -> Remote:
     """A connection to the container; a refusal is explained by what the cluster knows of the job."""
-    goal = target(client, found, container, settings)
+    goal = ssh_target(client, found, container, settings)
     before = _length(goal.known_hosts)
     try:
         remote = Remote(goal).open()
@@ -172,7 +172,7 @@ def open_remote(client: Client, found: Reach, container: Container, settings: Se
     return remote
 
 
-def open_soon(
+def open_when_ready(
     client: Client, found: Reach, container: Container, settings: Settings, tell: Callable[[str], object]
 ) -> Remote:
     """The same; one that was launched just now has a few seconds for its sshd."""

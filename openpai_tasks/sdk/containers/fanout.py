@@ -35,7 +35,7 @@ class Ended:
     error: str = ""
 
 
-class Crowd:
+class Fanout:
     """The containers of a job that are meant, each with its connection, made when it is first needed."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Crowd:
         self._remotes: dict[str, Remote] = {}
         self._lock = threading.Lock()
 
-    def __enter__(self) -> Crowd:
+    def __enter__(self) -> Fanout:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -87,10 +87,10 @@ class Crowd:
                 raise Stopped("interrupted")
             remote = self._remote(container, lambda line: err(label, line.encode()))
             limits = sessions.Limits(stop=stop)
-            code = sessions.run(remote, command, lines[0].add, lines[1].add, limits=limits)
+            code = sessions.run_command(remote, command, lines[0].add, lines[1].add, limits=limits)
             return Ended(label, code)
         except Lost as err_:
-            told = container_end.lost(self._client, self._found, container, err_)
+            told = container_end.explain_lost(self._client, self._found, container, err_)
             return Ended(label, told.exit_code, str(told))
         except PaiError as err_:
             return Ended(label, err_.exit_code, str(err_))
@@ -133,7 +133,7 @@ class Crowd:
         if there is not None and there.is_open:
             return there
         way = (self._client, self._found, container, self._settings)
-        made = endpoints.open_soon(*way, tell) if tell else endpoints.open_remote(*way)
+        made = endpoints.open_when_ready(*way, tell) if tell else endpoints.open_remote(*way)
         with self._lock:
             self._remotes[container.label] = made
         return made

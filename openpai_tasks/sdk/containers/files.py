@@ -10,7 +10,7 @@ from openpai_tasks.errors import Conflict, PathError
 from openpai_tasks.sdk.containers import endpoints
 from openpai_tasks.sdk.containers.endpoints import Container, Reach
 from openpai_tasks.sdk.files import operations
-from openpai_tasks.sdk.files.storages import Clusters
+from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.storage.copying.copy import Copied, Rules
@@ -50,7 +50,7 @@ class Line:
 
 
 @contextlib.contextmanager
-def opened(client: Client, found: Reach, container: Container, settings: Settings) -> Iterator[SftpStore]:
+def open_files(client: Client, found: Reach, container: Container, settings: Settings) -> Iterator[SftpStore]:
     """The files of the container for the time of a copy; it is tried at once whether it can be reached."""
     line = Line(client, found, container, settings)
     store = SftpStore(endpoints.host_name(found.job, container), line.renew)
@@ -69,7 +69,7 @@ def get(
     *sources, target = paths if len(paths) > 1 else [*paths, "./"]
     start = store.start_folder()
     places = [place(store, label, start, source) for source in sources]
-    return operations.copy(places, locate(target, Clusters(settings)), rules, watch)
+    return operations.copy(places, locate(target, ClusterStorages(settings)), rules, watch)
 
 
 def put(
@@ -77,7 +77,7 @@ def put(
 ) -> Copied:
     """Copy into the container: SOURCE... TARGET, or one source into the folder that a login begins in."""
     *sources, target = paths if len(paths) > 1 else [*paths, "./"]
-    book, start = Clusters(settings), store.start_folder()
+    book, start = ClusterStorages(settings), store.start_folder()
     return operations.copy(
         [locate(one, book) for one in sources], place(store, label, start, target), rules, watch
     )

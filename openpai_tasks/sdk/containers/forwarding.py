@@ -37,7 +37,7 @@ class Port:
     here: int
 
 
-def port(text: str) -> Port:
+def parse_port(text: str) -> Port:
     """``8888`` is the same port on both sides, ``8888:9999`` is 9999 here."""
     there, colon, here = text.partition(":")
     numbers = [int(word) if word.isdecimal() else -1 for word in (there, here if colon else there)]

@@ -17,7 +17,7 @@ from openpai_tasks.protocol.document.job_storage import Mounted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.containers import endpoints, keepalive, sessions
 from openpai_tasks.sdk.containers.endpoints import Container, NotServed, NotServing, Reach
-from openpai_tasks.sdk.containers.fanout import Crowd
+from openpai_tasks.sdk.containers.fanout import Fanout
 from openpai_tasks.sdk.containers.keepalive import MARK, NO_STATE, Stay
 from openpai_tasks.sdk.diagnosis import explain
 from openpai_tasks.sdk.files import job_folders
@@ -57,7 +57,7 @@ class Extended:
     told_by: str
 
 
-def staying(spec: JobSpec, seconds: int, idle_seconds: int) -> JobSpec:
+def keep_alive(spec: JobSpec, seconds: int, idle_seconds: int) -> JobSpec:
     """The job with what keeps it alive in the place of each command that is MARK; only GPUs can sit idle."""
     roles = tuple(
         dataclasses.replace(role, command=keepalive.command(seconds, idle_seconds if role.gpu else 0))
@@ -71,7 +71,7 @@ def staying(spec: JobSpec, seconds: int, idle_seconds: int) -> JobSpec:
 # Waiting
 
 
-def ready(client: Client, name: str, settings: Settings, limit: float, tell: Tell) -> Ready:
+def wait_ready(client: Client, name: str, settings: Settings, limit: float, tell: Tell) -> Ready:
     """Wait until the job runs and lets us in; why it does not yet is told whenever that changes."""
     pauses, reasons = Pauses(client, limit), _Reasons(client, name, tell)
     while True:
@@ -115,9 +115,9 @@ def _tried(client: Client, name: str, settings: Settings, reasons: _Reasons) -> 
 
 def _entered(client: Client, name: str, settings: Settings) -> Ready:
     found = endpoints.reach(client, name, settings)
-    container = endpoints.one(found)
+    container = endpoints.first_running(found)
     with endpoints.open_remote(client, found, container, settings) as remote:
-        known = stay(remote)
+        known = read_stay(remote)
         if known is None and container.role in _kept_roles(client, found.job):
             where = f"{container.label} of job {found.job.name!r}"
             raise Unreachable(f"{where} is not done yet with what comes first: sources, packages")
@@ -167,16 +167,16 @@ def _over(client: Client, job: JobInfo) -> PaiError:
 # How long it stays
 
 
-def stay(remote: Remote) -> Stay | None:
+def read_stay(remote: Remote) -> Stay | None:
     """What the container says of its time and its GPUs; nothing for a job of another kind."""
     said: list[bytes] = []
     limits = sessions.Limits(seconds=ASK)
     with contextlib.suppress(TimedOut):
-        sessions.run(remote, keepalive.tell(), said.append, lambda piece: None, limits=limits)
+        sessions.run_command(remote, keepalive.tell(), said.append, lambda piece: None, limits=limits)
     return keepalive.told(b"".join(said).decode("utf-8", "replace"))
 
 
-def stays(crowd: Crowd) -> dict[str, Stay]:
+def read_stays(crowd: Fanout) -> dict[str, Stay]:
     """The same of many containers, by their labels."""
     return {label: one for label, (one, _) in _asked(crowd, keepalive.tell()).items() if one}
 
@@ -187,7 +187,7 @@ def extend(client: Client, name: str, settings: Settings, seconds: int) -> list[
     if not is_interactive(client, found.job):
         raise ConfigError(f"job {found.job.name!r} was not started by container.start: it has no time to end")
     running = [one for one in found.containers if one.state == states.RUNNING]
-    with Crowd(client, found, running, settings) as crowd:
+    with Fanout(client, found, running, settings) as crowd:
         asked = _asked(crowd, keepalive.extend(seconds))
     trouble = [error for one, error in asked.values() if one is None]
     if trouble:
@@ -196,7 +196,7 @@ def extend(client: Client, name: str, settings: Settings, seconds: int) -> list[
     return [Extended(label, one.left, "ssh") for label, (one, _) in asked.items() if one]
 
 
-def _asked(crowd: Crowd, command: str) -> dict[str, tuple[Stay | None, str]]:
+def _asked(crowd: Fanout, command: str) -> dict[str, tuple[Stay | None, str]]:
     said: dict[str, list[bytes]] = {one.label: [] for one in crowd.containers}
     ended = crowd.run(command, lambda label, line: said[label].append(line), lambda label, line: None)
     texts = {label: b"\n".join(lines).decode("utf-8", "replace") for label, lines in said.items()}
@@ -294,7 +294,7 @@ def _commands(document: Any) -> list[tuple[str, str]]:
 # Which one
 
 
-def the_only(client: Client, folder: Path) -> str:
+def only_container(client: Client, folder: Path) -> str:
     """The container that was started from the folder and is not over, if there is exactly one."""
     alias = client.cluster.alias
     active = client.jobs(username=client.user, state=states.UNFINISHED)

@@ -55,7 +55,7 @@ class Limits:
     stop: threading.Event = field(default_factory=threading.Event)
 
 
-def run(
+def run_command(
     remote: Remote,
     command: str,
     out: Write,
@@ -75,7 +75,7 @@ def run(
             raise
 
 
-def shell(remote: Remote, stdin: int, out: Write, err: Write) -> int:
+def open_shell(remote: Remote, stdin: int, out: Write, err: Write) -> int:
     """A shell on the terminal behind ``stdin``, in its size; without a terminal, one that reads the input."""
     channel, is_terminal = remote.session(), os.isatty(stdin)
     with _ending(channel), remote.losing():

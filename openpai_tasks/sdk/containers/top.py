@@ -118,7 +118,7 @@ class Usage:
     error: str = ""
 
 
-def pause(every: float) -> float:
+def check_interval(every: float) -> float:
     """The seconds between two looks that somebody wants, if one can wait for so long."""
     if not LEAST <= every <= MOST:
         raise ConfigError(f"--every is {LEAST:g} to {MOST:g} seconds, got {every:g}")
@@ -129,7 +129,7 @@ def usage(remote: Remote, label: str) -> Usage:
     """Ask one container; it takes about half a second."""
     said: list[bytes] = []
     limits = sessions.Limits(SECONDS)
-    code = sessions.run(remote, SCRIPT, said.append, lambda piece: None, limits=limits)
+    code = sessions.run_command(remote, SCRIPT, said.append, lambda piece: None, limits=limits)
     if code:
         return Usage(label, error=f"no POSIX shell that can tell (it ended with {code})")
     return read(b"".join(said).decode("utf-8", "replace"), label)

@@ -95,7 +95,7 @@ def _running(client: Client, job: JobInfo) -> Explanation:
 def _asked(client: Client, job: JobInfo) -> capacity.Need | None:
     """What the job asks for, as its document says."""
     with contextlib.suppress(PaiError):
-        return capacity.need(documents.of_job(client, job.key)[1])
+        return capacity.need(documents.job_document(client, job.key)[1])
     return None
 
 
@@ -186,9 +186,9 @@ def _culprit(job: JobInfo) -> TaskInfo | None:
 def _last_lines(client: Client, job: JobInfo, task: TaskInfo | None) -> tuple[str, ...]:
     if task is None:
         return ()
-    which = output.Which(task.role, task.index)
+    which = output.LogChoice(task.role, task.index)
     try:
-        data = b"".join(output.output(client, job.key, which, lines=LINES, plain=True))
+        data = b"".join(output.read_output(client, job.key, which, lines=LINES, plain=True))
     except (ApiError, Unreachable):
         return ()
     return tuple(data.decode().splitlines()[-LINES:])

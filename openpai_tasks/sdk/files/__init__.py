@@ -1,1 +1,5 @@
 """Files on storages, storages of users, and jobs' folders."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -47,7 +47,7 @@ class Cleaned:
     preview: bool = False
 
 
-def plan(found: Leftovers, older_than: float, states: Iterable[str] = ()) -> Cleaning:
+def plan_cleanup(found: Leftovers, older_than: float, states: Iterable[str] = ()) -> Cleaning:
     """What can go: files of jobs that are over for so long, and archives that no other job uses."""
     wanted = _states(states)
     jobs = tuple(job for job in found.jobs if job.state in wanted and _is_old(job, older_than))
@@ -74,7 +74,7 @@ def _states(given: Iterable[str]) -> set[str]:
     return names or set(REMOVABLE)
 
 
-def clean(client: Client, home: Home, cleaning: Cleaning, preview: bool = False) -> Cleaned:
+def clean_up(client: Client, home: Home, cleaning: Cleaning, preview: bool = False) -> Cleaned:
     """Remove it, after another look at each job: one that was started again keeps its files."""
     files = home.files
 
@@ -126,7 +126,7 @@ def _reason_to_stay(client: Client, files: Workspace, job: JobFiles) -> str:
     return "" if is_same else "it was submitted again"
 
 
-def check(cleaned: Cleaned) -> None:
+def check_cleaned(cleaned: Cleaned) -> None:
     """The error that ends a command that could not remove all."""
     if cleaned.kept:
         told = ", ".join(f"{one.name} ({one.reason})" for one in cleaned.kept[:3])

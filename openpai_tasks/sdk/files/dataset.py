@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.sdk.files.storages import Clusters
+from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.storage.location import Location, locate
 from openpai_tasks.storage.packing.crc import crc32c
@@ -175,7 +175,7 @@ class PackedDataset(Sequence[Item]):
 
 
 def _located(url: str) -> Location:
-    return locate(url, Clusters(Settings.load()))
+    return locate(url, ClusterStorages(Settings.load()))
 
 
 def _starts(names: Names) -> array[int]:

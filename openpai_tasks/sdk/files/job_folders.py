@@ -109,7 +109,7 @@ def home(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home | Non
     return Home(place, folder, note)
 
 
-def needed(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home:
+def require_home(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home:
     """The same, where there must be one."""
     found = home(client, workspace, mounts)
     if found is None:

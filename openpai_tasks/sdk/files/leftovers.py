@@ -73,7 +73,7 @@ class Leftovers:
     total: int
 
 
-def usage(client: Client, home: Home) -> Leftovers:
+def find_leftovers(client: Client, home: Home) -> Leftovers:
     """What there is, the largest first."""
     files = home.files
     known = {job.name: job for job in client.jobs(username=client.user)}

@@ -16,7 +16,8 @@ from openpai_tasks.storage.copying.copy import Copied, Rules
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import is_part
 from openpai_tasks.storage.copying.walk import Found, stream, walk
-from openpai_tasks.storage.location import Book, Location, locate, naming
+from openpai_tasks.storage.location import Book, Location, naming
+from openpai_tasks.storage.location import locate as locate
 from openpai_tasks.storage.store import Entry, join
 
 FILE, FOLDER = "file", "folder"
@@ -57,7 +58,7 @@ class Usage:
     size: int
 
 
-def open_places(texts: Sequence[str], book: Book) -> list[Location]:
+def locate_all(texts: Sequence[str], book: Book) -> list[Location]:
     """What the texts name, patterns resolved; what is not there is an error."""
     return [match for text in texts for match in _fitting(locate(text, book))]
 
@@ -67,7 +68,7 @@ def _fitting(place: Location) -> list[Location]:
         return patterns.sources(place)
 
 
-def listing(places: Sequence[Location], parts: bool = False) -> Iterator[FileInfo]:
+def list_files(places: Sequence[Location], parts: bool = False) -> Iterator[FileInfo]:
     """What the folders hold, as it comes; a file tells itself. ``parts``: those too."""
     for place in places:
         entry = existing(place)
@@ -89,7 +90,7 @@ def existing(place: Location) -> Entry:
     return entry
 
 
-def facts(place: Location, checksum: bool = False) -> FileFacts:
+def file_facts(place: Location, checksum: bool = False) -> FileFacts:
     entry = existing(place)
     with naming(place):
         told = place.store.digest(place.path) if checksum and not entry.is_folder else None
@@ -104,7 +105,7 @@ def facts(place: Location, checksum: bool = False) -> FileFacts:
     )
 
 
-def rules(workers: int, checksum: bool = False, delete: bool = False, preview: bool = False) -> Rules:
+def copy_rules(workers: int, checksum: bool = False, delete: bool = False, preview: bool = False) -> Rules:
     """How to copy, from what a person typed."""
     return Rules(amounts.workers(workers), checksum, delete, preview)
 
@@ -117,14 +118,14 @@ def sync(source: Location, target: Location, rules: Rules, watch: Watch) -> Copi
     return copying.copy(plan.synced(source, target), rules, watch)
 
 
-def check(copied: Copied) -> None:
+def check_copied(copied: Copied) -> None:
     """The error that ends a command whose copy is not complete."""
     if copied.failed:
         done = copied.files + copied.skipped
         raise PathError(f"{len(copied.failed)} of {done + len(copied.failed)} did not arrive")
 
 
-def at_least_two(paths: Sequence[str]) -> Sequence[str]:
+def require_two(paths: Sequence[str]) -> Sequence[str]:
     """The paths, if there is a source and a target among them."""
     if len(paths) < 2:
         raise ConfigError("name a source and a target: copy SOURCE... TARGET")
@@ -137,7 +138,7 @@ def make_folders(texts: Sequence[str], book: Book) -> None:
             place.store.make_folder(place.path)
 
 
-def content(places: Sequence[Location]) -> Iterator[bytes]:
+def read_files(places: Sequence[Location]) -> Iterator[bytes]:
     """The files' bytes, one after the other."""
     for place in places:
         _refuse_folder(place)
@@ -148,7 +149,7 @@ def content(places: Sequence[Location]) -> Iterator[bytes]:
 def head(place: Location, lines: int) -> Iterator[bytes]:
     """The first lines, and no more read than that."""
     left = at_least(lines, 0, "--lines")
-    for piece in content([place]):
+    for piece in read_files([place]):
         count = piece.count(b"\n")
         if count >= left:
             yield b"".join(line + b"\n" for line in piece.split(b"\n", left)[:left])
@@ -162,7 +163,7 @@ def _refuse_folder(place: Location) -> None:
         raise PathError(f"{place.url} is a folder, not a file")
 
 
-def usage(place: Location) -> Iterator[Usage]:
+def disk_usage(place: Location) -> Iterator[Usage]:
     """What each thing in the folder takes up, as it comes, and the folder itself last."""
     with naming(place):
         yield from _usage(place)
@@ -226,7 +227,9 @@ def _with_last(found: list[Found]) -> list[tuple[Found, bool]]:
     return marked[::-1]
 
 
-def find(place: Location, name: str | None, kind: str | None, min_size: str | int) -> Iterator[FileInfo]:
+def find_files(
+    place: Location, name: str | None, kind: str | None, min_size: str | int
+) -> Iterator[FileInfo]:
     """What is below the folder and fits the pattern, the type and the size, as it comes."""
     least = size(min_size, "--min-size")
     _refuse_file(place)

@@ -20,7 +20,7 @@ NAMELESS = "data"
 """What the shards of a storage's root are called."""
 
 
-def rules(
+def packing_rules(
     tree: Location,
     format: str,
     shard_size: str,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openpai_tasks.sdk.files.storages import Clusters
+from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.storage.fsspec.filesystem import ClusterFileSystem
 from openpai_tasks.storage.location import Book
@@ -12,4 +12,4 @@ class PaiFileSystem(ClusterFileSystem):
     """Every storage of every cluster that `cluster.list` shows."""
 
     def make_book(self) -> Book:
-        return Clusters(Settings.load())
+        return ClusterStorages(Settings.load())

@@ -31,7 +31,7 @@ class Removal:
         return bool(self.doubt)
 
 
-def removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Removal]:
+def plan_removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Removal]:
     """What the texts name, each once, all of it checked before any of it goes."""
     for text in texts:
         _refuse_empty_names(text)

@@ -11,7 +11,7 @@ from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import choices
 from openpai_tasks.sdk.clusters.sign_in import Say
 from openpai_tasks.sdk.files import user_storages
-from openpai_tasks.sdk.files.storages import Clusters, StorageRow
+from openpai_tasks.sdk.files.storages import ClusterStorages, StorageRow
 from openpai_tasks.sdk.files.user_storage_types import OwnStorage
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import Cluster
@@ -30,10 +30,12 @@ class Selection:
     url: str
 
 
-def select(settings: Settings, alias: str | None, storage: str, workspace: str, say: Say) -> Selection:
+def select_storage(
+    settings: Settings, alias: str | None, storage: str, workspace: str, say: Say
+) -> Selection:
     """Make it the storage of the cluster; the workspace is made on it, which also shows that it works."""
     alias = alias or settings.cluster_alias
-    place, store = Clusters(settings, say).opened(alias, storage)
+    place, store = ClusterStorages(settings, say).opened(alias, storage)
     folder = workspace_folder(place, workspace)
     if place.read_only and workspace:
         raise Denied(f"storage {place.name!r} is read-only for you, so it can hold no workspace", 403)
@@ -56,10 +58,10 @@ def workspace_folder(place: Place, workspace: str) -> str:
     return "/" + "/".join([*above, *parts])
 
 
-def add(settings: Settings, alias: str | None, own: OwnStorage, secret: str, say: Say) -> StorageRow:
+def add_storage(settings: Settings, alias: str | None, own: OwnStorage, secret: str, say: Say) -> StorageRow:
     """Connect to the storage and remember it."""
     alias = alias or settings.cluster_alias
-    book = Clusters(settings, say)
+    book = ClusterStorages(settings, say)
     record = book.record(alias)
     if own.name in map(user_storages.named, record.own_storages):
         raise Conflict(f"{alias!r} has a storage {own.name!r} of yours; `storage.forget {own.name}` first")
@@ -75,15 +77,15 @@ def add(settings: Settings, alias: str | None, own: OwnStorage, secret: str, say
         raise
     if where:
         say(f"the secret is kept in {where}")
-    (row,) = [row for row in Clusters(settings, say).rows(alias) if row.name == own.name]
+    (row,) = [row for row in ClusterStorages(settings, say).rows(alias) if row.name == own.name]
     known_names.saw_storages([own.name])
     return row
 
 
-def forget(settings: Settings, alias: str | None, wanted: Iterable[str], say: Say) -> None:
+def forget_storages(settings: Settings, alias: str | None, wanted: Iterable[str], say: Say) -> None:
     """Forget storages of one's own and their secrets; all must be known, or none is forgotten."""
     alias, gone = alias or settings.cluster_alias, set(wanted)
-    book = Clusters(settings, say)
+    book = ClusterStorages(settings, say)
     own = [user_storages.named(row) for row in book.record(alias).own_storages]
     for name in sorted(gone - set(own)):
         known = ", ".join(own) or "none"
@@ -111,8 +113,8 @@ def _look(store: Store, path: str, place: Place, told: str = "") -> None:
     next(iter(store.list(path)), None)
 
 
-def missing(settings: Settings, alias: str | None, say: Say) -> ConfigError:
+def no_storage_named(settings: Settings, alias: str | None, say: Say) -> ConfigError:
     """The error that names what can be selected."""
     alias = alias or settings.cluster_alias
-    known = ", ".join(Clusters(settings, say).storages(alias)) or "none"
+    known = ", ".join(ClusterStorages(settings, say).storages(alias)) or "none"
     return ConfigError(f"name a storage of {alias!r}: storage.select STORAGE (known: {known})")

@@ -52,7 +52,7 @@ class StorageRow:
     origin: str = CLUSTER
 
 
-class Clusters:
+class ClusterStorages:
     """The storages of every known cluster, each cluster asked when it is first needed."""
 
     def __init__(self, settings: Settings, say: Say = lambda line: None) -> None:
@@ -108,7 +108,7 @@ class Clusters:
         """What is kept of the cluster; only the embedded one has to run for it."""
         if cluster == LOCAL:
             return self._client(cluster).cluster
-        return clusters.registry(self._settings).get(cluster)
+        return clusters.open_registry(self._settings).get(cluster)
 
     def _place(self, cluster: str, storage: str) -> Place:
         """Of one of the user's own, no cluster is asked."""
@@ -122,7 +122,7 @@ class Clusters:
 
     @functools.cached_property
     def _mounts(self) -> tuple[tuple[str, str], ...]:
-        return mounted.mount_map(self._settings.storage_mounts)
+        return mounts(self._settings)
 
 
 def granted(client: Client) -> list[dict[str, Any]]:
@@ -168,9 +168,9 @@ def _first(client: Client) -> str:
     return next((text(one["name"]) for one in found if one.get("default")), text(found[0]["name"]))
 
 
-def listed(settings: Settings, alias: str | None, say: Say) -> list[StorageRow]:
+def list_storages(settings: Settings, alias: str | None, say: Say) -> list[StorageRow]:
     """The storages of a cluster, those it grants first."""
-    alias, book = alias or settings.cluster_alias, Clusters(settings, say)
+    alias, book = alias or settings.cluster_alias, ClusterStorages(settings, say)
     rows = book.rows(alias)
     for wrong in user_storages.unclear(book.record(alias)).values():
         say(f"warning: {wrong}")
@@ -237,3 +237,8 @@ def _server(place: Place) -> str:
     if place.kind == "hdfs":
         return str(data.get("namenode") or data.get("webhdfs") or place.cluster_uri)
     return mounted.address(place) or str(data.get("path", ""))
+
+
+def mounts(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """Storages that are mounted on this machine, as the settings list them."""
+    return mounted.mount_map(settings.storage_mounts)

@@ -32,7 +32,7 @@ LOGIN = re.compile(r"([A-Za-z][\w+.-]*:)?/*.*:.*@")
 SECRET_VALUE = re.compile(r"(sig|pass|secret|key|token|pwd)[\w-]*=", re.IGNORECASE)
 
 
-def new(
+def parse_storage(
     name: str, type: str, address: str, path: str, user: str, options: Iterable[str], read_only: bool
 ) -> OwnStorage:
     """What the flags say, checked as far as that goes without connecting."""
@@ -158,7 +158,7 @@ def place(cluster: Cluster, own: OwnStorage, secret: str, mounts: tuple[tuple[st
     )
 
 
-def refuse_missing(own: OwnStorage) -> None:
+def check_installed(own: OwnStorage) -> None:
     """A package that its secret would be of no use without."""
     if own.wants_secret and not own.option("mount"):
         location.refuse_missing(own.type)

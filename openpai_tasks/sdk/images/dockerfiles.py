@@ -34,7 +34,7 @@ RUN {python} -m pip install --no-cache-dir \\
 """
 
 
-def text(
+def dockerfile(
     base: str, pip: Sequence[str] = (), apt: Sequence[str] = (), ssh: bool = False, python: str = "python3"
 ) -> str:
     """The text of a Dockerfile with these packages; every name is checked, as it becomes shell text."""
@@ -69,7 +69,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\"'\"'") + "'"
 
 
-def write(path: Path, text: str, replace: bool) -> None:
+def write_dockerfile(path: Path, text: str, replace: bool) -> None:
     """Write the file as a whole, and over another one only if that is wanted."""
     if path.is_dir():
         raise PathError(f"{path} is a folder; --file names the file to write")

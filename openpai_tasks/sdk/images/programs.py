@@ -27,7 +27,7 @@ _FORMAT = "\t".join(f"{{{{.{name}}}}}" for name in _FIELDS)
 _MARK = "pai-check"
 
 
-def engine(wanted: str, find: Callable[[str], str | None] = shutil.which) -> str:
+def find_engine(wanted: str, find: Callable[[str], str | None] = shutil.which) -> str:
     """The program that handles images: the one that is wanted, or the first that is installed."""
     names = ENGINES if wanted == AUTO else (wanted,)
     for name in names:
@@ -47,7 +47,7 @@ def reference(text: str, where: str = "the image") -> str:
 # Building and pushing
 
 
-def build(
+def build_command(
     engine: str,
     folder: str,
     tag: str,
@@ -87,7 +87,7 @@ def _no_option(path: str) -> str:
     return os.path.join(".", path) if path.startswith("-") else path
 
 
-def push(engine: str, image: str) -> list[str]:
+def push_command(engine: str, image: str) -> list[str]:
     return [engine, "push", reference(image)]
 
 
@@ -120,11 +120,11 @@ class Image:
     space: str  # as the engine says it
 
 
-def listing(engine: str, name: str | None = None) -> list[str]:
+def list_command(engine: str, name: str | None = None) -> list[str]:
     return [engine, "images", "--format", _FORMAT, *([reference(name)] if name else [])]
 
 
-def listed(text: str) -> list[Image]:
+def parse_images(text: str) -> list[Image]:
     """The images that the engine told."""
     rows = [line.split("\t") for line in text.splitlines()]
     return [
@@ -170,7 +170,7 @@ class Finding:
     needed_for: str
 
 
-def check(engine: str, image: str) -> list[str]:
+def check_command(engine: str, image: str) -> list[str]:
     """Look at the programs in the image, with nothing but its own shell, and without a network."""
     lines = "\n".join(f"look {tool.name} {tool.asked}" for tool in TOOLS)
     run = [engine, "run", "--rm", "--network", "none", "--entrypoint", "sh"]
@@ -189,7 +189,7 @@ look() {{
 """
 
 
-def findings(engine: str, image: str, code: int, text: str, with_ssh: bool = True) -> list[Finding]:
+def parse_findings(engine: str, image: str, code: int, text: str, with_ssh: bool = True) -> list[Finding]:
     """What the look brought to light; an image without a shell has nothing that could be used."""
     if code != NO_SUCH_PROGRAM:
         check_ended(engine, f"run the image {image}", code)

@@ -52,7 +52,7 @@ class Difference:
     lines: tuple[str, ...]
 
 
-def of_job(client: Client, name: str) -> tuple[JobInfo, dict[str, Any]]:
+def job_document(client: Client, name: str) -> tuple[JobInfo, dict[str, Any]]:
     """The job, and its document as version 2; the server has masked its secrets."""
     job = lookup.find(client, name)
     found = protocol.read(client.job_config(job.key)).value
@@ -71,15 +71,17 @@ def as_v2(document: dict[str, Any]) -> dict[str, Any]:
     return protocol.to_v2(protocol.validate_v1(document)) if is_v1 else document
 
 
-def place(text: str) -> tuple[str | None, str]:
+def parse_reference(text: str) -> tuple[str | None, str]:
     """``cluster:name`` as the cluster's alias and the job's name; no alias where none is given."""
     alias, colon, name = text.rpartition(":")
     return (alias or None, name) if colon else (None, text)
 
 
-def difference(left: Client, a: str, right: Client, b: str) -> Difference:
+def compare_jobs(left: Client, a: str, right: Client, b: str) -> Difference:
     """How two jobs differ; the order of keys is none."""
-    texts = [protocol.dump(ordered(of_job(client, name)[1])) for client, name in ((left, a), (right, b))]
+    texts = [
+        protocol.dump(ordered(job_document(client, name)[1])) for client, name in ((left, a), (right, b))
+    ]
     labels = (f"{left.cluster.alias}:{a}", f"{right.cluster.alias}:{b}")
     before, after = (text.splitlines() for text in texts)
     lines = tuple(difflib.unified_diff(before, after, *labels, lineterm=""))

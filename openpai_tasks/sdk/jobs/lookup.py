@@ -15,26 +15,26 @@ from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.jobs.polling import Pauses
-from openpai_tasks.sdk.jobs.submission import Submission, new_name, read, submit
-from openpai_tasks.sdk.known_names import lost_job, saw_jobs
+from openpai_tasks.sdk.jobs.submission import Submission, new_name, read_job_file, submit
+from openpai_tasks.sdk.known_names import lost_job, note_jobs
 from openpai_tasks.sdk.notebooks import sessions
 
 __all__ = [
     "Submission",
-    "check",
-    "config",
+    "check_succeeded",
     "describe",
     "find",
     "is_pattern",
     "key_of",
     "matching",
     "new_name",
-    "read",
+    "read_job_file",
     "stop",
     "stop_all",
     "submit",
-    "succeed",
+    "submitted_document",
     "wait",
+    "wait_for_success",
     "watch",
 ]
 
@@ -43,8 +43,8 @@ def find(client: Client, name: str) -> JobInfo:
     """The job by its name, or ``user~name`` for somebody else's."""
     try:
         job = _by_name(client, name)
-        saw_jobs(client, [job])
-        sessions.saw(client, [job])
+        note_jobs(client, [job])
+        sessions.forget_ended(client, [job])
         return job
     except NotFound as err:
         lost_job(client, name)
@@ -84,7 +84,7 @@ def watch(client: Client, name: str, timeout: float | None = None) -> Iterator[J
         if job != shown:
             yield job
         if job.final:
-            sessions.saw(client, [job])
+            sessions.forget_ended(client, [job])
             return
         if pauses.over:
             raise TimedOut(f"job {job.name!r} is still {job.state} after {timeout:g} s; it goes on")
@@ -98,14 +98,14 @@ def wait(client: Client, name: str, timeout: float | None = None) -> JobInfo:
     return last
 
 
-def check(job: JobInfo) -> None:
+def check_succeeded(job: JobInfo) -> None:
     """Raise what makes the command end as the job did, unless it succeeded."""
     if job.exit_status:
         reason = f" ({job.message})" if job.message else ""
         raise JobFailed(f"job {job.name!r} is {job.state}{reason}", job.exit_status)
 
 
-def succeed(client: Client, names: Sequence[str], say: Callable[[str], None]) -> None:
+def wait_for_success(client: Client, names: Sequence[str], say: Callable[[str], None]) -> None:
     """Wait until these jobs have succeeded; raise when one of them did not."""
     for name in names:
         for job in watch(client, name):
@@ -133,7 +133,7 @@ def stop_all(client: Client, jobs: Iterable[JobInfo]) -> list[JobInfo]:
         if not job.final:
             client.set_execution(key, "STOP")
     now = [client.job(key) for key in asked]
-    sessions.saw(client, now)
+    sessions.forget_ended(client, now)
     return [job if job.final else dataclasses.replace(job, state=states.STOPPING) for job in now]
 
 
@@ -153,7 +153,7 @@ def matching(client: Client, name: str) -> list[JobInfo]:
     return found
 
 
-def config(client: Client, name: str) -> dict[str, Any]:
+def submitted_document(client: Client, name: str) -> dict[str, Any]:
     """The document the job was submitted as; the server has masked its secrets."""
     found = client.job_document(find(client, name).key)
     return found if isinstance(found, dict) else {"text": found}

@@ -55,9 +55,9 @@ class Outputs:
         return b"".join(self.folder.store.read(self.files[name].path))
 
 
-def find(client: Client, name: str, mounts: Mounts = ()) -> Outputs:
+def find_outputs(client: Client, name: str, mounts: Mounts = ()) -> Outputs:
     """The job's output; the job itself tells where it lies."""
-    job, document = documents.of_job(client, name)
+    job, document = documents.job_document(client, name)
     stamp = stamp_of(document)
     if not stamp.storage:
         who = "only jobs of `job.sub` on a cluster with a storage have one"
@@ -100,7 +100,7 @@ def _inside(folder: Location, link: Entry, root: str) -> Entry | None:
     return None
 
 
-def bring(outputs: Outputs, target: Path, watch: Watch | None = None) -> Copied:
+def download_outputs(outputs: Outputs, target: Path, watch: Watch | None = None) -> Copied:
     """Copy everything to a folder here, from which nothing leads out; what is there already is skipped."""
     if not outputs.files:
         raise NotFound(f"job {outputs.job!r} has written nothing to ${VARIABLE}", 404)

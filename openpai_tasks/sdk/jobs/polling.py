@@ -36,7 +36,7 @@ class Pauses:
 
     def ask(self, call: Callable[[], T]) -> T:
         """Return what ``call`` brings; an outage of the cluster is waited out."""
-        return watching.ask(self._client, call, self._limit)
+        return watching.ask_patiently(self._client, call, self._limit)
 
     def wait(self, moved: bool = False) -> None:
         """Sleep; after something has moved, only for the shortest time."""

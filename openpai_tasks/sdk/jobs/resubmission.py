@@ -55,7 +55,7 @@ class Original:
         return provenance.stamp_of(self.document)
 
 
-def find(
+def find_original(
     source: Client, name: str, here: Path, changes: Changes, is_exact: bool, say: Say, mounts: Mounts = ()
 ) -> Original:
     """The job to repeat, from the cluster or from the record."""
@@ -68,7 +68,7 @@ def find(
 
 def clone(source: Client, name: str, here: Path, mounts: Mounts = ()) -> Original:
     """The job as the cluster has it, and the files it was sent with where they can be read."""
-    job, document = documents.of_job(source, name)
+    job, document = documents.job_document(source, name)
     stamp = provenance.stamp_of(document)
     record = records.find(here, job.name, source.cluster.alias)
     archive = sent_archive(source, job.user, stamp, mounts)
@@ -113,7 +113,7 @@ def _unrecorded(name: str, here: Path) -> str:
     return "this folder has no record of it in ./.openpai/jobs; without --exact it can be cloned"
 
 
-def prepare(
+def prepare_resubmission(
     original: Original, target: Client, changes: Changes, ask: Ask, mounts: Mounts = ()
 ) -> Submission:
     """What to send: a new name, files of its own, secrets asked for again, and the changes."""
@@ -141,7 +141,7 @@ def _moved(
     if stays:
         home = job_folders.at(target, stamp.storage, stamp.workspace, target.user, mounts)
     else:
-        home = job_folders.needed(target, "", mounts)
+        home = job_folders.require_home(target, "", mounts)
     there, archive = stamp_at(home, name, original.archive), original.archive
     after = dataclasses.replace(
         stamp,
@@ -231,7 +231,7 @@ def _checked(document: dict[str, Any], chosen: Sequence[str], paths: list[str]) 
     return paths
 
 
-def tags(source: Client, target: Client, name: str) -> tuple[str, ...]:
+def original_tags(source: Client, target: Client, name: str) -> tuple[str, ...]:
     """The original's tags, where both clusters know of tags and it is still there."""
     if not (source.dialect.tag and target.dialect.tag):
         return ()

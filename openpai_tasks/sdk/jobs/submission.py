@@ -37,7 +37,7 @@ from openpai_tasks.sdk.jobs import records, updates
 from openpai_tasks.sdk.jobs.arrival import arrived, exists, is_unclear, settled
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, origin_of_file, origin_of_spec, stamped
 from openpai_tasks.sdk.jobs.validation import as_v1
-from openpai_tasks.sdk.known_names import saw_jobs
+from openpai_tasks.sdk.known_names import note_jobs
 from openpai_tasks.storage.job_files.archive import Archive, pack
 from openpai_tasks.storage.job_files.sources import Source, collect
 from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative
@@ -118,7 +118,7 @@ def draft(
     records.note_sources(here, sources, named)
     found = [*named, *extra]
     archive = pack(found) if found else None
-    find = job_folders.needed if archive else job_folders.output_home
+    find = job_folders.require_home if archive else job_folders.output_home
     home = find(client, workspace, mounts)
     if home:
         seen = home.seen
@@ -130,10 +130,10 @@ def draft(
     return Draft(spec, archive, home, origin, base)
 
 
-def read(path: Path, changes: Sequence[str] = (), takes_v1: bool = False) -> Submission:
+def read_job_file(path: Path, changes: Sequence[str] = (), takes_v1: bool = False) -> Submission:
     """A job file, v2 YAML or v1 JSON, with the changes of ``-u``; v1 is converted unless it is taken."""
     origin = origin_of_file(path)
-    document, is_v1 = load(path)
+    document, is_v1 = load_document(path)
     document = updates.apply(document, changes)
     if is_v1 and takes_v1:
         v1 = protocol.validate_v1(document)
@@ -154,7 +154,7 @@ def _name(text: str) -> str:
         raise refuse(Problem(one.path, one.rule) for one in cast(Iterable[Problem], err.problems)) from err
 
 
-def load(path: Path) -> tuple[dict[str, Any], bool]:
+def load_document(path: Path) -> tuple[dict[str, Any], bool]:
     """The document in a file, and whether it is of version 1; one of version 2 is valid."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -192,7 +192,7 @@ def submit(client: Client, submission: Submission, say: Say = lambda line: None)
     records.keep(client, submission.text, submission.origin)
     try:
         job = settled(client, key)
-        saw_jobs(client, [job])
+        note_jobs(client, [job])
         return job
     except Unreachable as err:
         raise Unreachable(f"job {name!r} is submitted, but then there was {err}") from err
@@ -283,7 +283,7 @@ def hand_in(client: Client, submission: Submission) -> None:
             raise missed from err
 
 
-def tag(client: Client, job: JobInfo, tags: Sequence[str]) -> JobInfo:
+def add_tags(client: Client, job: JobInfo, tags: Sequence[str]) -> JobInfo:
     """The job with the tags put on it; a tag that the cluster refuses does not undo the job."""
     try:
         for name in tags:

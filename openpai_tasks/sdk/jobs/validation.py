@@ -25,7 +25,7 @@ class Verdict:
     problems: tuple[Problem, ...] = ()
 
 
-def verdict(path: Path) -> Verdict:
+def validate_file(path: Path) -> Verdict:
     """The file as the server of its version judges it: 0.14 for v1, 1.8 for v2."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def verdict(path: Path) -> Verdict:
     return Verdict(str(path), True, version)
 
 
-def check(verdicts: Sequence[Verdict]) -> None:
+def check_verdicts(verdicts: Sequence[Verdict]) -> None:
     """Raise unless every file is valid."""
     wrong = [repr(one.file) for one in verdicts if not one.valid]
     if wrong:

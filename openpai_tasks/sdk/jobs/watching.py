@@ -20,7 +20,7 @@ GROWTH = {"least_pause": 0.5, "growth": 1.5, "longest_pause": 15.0}
 DATABASE_DOWN = 500  # what the REST server answers while it cannot reach its database
 
 
-def ask(client: Client, call: Callable[[], T], limit: float = math.inf) -> T:
+def ask_patiently(client: Client, call: Callable[[], T], limit: float = math.inf) -> T:
     """Return what ``call`` brings, asking again during an outage for as long as ``watch-patience`` says.
 
     ``limit`` is the moment of the monotonic clock when the whole watch is over.

@@ -30,7 +30,7 @@ LAST_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Which:
+class LogChoice:
     """Whose output, and which of its streams: stdout, stderr or all in order."""
 
     role: str | None = None
@@ -54,17 +54,17 @@ Place = tuple[int, str, int, str]
 Look = Callable[[JobInfo], object]
 
 
-def stream(stdout: bool, stderr: bool) -> str:
+def choose_stream(stdout: bool, stderr: bool) -> str:
     """Which log the two flags choose."""
     if stdout == stderr:
         return "all"
     return "stdout" if stdout else "stderr"
 
 
-def output(
+def read_output(
     client: Client,
     name: str,
-    which: Which,
+    which: LogChoice,
     follow: bool = False,
     lines: int | None = None,
     look: Look | None = None,
@@ -86,7 +86,7 @@ def output(
     return labelled(filtered(chunks) if plain else chunks)
 
 
-def read(client: Client, name: str, which: Which) -> Iterator[Chunk]:
+def read(client: Client, name: str, which: LogChoice) -> Iterator[Chunk]:
     """The output until now."""
     job = _in_attempt(client, lookup.find(client, name), which.attempt)
     tasks = _chosen(job, which)
@@ -118,7 +118,7 @@ class Follower:
     """
 
     def __init__(
-        self, client: Client, which: Which, lines: int | None = None, look: Look | None = None
+        self, client: Client, which: LogChoice, lines: int | None = None, look: Look | None = None
     ) -> None:
         self._client, self._which, self._lines, self._look = client, which, lines, look
         self._readers: dict[Place, Reader] = {}
@@ -232,7 +232,7 @@ class Follower:
         return bool(task.launched and reader and reader.is_absent)
 
 
-def _chosen(job: JobInfo, which: Which) -> list[TaskInfo]:
+def _chosen(job: JobInfo, which: LogChoice) -> list[TaskInfo]:
     """The tasks asked for; a job that waits has none yet."""
     roles = {task.role for task in job.tasks}
     role = which.role if which.role is None or which.role in roles else role_key(which.role)

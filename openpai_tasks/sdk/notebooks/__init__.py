@@ -1,1 +1,5 @@
 """Notebooks as jobs, run as a batch or served by Jupyter."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -45,7 +45,7 @@ def last_kept(source: Client, original: Original, mounts: Mounts) -> Batch:
     """A served job as a batch job: its notebook and sources as it has last kept them."""
     ways = f"`notebook.pull {original.name}`, then `notebook.resubmit FILE`"
     try:
-        saved = pull.find(source, f"{original.user}~{original.name}", mounts)
+        saved = pull.find_changes(source, f"{original.user}~{original.name}", mounts)
     except NotFound as err:
         raise ConfigError(f"{err}; when it has: {ways}") from err
     if original.archive is None:
@@ -55,7 +55,7 @@ def last_kept(source: Client, original: Original, mounts: Mounts) -> Batch:
     with tempfile.TemporaryDirectory() as folder:
         sources = {one.name: one for one in _sent(original.archive, Path(folder, "sent"))}
         sources |= {one.name: one for one in _written(kept, Path(folder, "kept"))}
-        found = running.read(str(sources[file].path), Path(folder))
+        found = running.read_notebook(str(sources[file].path), Path(folder))
         notebook = dataclasses.replace(found, name=file)
         sources |= {one.name: one for one in running.files(notebook, Path(folder))}
         archive = pack(list(sources.values()))

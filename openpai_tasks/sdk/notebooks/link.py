@@ -120,7 +120,7 @@ class Link:
         return True
 
 
-def opened(
+def open_link(
     client: Client, name: str, way: Way, token: str, settings: Settings, limit: float, say: Say
 ) -> Link:
     """Wait until the server answers, telling what there is to wait for."""
@@ -183,7 +183,7 @@ def _linked(client: Client, job: JobInfo, way: Way, settings: Settings, say: Say
     if way.direct:
         return Link(client, job.name, f"http://{_host(task)}:{port}")
     found = endpoints.reach(client, job.key, settings)
-    container = endpoints.one(found, task.role, task.index)
+    container = endpoints.first_running(found, task.role, task.index)
 
     def connect() -> Remote:
         return endpoints.open_remote(client, found, container, settings)
@@ -225,7 +225,7 @@ def _reason(client: Client, job: JobInfo) -> str:
 def _said(client: Client, job: JobInfo) -> str:
     """The last thing that our program in the job has said."""
     with contextlib.suppress(PaiError):
-        text = b"".join(output.output(client, job.key, output.Which(), lines=LINES)).decode(
+        text = b"".join(output.read_output(client, job.key, output.LogChoice(), lines=LINES)).decode(
             "utf-8", "replace"
         )
         said = [line.removeprefix(SAID) for line in text.splitlines() if line.startswith(SAID)]

@@ -38,7 +38,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Said:
+class RunnerNote:
     """Something else that the runner says."""
 
     text: str
@@ -52,7 +52,7 @@ class Complaint:
 
 
 @dataclass(frozen=True)
-class Other:
+class JobLine:
     """A line that somebody else wrote to the log."""
 
     text: str
@@ -65,13 +65,13 @@ class Detail:
     text: str
 
 
-Event = Step | Failure | Said | Complaint | Other | Detail
+Event = Step | Failure | RunnerNote | Complaint | JobLine | Detail
 
 
-def follow(client: Client, name: str, look: output.Look | None = None) -> Iterator[Event]:
+def follow_run(client: Client, name: str, look: output.Look | None = None) -> Iterator[Event]:
     """What happens in the job, until it is over; ``look`` is given the job as often as it is asked for."""
     lines, reader = output.Lines(), Reader()
-    for chunk in output.Follower(client, output.Which(), look=look).until_over(name):
+    for chunk in output.Follower(client, output.LogChoice(), look=look).until_over(name):
         yield from (reader.read(line.data) for line in lines.feed(chunk))
     yield from (reader.read(line.data) for line in lines.end())
 
@@ -84,11 +84,11 @@ class Reader:
 
     def read(self, line: bytes) -> Event:
         event = read(line)
-        begun = _BEGINS.fullmatch(event.text) if isinstance(event, Said) else None
+        begun = _BEGINS.fullmatch(event.text) if isinstance(event, RunnerNote) else None
         if begun:
             self._cells = int(begun[1])
         if isinstance(event, (Step, Failure)) and not self._has(event):
-            return Other(_text(line))
+            return JobLine(_text(line))
         return event
 
     def _has(self, event: Step | Failure) -> bool:
@@ -106,7 +106,7 @@ def read(line: bytes) -> Event:
         return Detail(text[len(_DETAIL) :])
     if text.startswith(_ERROR):
         return Complaint(text[len(_ERROR) :])
-    return Said(text[len(_SAID) :]) if text.startswith(_SAID) else Other(text)
+    return RunnerNote(text[len(_SAID) :]) if text.startswith(_SAID) else JobLine(text)
 
 
 def _text(line: bytes) -> str:

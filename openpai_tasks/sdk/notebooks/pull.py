@@ -84,14 +84,14 @@ class Pull:
     failed: tuple[Failure, ...] = ()
 
 
-def find(client: Client, name: str, mounts: Mounts = ()) -> Saved:
+def find_changes(client: Client, name: str, mounts: Mounts = ()) -> Saved:
     """The changes that the job has on the storage; of one that runs, those of a moment ago too."""
-    job, document = documents.of_job(client, name)
+    job, document = documents.job_document(client, name)
     mark = check_mark(job, document)
-    found = outputs.find(client, job.key, mounts)
+    found = outputs.find_outputs(client, job.key, mounts)
     if not job.final and MANIFEST in found.files:
         time.sleep(min(1.5 * _period(_manifest(found)), LONGEST_WAIT))
-        found = outputs.find(client, job.key, mounts)
+        found = outputs.find_outputs(client, job.key, mounts)
     if MANIFEST not in found.files:
         late = when_it_ends(found, job)
         raise NotFound(f"job {job.name!r} is {job.state} and has kept nothing yet{late}", 404)
@@ -109,7 +109,7 @@ def _origins(client: Client, job: JobInfo, file: str) -> Origins:
     )
 
 
-def pull(saved: Saved, here: Path, target: Path | None = None) -> Pull:
+def pull_changes(saved: Saved, here: Path, target: Path | None = None) -> Pull:
     """Write what has changed below ``target``, or where it came from; what became of each file."""
     root = (target or saved.folder or here).resolve()
     if not root.is_dir():
@@ -126,7 +126,7 @@ def pull(saved: Saved, here: Path, target: Path | None = None) -> Pull:
     return Pull(files, tuple(failed))
 
 
-def check(pulled: Pull) -> None:
+def check_pulled(pulled: Pull) -> None:
     """The error that ends a command which could not bring everything."""
     if pulled.failed:
         raise PathError(f"{len(pulled.failed)} of {len(pulled.failed) + len(pulled.files)} did not arrive")

@@ -86,11 +86,11 @@ class _Again:
     remarks: tuple[str, ...] = ()
 
 
-def chosen(word: str, here: Path, source: str, target: str) -> Chosen:
+def choose_original(word: str, here: Path, source: str, target: str) -> Chosen:
     """A notebook if it is one, else a job; ``target`` is where the new job goes."""
     if not _is_file(word, here):
         return Chosen(source or _cluster_of(word, here, target), word)
-    notebook = running.read(word, here)
+    notebook = running.read_notebook(word, here)
     had = [record for record in records.every(here) if _has(record, notebook, here)]
     last = _last(record for record in had if _mark(record) or _serves(record))
     if last:
@@ -105,7 +105,7 @@ def _is_file(word: str, here: Path) -> bool:
     return word.endswith(running.SUFFIX) or os.sep in word or (here / word).exists()
 
 
-def prepare(
+def prepare_rerun(
     chosen: Chosen,
     source: Client,
     target: Client,
@@ -127,7 +127,7 @@ def prepare(
     document = _with_command(original.document, mark, changed)
     changes = Changes(wanted.name, (*_resources(document, wanted), *wanted.updates), wanted.gpu)
     original = dataclasses.replace(original, document=document)
-    submission = resubmission.prepare(original, target, changes, ask, mounts)
+    submission = resubmission.prepare_resubmission(original, target, changes, ask, mounts)
     return Prepared(submission, again.told, (*said, *again.remarks))
 
 
@@ -163,7 +163,7 @@ def _kept(run: Record | None, before: Mark | None) -> tuple[str, ...]:
 def _newer(source: Client, last: Record, notebook: Notebook, mounts: Mounts) -> tuple[str, ...]:
     """A hint where the server has the notebook in a later state; one that is gone has none."""
     with contextlib.suppress(PaiError):
-        saved = pull.find(source, f"{last.user}~{last.name}", mounts)
+        saved = pull.find_changes(source, f"{last.user}~{last.name}", mounts)
         if pull.is_newer(saved, notebook.name, notebook.path):
             hint = f"`notebook.pull {last.name}` brings it, `notebook.resubmit {last.name}` runs it"
             return (f"job {last.name} has a newer {notebook.name}: {hint}",)

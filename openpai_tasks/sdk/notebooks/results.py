@@ -66,13 +66,13 @@ class Brought:
     others: int
 
 
-def find(client: Client, name: str, mounts: Mounts = ()) -> Results:
+def find_results(client: Client, name: str, mounts: Mounts = ()) -> Results:
     """The job and its results on the storage."""
-    job, document = documents.of_job(client, name)
+    job, document = documents.job_document(client, name)
     mark = mark_of(document)
     if mark is None:
         raise ConfigError(f"job {job.name!r} runs no notebook; `job.outputs {job.name}` shows its files")
-    found = outputs.find(client, job.key, mounts)
+    found = outputs.find_outputs(client, job.key, mounts)
     commands = [text for role in document["taskRoles"].values() for text in role["commands"]]
     return Results(job, mark, found, _executed(found.files, mark), any(map(scripts.is_limited, commands)))
 
@@ -95,7 +95,7 @@ def _number(file: str, mark: Mark) -> int | None:
     return int(match[1] or 1) if match else None
 
 
-def folder_of(here: Path, cluster: str, results: Results) -> Path:
+def results_folder(here: Path, cluster: str, results: Results) -> Path:
     """Where the notebook is: by the record of its submission, else by its name; else here."""
     record = records.find(here, results.job.name, cluster)
     named = [here / source for source in record.sources] if record else []
@@ -106,7 +106,7 @@ def folder_of(here: Path, cluster: str, results: Results) -> Path:
     return here
 
 
-def bring(results: Results, folder: Path, watch: Watch | None = None) -> Brought:
+def download_results(results: Results, folder: Path, watch: Watch | None = None) -> Brought:
     """Copy them into the folder as ``<notebook>.<job>.<format>``; beside a file there that is not ours.
 
     The notebook comes first, as it says what was made of it: all else was written by the notebook itself.
@@ -207,7 +207,7 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def page(brought: list[Result]) -> str:
+def best_page(brought: list[Result]) -> str:
     """The address of what shows best: the web page, else the PDF, else the notebook."""
     for suffix in (PAGE, PAPER, NOTEBOOK):
         for result in brought:

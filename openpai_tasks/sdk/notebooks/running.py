@@ -122,7 +122,7 @@ class Mark:
 # The notebook
 
 
-def read(file: str, here: Path) -> Notebook:
+def read_notebook(file: str, here: Path) -> Notebook:
     """The notebook in a file, or one line that says why there is none."""
     path = Path(os.path.normpath(here / Path(file).expanduser()))
     if path.exists() and not path.is_file():
@@ -160,7 +160,7 @@ def _content(text: str, file: str) -> dict[str, Any]:
 # What it is run with
 
 
-def options(
+def run_options(
     given: Mapping[str, Any],
     formats: Iterable[str] = (),
     kernel: str = "",
@@ -177,7 +177,7 @@ def options(
     )
 
 
-def parameters(texts: Iterable[str]) -> dict[str, Any]:
+def parse_parameters(texts: Iterable[str]) -> dict[str, Any]:
     """``name=value`` as typed values; each name once."""
     found: dict[str, Any] = {}
     for text in texts:
@@ -271,7 +271,7 @@ def as_text(parameters: Mapping[str, Any]) -> str:
     return json.dumps(parameters, ensure_ascii=False).replace(OPEN, "\\u003c%")
 
 
-def plan(
+def plan_run(
     client: Client,
     notebook: Notebook,
     given: Options,

@@ -67,17 +67,17 @@ class Mark:
     direct: bool = False
 
 
-def options(token: str, idle: str, limit: str, direct: bool) -> Options:
+def serve_options(token: str, idle: str, limit: str, direct: bool) -> Options:
     """What the flags say; without a token a random one is made."""
     return Options(
-        checked_token(token) if token else secrets.token_urlsafe(32),
+        check_token(token) if token else secrets.token_urlsafe(32),
         0 if idle == NEVER else amounts.seconds(idle, "--idle"),
         amounts.seconds(limit, "--timeout") if limit else 0,
         direct,
     )
 
 
-def checked_token(token: str) -> str:
+def check_token(token: str) -> str:
     if len(token) < SHORTEST or not _TOKEN.fullmatch(token):
         raise ConfigError(f"a token has at least {SHORTEST} letters, digits or any of . _ ~ -")
     return token
@@ -86,7 +86,7 @@ def checked_token(token: str) -> str:
 # The job
 
 
-def plan(
+def plan_server(
     client: Client,
     notebook: Notebook | None,
     given: Options,
@@ -124,7 +124,7 @@ def _files(notebook: Notebook | None, sources: tuple[str, ...], here: Path, fold
     return own + [_source(path, f"{FOLDER}/{name}") for name, path in ours.items()]
 
 
-def origins(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> Origins:
+def source_origins(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> Origins:
     """Where all that is sent came from, for what comes back."""
     return notebook_origins.origins(_sent(notebook, sources, here), here)
 

@@ -24,7 +24,7 @@ from openpai_tasks.settings.home import home, write_private
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedSession:
     """A server's token, and where its notebook and its sources were."""
 
     token: str = field(repr=False)
@@ -33,26 +33,26 @@ class Kept:
     origins: Origins = field(default_factory=Origins)
 
 
-def keep(client: Client, job: JobInfo, kept: Kept) -> None:
+def save_session(client: Client, job: JobInfo, kept: SavedSession) -> None:
     """Write down what a later call needs, for this user's eyes only."""
     _write(_path(client, job.key), kept)
 
 
-def _write(path: Path, kept: Kept) -> None:
+def _write(path: Path, kept: SavedSession) -> None:
     write_private(path, json.dumps(dataclasses.asdict(kept)) + "\n")
 
 
-def kept(client: Client, job: JobInfo) -> Kept | None:
+def kept(client: Client, job: JobInfo) -> SavedSession | None:
     """What was written down on this machine, if it was."""
     return _read(_path(client, job.key))
 
 
-def _read(path: Path) -> Kept | None:
-    names = {item.name for item in dataclasses.fields(Kept)}
+def _read(path: Path) -> SavedSession | None:
+    names = {item.name for item in dataclasses.fields(SavedSession)}
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         found = {name: value for name, value in told.items() if name in names and isinstance(value, str)}
-        return Kept(**found, origins=_origins(told.get("origins")))
+        return SavedSession(**found, origins=_origins(told.get("origins")))
     except (OSError, ValueError, TypeError, AttributeError, KeyError):
         return None
 
@@ -83,7 +83,7 @@ def forget(client: Client, job: JobInfo) -> None:
         _write(path, dataclasses.replace(found, token=""))
 
 
-def saw(client: Client, jobs: Iterable[JobInfo]) -> None:
+def forget_ended(client: Client, jobs: Iterable[JobInfo]) -> None:
     """The same for those of these jobs that are over or about to be; for whoever looks at jobs anyway."""
     folder = _folder(client)
     with contextlib.suppress(PaiError, OSError):  # it is kept then, as before
@@ -93,7 +93,7 @@ def saw(client: Client, jobs: Iterable[JobInfo]) -> None:
                 forget(client, job)
 
 
-def forget_all(client: Client) -> None:
+def forget_all_ended(client: Client) -> None:
     """The same for every server that was started from here, and has ended while nobody looked."""
     for path in _folder(client).glob("*.json"):
         found = _read(path)
@@ -112,7 +112,7 @@ def _forget_ended(client: Client, path: Path) -> None:
         forget(client, job)
 
 
-def door(client: Client, job: JobInfo) -> Path:
+def door_file(client: Client, job: JobInfo) -> Path:
     """The file that leads a browser to the server, so that no token is among the words of a process."""
     return _path(client, job.key).with_suffix(".html")
 

@@ -60,7 +60,7 @@ def _traceback(cell: dict[str, Any]) -> str:
     return "\n".join(line for output in found for line in texts(output.get("traceback")))
 
 
-def plain(traceback: str, has_colours: bool) -> str:
+def plain_traceback(traceback: str, has_colours: bool) -> str:
     """A traceback as a terminal may show it: with its colours or without, and nothing else that steers."""
     return "\n".join(_plain(line, has_colours) for line in traceback.splitlines())
 

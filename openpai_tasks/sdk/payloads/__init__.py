@@ -1,1 +1,5 @@
 """Files that travel with a job and need only the standard library."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

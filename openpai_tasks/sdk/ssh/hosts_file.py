@@ -65,7 +65,7 @@ def job_host(client: Client, job: JobInfo) -> str:
     return job.name if job.user in ("", client.user) else job.key
 
 
-def hosts(
+def plan_hosts(
     client: Client, job: JobInfo, targets: Sequence[tuple[str, Target]], taken: Collection[str] = ()
 ) -> tuple[Host, ...]:
     """``JOB`` is the first container, unless it is taken, ``JOB-ROLE-INDEX`` each, by its label."""
@@ -76,7 +76,7 @@ def hosts(
     )
 
 
-def block(alias: str, job: JobInfo, found: Sequence[Host]) -> str:
+def host_block(alias: str, job: JobInfo, found: Sequence[Host]) -> str:
     """The part of the file that is the job's."""
     ways = [(host.target.gateway, host.target.timeout) for host in found if host.target.gateway]
     parts = [
@@ -87,7 +87,7 @@ def block(alias: str, job: JobInfo, found: Sequence[Host]) -> str:
     return "".join(parts)
 
 
-def argv(goal: Target) -> list[str]:
+def ssh_command(goal: Target) -> list[str]:
     """The command that does the same without any file."""
     _make_folders(goal)
     words = ["ssh", *_identity(goal.key), "-p", str(goal.port), *_flags(_options(goal))]
@@ -96,13 +96,13 @@ def argv(goal: Target) -> list[str]:
     return [*words, f"{_word(goal.user)}@{_word(goal.host)}"]
 
 
-def write(client: Client, job: JobInfo, found: Sequence[Host]) -> Written:
+def write_hosts(client: Client, job: JobInfo, found: Sequence[Host]) -> Written:
     """Put the job's block in, in place of an older one, and take those of jobs that are over out.
 
     A name that another job has too is this one's from now on; the other keeps its other names.
     """
     alias = client.cluster.shelf
-    new = block(alias, job, found)
+    new = host_block(alias, job, found)
     for host in found:
         _make_folders(host.target)
     with locked(config_path()):
@@ -115,7 +115,7 @@ def write(client: Client, job: JobInfo, found: Sequence[Host]) -> Written:
     return Written(config_path(), tuple(one for one in lost if one.names))
 
 
-def prune(client: Client) -> None:
+def prune_hosts(client: Client) -> None:
     """Take the blocks of jobs that are over out, and what was kept for them."""
     if not config_path().exists():
         return

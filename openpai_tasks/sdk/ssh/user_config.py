@@ -33,7 +33,7 @@ else:
 """
 
 
-def names() -> frozenset[str]:
+def named_hosts() -> frozenset[str]:
     """The hosts that ~/.ssh/config names itself, without patterns."""
     named = [words for keyword, words in _lines() if keyword == "host"]
     return frozenset(word for words in named for word in words if not re.search(r"[*?!]", word))
@@ -49,22 +49,22 @@ def is_included() -> bool:
     return False
 
 
-def include() -> Path:
+def include_hosts() -> Path:
     """Have ~/.ssh/config include our file; it must come first, as of two values the first one counts."""
-    path = config().resolve()  # it may be a link into somebody's collection of such files
+    path = user_config_path().resolve()  # it may be a link into somebody's collection of such files
     with locked(config_path()):
         before = read(path)
         end = "\r\n" if "\r\n" in before else "\n"
         replace(path, f"{_include()}{end}{end if before else ''}{before}")
-    return config()
+    return user_config_path()
 
 
-def manual() -> str:
+def manual_steps() -> str:
     """What a person can do instead."""
-    return f"put this line at the top of {config()}: {_include()}"
+    return f"put this line at the top of {user_config_path()}: {_include()}"
 
 
-def config() -> Path:
+def user_config_path() -> Path:
     return Path.home() / ".ssh" / "config"
 
 
@@ -75,7 +75,7 @@ def fabric_settings() -> Path | None:
     return None if first is None or read(first).startswith(_MADE) else first
 
 
-def is_fabric_told() -> bool:
+def is_fabric_configured() -> bool:
     """Whether Fabric reads our hosts: by the file that we made, or by a line in that of the person."""
     own = fabric_settings()
     return read(_fabric()) == _FABRIC if own is None else own == _fabric() and "fabric_hosts" in read(own)
@@ -89,7 +89,7 @@ def fabric_manual(own: Path) -> str:
     return f"Fabric reads your {own} and so no {_fabric()}: {way}"
 
 
-def tell_fabric() -> Path:
+def configure_fabric() -> Path:
     """Make the file for Fabric, or renew the one that is ours."""
     replace(_fabric(), _FABRIC)
     return _fabric()
@@ -101,7 +101,7 @@ def _fabric() -> Path:
 
 def _lines() -> Iterator[tuple[str, list[str]]]:
     """The keyword and the words of each line, as OpenSSH takes them apart."""
-    for line in read(config()).splitlines():
+    for line in read(user_config_path()).splitlines():
         keyword, _, rest = re.sub(r"^\s*([A-Za-z]+)\s*[\s=]\s*", r"\1 ", line).partition(" ")
         try:
             yield keyword.lower(), shlex.split(rest, comments=True)
@@ -110,7 +110,7 @@ def _lines() -> Iterator[tuple[str, list[str]]]:
 
 
 def _is_ours(pattern: str) -> bool:
-    whole = os.path.join(config().parent, os.path.expanduser(pattern)).replace("%%", "%")
+    whole = os.path.join(user_config_path().parent, os.path.expanduser(pattern)).replace("%%", "%")
     ours = str(config_path())
     return fnmatch.fnmatchcase(ours, whole) or os.path.realpath(whole) == os.path.realpath(ours)
 

@@ -25,7 +25,7 @@ MOST = 20_000
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 
 
-def points(axes: Iterable[str], file: str | None = None) -> list[Point]:
+def parse_points(axes: Iterable[str], file: str | None = None) -> list[Point]:
     """Every row of the file with every value of each axis (``lr=0.1,0.01``); none where neither is given."""
     grid = [_axis(text) for text in axes]
     if not grid and not file:

@@ -69,7 +69,7 @@ class Sweep:
         return Submission(name, text, made.archive, made.home, origin)
 
 
-def plan(
+def plan_sweep(
     draft: Draft,
     found: Sequence[Point],
     given_name: str | None,
@@ -106,14 +106,14 @@ def mark_of(document: Any) -> dict[str, Any]:
     return mark if isinstance(mark, dict) else {}
 
 
-def progress(name: str, rows: Sequence[SweepJob]) -> str:
+def describe_progress(name: str, rows: Sequence[SweepJob]) -> str:
     """A sweep in one line."""
     states = Counter(job.state or "not submitted" for job in rows)
     told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     return f"sweep {name}: {len(rows)} jobs, {told}"
 
 
-def check(name: str, rows: Sequence[SweepJob]) -> None:
+def check_sweep(name: str, rows: Sequence[SweepJob]) -> None:
     """Raise unless every job that is over has succeeded."""
     failed = [job.name for job in rows if job.final and job.state != "SUCCEEDED"]
     if failed:

@@ -34,7 +34,7 @@ class Result:
     result: dict[str, Any]
 
 
-def gather(client: Client, names: Sequence[str], folder: Path, mounts: Mounts = ()) -> list[Result]:
+def gather_results(client: Client, names: Sequence[str], folder: Path, mounts: Mounts = ()) -> list[Result]:
     """The results of jobs and sweeps, by name or pattern."""
     if not names:
         raise ConfigError("whose results? give jobs, sweeps or patterns such as 'train-*'")
@@ -84,7 +84,7 @@ def _told(client: Client, job: JobInfo) -> dict[str, Any] | None:
     found: dict[str, dict[str, Any]] = {}
     lines = output.Lines()
     try:
-        for chunk in output.read(client, job.key, output.Which(stream="stdout")):
+        for chunk in output.read(client, job.key, output.LogChoice(stream="stdout")):
             _note(found, lines.feed(chunk))
     except NotFound:
         return None
@@ -114,7 +114,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
 def _written(client: Client, job: JobInfo, mounts: Mounts) -> dict[str, Any] | None:
     """What the job wrote to its output folder, where that can be read from here."""
     try:
-        found = outputs.find(client, job.key, mounts)
+        found = outputs.find_outputs(client, job.key, mounts)
     except PaiError:
         return None
     for name in FILES:

@@ -21,7 +21,7 @@ from openpai_tasks.sdk.jobs import arrival, records, submission, watching
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.jobs.submission import Missed, Submission
 from openpai_tasks.sdk.sweeps import records as sweep_records
-from openpai_tasks.sdk.sweeps.plan import Sweep, SweepJob, mark_of, progress
+from openpai_tasks.sdk.sweeps.plan import Sweep, SweepJob, describe_progress, mark_of
 
 TRIES = 3
 MOST_ASKED = 50  # failed jobs that are asked for their own exit code, which the list does not tell
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Run:
+class SweepRun:
     """A sweep on its way: what is there, what is missing."""
 
     client: Client
@@ -160,7 +160,7 @@ class Run:
         """Ask the cluster, pausing for as long as it wants; during an outage only what does no harm twice."""
         while True:
             try:
-                return watching.ask(self.client, ask) if is_repeatable else ask()
+                return watching.ask_patiently(self.client, ask) if is_repeatable else ask()
             except TooManyRequests as err:
                 self.say(
                     f"the cluster asks for a pause of {err.retry_after:.0f} s"
@@ -182,5 +182,5 @@ class Run:
         try:
             yield
         except Unreachable as err:
-            told = progress(self.sweep.name, self.rows)
+            told = describe_progress(self.sweep.name, self.rows)
             raise Unreachable(f"{err}; {told}; the same command again submits what is missing") from err

@@ -59,7 +59,7 @@ class Template:
     problem: str = ""
 
 
-def packaged() -> Path:
+def packaged_folder() -> Path:
     """The folder of the templates that come with us: in the package, or beside it in a checkout."""
     package = Path(__file__).parents[2]
     inside = package / FOLDER
@@ -71,7 +71,7 @@ def folders(project: Path) -> list[Path]:
     start = project.absolute()
     above = (folder / FOLDER for folder in (start, *start.parents))
     nearest = next((folder for folder in above if _is_folder(folder)), None)
-    return [nearest, packaged()] if nearest and _is_safe(nearest) else [packaged()]
+    return [nearest, packaged_folder()] if nearest and _is_safe(nearest) else [packaged_folder()]
 
 
 @functools.cache
@@ -83,7 +83,7 @@ def _is_safe(folder: Path) -> bool:
     return not problem
 
 
-def all(project: Path) -> list[Template]:
+def list_templates(project: Path) -> list[Template]:
     """Every template there is, each name once, also those that cannot be used."""
     found: dict[str, Template] = {}
     for path in _files(project):
@@ -92,7 +92,7 @@ def all(project: Path) -> list[Template]:
     return [found[name] for name in sorted(found)]
 
 
-def find(name: str, project: Path) -> Template:
+def find_template(name: str, project: Path) -> Template:
     """The template of that name, or in the file of that path."""
     template = _load(_path(name, project))
     if template.problem:
@@ -117,7 +117,7 @@ def fill(template: Template, parameters: Mapping[str, Any], name: str | None = N
     return text
 
 
-def given(words: Sequence[str]) -> dict[str, str]:
+def parse_template_parameters(words: Sequence[str]) -> dict[str, str]:
     """Parameters as they are typed: ``name=value``."""
     pairs = [word.partition("=") for word in words]
     for name, equals, _ in pairs:
@@ -135,7 +135,9 @@ class Written:
     name: str
 
 
-def write(template: Template, target: Path | None, parameters: Mapping[str, Any], force: bool) -> Written:
+def write_job_file(
+    template: Template, target: Path | None, parameters: Mapping[str, Any], force: bool
+) -> Written:
     """Make a job file of the template; the job is named like the file."""
     if target is None:
         path = Path(f"{template.name}{SUFFIXES[0]}")

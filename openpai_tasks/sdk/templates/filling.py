@@ -25,7 +25,7 @@ FLAGS = {
 """What a flag may be called among the parameters of a template; the first that is there counts."""
 
 
-def document(
+def fill_template(
     wish: Wish, here: Path, flags: Mapping[str, Any], parameters: Sequence[str]
 ) -> dict[str, Any] | None:
     """The template that is wished for, with its parameters: those of flags, and those given by name."""
@@ -33,10 +33,10 @@ def document(
         if parameters:
             raise ConfigError("--parameter goes with --template; a plain command has none")
         return None
-    template = catalog.find(wish.template, here)
+    template = catalog.find_template(wish.template, here)
     shm = megabytes(wish.shm, "--shm") if wish.shm else None
     chosen = _chosen(template, {"command": wish.command or None, "shm": shm, **flags})
-    text = catalog.fill(template, {**chosen, **catalog.given(parameters)})
+    text = catalog.fill(template, {**chosen, **catalog.parse_template_parameters(parameters)})
     filled: dict[str, Any] = protocol.read(text).value
     return filled
 

@@ -15,9 +15,9 @@ from invoke.parser.argument import Argument
 from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
-from openpai_tasks import exits
+from openpai_tasks import exits, render, sdk
+from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError, PaiError
-from openpai_tasks.lazy import lazy
 from openpai_tasks.plain_text import plain
 from openpai_tasks.tasks.framework import display, parser, prompts, terminal
 from openpai_tasks.tasks.framework.signals import Terminated
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     from openpai_tasks.backends.openpai import Client
     from openpai_tasks.settings.config import Settings
 
-clusters = lazy("openpai_tasks.sdk.clusters.known")
-config = lazy("openpai_tasks.settings.config")
-log_masking = lazy("openpai_tasks.backends.openpai.log_masking")
-render = lazy("openpai_tasks.render")
-trust = lazy("openpai_tasks.settings.trust")
 
 log = logging.getLogger("openpai_tasks")
 
@@ -144,14 +139,14 @@ def settings(c: Context, **flags: Any) -> Settings:
     """The settings a task works with; a flag that was given is stronger than every other place."""
     try:
         return _load(c, flags)
-    except trust.Untrusted as err:
+    except user_settings.trust.Untrusted as err:
         prompts.consent(err, parser.running)
-        trust.remember(err.claims)
+        user_settings.trust.remember(err.claims)
     return _load(c, flags)
 
 
 def _load(c: Context, flags: Mapping[str, Any], withhold: bool = False) -> Settings:
-    loaded: Settings = config.Settings.load(c.config, flags, withhold)
+    loaded: Settings = user_settings.config.Settings.load(c.config, flags, withhold)
     for line in loaded.unknown:
         _warn(line)
     return loaded
@@ -174,7 +169,7 @@ def _warn(line: str) -> None:
 
 def connect(c: Context, cluster_alias: str | None = None) -> Client:
     """A client of the cluster that the user named, or of the one that is selected."""
-    client: Client = clusters.connect(chosen(c, cluster_alias), say=say)
+    client: Client = sdk.clusters.connect(chosen(c, cluster_alias), say=say)
     return client
 
 
@@ -183,7 +178,7 @@ def show(
 ) -> None:
     """Print values as data, in the format asked for; in a notebook, a table is a picture."""
     form = output or settings_in_force(c).output
-    text = render.text(items, columns, form)
+    text = render.format_values(items, columns, form)
     if form == "table" and display.takes(items, columns, text):
         return
     terminal.put(text)
@@ -216,4 +211,6 @@ def _log_traceback() -> None:
     if log.isEnabledFor(logging.DEBUG):
         import traceback
 
-        log.debug("task failed\n%s", log_masking.mask_keys(plain(traceback.format_exc())))
+        from openpai_tasks.backends.openpai.log_masking import mask_keys
+
+        log.debug("task failed\n%s", mask_keys(plain(traceback.format_exc())))

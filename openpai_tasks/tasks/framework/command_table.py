@@ -10,8 +10,9 @@ from invoke.parser.context import ParserContext
 from invoke.program import Program
 from invoke.util import helpline
 
-from openpai_tasks import exits, render
+from openpai_tasks import exits
 from openpai_tasks.completion import FILES, MANY, SHELLS, Command, Flag, script
+from openpai_tasks.render import text as render
 from openpai_tasks.settings import config
 from openpai_tasks.tasks.framework.contexts import Contexts
 from openpai_tasks.tasks.framework.terminal import ending

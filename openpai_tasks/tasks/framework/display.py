@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import os
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import render
 from openpai_tasks.tasks.framework import terminal
-
-render_html = lazy("openpai_tasks.render_html")
 
 VARIABLE = "OPENPAI_DISPLAY"
 """The number of the pipe, in the environment of a command that a notebook runs."""
@@ -23,14 +21,14 @@ def takes(items, columns, text):
     """Whether the values went to the notebook as a picture; else they are to be printed."""
     if not _pipe.isdecimal():
         return False
-    picture = render_html.picture(items, columns)
+    picture = render.picture(items, columns)
     if picture is None:
         return False
     import json
 
     data = {"text/plain": text, "text/html": picture}
     terminal.flush()  # what was printed before is shown before
-    line = json.dumps({"data": data, "rows": render_html.values(items, columns)})
+    line = json.dumps({"data": data, "rows": render.values(items, columns)})
     try:
         with open(int(_pipe), "w", encoding="utf-8", closefd=False) as out:
             out.write(f"{line}\n")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
+from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks.framework import prompts
 from openpai_tasks.tasks.framework.base import say
-
-credentials = lazy("openpai_tasks.settings.credentials")
 
 
 def given(password=None, password_file=None, token=None, token_file=None):
@@ -19,9 +17,9 @@ def given(password=None, password_file=None, token=None, token_file=None):
         raise ConfigError("give a password or token itself or in a file, not both")
     if password or token:
         say("warning: others can see what is on the command line; use --password-file or --token-file")
-    return credentials.Credentials(
-        password or (credentials.read_secret(password_file) if password_file else ""),
-        token or (credentials.read_secret(token_file) if token_file else ""),
+    return user_settings.credentials.Credentials(
+        password or (user_settings.credentials.read_secret(password_file) if password_file else ""),
+        token or (user_settings.credentials.read_secret(token_file) if token_file else ""),
     )
 
 
@@ -66,7 +64,7 @@ def _typed(name, hint):
 def for_storage(storage, password_file=None):
     """The password or key of a storage: in a file, in the environment, or typed on the terminal, unseen."""
     if password_file:
-        return credentials.read_secret(password_file)
+        return user_settings.credentials.read_secret(password_file)
     if not storage.wants_secret:
         return ""
     if os.environ.get("OPENPAI_STORAGE_PASSWORD"):
@@ -84,5 +82,5 @@ def for_storage(storage, password_file=None):
 
 def refuse_for_all(credentials, user, ca, login):
     """One login does not fit all clusters."""
-    if credentials or user or ca or login:
+    if user_settings.credentials or user or ca or login:
         raise ConfigError("say which cluster the new login is for: cluster.update ALIAS")

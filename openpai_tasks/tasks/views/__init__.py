@@ -1,1 +1,20 @@
 """What commands show while they run, and the flags they share."""
+
+import lazy_loader
+
+# Written out, as reading the stub would cost every start; a test compares the two.
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    [
+        "containers",
+        "interactive",
+        "job_flags",
+        "leftovers",
+        "listings",
+        "notebooks",
+        "serving",
+        "submitting",
+        "sweeps",
+        "transfers",
+    ],
+)

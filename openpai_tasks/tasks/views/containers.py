@@ -7,20 +7,12 @@ import threading
 
 from invoke.exceptions import Exit
 
+from openpai_tasks import render, sdk
 from openpai_tasks.errors import Lost, PaiError
-from openpai_tasks.lazy import lazy
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say
 from openpai_tasks.tasks.framework.prompts import ask
-
-fates = lazy("openpai_tasks.sdk.containers.container_end")
-forwarding = lazy("openpai_tasks.sdk.containers.forwarding")
-reaching = lazy("openpai_tasks.sdk.containers.endpoints")
-render = lazy("openpai_tasks.render")
-ssh_config = lazy("openpai_tasks.sdk.ssh.hosts_file")
-top = lazy("openpai_tasks.sdk.containers.top")
-users_ssh = lazy("openpai_tasks.sdk.ssh.user_config")
 
 _LOCK = threading.Lock()
 
@@ -59,7 +51,7 @@ def surely(client, found, container, act, *args):
     try:
         return act(*args)
     except Lost as err_:
-        raise fates.lost(client, found, container, err_) from err_
+        raise sdk.containers.explain_lost(client, found, container, err_) from err_
 
 
 def leave(code):
@@ -82,14 +74,14 @@ def forward(client, found, container, given, ports):
     """The forward of a task's container, found anew for every connection: it may have been started again."""
 
     def connect():
-        now = reaching.reach(client, found.job.key, given)
-        same = reaching.one(now, container.role, container.index)
-        return reaching.open_remote(client, now, same, given)
+        now = sdk.containers.reach(client, found.job.key, given)
+        same = sdk.containers.first_running(now, container.role, container.index)
+        return sdk.containers.open_remote(client, now, same, given)
 
     def over():
-        return fates.ended(client, found, container)
+        return sdk.containers.explain_end(client, found, container)
 
-    return forwarding.Forward(connect, ports, say, over)
+    return sdk.containers.Forward(connect, ports, say, over)
 
 
 def place(found, container):
@@ -100,7 +92,7 @@ def place(found, container):
 
 def not_over(found, among):
     """Those of the containers that something can still run in; the others are told of."""
-    left = reaching.not_over(found, among)
+    left = sdk.containers.not_over(found, among)
     over = [f"{one.label} is {one.state}" for one in among if one not in left]
     if over:
         say(f"left out: {', '.join(over)}")
@@ -116,7 +108,7 @@ def usages(items):
             if item.cpu is not None and item.cpu_limit
             else None,
             "memory": _of(item.memory, item.memory_limit),
-            "scope": item.scope if item.scope == top.MACHINE else "",
+            "scope": item.scope if item.scope == sdk.containers.MACHINE else "",
             "gpus": ", ".join(map(_gpu, item.gpus)),
             "note": item.error,
         }
@@ -146,22 +138,24 @@ def _gpu(gpu):
 def reached(client, name, given, writes):
     """The job; one that is over leaves nothing in our file."""
     try:
-        return reaching.reach(client, name, given, forgets=writes)
+        return sdk.containers.reach(client, name, given, forgets=writes)
     except PaiError:
         if writes:
-            ssh_config.prune(client)
+            sdk.ssh.prune_hosts(client)
         raise
 
 
 def hosts(client, found, given):
-    running = [one for one in found.containers if one.state == reaching.RUNNING and one.host]
-    targets = [(one.label, reaching.target(client, found, one, given)) for one in running]
+    running = [one for one in found.containers if one.state == sdk.containers.RUNNING and one.host]
+    targets = [(one.label, sdk.containers.ssh_target(client, found, one, given)) for one in running]
     if not targets:
-        reaching.target(client, found, reaching.one(found), given)  # says why there is none
-    taken, name = users_ssh.names(), ssh_config.job_host(client, found.job)
+        sdk.containers.ssh_target(
+            client, found, sdk.containers.first_running(found), given
+        )  # says why there is none
+    taken, name = sdk.ssh.named_hosts(), sdk.ssh.job_host(client, found.job)
     if name in taken:
-        say(f"{users_ssh.config()} has a host {name!r} of its own, which stays: use {name}-{targets[0][0]}")
-    return ssh_config.hosts(client, found.job, targets, taken)
+        say(f"{sdk.ssh.user_config_path()} already has a host {name!r}: use {name}-{targets[0][0]}")
+    return sdk.ssh.plan_hosts(client, found.job, targets, taken)
 
 
 def tell_moved(job, moved):
@@ -172,20 +166,20 @@ def tell_moved(job, moved):
 
 def include(yes):
     """Have OpenSSH's own file, and Fabric, read ours; asked for once."""
-    own = users_ssh.fabric_settings()
-    ssh, fabric = not users_ssh.is_included(), own is None and not users_ssh.is_fabric_told()
-    if own and not users_ssh.is_fabric_told():
-        say(users_ssh.fabric_manual(own))
+    own = sdk.ssh.fabric_settings()
+    ssh, fabric = not sdk.ssh.is_included(), own is None and not sdk.ssh.is_fabric_configured()
+    if own and not sdk.ssh.is_fabric_configured():
+        say(sdk.ssh.fabric_manual(own))
     if not ssh and not fabric:
         return
-    by_hand = f"so that ssh finds them, {users_ssh.manual()}" if ssh else "so that Fabric finds them"
-    files = " and ".join([str(users_ssh.config())] * ssh + ["~/.fabric.py"] * fabric)
+    by_hand = f"so that ssh finds them, {sdk.ssh.manual_steps()}" if ssh else "so that Fabric finds them"
+    files = " and ".join([str(sdk.ssh.user_config_path())] * ssh + ["~/.fabric.py"] * fabric)
     if not yes and not sys.stdin.isatty():
         say(f"{by_hand}{'; or' if ssh else ','} say --yes")
     elif not yes and not ask(f"have {files} read it?"):
         say(f"nothing else was changed; {by_hand}{'' if ssh else ', say --yes'}")
     else:
         if ssh:
-            say(f"{users_ssh.include()} includes it now")
+            say(f"{sdk.ssh.include_hosts()} includes it now")
         if fabric:
-            say(f"{users_ssh.tell_fabric()} has Fabric read it too")
+            say(f"{sdk.ssh.configure_fabric()} has Fabric read it too")

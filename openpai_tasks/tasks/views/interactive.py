@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import render, sdk
 from openpai_tasks.tasks.framework.base import say
 from openpai_tasks.tasks.framework.prompts import agrees
-
-jobs = lazy("openpai_tasks.sdk.jobs.lookup")
-render = lazy("openpai_tasks.render")
 
 
 def tell_time(name, stay):
@@ -40,7 +37,7 @@ def goes_on(client, name):
         yield
     except KeyboardInterrupt:
         if sys.stdin.isatty() and _agrees_to_stop(name):
-            jobs.stop(client, [name])
+            sdk.jobs.stop(client, [name])
             say(f"job {name} is stopped")
         else:
             ways = f"`container.ssh {name}` opens a shell when it runs, `container.stop {name}` ends it"

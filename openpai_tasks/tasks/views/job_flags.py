@@ -6,12 +6,9 @@ import functools
 import inspect
 from types import SimpleNamespace
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import sdk
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import settings, task
-
-amounts = lazy("openpai_tasks.sdk.amounts")
-wishes = lazy("openpai_tasks.sdk.jobs.wishes")
 
 FLAGS = {
     "job_name": (str, "its name; each $ becomes random letters; made from the command if not given"),
@@ -64,7 +61,7 @@ class JobFlags(SimpleNamespace):
 
     @property
     def memory_mb(self):
-        return None if self.memoryMB is None else amounts.megabytes(self.memoryMB, "--memoryMB")
+        return None if self.memoryMB is None else sdk.amounts.megabytes(self.memoryMB, "--memoryMB")
 
     def settings(self, c):
         """The settings of the job; what was given here is stronger than every other place."""
@@ -90,11 +87,11 @@ class JobFlags(SimpleNamespace):
             "ports": tuple(self.ports),
             "shm": self.shm or "",
             "variables": tuple(self.env),
-            "secrets": wishes.secrets(self.secret, secrets.for_job),
+            "secrets": sdk.jobs.secrets(self.secret, secrets.for_job),
             "retries": self.retries or 0,
             "max_time": self.max_time or "",
         }
-        return wishes.Wish(**{**wished, **more})
+        return sdk.jobs.Wish(**{**wished, **more})
 
 
 def job_task(*flags, iterable=(), kinds=None, help=None, **options):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from openpai_tasks.lazy import lazy
-
-render = lazy("openpai_tasks.render")
+from openpai_tasks import render
 
 
 def table(jobs):

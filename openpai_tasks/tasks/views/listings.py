@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import sys
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import render
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.prompts import confirm
-
-render = lazy("openpai_tasks.render")
 
 SORTED = 10_000
 """As many names are sorted; a longer list is printed in the order it comes in."""
@@ -20,7 +18,7 @@ USAGE = ("size", "files", "folders", "url")
 def stream(found, output):
     """Files a line each, without waiting for the last one; other formats need them all."""
     if output != "table":
-        terminal.put(render.text(sorted(found, key=lambda info: info.name), COLUMNS, output))
+        terminal.put(render.format_values(sorted(found, key=lambda info: info.name), COLUMNS, output))
         return
     first = list(itertools.islice(found, SORTED))
     if len(first) < SORTED:
@@ -34,7 +32,7 @@ def usage(found, output):
     rows = list(itertools.islice(found, SORTED if output == "table" else None))
     if len(rows) < SORTED or output != "table":
         rows[:-1] = sorted(rows[:-1], key=lambda row: row.url)
-    terminal.put(render.text(rows, USAGE, output))
+    terminal.put(render.format_values(rows, USAGE, output))
     for row in found:
         terminal.put("  ".join(render.cell(name, getattr(row, name)) for name in USAGE))
 
@@ -50,7 +48,7 @@ def tree(url, found, output):
     """The folder and all below it; as data, one row for each."""
     if output != "table":
         rows = [{"path": item.name, "depth": item.depth, **_facts(item.entry)} for _, item in found]
-        terminal.put(render.text(rows, ("path", "type", "size"), output))
+        terminal.put(render.format_values(rows, ("path", "type", "size"), output))
         return
     terminal.put(render.cell("name", url))
     for bars, item in found:

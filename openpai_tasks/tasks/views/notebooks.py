@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
-from openpai_tasks import exits
+from openpai_tasks import exits, sdk
 from openpai_tasks.errors import JobFailed
-from openpai_tasks.lazy import lazy
 from openpai_tasks.plain_text import shortened
+from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.screen import Screen
 from openpai_tasks.tasks.framework.terminal import say_coloured
 from openpai_tasks.tasks.views.submitting import SUBMITTED, goes_on, submitted
-
-files = lazy("openpai_tasks.sdk.files.operations")
-jobs = lazy("openpai_tasks.sdk.jobs.lookup")
-listings = lazy("openpai_tasks.tasks.views.listings")
-portal = lazy("openpai_tasks.sdk.clusters.portal")
-progress = lazy("openpai_tasks.sdk.notebooks.progress")
-results = lazy("openpai_tasks.sdk.notebooks.results")
-runner = lazy("openpai_tasks.sdk.payloads.notebook_runner")
-shutil = lazy("shutil")
-telling = lazy("openpai_tasks.sdk.notebooks.summary")
-transfers = lazy("openpai_tasks.tasks.views.transfers")
-waiting = lazy("openpai_tasks.sdk.diagnosis.news")
-watching = lazy("openpai_tasks.sdk.jobs.watching")
 
 BROUGHT = ("path", "size")
 
@@ -53,17 +41,17 @@ def finish(c, client, name, folder, no_browser, output, mounted, follow=True):
     if follow:
         with goes_on(name, again="`notebook.fetch {name}` brings its results"):
             complaint = _watch(client, name)
-    found = watching.ask(client, lambda: results.find(client, name, mounted))
+    found = sdk.jobs.ask_patiently(client, lambda: sdk.notebooks.find_results(client, name, mounted))
     if not found.notebook:
         _nothing(found.job, complaint)
     brought = _bring(found, folder)
     show(c, brought.files, BROUGHT, output)
-    page = results.page(brought.files)
-    can_show = results.is_for_browsers(page) and not no_browser and portal.can_show()
-    if can_show and not portal.browse(page):
+    page = sdk.notebooks.best_page(brought.files)
+    can_show = sdk.notebooks.is_for_browsers(page) and not no_browser and sdk.clusters.can_open_browser()
+    if can_show and not sdk.clusters.open_browser(page):
         say("no browser could be opened")
     _conclude(found, brought, page, complaint)
-    files.check(brought.copied)
+    sdk.files.check_copied(brought.copied)
 
 
 def _watch(client, name):
@@ -71,14 +59,14 @@ def _watch(client, name):
     screen, step, complaint = Screen(sys.stderr), None, ""
 
     with client.saying(screen.say):
-        for event in progress.follow(client, name, waiting.News(client, screen.say)):
-            if isinstance(event, progress.Step):
+        for event in sdk.notebooks.follow_run(client, name, sdk.diagnosis.News(client, screen.say)):
+            if isinstance(event, sdk.notebooks.Step):
                 step = event
-            elif isinstance(event, progress.Complaint):
+            elif isinstance(event, sdk.notebooks.Complaint):
                 screen.clear()
                 _complain(complaint)
                 complaint = event.text
-            elif isinstance(event, (progress.Said, progress.Other)) and event.text:
+            elif isinstance(event, (sdk.notebooks.RunnerNote, sdk.notebooks.JobLine)) and event.text:
                 screen.say(event.text)
             if step:
                 screen.show(_fitting(str(step)), str(step))
@@ -97,7 +85,7 @@ def _nothing(job, complaint):
         raise JobFailed(f"job {job.name!r} is {job.state}: {complaint}", job.exit_status)
     _complain(complaint)
     if job.final:
-        jobs.check(job)
+        sdk.jobs.check_succeeded(job)
 
 
 def _fitting(line):
@@ -105,10 +93,10 @@ def _fitting(line):
 
 
 def _bring(found, folder):
-    with transfers.metered() as meter:
-        brought = results.bring(found, folder, meter)
+    with views.transfers.metered() as meter:
+        brought = sdk.notebooks.download_results(found, folder, meter)
     if brought.copied.failed:
-        say(*listings.summary(brought.copied).split("\n"))
+        say(*views.listings.summary(brought.copied).split("\n"))
         say(f"`notebook.fetch {found.job.name} --folder FOLDER` brings what is missing to another folder")
     for result in brought.files:
         if result.instead_of:
@@ -123,21 +111,21 @@ def _bring(found, folder):
 def _conclude(found, brought, page, complaint):
     """Say how it ended; raise if it did not end well."""
     job, told, link = found.job, brought.told, f"; see {page}" if page else ""
-    is_of_results = job.exit_status in (runner.NOT_CONVERTED, runner.NOT_SAVED)
+    is_of_results = job.exit_status in (sdk.payloads.NOT_CONVERTED, sdk.payloads.NOT_SAVED)
     reason = complaint if is_of_results else ""
     if not reason:
         _complain(complaint)
-    if told and told.state == telling.FAILED:
+    if told and told.state == sdk.notebooks.FAILED:
         _tell_cell(told)
     where = f"cell {told.cell} of {told.of}" if told else ""
     if not job.final:
         far = (
-            f", and {where} {'is running' if told.state == telling.RUNNING else 'was the last'}"
+            f", and {where} {'is running' if told.state == sdk.notebooks.RUNNING else 'was the last'}"
             if told
             else ""
         )
         say(f"job {job.name} is {job.state}{far}; `notebook.fetch {job.name} --follow` brings the rest")
-    elif job.exit_status and told and told.state != telling.DONE:
+    elif job.exit_status and told and told.state != sdk.notebooks.DONE:
         why = _why(found, told, reason)
         raise JobFailed(f"{where} of {found.mark.file} {why}{link}", job.exit_status)
     elif reason:
@@ -145,15 +133,15 @@ def _conclude(found, brought, page, complaint):
     elif link and not brought.copied.failed:
         say(f"done{link}")
     if job.final:
-        jobs.check(job)
+        sdk.jobs.check_succeeded(job)
 
 
 def _why(found, told, reason):
     """What became of the cell that was the last one."""
     job, code = found.job, found.job.exit_status
-    if told.state == telling.FAILED:
+    if told.state == sdk.notebooks.FAILED:
         return f"failed: {told.reason}"
-    if code == runner.NOT_SAVED:
+    if code == sdk.payloads.NOT_SAVED:
         why = reason or f"the result could not be saved (`job.logs {job.name}` shows why)"
         return f"is the last that is saved: {why}"
     if code == exits.TIMED_OUT and found.is_limited:
@@ -166,4 +154,4 @@ def _tell_cell(told):
     say(f"cell {told.cell} of {told.of}:")
     for line in told.source.splitlines():
         say(f"    {line}")
-    say_coloured(telling.plain(told.traceback, sys.stderr.isatty()))
+    say_coloured(sdk.notebooks.plain_traceback(told.traceback, sys.stderr.isatty()))

@@ -8,21 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from openpai_tasks import render, sdk
+from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError, PaiError
-from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.prompts import agrees
 from openpai_tasks.tasks.views.submitting import goes_on
-
-credentials = lazy("openpai_tasks.settings.credentials")
-jobs = lazy("openpai_tasks.sdk.jobs.lookup")
-kept = lazy("openpai_tasks.sdk.notebooks.sessions")
-links = lazy("openpai_tasks.sdk.notebooks.link")
-portal = lazy("openpai_tasks.sdk.clusters.portal")
-pulls = lazy("openpai_tasks.sdk.notebooks.pull")
-render = lazy("openpai_tasks.render")
-server = lazy("openpai_tasks.sdk.payloads.notebook_server")
 
 PULLED = ("name", "change", "path", "size")
 END = 60.0  # seconds within which a job that is stopped has ended
@@ -34,7 +26,7 @@ def token_from(token, token_file):
         raise ConfigError("give the token itself or in a file, not both")
     if token:
         say("warning: others can see what is on the command line; use --token-file")
-    return credentials.read_secret(token_file) if token_file else token or ""
+    return user_settings.credentials.read_secret(token_file) if token_file else token or ""
 
 
 def refuse_for_new(file, flags):
@@ -76,10 +68,10 @@ def stay(c, client, job, door, how):
 
 def _serve(c, client, job, door, how):
     way, token = door.way, door.token
-    with links.opened(client, job.key, way, token, how.given, how.wait, say) as link:
+    with sdk.notebooks.open_link(client, job.key, way, token, how.given, how.wait, say) as link:
         if way.direct:
             say(f"warning: {link.url} is plain HTTP: who can reach it can read along and learn the token")
-        served = links.Served(job.name, link.address(token, door.file), token, way.direct)
+        served = sdk.notebooks.Served(job.name, link.address(token, door.file), token, way.direct)
         with contextlib.suppress(KeyboardInterrupt), _open(c, client, job, served, how):
             say(f"job {job.name} serves Jupyter; Ctrl-C brings back what was changed")
             link.until_over()
@@ -93,9 +85,11 @@ def _open(c, client, job, served, how):
         terminal.flush()
         yield
         return
-    door = kept.door(client, job)
+    door = sdk.notebooks.door_file(client, job)
     try:
-        if not portal.can_show() or not portal.browse(kept.write_door(door, served.url)):
+        if not sdk.clusters.can_open_browser() or not sdk.clusters.open_browser(
+            sdk.notebooks.write_door(door, served.url)
+        ):
             way = f"`notebook.serve --reconnect {job.name} --no-browser` prints the address"
             say(f"no browser could be opened; {way}")
         yield
@@ -105,36 +99,36 @@ def _open(c, client, job, served, how):
 
 def _leave(client, key, how):
     """Bring what was changed; then the job stays or ends, as one wishes, or has ended as it did."""
-    job = jobs.find(client, key)
+    job = sdk.jobs.find(client, key)
     name = job.name
     brought = _brought(client, key, name, how)
     if job.final:
-        jobs.check(job)
+        sdk.jobs.check_succeeded(job)
     elif how.stop or (sys.stdin.isatty() and agrees(f"stop job {name}?")):
-        jobs.stop(client, [key])
+        sdk.jobs.stop(client, [key])
         say(f"job {name} is stopped")
         if brought is None:  # some storages get the output when the job ends
-            jobs.wait(client, key, END)
+            sdk.jobs.wait(client, key, END)
             brought = _brought(client, key, name, how)
     else:
         ways = f"`notebook.serve --reconnect {name}` opens it again, `job.stop {name}` ends it"
         say(f"job {name} goes on; {ways}")
     if brought:
-        pulls.check(brought)
+        sdk.notebooks.check_pulled(brought)
 
 
 def bring(client, name, here, mounted, target=None):
     """What became of each file; what a person should know of it is told."""
-    saved = pulls.find(client, name, mounted)
-    pulled = pulls.pull(saved, here, target)
+    saved = sdk.notebooks.find_changes(client, name, mounted)
+    pulled = sdk.notebooks.pull_changes(saved, here, target)
     for one in pulled.files:
-        if one.change == pulls.CONFLICT:
+        if one.change == sdk.notebooks.CONFLICT:
             say(f"warning: {cell(one.name)} {one.remark}; what the job has is in {cell(one.path)}")
-    for one in pulled.failed:
-        say(f"failed {cell(one.path)}: {cell(one.reason)}")
-    for one in saved.large:
-        limit = f"larger than {server.LARGEST >> 20} MiB"
-        say(f"warning: {cell(one)} was changed in the job, but is {limit} and so was not kept")
+    for failure in pulled.failed:
+        say(f"failed {cell(failure.path)}: {cell(failure.reason)}")
+    for name in saved.large:
+        limit = f"larger than {sdk.payloads.LARGEST >> 20} MiB"
+        say(f"warning: {cell(name)} was changed in the job, but is {limit} and so was not kept")
     if not (saved.changes or saved.large):
         say(f"nothing was changed in job {saved.job.name}")
     elif saved.changes and not (target or saved.folder):
@@ -155,7 +149,7 @@ def _brought(client, key, name, how):
         say(f"warning: {err}; `notebook.pull {name}` tries again")
         return None
     for one in pulled.files:
-        if one.change in (pulls.NEW, pulls.UPDATED):
+        if one.change in (sdk.notebooks.NEW, sdk.notebooks.UPDATED):
             say(f"{one.change}: {one.path}")
     if pulled.failed:
         say(f"`notebook.pull {name}` tries again, with --target FOLDER in another place")

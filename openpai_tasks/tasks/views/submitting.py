@@ -5,17 +5,10 @@ from __future__ import annotations
 import contextlib
 import sys
 
+from openpai_tasks import render, sdk
 from openpai_tasks.errors import ApiError, Unreachable
-from openpai_tasks.lazy import lazy
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say, show
-
-jobs = lazy("openpai_tasks.sdk.jobs.lookup")
-logs = lazy("openpai_tasks.sdk.logs.output")
-render = lazy("openpai_tasks.render")
-submission_ = lazy("openpai_tasks.sdk.jobs.submission")
-waiting = lazy("openpai_tasks.sdk.diagnosis.news")
-watching = lazy("openpai_tasks.sdk.jobs.watching")
 
 SUBMITTED = ("name", "state", "virtual_cluster")
 
@@ -30,20 +23,22 @@ def send(c, client, submission, follow, preview, output, after=(), tags=(), plai
         return
     say(f"job {job.name} is submitted to {client.cluster.alias}")
     with goes_on(job.name):
-        news = waiting.News(client, say)
-        write(logs.output(client, job.name, logs.Which(), follow=True, look=news, plain=plain))
-    jobs.check(jobs.wait(client, job.name))
+        news = sdk.diagnosis.News(client, say)
+        write(
+            sdk.logs.read_output(client, job.name, sdk.logs.LogChoice(), follow=True, look=news, plain=plain)
+        )
+    sdk.jobs.check_succeeded(sdk.jobs.wait(client, job.name))
 
 
 def submitted(client, submission, preview, after=(), tags=()):
     """The job when it is on the cluster; none if it was to be shown only, and has been."""
-    submission_.check_tags(client, tags)
+    sdk.jobs.check_tags(client, tags)
     tell_sources(submission)
     if preview:
         show_preview(client, submission)
         return None
-    jobs.succeed(client, after, say)
-    return submission_.tag(client, jobs.submit(client, submission, say), tags)
+    sdk.jobs.wait_for_success(client, after, say)
+    return sdk.jobs.add_tags(client, sdk.jobs.submit(client, submission, say), tags)
 
 
 def only_looks(c, preview):
@@ -89,6 +84,6 @@ def goes_on(name, follows=True, again="`job.logs {name} --follow` shows it again
             say("", told)
         raise
     except (Unreachable, ApiError) as err:
-        if follows and (type(err) is Unreachable or watching.is_outage(err)):  # others say what to do
+        if follows and (type(err) is Unreachable or sdk.jobs.is_outage(err)):  # others say what to do
             say(told)
         raise

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 from pathlib import Path
 
-from openpai_tasks.lazy import lazy
+from openpai_tasks import render, sdk
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.screen import Screen
 from openpai_tasks.tasks.views.submitting import show_preview, tell_sources
 
-jobs = lazy("openpai_tasks.sdk.jobs.lookup")
-render = lazy("openpai_tasks.render")
-shutil = lazy("shutil")  # it brings every kind of compression along
-submission = lazy("openpai_tasks.sdk.jobs.submission")
-sweeps = lazy("openpai_tasks.sdk.sweeps.plan")
-sweep_run = lazy("openpai_tasks.sdk.sweeps.running")
-
 
 def run_sweep(c, client, sweep, after, most, detach, preview, output):
     """Submit a job for each point, show them as they go, and fail if one of them does."""
-    submission.check_tags(client, sweep.tags)
+    sdk.jobs.check_tags(client, sweep.tags)
     tell_sources(sweep.draft)
     if preview:
         say(f"sweep {sweep.name}: {len(sweep.points)} jobs, of which the first is shown")
         show_preview(client, sweep.submission(next(iter(sweep.points))))
         return
-    jobs.succeed(client, after, say)
+    sdk.jobs.wait_for_success(client, after, say)
     screen = Screen(sys.stderr)
-    run = sweep_run.Run(client, sweep, Path.cwd(), say, glance=0.5 if sys.stderr.isatty() else 10)
+    run = sdk.sweeps.SweepRun(client, sweep, Path.cwd(), say, glance=0.5 if sys.stderr.isatty() else 10)
     with _resumable(run), client.saying(screen.say):
         for rows in run.until_over(most, detach):
-            screen.show(_picture(sweep.name, rows), sweeps.progress(sweep.name, rows))
+            screen.show(_picture(sweep.name, rows), sdk.sweeps.describe_progress(sweep.name, rows))
     screen.clear()
     show(c, run.rows, render.flat_table, output)
-    sweeps.check(sweep.name, run.rows)
+    sdk.sweeps.check_sweep(sweep.name, run.rows)
 
 
 def _picture(name, rows):
@@ -43,7 +37,7 @@ def _picture(name, rows):
     room = max(3, shutil.get_terminal_size().lines - 4)
     order = {"FAILED": 0, "STOPPED": 0, "RUNNING": 1, "STOPPING": 1, "WAITING": 2, "": 3, "SUCCEEDED": 4}
     shown = rows if len(rows) <= room else sorted(rows, key=lambda row: order.get(row.state, 1))[:room]
-    return f"{render.flat_table(shown)}\n{sweeps.progress(name, rows)}"
+    return f"{render.flat_table(shown)}\n{sdk.sweeps.describe_progress(name, rows)}"
 
 
 @contextlib.contextmanager

@@ -7,16 +7,13 @@ import sys
 import threading
 import time
 
-from openpai_tasks import exits
-from openpai_tasks.lazy import lazy
+from openpai_tasks import exits, render
 from openpai_tasks.storage.copying.progress import Stopped, Watch
+from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import settings, show
 from openpai_tasks.tasks.framework.screen import Screen
 from openpai_tasks.tasks.framework.signals import Terminated, terminable
-
-listings = lazy("openpai_tasks.tasks.views.listings")
-render = lazy("openpai_tasks.render")
 
 DRAW_SECONDS = 0.1
 LINE_SECONDS = 5.0  # where nothing can be drawn over
@@ -111,7 +108,7 @@ def copying(c, output, names=False):
                 yield meter
         finally:
             if meter.copied and settings(c, output=output).output != "table":
-                show(c, meter.copied, listings.summary, output)
+                show(c, meter.copied, views.listings.summary, output)
 
 
 @contextlib.contextmanager
@@ -128,4 +125,4 @@ def ended_by(told):
 def _what_arrived(meter):
     if meter.copied is None:
         return "nothing was copied yet"
-    return f"{listings.summary(meter.copied)}; run it again, and it continues"
+    return f"{views.listings.summary(meter.copied)}; run it again, and it continues"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from openpai_tasks import render
 from openpai_tasks.plain_text import one_line
+from openpai_tasks.render import text
 
 ROWS = 500
 """As many rows are drawn: the picture is kept in the notebook's file."""
@@ -27,20 +27,20 @@ COLOURS = {
 _LEFT = "text-align:left"
 
 
-def picture(items: Any, columns: render.Columns) -> str | None:
+def picture(items: Any, columns: text.Columns) -> str | None:
     """What a notebook shows in place of the text; nothing where the text says it best."""
-    if columns is render.status:
+    if columns is text.status:
         return status(items)
-    if columns is render.flat_table:
-        return table(*render.flat(items))
+    if columns is text.flat_table:
+        return table(*text.flat(items))
     return None if callable(columns) else table(items, columns)
 
 
-def values(items: Any, columns: render.Columns) -> list[dict[str, Any]]:
+def values(items: Any, columns: text.Columns) -> list[dict[str, Any]]:
     """What the picture was made of, for programs."""
-    if columns is render.flat_table:
-        return render.flat(items)[0]
-    found = json.loads(render.text(items, columns, "json"))
+    if columns is text.flat_table:
+        return text.flat(items)[0]
+    found = json.loads(text.format_values(items, columns, "json"))
     return found if isinstance(found, list) else [found]
 
 
@@ -48,7 +48,7 @@ def table(items: Any, columns: Sequence[str]) -> str:
     """One row for each item, with a header."""
     found = list(items) if isinstance(items, (list, tuple)) else [items]
     head = "".join(f'<th style="{_LEFT}">{escape(one_line(name.replace("_", " ")))}</th>' for name in columns)
-    body = "".join(_row(row, columns) for row in render.cells(found[:ROWS], columns))
+    body = "".join(_row(row, columns) for row in text.cells(found[:ROWS], columns))
     left = len(found) - ROWS
     told = f"and {left} more" if left > 0 else "none" if not found else ""
     body += f'<tr><td colspan="{len(columns)}" style="{_LEFT}"><em>{told}</em></td></tr>' if told else ""
@@ -57,11 +57,11 @@ def table(items: Any, columns: Sequence[str]) -> str:
 
 def status(job: Any) -> str:
     """A job, why it ended if it did not end well, its tasks, and what the platform noted."""
-    parts = [table([job], render.JOB)]
+    parts = [table([job], text.JOB)]
     if job.message and job.exit_status:
-        parts.append(f"<p>because: {escape(render.cell('message', job.message))}</p>")
-    parts += [table(job.tasks, render.TASK)] if job.tasks else []
-    parts += [table(job.events, render.EVENT)] if job.events else []
+        parts.append(f"<p>because: {escape(text.cell('message', job.message))}</p>")
+    parts += [table(job.tasks, text.TASK)] if job.tasks else []
+    parts += [table(job.events, text.EVENT)] if job.events else []
     return "".join(parts)
 
 

@@ -18,7 +18,7 @@ Columns = Sequence[str] | Callable[[Any], str]
 _TIMES = frozenset({"submitted", "launched", "completed", "modified", "started", "time"})
 
 
-def text(items: Any, columns: Columns, output: str = "table") -> str:
+def format_values(items: Any, columns: Columns, output: str = "table") -> str:
     """One value or a list of them, in the format named ``output``, with nothing that steers a terminal."""
     check_format(output)
     return plain(FORMATS[output](items, columns))

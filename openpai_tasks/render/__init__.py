@@ -1,0 +1,28 @@
+"""Values to text and HTML: tables for people, JSON, YAML and CSV for programs. Prints nothing."""
+
+import lazy_loader
+
+# Written out, as reading the stub would cost every start; a test compares the two.
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "html": ["picture", "values"],
+        "text": [
+            "cell",
+            "check_format",
+            "difference",
+            "document",
+            "duration",
+            "explanation",
+            "facts",
+            "flat_table",
+            "format_values",
+            "progress",
+            "size",
+            "status",
+            "table",
+            "verdicts",
+            "when",
+        ],
+    },
+)

@@ -1,0 +1,17 @@
+from .html import picture as picture
+from .html import values as values
+from .text import cell as cell
+from .text import check_format as check_format
+from .text import difference as difference
+from .text import document as document
+from .text import duration as duration
+from .text import explanation as explanation
+from .text import facts as facts
+from .text import flat_table as flat_table
+from .text import format_values as format_values
+from .text import progress as progress
+from .text import size as size
+from .text import status as status
+from .text import table as table
+from .text import verdicts as verdicts
+from .text import when as when

@@ -1,0 +1,2 @@
+from .explain import why as why
+from .news import News as News

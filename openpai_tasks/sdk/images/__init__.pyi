@@ -1,0 +1,14 @@
+from .dockerfiles import dockerfile as dockerfile
+from .dockerfiles import write_dockerfile as write_dockerfile
+from .programs import LISTING as LISTING
+from .programs import LONGEST as LONGEST
+from .programs import build_command as build_command
+from .programs import check_command as check_command
+from .programs import check_ended as check_ended
+from .programs import check_findings as check_findings
+from .programs import check_push as check_push
+from .programs import find_engine as find_engine
+from .programs import list_command as list_command
+from .programs import parse_findings as parse_findings
+from .programs import parse_images as parse_images
+from .programs import push_command as push_command

@@ -1,0 +1,3 @@
+from .output import LogChoice as LogChoice
+from .output import choose_stream as choose_stream
+from .output import read_output as read_output

@@ -1,0 +1,9 @@
+from . import config as config
+from . import credentials as credentials
+from . import home as home
+from . import key_pairs as key_pairs
+from . import layers as layers
+from . import ownership as ownership
+from . import registry as registry
+from . import trust as trust
+from . import value_types as value_types

@@ -1,0 +1,10 @@
+from . import containers as containers
+from . import interactive as interactive
+from . import job_flags as job_flags
+from . import leftovers as leftovers
+from . import listings as listings
+from . import notebooks as notebooks
+from . import serving as serving
+from . import submitting as submitting
+from . import sweeps as sweeps
+from . import transfers as transfers
