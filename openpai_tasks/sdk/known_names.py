@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.protocol.models import JobInfo
@@ -40,7 +40,7 @@ def folder() -> Path:
     return home() / "cache" / "names"
 
 
-def note_jobs(client: Client, jobs: Iterable[JobInfo]) -> None:
+def note_jobs(client: Backend, jobs: Iterable[JobInfo]) -> None:
     """Note jobs of the client's cluster, the newest first; somebody else's as ``user~name``."""
     names = [job.name if job.user in ("", client.user) else job_key(job.user, job.name) for job in jobs]
     path = _jobs(client)
@@ -48,7 +48,7 @@ def note_jobs(client: Client, jobs: Iterable[JobInfo]) -> None:
         _write(path, _plain([*names, *_read(path)]), MOST_JOBS)
 
 
-def lost_job(client: Client, name: str) -> None:
+def lost_job(client: Backend, name: str) -> None:
     """Forget a job that is not there any more."""
     path = _jobs(client)
     known = _read(path) if path else []
@@ -101,7 +101,7 @@ def _plain(names: Iterable[str]) -> list[str]:
     return [name for name in names if _PLAIN.fullmatch(name)]
 
 
-def _jobs(client: Client) -> Path | None:
+def _jobs(client: Backend) -> Path | None:
     alias = client.cluster.alias
     return folder() / "jobs" / alias if _ALIAS.fullmatch(alias) else None
 

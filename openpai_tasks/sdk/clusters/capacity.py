@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import PaiError
 from openpai_tasks.protocol.fields import count, mapping, number, rows
 from openpai_tasks.protocol.models import JobInfo
@@ -64,7 +64,7 @@ def need(document: Mapping[str, Any]) -> Need:
     return Need(every, every)
 
 
-def record_of(client: Client, job: JobInfo) -> Mapping[str, Any]:
+def record_of(client: Backend, job: JobInfo) -> Mapping[str, Any]:
     """What the cluster tells of the job's virtual cluster; nothing if it does not."""
     with contextlib.suppress(PaiError):
         return mapping(client.virtual_clusters().get(job.virtual_cluster or "default"))
@@ -72,7 +72,7 @@ def record_of(client: Client, job: JobInfo) -> Mapping[str, Any]:
 
 
 def never_fits(
-    client: Client, job: JobInfo, asked: Need, record: Mapping[str, Any], notes: list[str]
+    client: Backend, job: JobInfo, asked: Need, record: Mapping[str, Any], notes: list[str]
 ) -> tuple[str, str] | None:
     """Why the job cannot start however long it waits, and what to do; nothing if it may."""
     if client.cluster.alias == LOCAL or any(RUNS_ALONE in note for note in notes):

@@ -6,19 +6,19 @@ import os
 import sys
 from urllib.parse import urlencode
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.settings.registry import LOCAL
 
 JOB_PAGE = "/job-detail.html"
 
 
-def job_page(client: Client, job: JobInfo) -> str:
+def job_page(client: Backend, job: JobInfo) -> str:
     """The address of a job's page."""
     return f"{client.cluster.uri}{JOB_PAGE}?{urlencode({'username': job.user, 'jobName': job.name})}"
 
 
-def has_portal(client: Client) -> bool:
+def has_portal(client: Backend) -> bool:
     """Whether the cluster has a portal at all."""
     return client.cluster.alias != LOCAL
 

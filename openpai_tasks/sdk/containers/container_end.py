@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import PaiError, Unreachable
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
@@ -23,13 +23,13 @@ def attempt(job: JobInfo, task: TaskInfo) -> str:
     return task.container or f"{job.attempt}.{task.attempt}"
 
 
-def explain_lost(client: Client, found: Reach, container: Container, err: Unreachable) -> Unreachable:
+def explain_lost(client: Backend, found: Reach, container: Container, err: Unreachable) -> Unreachable:
     """What to say of a connection that broke: what became of the container, and what to do."""
     why, advice = settled(client, found, container)
     return Unreachable(f"{err}: {why}; {advice}" if why else f"{err}; {advice}")
 
 
-def settled(client: Client, found: Reach, container: Container) -> tuple[str, str]:
+def settled(client: Backend, found: Reach, container: Container) -> tuple[str, str]:
     """As ``fate``, with time for the cluster to notice."""
     limit = time.monotonic() + SETTLE
     why, advice = fate(client, found, container)
@@ -39,7 +39,7 @@ def settled(client: Client, found: Reach, container: Container) -> tuple[str, st
     return why, advice
 
 
-def fate(client: Client, found: Reach, container: Container) -> tuple[str, str]:
+def fate(client: Backend, found: Reach, container: Container) -> tuple[str, str]:
     """What became of it, nothing if all is as it was; and what to do."""
     try:
         now = client.job(found.job.key)
@@ -61,7 +61,7 @@ def fate(client: Client, found: Reach, container: Container) -> tuple[str, str]:
     return "", AGAIN
 
 
-def explain_end(client: Client, found: Reach, container: Container) -> str:
+def explain_end(client: Backend, found: Reach, container: Container) -> str:
     """Why its task will have no container any more; nothing as long as it may have one."""
     limit = time.monotonic() + SETTLE
     why, is_sure = _end(client, found, container)
@@ -71,7 +71,7 @@ def explain_end(client: Client, found: Reach, container: Container) -> str:
     return why
 
 
-def _end(client: Client, found: Reach, container: Container) -> tuple[str, bool]:
+def _end(client: Backend, found: Reach, container: Container) -> tuple[str, bool]:
     """How the job or the task ended, and whether that is all: a failure may have the job tried again."""
     now = client.job(found.job.key)
     if now.final:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError, Unreachable
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.document import ssh_plugin
@@ -61,7 +61,7 @@ class Reach:
     containers: tuple[Container, ...]
 
 
-def reach(client: Client, name: str, settings: Settings, forgets: bool = True) -> Reach:
+def reach(client: Backend, name: str, settings: Settings, forgets: bool = True) -> Reach:
     """The job and all its containers; a job that has none now is an error that says what to do.
 
     What was kept for a job that is over is forgotten, unless nothing is to be changed.
@@ -121,7 +121,7 @@ def not_over(found: Reach, among: Sequence[Container]) -> tuple[Container, ...]:
     return left
 
 
-def ssh_target(client: Client, found: Reach, container: Container, settings: Settings) -> Target:
+def ssh_target(client: Backend, found: Reach, container: Container, settings: Settings) -> Target:
     """All that is needed to log in to the container."""
     if container.state != RUNNING or not container.host:
         raise _not_there(client, found, container)
@@ -146,7 +146,7 @@ def host_name(job: JobInfo, container: Container) -> str:
     return forgetting.kept_name(job.key, container.label, container.attempt)
 
 
-def open_remote(client: Client, found: Reach, container: Container, settings: Settings) -> Remote:
+def open_remote(client: Backend, found: Reach, container: Container, settings: Settings) -> Remote:
     """A connection to the container; a refusal is explained by what the cluster knows of the job."""
     goal = ssh_target(client, found, container, settings)
     before = _length(goal.known_hosts)
@@ -173,7 +173,7 @@ def open_remote(client: Client, found: Reach, container: Container, settings: Se
 
 
 def open_when_ready(
-    client: Client, found: Reach, container: Container, settings: Settings, tell: Callable[[str], object]
+    client: Backend, found: Reach, container: Container, settings: Settings, tell: Callable[[str], object]
 ) -> Remote:
     """The same; one that was launched just now has a few seconds for its sshd."""
     age = 0.0 if container.launched is None else time.time() - container.launched / 1000
@@ -193,7 +193,7 @@ def open_when_ready(
             container = next((new for new in found.containers if new.label == container.label), container)
 
 
-def has_moved(client: Client, found: Reach, container: Container) -> str:
+def has_moved(client: Backend, found: Reach, container: Container) -> str:
     """Why a connection is no more, as far as the cluster knows; nothing if all is as it was."""
     return container_end.fate(client, found, container)[0]
 
@@ -206,7 +206,7 @@ def _length(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
-def _told(client: Client, job: JobInfo) -> dict[str, SshInfo] | None:
+def _told(client: Backend, job: JobInfo) -> dict[str, SshInfo] | None:
     """What a server with an endpoint for it tells, by the container's name; None where tasks tell it."""
     if not client.dialect.ssh:
         return None
@@ -242,7 +242,7 @@ def _check_user(settings: Settings) -> None:
         raise ConfigError(f"the setting ssh.user must be the name of a user, got {settings.ssh_user!r}")
 
 
-def _not_there(client: Client, found: Reach, container: Container) -> Unreachable:
+def _not_there(client: Backend, found: Reach, container: Container) -> Unreachable:
     job = found.job
     if container.state != RUNNING:
         return Unreachable(
@@ -258,7 +258,7 @@ def _not_there(client: Client, found: Reach, container: Container) -> Unreachabl
     )
 
 
-def _not_served(client: Client, job: JobInfo, container: Container) -> NotServed | None:
+def _not_served(client: Backend, job: JobInfo, container: Container) -> NotServed | None:
     """What the cluster has noted about this container, or about the whole job."""
     with contextlib.suppress(PaiError):
         for event in client.job_events(job.key):
@@ -267,7 +267,7 @@ def _not_served(client: Client, job: JobInfo, container: Container) -> NotServed
     return None
 
 
-def _explained(client: Client, found: Reach, container: Container, err: NotListening) -> PaiError:
+def _explained(client: Backend, found: Reach, container: Container, err: NotListening) -> PaiError:
     job, where = found.job, f"{container.label} of job {found.job.name!r}"
     settled, advice = container_end.fate(client, found, container)
     if settled:

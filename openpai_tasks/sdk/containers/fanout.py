@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import Lost, PaiError, TimedOut, Unreachable
 from openpai_tasks.interruptible import nap
 from openpai_tasks.sdk.containers import container_end, endpoints, sessions, top
@@ -39,7 +39,7 @@ class Fanout:
     """The containers of a job that are meant, each with its connection, made when it is first needed."""
 
     def __init__(
-        self, client: Client, found: Reach, containers: Sequence[Container], settings: Settings
+        self, client: Backend, found: Reach, containers: Sequence[Container], settings: Settings
     ) -> None:
         self._client, self._found, self._settings = client, found, settings
         self.containers = tuple(containers)

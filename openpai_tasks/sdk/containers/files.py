@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import Conflict, PathError
 from openpai_tasks.sdk.containers import endpoints
 from openpai_tasks.sdk.containers.endpoints import Container, Reach
@@ -26,7 +26,7 @@ TRIES = 4
 class Line:
     """The connection to one container, made again when it is lost, as long as it is the same container."""
 
-    def __init__(self, client: Client, found: Reach, container: Container, settings: Settings) -> None:
+    def __init__(self, client: Backend, found: Reach, container: Container, settings: Settings) -> None:
         self._client, self._found, self._container, self._settings = client, found, container, settings
         self._remote: Remote | None = None
         self._failed = 0
@@ -50,7 +50,9 @@ class Line:
 
 
 @contextlib.contextmanager
-def open_files(client: Client, found: Reach, container: Container, settings: Settings) -> Iterator[SftpStore]:
+def open_files(
+    client: Backend, found: Reach, container: Container, settings: Settings
+) -> Iterator[SftpStore]:
     """The files of the container for the time of a copy; it is tried at once whether it can be reached."""
     line = Line(client, found, container, settings)
     store = SftpStore(endpoints.host_name(found.job, container), line.renew)

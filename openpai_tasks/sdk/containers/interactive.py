@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, JobFailed, NotFound, PaiError, TimedOut, Unreachable
 from openpai_tasks.protocol import JobSpec, states
 from openpai_tasks.protocol.document.job_storage import Mounted
@@ -71,7 +71,7 @@ def keep_alive(spec: JobSpec, seconds: int, idle_seconds: int) -> JobSpec:
 # Waiting
 
 
-def wait_ready(client: Client, name: str, settings: Settings, limit: float, tell: Tell) -> Ready:
+def wait_ready(client: Backend, name: str, settings: Settings, limit: float, tell: Tell) -> Ready:
     """Wait until the job runs and lets us in; why it does not yet is told whenever that changes."""
     pauses, reasons = Pauses(client, limit), _Reasons(client, name, tell)
     while True:
@@ -100,7 +100,7 @@ def _going_on(name: str) -> Iterator[None]:
         raise
 
 
-def _tried(client: Client, name: str, settings: Settings, reasons: _Reasons) -> Ready | None:
+def _tried(client: Backend, name: str, settings: Settings, reasons: _Reasons) -> Ready | None:
     """The container, nothing if it may let us in later."""
     try:
         return _entered(client, name, settings)
@@ -113,7 +113,7 @@ def _tried(client: Client, name: str, settings: Settings, reasons: _Reasons) -> 
         return None
 
 
-def _entered(client: Client, name: str, settings: Settings) -> Ready:
+def _entered(client: Backend, name: str, settings: Settings) -> Ready:
     found = endpoints.reach(client, name, settings)
     container = endpoints.first_running(found)
     with endpoints.open_remote(client, found, container, settings) as remote:
@@ -127,7 +127,7 @@ def _entered(client: Client, name: str, settings: Settings) -> Ready:
 class _Reasons:
     """Why it takes so long: each reason is told once, and the cluster asked for it now and then."""
 
-    def __init__(self, client: Client, name: str, tell: Tell) -> None:
+    def __init__(self, client: Backend, name: str, tell: Tell) -> None:
         self._client, self._name, self._tell = client, name, tell
         self._next, self._is_serving_awaited = 0.0, False
         self.last = "it has not started"
@@ -155,7 +155,7 @@ class _Reasons:
             self._tell(f"waiting: {reason}")
 
 
-def _over(client: Client, job: JobInfo) -> PaiError:
+def _over(client: Backend, job: JobInfo) -> PaiError:
     if not job.exit_status:
         return Unreachable(f"job {job.name!r} is over already: its time was shorter than the wait for it")
     with contextlib.suppress(PaiError):
@@ -181,7 +181,7 @@ def read_stays(crowd: Fanout) -> dict[str, Stay]:
     return {label: one for label, (one, _) in _asked(crowd, keepalive.tell()).items() if one}
 
 
-def extend(client: Client, name: str, settings: Settings, seconds: int) -> list[Extended]:
+def extend(client: Backend, name: str, settings: Settings, seconds: int) -> list[Extended]:
     """Keep the job that long from now, if it does not stay longer anyway: over ssh, else by its storage."""
     found = endpoints.reach(client, name, settings)
     if not is_interactive(client, found.job):
@@ -210,7 +210,7 @@ def _asked(crowd: Fanout, command: str) -> dict[str, tuple[Stay | None, str]]:
     }
 
 
-def _extend_by_storage(client: Client, job: JobInfo, settings: Settings, seconds: int, why: str) -> int:
+def _extend_by_storage(client: Backend, job: JobInfo, settings: Settings, seconds: int, why: str) -> int:
     """Put a later time where every container of the job looks, if they have a storage in common.
 
     How many seconds they stay at least: an earlier word, or their first one, may keep them longer.
@@ -241,12 +241,12 @@ def _told_before(store: Store, path: str) -> int:
         return 0
 
 
-def stop(client: Client, names: Iterable[str]) -> list[JobInfo]:
+def stop(client: Backend, names: Iterable[str]) -> list[JobInfo]:
     """Stop containers by name or pattern; nothing is stopped if one of the names is that of another job."""
     return lookup.stop_all(client, [job for name in names for job in _meant(client, name)])
 
 
-def _meant(client: Client, name: str) -> list[JobInfo]:
+def _meant(client: Backend, name: str) -> list[JobInfo]:
     """What the name or the pattern says, of the jobs that container.start has made."""
     found = lookup.matching(client, name)
     made = [job for job in found if _is_made_here(client, job)]
@@ -259,19 +259,19 @@ def _meant(client: Client, name: str) -> list[JobInfo]:
     )
 
 
-def _is_made_here(client: Client, job: JobInfo) -> bool:
+def _is_made_here(client: Backend, job: JobInfo) -> bool:
     try:
         return is_interactive(client, job)
     except NotFound:  # a cluster keeps no document of it
         return False
 
 
-def is_interactive(client: Client, job: JobInfo) -> bool:
+def is_interactive(client: Backend, job: JobInfo) -> bool:
     """Whether one of its roles only stays."""
     return bool(_kept_roles(client, job))
 
 
-def _kept_roles(client: Client, job: JobInfo) -> set[str]:
+def _kept_roles(client: Backend, job: JobInfo) -> set[str]:
     """The roles that only stay, by the names of their containers."""
     commands = _commands(client.job_document(job.key))
     kept = [name for name, command in commands if keepalive.is_kept(command)]
@@ -294,7 +294,7 @@ def _commands(document: Any) -> list[tuple[str, str]]:
 # Which one
 
 
-def only_container(client: Client, folder: Path) -> str:
+def only_container(client: Backend, folder: Path) -> str:
     """The container that was started from the folder and is not over, if there is exactly one."""
     alias = client.cluster.alias
     active = client.jobs(username=client.user, state=states.UNFINISHED)

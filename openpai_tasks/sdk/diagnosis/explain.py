@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, PaiError, Unreachable
 from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.diagnostics import Diagnostics
@@ -55,7 +55,7 @@ class Explanation:
     advice: tuple[str, ...] = ()
 
 
-def why(client: Client, name: str) -> Explanation:
+def why(client: Backend, name: str) -> Explanation:
     """Put together what the cluster knows of the job."""
     job = lookup.describe(client, name)
     explain = _BY_STATE.get(job.state, _other)
@@ -65,7 +65,7 @@ def why(client: Client, name: str) -> Explanation:
 # Jobs that are not over
 
 
-def _waiting(client: Client, job: JobInfo) -> Explanation:
+def _waiting(client: Backend, job: JobInfo) -> Explanation:
     notes, asked = _notes(job), _asked(client, job)
     record = capacity.record_of(client, job) if asked else {}
     reading = capacity.never_fits(client, job, asked, record, notes) if asked else None
@@ -78,7 +78,7 @@ def _waiting(client: Client, job: JobInfo) -> Explanation:
     return Explanation(job.name, job.state, meaning, (*facts, *_told(notes)), advice=(advice,))
 
 
-def _retrying(client: Client, job: JobInfo) -> Explanation:
+def _retrying(client: Backend, job: JobInfo) -> Explanation:
     reason, _ = _meaning(client, job)
     meaning = f"attempt {job.attempt + 1} failed, and it is tried again: {_end(job, _culprit(job), reason)}"
     facts = (*_platform_words(job, reason), *_tries(job), *_told(_notes(job, "Warning")))
@@ -86,20 +86,20 @@ def _retrying(client: Client, job: JobInfo) -> Explanation:
     return Explanation(job.name, job.state, meaning, facts, advice=(follow,))
 
 
-def _running(client: Client, job: JobInfo) -> Explanation:
+def _running(client: Backend, job: JobInfo) -> Explanation:
     facts = (*_tries(job), *_told(_notes(job, "Warning")))
     follow = f"`job.logs {job.name} --follow` shows what it does"
     return Explanation(job.name, job.state, f"it runs{_since(job.launched)}", facts, advice=(follow,))
 
 
-def _asked(client: Client, job: JobInfo) -> capacity.Need | None:
+def _asked(client: Backend, job: JobInfo) -> capacity.Need | None:
     """What the job asks for, as its document says."""
     with contextlib.suppress(PaiError):
         return capacity.need(documents.job_document(client, job.key)[1])
     return None
 
 
-def _short(client: Client, job: JobInfo, notes: list[str]) -> tuple[str, str] | None:
+def _short(client: Backend, job: JobInfo, notes: list[str]) -> tuple[str, str] | None:
     """What lacks now, if that is what the platform noted last."""
     told = shortage.told(client, notes[0], len(job.tasks) < 2) if notes else ""
     return (told, "wait, or ask for less; `cluster.resources` shows what is free") if told else None
@@ -108,7 +108,7 @@ def _short(client: Client, job: JobInfo, notes: list[str]) -> tuple[str, str] | 
 # Jobs that are over
 
 
-def _failed(client: Client, job: JobInfo) -> Explanation:
+def _failed(client: Backend, job: JobInfo) -> Explanation:
     task = _culprit(job)
     log = _last_lines(client, job, task)
     kept = _kept(job, log)
@@ -153,7 +153,7 @@ def _end(job: JobInfo, task: TaskInfo | None, reason: str) -> str:
     return reason
 
 
-def _meaning(client: Client, job: JobInfo) -> tuple[str, list[str]]:
+def _meaning(client: Backend, job: JobInfo) -> tuple[str, list[str]]:
     """What the exit code means, and what helps; the server's own table counts more than ours."""
     code, known = job.exit_code, job.diagnostics or Diagnostics()
     if code is None:
@@ -183,7 +183,7 @@ def _culprit(job: JobInfo) -> TaskInfo | None:
     return min(failed, key=lambda task: task.completed or 0, default=None)
 
 
-def _last_lines(client: Client, job: JobInfo, task: TaskInfo | None) -> tuple[str, ...]:
+def _last_lines(client: Backend, job: JobInfo, task: TaskInfo | None) -> tuple[str, ...]:
     if task is None:
         return ()
     which = output.LogChoice(task.role, task.index)
@@ -194,18 +194,18 @@ def _last_lines(client: Client, job: JobInfo, task: TaskInfo | None) -> tuple[st
     return tuple(data.decode().splitlines()[-LINES:])
 
 
-def _stopped(client: Client, job: JobInfo) -> Explanation:
+def _stopped(client: Backend, job: JobInfo) -> Explanation:
     reason, _ = _meaning(client, job)
     again = f"`job.resubmit {job.name}` runs it again"
     return Explanation(job.name, job.state, reason, tuple(_tries(job)), advice=(again,))
 
 
-def _succeeded(client: Client, job: JobInfo) -> Explanation:
+def _succeeded(client: Backend, job: JobInfo) -> Explanation:
     look = f"`job.outputs {job.name}` shows what it wrote, `job.logs {job.name}` what it said"
     return Explanation(job.name, job.state, "it succeeded", tuple(_tries(job)), advice=(look,))
 
 
-def _other(client: Client, job: JobInfo) -> Explanation:
+def _other(client: Backend, job: JobInfo) -> Explanation:
     if job.state == states.STOPPING:
         return Explanation(job.name, job.state, "it is being stopped", advice=("wait a moment",))
     notes = _told(_notes(job))
@@ -213,7 +213,7 @@ def _other(client: Client, job: JobInfo) -> Explanation:
     return Explanation(job.name, job.state, "the cluster does not know its state", notes, advice=(ask,))
 
 
-_BY_STATE: dict[str, Callable[[Client, JobInfo], Explanation]] = {
+_BY_STATE: dict[str, Callable[[Backend, JobInfo], Explanation]] = {
     states.WAITING: _waiting,
     states.RUNNING: _running,
     states.RETRYING: _retrying,

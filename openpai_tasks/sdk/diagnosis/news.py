@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import PaiError
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
@@ -19,7 +19,7 @@ MOMENT = 1.5  # seconds of waiting that are no news
 class News:
     """Says what has changed since the last look at a job, each reason of a wait once."""
 
-    def __init__(self, client: Client, say: Callable[[str], object]) -> None:
+    def __init__(self, client: Backend, say: Callable[[str], object]) -> None:
         self._client, self._say = client, say
         self._attempt: int | None = None
         self._waits_since: float | None = None
@@ -41,7 +41,7 @@ class News:
             self._last = line
 
 
-def reason(client: Client, job: JobInfo) -> str:
+def reason(client: Backend, job: JobInfo) -> str:
     """What the job waits for, unless it has begun since it was looked at."""
     with contextlib.suppress(PaiError):
         found = explain.why(client, job.key)

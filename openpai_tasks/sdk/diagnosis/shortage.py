@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import PaiError
 from openpai_tasks.protocol import states
 
@@ -17,7 +17,7 @@ _KINDS = (("CPU", "CPUs", "--cpu"), (*["MB of memory"] * 2, "--memoryMB"), ("GPU
 NAMED = 3  # of the jobs that have it
 
 
-def told(client: Client, note: str, is_alone: bool) -> str:
+def told(client: Backend, note: str, is_alone: bool) -> str:
     """In one line what lacks and which jobs have it; nothing if the note is about something else.
 
     What would fit is only known of a job that is one task, ``is_alone``.
@@ -38,7 +38,7 @@ def _lacks(need: int, free: int, total: int, kind: tuple[str, ...]) -> str:
     return f"{need} {kind[need != 1]}, and {free} of {total} {'is' if free == 1 else 'are'} free"
 
 
-def _holders(client: Client, virtual_cluster: str | None) -> str:
+def _holders(client: Backend, virtual_cluster: str | None) -> str:
     """The jobs that run where it would, if the cluster tells."""
     with contextlib.suppress(PaiError):
         running = client.jobs(state=states.RUNNING, limit=100)

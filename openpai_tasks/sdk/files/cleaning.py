@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.states import FINAL
@@ -74,7 +74,7 @@ def _states(given: Iterable[str]) -> set[str]:
     return names or set(REMOVABLE)
 
 
-def clean_up(client: Client, home: Home, cleaning: Cleaning, preview: bool = False) -> Cleaned:
+def clean_up(client: Backend, home: Home, cleaning: Cleaning, preview: bool = False) -> Cleaned:
     """Remove it, after another look at each job: one that was started again keeps its files."""
     files = home.files
 
@@ -112,7 +112,7 @@ def _discarded(files: Workspace, sums: list[str]) -> dict[str, str]:
     return {sha256: "a job uses it" for sha256 in sums if sha256 not in gone}
 
 
-def _reason_to_stay(client: Client, files: Workspace, job: JobFiles) -> str:
+def _reason_to_stay(client: Backend, files: Workspace, job: JobFiles) -> str:
     try:
         now = client.job(job_key(client.user, job.name))
         if not now.final:

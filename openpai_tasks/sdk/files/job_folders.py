@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import quote
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError
 from openpai_tasks.protocol.document import job_storage, scripts
 from openpai_tasks.sdk.files import storages, user_storages
@@ -95,7 +95,7 @@ class Home:
         return job_storage.WebHdfs(tuple(map(_escaped, store.urls(self.path))), quote(store.user, safe=""))
 
 
-def home(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home | None:
+def home(client: Backend, workspace: str = "", mounts: Mounts = ()) -> Home | None:
     """The one that jobs of this user get: what was selected, else the cluster's default storage."""
     place, why_not = _selected(client, mounts)
     chosen = client.cluster.workspace if place else ""
@@ -109,7 +109,7 @@ def home(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home | Non
     return Home(place, folder, note)
 
 
-def require_home(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home:
+def require_home(client: Backend, workspace: str = "", mounts: Mounts = ()) -> Home:
     """The same, where there must be one."""
     found = home(client, workspace, mounts)
     if found is None:
@@ -121,7 +121,7 @@ def require_home(client: Client, workspace: str = "", mounts: Mounts = ()) -> Ho
     return found
 
 
-def output_home(client: Client, workspace: str, mounts: Mounts = ()) -> Home | None:
+def output_home(client: Backend, workspace: str, mounts: Mounts = ()) -> Home | None:
     """The same for a job's output; a cluster that cannot tell has none, and that is no failure."""
     try:
         return home(client, workspace, mounts)
@@ -129,7 +129,7 @@ def output_home(client: Client, workspace: str, mounts: Mounts = ()) -> Home | N
         return None
 
 
-def at(client: Client, storage: str, workspace: str, user: str, mounts: Mounts = ()) -> Home:
+def at(client: Backend, storage: str, workspace: str, user: str, mounts: Mounts = ()) -> Home:
     """The home that a job was submitted with, by what its stamp says."""
     own = user_storages.find(client.cluster, storage)
     if own is not None:
@@ -151,7 +151,7 @@ def cluster_mark(cluster: Cluster) -> str:
     return f"{LOCAL}@{socket.gethostname()}/{folder[:8]}"
 
 
-def _selected(client: Client, mounts: Mounts) -> tuple[Place | None, str]:
+def _selected(client: Backend, mounts: Mounts) -> tuple[Place | None, str]:
     """The storage that was selected; or why jobs cannot use it: the cluster mounts its own only."""
     name = client.cluster.storage
     if not name:
@@ -167,12 +167,12 @@ def _selected(client: Client, mounts: Mounts) -> tuple[Place | None, str]:
     return (None, f"{passed_over}, as you may only read it") if place.read_only else (place, "")
 
 
-def _own_place(client: Client, own: OwnStorage, mounts: Mounts) -> Place:
+def _own_place(client: Backend, own: OwnStorage, mounts: Mounts) -> Place:
     return user_storages.place(client.cluster, own, user_storages.kept_secret(client.cluster, own), mounts)
 
 
 @functools.lru_cache(maxsize=32)  # a sweep asks a thousand times
-def _granted(client: Client) -> dict[str, Any] | None:
+def _granted(client: Backend) -> dict[str, Any] | None:
     """The first default storage that takes files."""
     if not client.dialect.storages:
         return storages.HDFS

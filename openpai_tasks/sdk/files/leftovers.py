@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import NotFound
 from openpai_tasks.protocol.document.job_storage import DEADLINE
 from openpai_tasks.protocol.models import JobInfo
@@ -73,7 +73,7 @@ class Leftovers:
     total: int
 
 
-def find_leftovers(client: Client, home: Home) -> Leftovers:
+def find_leftovers(client: Backend, home: Home) -> Leftovers:
     """What there is, the largest first."""
     files = home.files
     known = {job.name: job for job in client.jobs(username=client.user)}
@@ -116,7 +116,7 @@ def _users(sha256: str, below: dict[str, dict[str, Entry]]) -> list[str]:
     return sorted(name for name, found in below.items() if f"source/{sha256}.json" in found)
 
 
-def state_of(client: Client, told: Iterable[Reference], known: JobInfo | None) -> str:
+def state_of(client: Backend, told: Iterable[Reference], known: JobInfo | None) -> str:
     """What is known of the job; only one of this user on this cluster can be one that is there or gone."""
     if any(one.cluster != cluster_mark(client.cluster) for one in told):
         return ELSEWHERE
@@ -131,7 +131,7 @@ def _folder(home: Home, name: str, found: dict[str, Entry]) -> Folder:
 
 
 def _job(
-    client: Client,
+    client: Backend,
     home: Home,
     told: tuple[Reference, ...],
     known: JobInfo | None,

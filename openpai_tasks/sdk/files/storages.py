@@ -7,7 +7,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, NotFound
 from openpai_tasks.protocol.fields import mapping, text
 from openpai_tasks.protocol.routes import OWN_FIELD
@@ -79,7 +79,7 @@ class ClusterStorages:
         rows += [dataclasses.replace(_row(place, False), mount_point="", origin=OWN) for place in own]
         return [_marked(row, record) for row in rows]
 
-    def _details(self, client: Client, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _details(self, client: Backend, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """All about these storages, asked for side by side; in short of one that gives no answer."""
 
         def ask(summary: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class ClusterStorages:
         own = user_storages.find(record, wanted)
         if own is not None:
             return user_storages.place(record, own, user_storages.kept_secret(record, own), self._mounts)
-        client: Client = self._client(cluster)
+        client: Backend = self._client(cluster)
         return place_of(client, detail_of(client, wanted, tuple(owned(record))), self._mounts)
 
     @functools.cached_property
@@ -125,7 +125,7 @@ class ClusterStorages:
         return mounts(self._settings)
 
 
-def granted(client: Client) -> list[dict[str, Any]]:
+def granted(client: Backend) -> list[dict[str, Any]]:
     """What the cluster grants this user, in short; each has a name."""
     if not client.dialect.storages:
         return [HDFS]
@@ -136,7 +136,7 @@ def named(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**one, "name": text(one.get("name"))} for one in found if text(one.get("name"))]
 
 
-def with_defaults(client: Client, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_defaults(client: Backend, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same with what is default; servers before 1.1 tell it only by a list of those that are."""
     if client.dialect.generation != "0.18" or any("default" in one for one in found):
         return found
@@ -144,7 +144,7 @@ def with_defaults(client: Client, found: list[dict[str, Any]]) -> list[dict[str,
     return [{**one, "default": one["name"] in default} for one in found]
 
 
-def detail_of(client: Client, storage: str, own: tuple[str, ...] = ()) -> dict[str, Any]:
+def detail_of(client: Backend, storage: str, own: tuple[str, ...] = ()) -> dict[str, Any]:
     """All about one storage; ``0`` is the selected one, else the default one, else the first."""
     if storage == SELECTED:
         storage = client.cluster.storage or _first(client)
@@ -157,11 +157,11 @@ def detail_of(client: Client, storage: str, own: tuple[str, ...] = ()) -> dict[s
     return _detail(client, storage)
 
 
-def _detail(client: Client, storage: str) -> dict[str, Any]:
+def _detail(client: Backend, storage: str) -> dict[str, Any]:
     return {**client.storage(storage), "name": storage}
 
 
-def _first(client: Client) -> str:
+def _first(client: Backend) -> str:
     found = with_defaults(client, granted(client))
     if not found:
         raise ConfigError(f"cluster {client.cluster.alias!r} grants you no storage")
@@ -178,7 +178,7 @@ def list_storages(settings: Settings, alias: str | None, say: Say) -> list[Stora
     return rows
 
 
-def place_of(client: Client, detail: dict[str, Any], mounts: tuple[tuple[str, str], ...]) -> Place:
+def place_of(client: Backend, detail: dict[str, Any], mounts: tuple[tuple[str, str], ...]) -> Place:
     """What a back end needs to know of a storage that the cluster has told all about."""
     detail = _with_folder(client, detail)
     data = {key: text(value) for key, value in mapping(detail.get("data")).items() if text(value)}
@@ -202,7 +202,7 @@ def _is_embedded(cluster: Cluster) -> bool:
     return cluster.alias == LOCAL or cluster.uri == getattr(embedded.running(), "uri", "")
 
 
-def _with_folder(client: Client, detail: dict[str, Any]) -> dict[str, Any]:
+def _with_folder(client: Backend, detail: dict[str, Any]) -> dict[str, Any]:
     """The detail with the folder that the embedded cluster names beside a type of OpenPAI's."""
     own = mapping(detail.get(OWN_FIELD)) if _is_embedded(client.cluster) else {}
     return {**detail, "type": own.get("type"), "data": {"path": own.get("path")}} if own else detail

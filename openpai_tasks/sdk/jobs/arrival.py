@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, NotFound, PaiError, Unreachable
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
@@ -19,7 +19,7 @@ def is_unclear(err: PaiError) -> bool:
     return isinstance(err, ApiError) and not 300 <= err.status < 500
 
 
-def arrived(client: Client, name: str, cause: PaiError) -> bool:
+def arrived(client: Backend, name: str, cause: PaiError) -> bool:
     """Whether the job is there; a slow server may still be at it, so a no counts only after a while."""
     problem: PaiError | None = None
     begun = time.monotonic()
@@ -40,7 +40,7 @@ def arrived(client: Client, name: str, cause: PaiError) -> bool:
     raise Unreachable(f"{cause}; {unsure}") from problem
 
 
-def exists(client: Client, key: str) -> bool:
+def exists(client: Backend, key: str) -> bool:
     try:
         client.job(key)
     except NotFound:
@@ -48,7 +48,7 @@ def exists(client: Client, key: str) -> bool:
     return True
 
 
-def settled(client: Client, key: str) -> JobInfo:
+def settled(client: Backend, key: str) -> JobInfo:
     """The job as the cluster tells it; the oldest servers know it a moment after they took it."""
     for pause in LOOKS[1:]:
         try:

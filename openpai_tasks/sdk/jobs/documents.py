@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from openpai_tasks import protocol
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError
 from openpai_tasks.protocol.document.shape import misfit
 from openpai_tasks.protocol.models import JobInfo
@@ -52,7 +52,7 @@ class Difference:
     lines: tuple[str, ...]
 
 
-def job_document(client: Client, name: str) -> tuple[JobInfo, dict[str, Any]]:
+def job_document(client: Backend, name: str) -> tuple[JobInfo, dict[str, Any]]:
     """The job, and its document as version 2; the server has masked its secrets."""
     job = lookup.find(client, name)
     found = protocol.read(client.job_config(job.key)).value
@@ -77,7 +77,7 @@ def parse_reference(text: str) -> tuple[str | None, str]:
     return (alias or None, name) if colon else (None, text)
 
 
-def compare_jobs(left: Client, a: str, right: Client, b: str) -> Difference:
+def compare_jobs(left: Backend, a: str, right: Backend, b: str) -> Difference:
     """How two jobs differ; the order of keys is none."""
     texts = [
         protocol.dump(ordered(job_document(client, name)[1])) for client, name in ((left, a), (right, b))

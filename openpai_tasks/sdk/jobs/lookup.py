@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, JobFailed, NotFound, TimedOut
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-def find(client: Client, name: str) -> JobInfo:
+def find(client: Backend, name: str) -> JobInfo:
     """The job by its name, or ``user~name`` for somebody else's."""
     try:
         job = _by_name(client, name)
@@ -52,7 +52,7 @@ def find(client: Client, name: str) -> JobInfo:
         raise NotFound(f"no job named {name!r} on {where}; `job.list` shows them", 404, err.code) from err
 
 
-def _by_name(client: Client, name: str) -> JobInfo:
+def _by_name(client: Backend, name: str) -> JobInfo:
     """The user's own job, or where there are such one without an owner."""
     try:
         return client.job(key_of(client, name))
@@ -62,7 +62,7 @@ def _by_name(client: Client, name: str) -> JobInfo:
         return client.job(name)
 
 
-def describe(client: Client, name: str) -> JobInfo:
+def describe(client: Backend, name: str) -> JobInfo:
     """The job with what the platform noted about it; servers before 1.3 note nothing."""
     job = find(client, name)
     with contextlib.suppress(NotFound):
@@ -70,13 +70,13 @@ def describe(client: Client, name: str) -> JobInfo:
     return job
 
 
-def key_of(client: Client, name: str) -> str:
+def key_of(client: Backend, name: str) -> str:
     if not name.strip():
         raise ConfigError("the job name is empty")
     return name if "~" in name else job_key(client.user, name)
 
 
-def watch(client: Client, name: str, timeout: float | None = None) -> Iterator[JobInfo]:
+def watch(client: Backend, name: str, timeout: float | None = None) -> Iterator[JobInfo]:
     """The job whenever it has changed, until it is over."""
     pauses = Pauses(client, timeout)
     job, shown = pauses.ask(lambda: find(client, name)), None
@@ -92,7 +92,7 @@ def watch(client: Client, name: str, timeout: float | None = None) -> Iterator[J
         job, shown = pauses.ask(functools.partial(client.job, job.key)), job
 
 
-def wait(client: Client, name: str, timeout: float | None = None) -> JobInfo:
+def wait(client: Backend, name: str, timeout: float | None = None) -> JobInfo:
     """The job when it is over."""
     *_, last = watch(client, name, timeout)
     return last
@@ -105,7 +105,7 @@ def check_succeeded(job: JobInfo) -> None:
         raise JobFailed(f"job {job.name!r} is {job.state}{reason}", job.exit_status)
 
 
-def wait_for_success(client: Client, names: Sequence[str], say: Callable[[str], None]) -> None:
+def wait_for_success(client: Backend, names: Sequence[str], say: Callable[[str], None]) -> None:
     """Wait until these jobs have succeeded; raise when one of them did not."""
     for name in names:
         for job in watch(client, name):
@@ -116,14 +116,14 @@ def wait_for_success(client: Client, names: Sequence[str], say: Callable[[str], 
             raise JobFailed(words, job.exit_status)
 
 
-def stop(client: Client, names: Sequence[str]) -> list[JobInfo]:
+def stop(client: Backend, names: Sequence[str]) -> list[JobInfo]:
     """Ask jobs to stop, by name or pattern; nothing is stopped if one of them is unknown."""
     if not names:
         raise ConfigError("which job? give names or patterns such as 'train-*'")
     return stop_all(client, [job for name in names for job in matching(client, name)])
 
 
-def stop_all(client: Client, jobs: Iterable[JobInfo]) -> list[JobInfo]:
+def stop_all(client: Backend, jobs: Iterable[JobInfo]) -> list[JobInfo]:
     """Ask these jobs to stop, each once, if they go on; what the cluster says of them then.
 
     Clusters stop jobs in their own time, and say until then that they run.
@@ -141,7 +141,7 @@ def is_pattern(name: str) -> bool:
     return bool(set("*?[") & set(name))
 
 
-def matching(client: Client, name: str) -> list[JobInfo]:
+def matching(client: Backend, name: str) -> list[JobInfo]:
     """The job of that name, or the unfinished ones that the pattern fits."""
     if not is_pattern(name):
         return [find(client, name)]
@@ -153,7 +153,7 @@ def matching(client: Client, name: str) -> list[JobInfo]:
     return found
 
 
-def submitted_document(client: Client, name: str) -> dict[str, Any]:
+def submitted_document(client: Backend, name: str) -> dict[str, Any]:
     """The document the job was submitted as; the server has masked its secrets."""
     found = client.job_document(find(client, name).key)
     return found if isinstance(found, dict) else {"text": found}

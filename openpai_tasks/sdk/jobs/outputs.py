@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.protocol.document.scripts import OUTPUT as VARIABLE
 from openpai_tasks.sdk.files import job_folders
@@ -55,7 +55,7 @@ class Outputs:
         return b"".join(self.folder.store.read(self.files[name].path))
 
 
-def find_outputs(client: Client, name: str, mounts: Mounts = ()) -> Outputs:
+def find_outputs(client: Backend, name: str, mounts: Mounts = ()) -> Outputs:
     """The job's output; the job itself tells where it lies."""
     job, document = documents.job_document(client, name)
     stamp = stamp_of(document)

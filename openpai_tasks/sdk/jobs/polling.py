@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.jobs import watching
 from openpai_tasks.settings.registry import LOCAL
@@ -22,7 +22,7 @@ GROWTH = 1.4
 class Pauses:
     """How long to wait before asking a cluster again, and whether the time for it is up."""
 
-    def __init__(self, client: Client, timeout: float | None = None) -> None:
+    def __init__(self, client: Backend, timeout: float | None = None) -> None:
         if timeout is not None and not timeout >= 0:  # as said of NaN, too
             raise ConfigError(f"a timeout is a number of seconds, 0 or more, got {timeout:g}")
         self._shortest, self._longest = NEAR if client.cluster.alias == LOCAL else FAR

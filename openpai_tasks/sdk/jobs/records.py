@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks import protocol
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.document.masking import STARS
 from openpai_tasks.sdk.jobs.git import Revision
@@ -60,7 +60,7 @@ class Record:
         return Revision(self.commit, self.dirty)
 
 
-def keep(client: Client, text: str, origin: Origin | None) -> None:
+def keep(client: Backend, text: str, origin: Origin | None) -> None:
     """Write down a submission that the cluster took; a folder that cannot be written to is no failure."""
     if origin is None:
         return
@@ -75,7 +75,7 @@ def keep(client: Client, text: str, origin: Origin | None) -> None:
         log.warning("warning: the job is submitted, but no record of it could be kept: %s", err)
 
 
-def _record(client: Client, document: dict[str, Any], origin: Origin) -> Record:
+def _record(client: Backend, document: dict[str, Any], origin: Origin) -> Record:
     secrets = document.get("secrets") or {}
     return Record(
         name=str(document.get("name") or document["jobName"]),  # a v1 document may be sent as it is

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks import protocol
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
@@ -42,7 +42,7 @@ class Changes:
 class Original:
     """A job to be repeated: where it ran, its document (masked), its files, and what is known of it."""
 
-    client: Client
+    client: Backend
     user: str
     name: str
     document: dict[str, Any]
@@ -56,7 +56,7 @@ class Original:
 
 
 def find_original(
-    source: Client, name: str, here: Path, changes: Changes, is_exact: bool, say: Say, mounts: Mounts = ()
+    source: Backend, name: str, here: Path, changes: Changes, is_exact: bool, say: Say, mounts: Mounts = ()
 ) -> Original:
     """The job to repeat, from the cluster or from the record."""
     if not is_exact:
@@ -66,7 +66,7 @@ def find_original(
     return exact(source, name, here, say, mounts)
 
 
-def clone(source: Client, name: str, here: Path, mounts: Mounts = ()) -> Original:
+def clone(source: Backend, name: str, here: Path, mounts: Mounts = ()) -> Original:
     """The job as the cluster has it, and the files it was sent with where they can be read."""
     job, document = documents.job_document(source, name)
     stamp = provenance.stamp_of(document)
@@ -85,7 +85,7 @@ def clone(source: Client, name: str, here: Path, mounts: Mounts = ()) -> Origina
     return Original(source, job.user, job.name, document, origin, archive, secrets)
 
 
-def exact(source: Client, name: str, here: Path, say: Say, mounts: Mounts = ()) -> Original:
+def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ()) -> Original:
     """The job as this folder has it on record, if its files are still to be had; says what is repeated."""
     record = records.find(here, name, source.cluster.alias)
     if record is None:
@@ -114,7 +114,7 @@ def _unrecorded(name: str, here: Path) -> str:
 
 
 def prepare_resubmission(
-    original: Original, target: Client, changes: Changes, ask: Ask, mounts: Mounts = ()
+    original: Original, target: Backend, changes: Changes, ask: Ask, mounts: Mounts = ()
 ) -> Submission:
     """What to send: a new name, files of its own, secrets asked for again, and the changes."""
     name = new_name(changes.name or f"{original.origin.cloned_from[: LONGEST - 11]}-$", "")
@@ -127,7 +127,7 @@ def prepare_resubmission(
 
 
 def _moved(
-    document: dict[str, Any], original: Original, target: Client, name: str, mounts: Mounts
+    document: dict[str, Any], original: Original, target: Backend, name: str, mounts: Mounts
 ) -> tuple[dict[str, Any], Home | None]:
     """The document as the new job needs it, and where its files go."""
     stamp = dataclasses.replace(original.stamp, cloned_from=original.origin.cloned_from)
@@ -154,7 +154,7 @@ def _moved(
     return relocation.moved(document, home.seen, archive.sha256 if archive else "", after), home
 
 
-def sent_archive(client: Client, user: str, stamp: Stamp, mounts: Mounts = ()) -> Archive | None:
+def sent_archive(client: Backend, user: str, stamp: Stamp, mounts: Mounts = ()) -> Archive | None:
     """What the job was sent with, as it lies on the storage; nothing where that cannot be read."""
     named = ARCHIVE.fullmatch(stamp.source_archive.rpartition("/")[2])
     if not named:
@@ -165,7 +165,7 @@ def sent_archive(client: Client, user: str, stamp: Stamp, mounts: Mounts = ()) -
         return None
 
 
-def _same_files(source: Client, record: Record, stamp: Stamp, here: Path, mounts: Mounts) -> Archive | None:
+def _same_files(source: Backend, record: Record, stamp: Stamp, here: Path, mounts: Mounts) -> Archive | None:
     """Files with the recorded hashes: those on the storage, else those here."""
     if not record.files:
         return None
@@ -231,7 +231,7 @@ def _checked(document: dict[str, Any], chosen: Sequence[str], paths: list[str]) 
     return paths
 
 
-def original_tags(source: Client, target: Client, name: str) -> tuple[str, ...]:
+def original_tags(source: Backend, target: Backend, name: str) -> tuple[str, ...]:
     """The original's tags, where both clusters know of tags and it is still there."""
     if not (source.dialect.tag and target.dialect.tag):
         return ()

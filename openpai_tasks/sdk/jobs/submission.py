@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from openpai_tasks import protocol
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import (
     ApiError,
     ConfigError,
@@ -99,7 +99,7 @@ def stamp_at(home: Home | None, job: str, archive: Archive | None) -> Stamp:
 
 
 def draft(
-    client: Client,
+    client: Backend,
     spec: JobSpec,
     sources: Sequence[str],
     workspace: str,
@@ -181,7 +181,7 @@ def _letters(count: int) -> str:
     return "".join(secrets.choice(string.ascii_lowercase) for _ in range(count))
 
 
-def submit(client: Client, submission: Submission, say: Say = lambda line: None) -> JobInfo:
+def submit(client: Backend, submission: Submission, say: Say = lambda line: None) -> JobInfo:
     """Upload the sources, hand in the document, return what the cluster now says."""
     name, key = submission.name, job_key(client.user, submission.name)
     if exists(client, key):
@@ -202,7 +202,7 @@ def submit(client: Client, submission: Submission, say: Say = lambda line: None)
 
 @contextlib.contextmanager
 def sent(
-    client: Client, submission: Submission, is_there: bool = False, say: Say = lambda line: None
+    client: Backend, submission: Submission, is_there: bool = False, say: Say = lambda line: None
 ) -> Iterator[None]:
     """The files on their storage, and taken back if the cluster then refuses the job.
 
@@ -225,7 +225,7 @@ def sent(
         raise
 
 
-def _noted(client: Client, home: Home, job: str, archive: Archive | None) -> bool:
+def _noted(client: Backend, home: Home, job: str, archive: Archive | None) -> bool:
     """Whether it is written down whose the job is; one without sources runs as well if that cannot be."""
     if archive is None and not home.is_within_reach:
         return False
@@ -249,7 +249,7 @@ def _send(home: Home, job: str, archive: Archive) -> bool:
         raise
 
 
-def refer(client: Client, home: Home, job: str, archive: Archive | None) -> None:
+def refer(client: Backend, home: Home, job: str, archive: Archive | None) -> None:
     """Note on the storage whose the job is, and that it uses the archive."""
     reference = Reference(
         job=job,
@@ -267,7 +267,7 @@ class Missed(Unreachable):
     """The submission was not answered, or by an error of the server, and the cluster has no such job."""
 
 
-def hand_in(client: Client, submission: Submission) -> None:
+def hand_in(client: Backend, submission: Submission) -> None:
     """Send the document once; without an answer, look whether it arrived: it is never sent twice blindly."""
     try:
         if submission.v1:
@@ -283,7 +283,7 @@ def hand_in(client: Client, submission: Submission) -> None:
             raise missed from err
 
 
-def add_tags(client: Client, job: JobInfo, tags: Sequence[str]) -> JobInfo:
+def add_tags(client: Backend, job: JobInfo, tags: Sequence[str]) -> JobInfo:
     """The job with the tags put on it; a tag that the cluster refuses does not undo the job."""
     try:
         for name in tags:
@@ -293,7 +293,7 @@ def add_tags(client: Client, job: JobInfo, tags: Sequence[str]) -> JobInfo:
     return client.job(job.key) if tags else job
 
 
-def check_tags(client: Client, tags: Sequence[str]) -> None:
+def check_tags(client: Backend, tags: Sequence[str]) -> None:
     """Before anything is sent: what no server takes, or what this one knows nothing of."""
     if tags and not client.dialect.tag:
         where = f"cluster {client.cluster.alias!r} (OpenPAI {client.dialect.generation})"

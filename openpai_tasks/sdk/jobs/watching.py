@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, PaiError, TimedOut
 from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.sdk.clusters import embedded
@@ -20,7 +20,7 @@ GROWTH = {"least_pause": 0.5, "growth": 1.5, "longest_pause": 15.0}
 DATABASE_DOWN = 500  # what the REST server answers while it cannot reach its database
 
 
-def ask_patiently(client: Client, call: Callable[[], T], limit: float = math.inf) -> T:
+def ask_patiently(client: Backend, call: Callable[[], T], limit: float = math.inf) -> T:
     """Return what ``call`` brings, asking again during an outage for as long as ``watch-patience`` says.
 
     ``limit`` is the moment of the monotonic clock when the whole watch is over.
@@ -53,12 +53,12 @@ def is_outage(err: PaiError) -> bool:
     return err.is_outage or (isinstance(err, ApiError) and err.status == DATABASE_DOWN)
 
 
-def _has_ended(client: Client) -> bool:
+def _has_ended(client: Backend) -> bool:
     """Whether it is an embedded cluster that was ended: nothing brings it back while one watches."""
     return client.cluster.alias == LOCAL and embedded.running() is None
 
 
-def _lost(client: Client, err: PaiError) -> str:
+def _lost(client: Backend, err: PaiError) -> str:
     cluster, reason = client.cluster, str(err)
     for before in (f"({cluster.uri}): ", f"({cluster.uri}) says no: "):
         reason = reason.partition(before)[2] or reason

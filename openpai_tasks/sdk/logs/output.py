@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.backends.openpai.retries import UNPAUSED
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, Unreachable
 from openpai_tasks.plain_text import PlainBytes
@@ -62,7 +62,7 @@ def choose_stream(stdout: bool, stderr: bool) -> str:
 
 
 def read_output(
-    client: Client,
+    client: Backend,
     name: str,
     which: LogChoice,
     follow: bool = False,
@@ -86,7 +86,7 @@ def read_output(
     return labelled(filtered(chunks) if plain else chunks)
 
 
-def read(client: Client, name: str, which: LogChoice) -> Iterator[Chunk]:
+def read(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]:
     """The output until now."""
     job = _in_attempt(client, lookup.find(client, name), which.attempt)
     tasks = _chosen(job, which)
@@ -101,7 +101,7 @@ def read(client: Client, name: str, which: LogChoice) -> Iterator[Chunk]:
         raise problem
 
 
-def _in_attempt(client: Client, job: JobInfo, attempt: int | None) -> JobInfo:
+def _in_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
     if attempt in (None, job.attempt):
         return job
     if not 0 <= attempt < job.attempt:
@@ -118,7 +118,7 @@ class Follower:
     """
 
     def __init__(
-        self, client: Client, which: LogChoice, lines: int | None = None, look: Look | None = None
+        self, client: Backend, which: LogChoice, lines: int | None = None, look: Look | None = None
     ) -> None:
         self._client, self._which, self._lines, self._look = client, which, lines, look
         self._readers: dict[Place, Reader] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.backends.openpai.log_addresses import addresses
 from openpai_tasks.backends.openpai.retries import Policies
 from openpai_tasks.errors import ApiError, NotFound
@@ -16,7 +16,7 @@ class Reader:
     """One task's log, read from where the last reading ended."""
 
     def __init__(
-        self, client: Client, job: JobInfo, task: TaskInfo, stream: str, policies: Policies | None = None
+        self, client: Backend, job: JobInfo, task: TaskInfo, stream: str, policies: Policies | None = None
     ) -> None:
         self._client, self._stream, self._policies = client, stream, policies
         self._where = (job.key, job.attempt, task.role, task.index, task.attempt)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.sdk.files.job_folders import Mounts
@@ -41,7 +41,7 @@ class Batch:
     remarks: tuple[str, ...] = ()
 
 
-def last_kept(source: Client, original: Original, mounts: Mounts) -> Batch:
+def last_kept(source: Backend, original: Original, mounts: Mounts) -> Batch:
     """A served job as a batch job: its notebook and sources as it has last kept them."""
     ways = f"`notebook.pull {original.name}`, then `notebook.resubmit FILE`"
     try:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, Denied, JobFailed, PaiError, TimedOut, Unreachable
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
@@ -64,7 +64,7 @@ class Way:
 class Link:
     """A server that can be spoken to at ``url`` until it is closed."""
 
-    def __init__(self, client: Client, name: str, url: str, forward: Forward | None = None) -> None:
+    def __init__(self, client: Backend, name: str, url: str, forward: Forward | None = None) -> None:
         self.url, self._client, self._name, self._forward = url, client, name, forward
 
     def __enter__(self) -> Link:
@@ -121,7 +121,7 @@ class Link:
 
 
 def open_link(
-    client: Client, name: str, way: Way, token: str, settings: Settings, limit: float, say: Say
+    client: Backend, name: str, way: Way, token: str, settings: Settings, limit: float, say: Say
 ) -> Link:
     """Wait until the server answers, telling what there is to wait for."""
     tell, pauses = _Once(say, limit), Pauses(client, limit)
@@ -172,7 +172,7 @@ class _Once:
             self._say(text)
 
 
-def _linked(client: Client, job: JobInfo, way: Way, settings: Settings, say: Say) -> Link | None:
+def _linked(client: Backend, job: JobInfo, way: Way, settings: Settings, say: Say) -> Link | None:
     """The way to the server, once its container runs."""
     if not job.tasks:
         return None
@@ -215,14 +215,14 @@ def _get(url: str, token: str) -> bytes:
         return bytes(answer.read())
 
 
-def _reason(client: Client, job: JobInfo) -> str:
+def _reason(client: Backend, job: JobInfo) -> str:
     """What there is to wait for."""
     if job.state == endpoints.RUNNING:
         return _said(client, job) or STARTS
     return reason_of(client, job)
 
 
-def _said(client: Client, job: JobInfo) -> str:
+def _said(client: Backend, job: JobInfo) -> str:
     """The last thing that our program in the job has said."""
     with contextlib.suppress(PaiError):
         text = b"".join(output.read_output(client, job.key, output.LogChoice(), lines=LINES)).decode(
@@ -233,7 +233,7 @@ def _said(client: Client, job: JobInfo) -> str:
     return ""
 
 
-def _over(client: Client, job: JobInfo) -> PaiError:
+def _over(client: Backend, job: JobInfo) -> PaiError:
     said = _said(client, job).removeprefix(COMPLAINT)
     told = f": {said}" if said else ""
     words = f"job {job.name!r} is {job.state}{told}; `job.logs {job.name}` shows all of its output"

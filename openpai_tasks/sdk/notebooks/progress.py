@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.payloads.notebook_runner import visible
 
@@ -68,7 +68,7 @@ class Detail:
 Event = Step | Failure | RunnerNote | Complaint | JobLine | Detail
 
 
-def follow_run(client: Client, name: str, look: output.Look | None = None) -> Iterator[Event]:
+def follow_run(client: Backend, name: str, look: output.Look | None = None) -> Iterator[Event]:
     """What happens in the job, until it is over; ``look`` is given the job as often as it is asked for."""
     lines, reader = output.Lines(), Reader()
     for chunk in output.Follower(client, output.LogChoice(), look=look).until_over(name):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, NotFound, PaiError, PathError
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo
@@ -84,7 +84,7 @@ class Pull:
     failed: tuple[Failure, ...] = ()
 
 
-def find_changes(client: Client, name: str, mounts: Mounts = ()) -> Saved:
+def find_changes(client: Backend, name: str, mounts: Mounts = ()) -> Saved:
     """The changes that the job has on the storage; of one that runs, those of a moment ago too."""
     job, document = documents.job_document(client, name)
     mark = check_mark(job, document)
@@ -99,7 +99,7 @@ def find_changes(client: Client, name: str, mounts: Mounts = ()) -> Saved:
     return Saved(job, found, _changes(manifest), _origins(client, job, mark.file), _large(manifest))
 
 
-def _origins(client: Client, job: JobInfo, file: str) -> Origins:
+def _origins(client: Backend, job: JobInfo, file: str) -> Origins:
     """What is known here; that the notebook was sent, the job's own document says too."""
     here = kept(client, job)
     known = here.origins if here else Origins()

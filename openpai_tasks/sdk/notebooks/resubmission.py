@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks import protocol
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import documents, records, resubmission
@@ -107,8 +107,8 @@ def _is_file(word: str, here: Path) -> bool:
 
 def prepare_rerun(
     chosen: Chosen,
-    source: Client,
-    target: Client,
+    source: Backend,
+    target: Backend,
     wanted: Wanted,
     here: Path,
     ask: Ask,
@@ -131,7 +131,7 @@ def prepare_rerun(
     return Prepared(submission, again.told, (*said, *again.remarks))
 
 
-def _again(chosen: Chosen, source: Client, here: Path, mounts: Mounts) -> _Again:
+def _again(chosen: Chosen, source: Backend, here: Path, mounts: Mounts) -> _Again:
     """The job that is chosen; one that served its notebook becomes one that runs it."""
     if chosen.notebook and chosen.record:
         name, original = chosen.notebook.name, _as_it_is(source, chosen.record, chosen.notebook, here)
@@ -160,7 +160,7 @@ def _kept(run: Record | None, before: Mark | None) -> tuple[str, ...]:
     return (f"parameters and other flags of notebook.run are those of job {run.name}, its last run",)
 
 
-def _newer(source: Client, last: Record, notebook: Notebook, mounts: Mounts) -> tuple[str, ...]:
+def _newer(source: Backend, last: Record, notebook: Notebook, mounts: Mounts) -> tuple[str, ...]:
     """A hint where the server has the notebook in a later state; one that is gone has none."""
     with contextlib.suppress(PaiError):
         saved = pull.find_changes(source, f"{last.user}~{last.name}", mounts)
@@ -170,7 +170,7 @@ def _newer(source: Client, last: Record, notebook: Notebook, mounts: Mounts) -> 
     return ()
 
 
-def _as_it_is(source: Client, last: Record, notebook: Notebook, here: Path) -> Original:
+def _as_it_is(source: Backend, last: Record, notebook: Notebook, here: Path) -> Original:
     """The recorded job, with the notebook and the sources as they are now."""
     document = documents.as_v2(protocol.read(last.document).value)
     named = _others(last, notebook, here)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.models import JobInfo
@@ -66,7 +66,7 @@ class Brought:
     others: int
 
 
-def find_results(client: Client, name: str, mounts: Mounts = ()) -> Results:
+def find_results(client: Backend, name: str, mounts: Mounts = ()) -> Results:
     """The job and its results on the storage."""
     job, document = documents.job_document(client, name)
     mark = mark_of(document)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol import fields
 from openpai_tasks.protocol.document.template import OPEN
@@ -272,7 +272,7 @@ def as_text(parameters: Mapping[str, Any]) -> str:
 
 
 def plan_run(
-    client: Client,
+    client: Backend,
     notebook: Notebook,
     given: Options,
     wish: Wish,

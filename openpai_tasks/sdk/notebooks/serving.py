@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import amounts
@@ -87,7 +87,7 @@ def check_token(token: str) -> str:
 
 
 def plan_server(
-    client: Client,
+    client: Backend,
     notebook: Notebook | None,
     given: Options,
     wish: Wish,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
@@ -33,7 +33,7 @@ class SavedSession:
     origins: Origins = field(default_factory=Origins)
 
 
-def save_session(client: Client, job: JobInfo, kept: SavedSession) -> None:
+def save_session(client: Backend, job: JobInfo, kept: SavedSession) -> None:
     """Write down what a later call needs, for this user's eyes only."""
     _write(_path(client, job.key), kept)
 
@@ -42,7 +42,7 @@ def _write(path: Path, kept: SavedSession) -> None:
     write_private(path, json.dumps(dataclasses.asdict(kept)) + "\n")
 
 
-def kept(client: Client, job: JobInfo) -> SavedSession | None:
+def kept(client: Backend, job: JobInfo) -> SavedSession | None:
     """What was written down on this machine, if it was."""
     return _read(_path(client, job.key))
 
@@ -64,7 +64,7 @@ def _origins(told: Any) -> Origins:
     return Origins(str(told["folder"]), dict(told["elsewhere"]), tuple(told["hidden"]))
 
 
-def token_of(client: Client, job: JobInfo) -> str:
+def token_of(client: Backend, job: JobInfo) -> str:
     """The token of a server that was started from this machine."""
     found = kept(client, job)
     if job.final:
@@ -76,14 +76,14 @@ def token_of(client: Client, job: JobInfo) -> str:
     return found.token
 
 
-def forget(client: Client, job: JobInfo) -> None:
+def forget(client: Backend, job: JobInfo) -> None:
     """Forget the token of a server that is over; where its notebook belongs is still needed."""
     path, found = _path(client, job.key), kept(client, job)
     if found and found.token:
         _write(path, dataclasses.replace(found, token=""))
 
 
-def forget_ended(client: Client, jobs: Iterable[JobInfo]) -> None:
+def forget_ended(client: Backend, jobs: Iterable[JobInfo]) -> None:
     """The same for those of these jobs that are over or about to be; for whoever looks at jobs anyway."""
     folder = _folder(client)
     with contextlib.suppress(PaiError, OSError):  # it is kept then, as before
@@ -93,7 +93,7 @@ def forget_ended(client: Client, jobs: Iterable[JobInfo]) -> None:
                 forget(client, job)
 
 
-def forget_all_ended(client: Client) -> None:
+def forget_all_ended(client: Backend) -> None:
     """The same for every server that was started from here, and has ended while nobody looked."""
     for path in _folder(client).glob("*.json"):
         found = _read(path)
@@ -102,7 +102,7 @@ def forget_all_ended(client: Client) -> None:
                 _forget_ended(client, path)
 
 
-def _forget_ended(client: Client, path: Path) -> None:
+def _forget_ended(client: Backend, path: Path) -> None:
     try:
         job = client.job(path.stem)
     except NotFound:
@@ -112,7 +112,7 @@ def _forget_ended(client: Client, path: Path) -> None:
         forget(client, job)
 
 
-def door_file(client: Client, job: JobInfo) -> Path:
+def door_file(client: Backend, job: JobInfo) -> Path:
     """The file that leads a browser to the server, so that no token is among the words of a process."""
     return _path(client, job.key).with_suffix(".html")
 
@@ -126,9 +126,9 @@ def write_door(path: Path, url: str) -> str:
     return path.as_uri()
 
 
-def _folder(client: Client) -> Path:
+def _folder(client: Backend) -> Path:
     return home() / "notebooks" / client.cluster.shelf
 
 
-def _path(client: Client, key: str) -> Path:
+def _path(client: Backend, key: str) -> Path:
     return _folder(client) / f"{key.replace('/', '_')}.json"

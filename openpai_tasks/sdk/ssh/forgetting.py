@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import PaiError
 from openpai_tasks.protocol import states
 from openpai_tasks.sdk.ssh import host_blocks
@@ -24,7 +24,7 @@ from openpai_tasks.settings.home import home, locked
 
 _ODD = re.compile(r"[^A-Za-z0-9._~-]")
 _LOCK = threading.Lock()
-_ASKED: weakref.WeakSet[Client] = weakref.WeakSet()
+_ASKED: weakref.WeakSet[Backend] = weakref.WeakSet()
 
 
 def known_hosts(alias: str) -> Path:
@@ -57,7 +57,7 @@ def forget_keys(alias: str, job_key: str, names: Collection[str]) -> None:
         job_key_path(alias, job_key).unlink(missing_ok=True)
 
 
-def forget_over(client: Client) -> None:
+def forget_over(client: Backend) -> None:
     """The same of all of the user's jobs, by one question; a cluster that does not answer is let be."""
     alias, mine = client.cluster.shelf, f"{client.user}~"
     with _LOCK:

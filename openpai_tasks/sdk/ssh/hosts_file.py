@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.ssh import host_blocks
@@ -60,13 +60,13 @@ class Written:
     moved: tuple[Moved, ...]
 
 
-def job_host(client: Client, job: JobInfo) -> str:
+def job_host(client: Backend, job: JobInfo) -> str:
     """The name of the job's first container."""
     return job.name if job.user in ("", client.user) else job.key
 
 
 def plan_hosts(
-    client: Client, job: JobInfo, targets: Sequence[tuple[str, Target]], taken: Collection[str] = ()
+    client: Backend, job: JobInfo, targets: Sequence[tuple[str, Target]], taken: Collection[str] = ()
 ) -> tuple[Host, ...]:
     """``JOB`` is the first container, unless it is taken, ``JOB-ROLE-INDEX`` each, by its label."""
     name = job_host(client, job)
@@ -96,7 +96,7 @@ def ssh_command(goal: Target) -> list[str]:
     return [*words, f"{_word(goal.user)}@{_word(goal.host)}"]
 
 
-def write_hosts(client: Client, job: JobInfo, found: Sequence[Host]) -> Written:
+def write_hosts(client: Backend, job: JobInfo, found: Sequence[Host]) -> Written:
     """Put the job's block in, in place of an older one, and take those of jobs that are over out.
 
     A name that another job has too is this one's from now on; the other keeps its other names.
@@ -115,7 +115,7 @@ def write_hosts(client: Client, job: JobInfo, found: Sequence[Host]) -> Written:
     return Written(config_path(), tuple(one for one in lost if one.names))
 
 
-def prune_hosts(client: Client) -> None:
+def prune_hosts(client: Backend) -> None:
     """Take the blocks of jobs that are over out, and what was kept for them."""
     if not config_path().exists():
         return
@@ -224,7 +224,7 @@ def _name(text: str) -> str:
     return text
 
 
-def _parted(client: Client, but: str = "") -> tuple[list[host_blocks.Block], list[host_blocks.Block]]:
+def _parted(client: Backend, but: str = "") -> tuple[list[host_blocks.Block], list[host_blocks.Block]]:
     """The blocks of jobs that may go on, and those of jobs that are over."""
     found = host_blocks.kept()
     over = [one for one in found if one[0][1] != but and _is_over(client, *one[0])]
@@ -237,7 +237,7 @@ def _forget(over: list[host_blocks.Block]) -> None:
         forget_keys(alias, key, host_blocks.kept_under(text))
 
 
-def _is_over(client: Client, alias: str, key: str) -> bool:
+def _is_over(client: Backend, alias: str, key: str) -> bool:
     """Whether the job is known to be over; another cluster's jobs are let be."""
     if alias != client.cluster.shelf:
         return False

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PathError
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.ssh.forgetting import job_key_path
@@ -59,7 +59,7 @@ def check(path: Path, setting: str) -> None:
         raise ConfigError(f"{path} holds no private key that can be read: see the setting {setting}") from err
 
 
-def fetched_key(client: Client, job: JobInfo, target: Path | None = None, anew: bool = False) -> Path:
+def fetched_key(client: Backend, job: JobInfo, target: Path | None = None, anew: bool = False) -> Path:
     """The private key that the cluster made for the job, fetched when it is not here yet."""
     path = target or job_key_path(client.cluster.shelf, job.key)
     if target is not None and target.exists():
@@ -69,7 +69,7 @@ def fetched_key(client: Client, job: JobInfo, target: Path | None = None, anew: 
     return path
 
 
-def _fetched(client: Client, job: JobInfo) -> str:
+def _fetched(client: Backend, job: JobInfo) -> str:
     if not client.dialect.ssh:
         words = f"OpenPAI {client.dialect.generation} makes no keys for jobs"
         raise ConfigError(f"{words}: yours is sent with each job that is submitted with --ssh")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo
@@ -34,7 +34,7 @@ class Result:
     result: dict[str, Any]
 
 
-def gather_results(client: Client, names: Sequence[str], folder: Path, mounts: Mounts = ()) -> list[Result]:
+def gather_results(client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()) -> list[Result]:
     """The results of jobs and sweeps, by name or pattern."""
     if not names:
         raise ConfigError("whose results? give jobs, sweeps or patterns such as 'train-*'")
@@ -45,7 +45,7 @@ def gather_results(client: Client, names: Sequence[str], folder: Path, mounts: M
         return list(pool.map(lambda job: _result(client, job, chosen[job], mounts), chosen))
 
 
-def _members(client: Client, name: str, folder: Path) -> dict[str, Point | None]:
+def _members(client: Backend, name: str, folder: Path) -> dict[str, Point | None]:
     """The jobs behind a name: those of a sweep, those that match, or the one; points where they are known."""
     recorded = records.load(folder, client.cluster.alias, name).points if "/" not in name else {}
     if recorded:
@@ -64,11 +64,11 @@ def _members(client: Client, name: str, folder: Path) -> dict[str, Point | None]
     return {job.name: None for job in reversed(found)}
 
 
-def _listed(client: Client, keyword: str = "") -> list[JobInfo]:
+def _listed(client: Backend, keyword: str = "") -> list[JobInfo]:
     return client.jobs(username=client.user, keyword=keyword)
 
 
-def _result(client: Client, name: str, point: Point | None, mounts: Mounts) -> Result:
+def _result(client: Backend, name: str, point: Point | None, mounts: Mounts) -> Result:
     try:
         job = client.job(lookup.key_of(client, name))
     except NotFound:
@@ -79,7 +79,7 @@ def _result(client: Client, name: str, point: Point | None, mounts: Mounts) -> R
     return Result(job.name, job.state, point, found)
 
 
-def _told(client: Client, job: JobInfo) -> dict[str, Any] | None:
+def _told(client: Backend, job: JobInfo) -> dict[str, Any] | None:
     """What the job printed; of several tasks, the first that printed something counts."""
     found: dict[str, dict[str, Any]] = {}
     lines = output.Lines()
@@ -111,7 +111,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _written(client: Client, job: JobInfo, mounts: Mounts) -> dict[str, Any] | None:
+def _written(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, Any] | None:
     """What the job wrote to its output folder, where that can be read from here."""
     try:
         found = outputs.find_outputs(client, job.key, mounts)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, Conflict, TooManyRequests, Unreachable
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
@@ -34,7 +34,7 @@ T = TypeVar("T")
 class SweepRun:
     """A sweep on its way: what is there, what is missing."""
 
-    client: Client
+    client: Backend
     sweep: Sweep
     folder: Path
     say: Say
