@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from openpai_tasks.backends.openpai import Client as Client
     from openpai_tasks.errors import PaiError as PaiError
     from openpai_tasks.magics import submit_this_notebook as submit_this_notebook
-    from openpai_tasks.protocol import JobSpec as JobSpec
+    from openpai_tasks.protocol import JobRequest as JobRequest
     from openpai_tasks.protocol import validate as validate
     from openpai_tasks.sdk.files.dataset import PackedDataset as PackedDataset
     from openpai_tasks.tasks import namespace as namespace
@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Client": "openpai_tasks.backends.openpai",
-    "JobSpec": "openpai_tasks.protocol",
+    "JobRequest": "openpai_tasks.protocol",
     "PackedDataset": "openpai_tasks.sdk.files.dataset",
     "PaiError": "openpai_tasks.errors",
     "namespace": "openpai_tasks.tasks",

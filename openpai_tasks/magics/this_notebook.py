@@ -8,25 +8,30 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.magics.commands import Failed, settings
 from openpai_tasks.plain_text import one_line
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.clusters import known as clusters
-from openpai_tasks.sdk.jobs import lookup, submission, wishes
+from openpai_tasks.sdk.files import storages
+from openpai_tasks.sdk.jobs import flags, lookup, submission
 from openpai_tasks.sdk.notebooks import running as notebooks
 from openpai_tasks.sdk.notebooks.running import Notebook, Options
 from openpai_tasks.sdk.payloads.notebook_runner import source_of
 from openpai_tasks.settings.config import Settings
-from openpai_tasks.storage.local.mounted import mount_map
 
 VS_CODE = "__vsc_ipynb_file__"  # a variable that VS Code sets in the notebook
 JUPYTER = "JPY_SESSION_NAME"  # one of the environment, which Jupyter's server sets
+
+
+NOT_HERE = {"instances", "role", "ports", "preview"}  # of jobs with several tasks, or of the command line
+FLAGS = (flags.NAMES - NOT_HERE) | {"cluster_alias", "memory"}
+SEVERAL = {"sources", "pip_installs", "secret", "tag", "after", "update"}
 
 
 def submit_this_notebook(
@@ -37,90 +42,72 @@ def submit_this_notebook(
     kernel: str = "",
     timeout_per_cell: str = "",
     allow_errors: bool = False,
-    job_name: str = "",
-    image: str | None = None,
-    sources: str | Sequence[str] | None = None,
-    pip_installs: str | Sequence[str] | None = None,
-    python: str | None = None,
-    cpu: int | None = None,
-    gpu: int | None = None,
-    memoryMB: int | str | None = None,
-    shm: int | str | None = None,
-    env: Mapping[str, str] | None = None,
-    secret: str | Sequence[str] = (),
-    retries: int = 0,
-    max_time: str = "",
-    tag: str | Sequence[str] = (),
-    after: str | Sequence[str] = (),
-    update: str | Sequence[str] = (),
-    workspace: str | None = None,
-    virtual_cluster: str | None = None,
-    cluster_alias: str | None = None,
-    memory: int | str | None = None,
     unsaved: bool = False,
-    **unknown: Any,
+    **given: Any,
 ) -> JobInfo | None:
-    """Submit this notebook, as it is saved, as a job; what is given is as the flags of `notebook.run`.
+    """Submit this notebook, as it is saved, as a job; ``given`` are the flags of `notebook.run`.
+
+    job_name, image, sources, pip_installs, python, cpu, gpu, memory (or memoryMB), shm, env (a mapping),
+    secret, retries, max_time, tag, after, update, workspace, virtual_cluster, cluster_alias. Values of
+    secrets are taken from the environment.
 
     The cells that speak to the cluster (this one, and those with our magics) stay here. ``path`` is the
     notebook's file where it cannot be found out; ``unsaved`` sends the file even if it lacks this cell.
-    ``memory`` is another name of ``memoryMB``. Values of secrets are taken from the environment.
     """
     if _is_run_by_a_job():
         _say(f"this is the job {os.environ['PAI_JOB_NAME']} itself: nothing is submitted")
         return None
-    flags = {
-        **{"image": image, "sources": sources if sources is None else _several(sources), "python": python},
-        **{"pip_installs": pip_installs if pip_installs is None else _several(pip_installs)},
-        **{"cpu": cpu, "gpu": gpu, "workspace": workspace, "virtual_cluster": virtual_cluster},
-        "cluster_alias": cluster_alias or None,
-    }
     try:
-        _refuse(unknown)
+        _refuse(given)
         notebook = this_notebook(path, unsaved)
         options = notebooks.run_options(
             notebooks.typed(parameters or {}), _several(to), kernel, timeout_per_cell, allow_errors
         )
-        size = memory if memoryMB is None else memoryMB
-        flags["memory_mb"] = None if size is None else amounts.megabytes(size, "memoryMB")
-        wish = wishes.Wish(
-            name=job_name,
-            shm=str(shm or ""),
-            variables=tuple(f"{name}={value}" for name, value in (env or {}).items()),
-            secrets=wishes.secrets(_several(secret), _secret),
-            retries=retries,
-            max_time=max_time,
-        )
+        words = _as_typed(given)
+        chosen = _settings(words)
+        request = flags.build_request(words, chosen, _secret)
         _tell(notebook, options)
-        order = _Order(_several(update), _several(after), _several(tag))
-        return _submit(notebook, options, wish, settings(**flags), order)
+        return _submit(notebook, options, request, chosen)
     except PaiError as err:
         raise Failed(str(err), err.exit_code) from None
 
 
-@dataclass(frozen=True)
-class _Order:
-    """What is changed in the document, what goes before the job, and what is put on it."""
+def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags as a command line has them: several words as tuples, variables as NAME=VALUE."""
+    words: dict[str, Any] = {
+        name: _several(value) if name in SEVERAL else value for name, value in given.items()
+    }
+    memory = words.pop("memory", None)
+    words["memoryMB"] = memory if words.get("memoryMB") is None else words["memoryMB"]
+    words["env"] = tuple(f"{name}={value}" for name, value in (words.get("env") or {}).items())
+    return words
 
-    updates: tuple[str, ...]
-    after: tuple[str, ...]
-    tags: tuple[str, ...]
+
+def _settings(words: Mapping[str, Any]) -> Settings:
+    size = words["memoryMB"]
+    names = [
+        "image",
+        "sources",
+        "python",
+        "pip_installs",
+        "cpu",
+        "gpu",
+        "workspace",
+        "virtual_cluster",
+        "cluster_alias",
+    ]
+    return settings(
+        memory_mb=None if size is None else amounts.megabytes(size, "memoryMB"),
+        **{name: words.get(name) or None if name == "cluster_alias" else words.get(name) for name in names},
+    )
 
 
-def _submit(
-    notebook: Notebook,
-    options: Options,
-    wish: wishes.Wish,
-    given: Settings,
-    order: _Order,
-) -> JobInfo:
+def _submit(notebook: Notebook, options: Options, request: JobRequest, given: Settings) -> JobInfo:
     client = clusters.connect(given, say=_say)
-    mounts = mount_map(given.storage_mounts)
-    submission.check_tags(client, order.tags)
-    draft = notebooks.plan_run(client, notebook, options, wish, given, Path.cwd(), mounts)
-    sent = draft.submission(order.updates)
-    lookup.wait_for_success(client, order.after, _say)
-    job = submission.add_tags(client, lookup.submit(client, sent), order.tags)
+    submission.check_tags(client, request.tags)
+    made = notebooks.plan_run(client, notebook, options, request, Path.cwd(), storages.mounts(given))
+    lookup.wait_for_success(client, request.after, _say)
+    job = submission.add_tags(client, lookup.submit(client, made), request.tags)
     _say(f"job {job.name} is submitted to {client.cluster.alias}")
     _say(f"`%pai notebook.fetch {job.name} --follow` waits for its results and brings them")
     return job
@@ -176,13 +163,13 @@ def _secret(name: str) -> str:
     return os.environ[name]
 
 
-def _refuse(unknown: Iterable[str]) -> None:
-    """An argument that there is not, as a command tells it."""
-    known = inspect.signature(submit_this_notebook).parameters
-    for name in unknown:
+def _refuse(given: Iterable[str]) -> None:
+    """Refuse an argument that does not exist, as a command line does."""
+    known = [*inspect.signature(submit_this_notebook).parameters, *FLAGS]
+    for name in set(given) - FLAGS:
         hint = difflib.get_close_matches(name, known, 1)
-        told = f", did you mean {hint[0]}?" if hint else ""
-        raise ConfigError(f"submit_this_notebook takes no {name!r}{told}")
+        guess = f", did you mean {hint[0]}?" if hint else ""
+        raise ConfigError(f"submit_this_notebook takes no {name!r}{guess}")
 
 
 def _is_run_by_a_job() -> bool:

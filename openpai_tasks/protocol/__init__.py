@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from openpai_tasks.protocol.document.job import JobDocument, validate
+from openpai_tasks.protocol.document.request import JobRequest, RoleRequest, document
 from openpai_tasks.protocol.document.roles import StorageMount, TaskRole
-from openpai_tasks.protocol.document.spec import JobSpec, RoleSpec, document
-from openpai_tasks.protocol.document.wrap_commands import dressed
+from openpai_tasks.protocol.document.wrap_commands import wrapped
 from openpai_tasks.protocol.legacy.conversion import fit_names, to_v2
 from openpai_tasks.protocol.legacy.v1 import validate_v1
 from openpai_tasks.protocol.problems import Problem
@@ -14,17 +14,17 @@ from openpai_tasks.protocol.yaml.reader import read
 
 __all__ = [
     "JobDocument",
-    "JobSpec",
+    "JobRequest",
     "Problem",
-    "RoleSpec",
+    "RoleRequest",
     "StorageMount",
     "TaskRole",
     "document",
-    "dressed",
     "dump",
     "fit_names",
     "read",
     "to_v2",
     "validate",
     "validate_v1",
+    "wrapped",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from openpai_tasks import sdk
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.container import ssh
 from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
-from openpai_tasks.tasks.views.job_flags import FLAGS, job_task
+from openpai_tasks.tasks.views.job_flags import FLAGS, job_request, job_settings, job_task
 
 EXTENDED = ("container", "duration", "told_by")
 
@@ -27,7 +28,7 @@ def start(
     c,
     timeout="1d",
     *,
-    job,
+    flags,
     idle_after="30m",
     wait_limit="30m",
     shell=True,
@@ -35,20 +36,17 @@ def start(
     output=None,
 ):
     """Start a container to work in: an empty job that stays for a time, and a shell in it."""
-    given = job.settings(c)
+    given = job_settings(c, flags)
     stay, limit = sdk.amounts.seconds(timeout, "--timeout"), sdk.amounts.seconds(wait_limit, "--wait-limit")
     idle = 0 if idle_after == "0" else sdk.amounts.seconds(idle_after, "--idle-after")
     sdk.containers.check_settings(given)
-    wish = job.wish(
-        command=sdk.containers.MARK,
-        name=job.job_name or sdk.jobs.new_name("", sdk.containers.NAME),
-        ssh_key=sdk.ssh.public_key(given),
-    )
-    spec = sdk.containers.keep_alive(sdk.jobs.spec(wish, given), stay, idle)
+    name = flags.get("job_name") or sdk.jobs.new_name("", sdk.containers.NAME)
+    request = job_request(flags, given, command=sdk.containers.MARK, job_name=name)
+    request = dataclasses.replace(request, ssh_key=sdk.ssh.public_key(given))
+    request = sdk.containers.keep_alive(request, stay, idle)
     client = connect(c, cluster_alias)
-    here, mounted = Path.cwd(), sdk.files.mounts(given)
-    draft = sdk.jobs.draft(client, spec, given.sources, given.workspace, here, mounts=mounted)
-    ready = _ready(c, client, draft.submission(job.update), limit, job)
+    submission = sdk.jobs.prepare(client, request, Path.cwd(), sdk.files.mounts(given))
+    ready = _ready(c, client, submission, limit, views.submitting.only_looks(c, flags))
     if ready and shell:
         ssh(c, ready.found.job.name, cluster_alias=cluster_alias)
     elif ready:
@@ -79,15 +77,11 @@ def stop(c, names=None, cluster_alias=None, output=None):
     show(c, stopped, views.submitting.SUBMITTED, output)
 
 
-def _ready(c, client, submission, limit, flags):
+def _ready(c, client, submission, limit, only_looks):
     """Submit it, and wait for it; nothing where one only wanted to look."""
-    sdk.jobs.check_tags(client, flags.tag)
-    views.submitting.tell_sources(submission)
-    if views.submitting.only_looks(c, flags.preview):
-        views.submitting.show_preview(client, submission)
+    job = views.submitting.submitted(client, submission, only_looks)
+    if job is None:
         return None
-    sdk.jobs.wait_for_success(client, flags.after, say)
-    job = sdk.jobs.add_tags(client, sdk.jobs.submit(client, submission, say), flags.tag)
     say(
         f"job {job.name} is submitted to {client.cluster.alias}; it has {limit} s to let us in (--wait-limit)"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from openpai_tasks import render, sdk
@@ -45,14 +46,14 @@ def resubmit(
     output=None,
 ):
     """Submit a job again under a new name, with changes or exactly as it was."""
-    changes = sdk.jobs.Changes(job_name or "", tuple(update or ()), gpu)
+    request = sdk.jobs.JobRequest(name=job_name or "", updates=tuple(update or ()), gpu=gpu)
     source = connect(c, cluster_alias)
     target = connect(c, to) if to else source
     mounted = sdk.files.mounts(settings(c))
-    original = sdk.jobs.find_original(source, name, Path.cwd(), changes, exact, say, mounted)
-    submission = sdk.jobs.prepare_resubmission(original, target, changes, secrets.for_document, mounted)
-    tags = sdk.jobs.original_tags(source, target, name)
-    views.submitting.send(c, target, submission, follow, preview, output, tags=tags, plain=plain)
+    original = sdk.jobs.find_original(source, name, Path.cwd(), request, exact, say, mounted)
+    request = dataclasses.replace(request, tags=sdk.jobs.original_tags(source, target, name))
+    submission = sdk.jobs.prepare_resubmission(original, target, request, secrets.for_document, mounted)
+    views.submitting.send(c, target, submission, follow, preview, output, plain)
 
 
 @task(

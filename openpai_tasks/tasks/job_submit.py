@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from openpai_tasks import sdk
 from openpai_tasks.tasks import views
-from openpai_tasks.tasks.framework.base import connect, say, the_command
-from openpai_tasks.tasks.views.job_flags import FLAGS, job_task
+from openpai_tasks.tasks.framework.base import connect, say, settings, the_command
+from openpai_tasks.tasks.views.job_flags import FLAGS, job_request, job_settings, job_task
 
 FOLLOW_HELP = "stay, show the output, end with the job's own exit code"
 PLAIN_HELP = "of --follow: without colours and all else that steers a terminal"
@@ -36,7 +37,7 @@ def submit_command(
     c,
     command=None,
     *,
-    job,
+    flags,
     ssh=False,
     template=None,
     parameter=None,
@@ -50,27 +51,23 @@ def submit_command(
     output=None,
 ):
     """Submit a command as a job, or as many."""
-    given = job.settings(c)
-    wish = job.wish(
-        command=the_command(command),
-        template=template or "",
+    given, here = job_settings(c, flags), Path.cwd()
+    flags |= {"command": the_command(command), "template": template, "parameter": parameter}
+    request = dataclasses.replace(
+        job_request(flags, given),
         ssh_key=sdk.ssh.public_key(given) if ssh else "",
+        base=sdk.templates.fill_template(flags, here),
     )
-    spec = sdk.jobs.spec(wish, given)
-    sizes = {"instances": job.instances, "cpu": job.cpu, "gpu": job.gpu, "memoryMB": job.memory_mb}
-    base = sdk.templates.fill_template(wish, Path.cwd(), {"image": job.image, **sizes}, parameter or ())
+    sdk.jobs.check_commands(request)
     found = sdk.sweeps.parse_points(sweep or (), sweep_file)
     client = connect(c, cluster_alias)
-    here, mounted = Path.cwd(), sdk.files.mounts(given)
-    draft = sdk.jobs.draft(client, spec, given.sources, given.workspace, here, base, mounted)
-    only = views.submitting.only_looks(c, job.preview)
+    packed, files = sdk.jobs.pack_files(client, request, here, sdk.files.mounts(given))
+    only = views.submitting.only_looks(c, flags)
     if found:
-        planned = sdk.sweeps.plan_sweep(draft, found, job.job_name, job.update, job.tag)
-        views.sweeps.run_sweep(c, client, planned, job.after, max_parallel, detach, only, output)
+        planned = sdk.sweeps.plan_sweep(packed, files, found, is_named=bool(request.name))
+        views.sweeps.run_sweep(c, client, planned, max_parallel, detach, only, output)
     else:
-        views.submitting.send(
-            c, client, draft.submission(job.update), follow, only, output, job.after, job.tag, plain
-        )
+        views.submitting.send(c, client, sdk.jobs.build(packed, files), follow, only, output, plain)
 
 
 @job_task(
@@ -78,23 +75,13 @@ def submit_command(
     positional=["file"],
     help={"file": "a job file: v2 YAML or v1 JSON", "follow": FOLLOW_HELP, "plain": PLAIN_HELP},
 )
-def submit(c, file, *, job, follow=False, plain=False, cluster_alias=None, output=None):
+def submit(c, file, *, flags, follow=False, plain=False, cluster_alias=None, output=None):
     """Submit a job file."""
-    sdk.jobs.load_document(Path(file))  # most of what can be wrong with it needs no cluster to be told
+    sdk.jobs.load_document(Path(file))  # most of what can be wrong with it needs no cluster to be found
     client = connect(c, cluster_alias)
-    read = sdk.jobs.read_job_file(Path(file), job.update, client.takes_v1)
+    read = sdk.jobs.read_job_file(Path(file), job_request(flags, settings(c)), client.takes_v1)
     if read.converted:
         say(f"{file} is a v1 job; it is sent as v2")
     for change in read.renamed:
-        say(f"version 2 does not allow a name: {change}")
-    views.submitting.send(
-        c,
-        client,
-        read,
-        follow,
-        views.submitting.only_looks(c, job.preview),
-        output,
-        job.after,
-        job.tag,
-        plain,
-    )
+        say(f"renamed for protocol v2: {change}")
+    views.submitting.send(c, client, read, follow, views.submitting.only_looks(c, flags), output, plain)

@@ -10,7 +10,7 @@ from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.alike import alike
 from openpai_tasks.tasks.framework.base import connect, say, settings, task
-from openpai_tasks.tasks.views.job_flags import RUN, job_task
+from openpai_tasks.tasks.views.job_flags import RUN, job_request, job_settings, job_task
 
 LOCAL = "local"
 NO_BROWSER_HELP = "do not open the result in a browser"
@@ -38,7 +38,7 @@ def run(
     c,
     file,
     *,
-    job,
+    flags,
     parameter=None,
     to=None,
     kernel=None,
@@ -50,18 +50,16 @@ def run(
     output=None,
 ):
     """Run a notebook as a job, cell by cell, and bring the executed notebook and a web page of it."""
-    given, here = job.settings(c), Path.cwd()
+    given, here = job_settings(c, flags), Path.cwd()
     notebook = sdk.notebooks.read_notebook(file, here)
     values = sdk.notebooks.parse_parameters(parameter or ())
     options = sdk.notebooks.run_options(values, to or (), kernel or "", timeout_per_cell or "", allow_errors)
     views.notebooks.tell(sdk.notebooks.remarks(notebook, options))
-    wish = job.wish()
+    request = job_request(flags, given)
     client, mounted = connect(c, cluster_alias), sdk.files.mounts(given)
-    draft = sdk.notebooks.plan_run(client, notebook, options, wish, given, here, mounted)
-    only = views.submitting.only_looks(c, job.preview)
-    sent = views.notebooks.launch(
-        c, client, draft.submission(job.update), only, detach, output, job.after, job.tag
-    )
+    submission = sdk.notebooks.plan_run(client, notebook, options, request, here, mounted)
+    only = views.submitting.only_looks(c, flags)
+    sent = views.notebooks.launch(c, client, submission, only, detach, output)
     if sent:
         views.notebooks.finish(c, client, sent.name, notebook.path.parent, no_browser, output, mounted)
 
@@ -110,7 +108,7 @@ def resubmit(
     c,
     what,
     *,
-    job,
+    flags,
     parameter=None,
     source_cluster=None,
     no_browser=False,
@@ -119,35 +117,36 @@ def resubmit(
     output=None,
 ):
     """Run a notebook again with other resources: same code, parameters kept."""
-    wanted = sdk.notebooks.Wanted(
-        name=job.job_name or "",
-        updates=tuple(job.update),
-        gpu=job.gpu,
-        cpu=job.cpu,
-        memory_mb=job.memory_mb,
-        image=job.image or "",
-        virtual_cluster=job.virtual_cluster or "",
-        parameters=sdk.notebooks.parse_parameters(parameter or ()),
+    memory = flags.get("memoryMB")
+    request = sdk.jobs.JobRequest(
+        name=flags.get("job_name", ""),
+        updates=tuple(flags.get("update", ())),
+        gpu=flags.get("gpu"),
+        cpu=flags.get("cpu"),
+        memory_mb=None if memory is None else sdk.amounts.megabytes(memory, "--memoryMB"),
+        image=flags.get("image", ""),
+        virtual_cluster=flags.get("virtual_cluster", ""),
     )
+    parameters = sdk.notebooks.parse_parameters(parameter or ())
     here, mounted = Path.cwd(), sdk.files.mounts(settings(c))
     chosen = sdk.notebooks.choose_original(
         what, here, source_cluster or "", cluster_alias or settings(c).cluster_alias
     )
     if chosen.is_new:
-        flags = {**chosen.settings, **job.given(), **({"parameter": parameter} if parameter else {})}
-        flags |= {"no_browser": no_browser, "detach": detach, "output": output}
-        return run.body(c, what, cluster_alias=cluster_alias, **flags)
+        words = {**chosen.settings, **flags, **({"parameter": parameter} if parameter else {})}
+        words |= {"no_browser": no_browser, "detach": detach, "output": output}
+        return run.body(c, what, cluster_alias=cluster_alias, **words)
     target = connect(c, cluster_alias)
     source = target
     if chosen.cluster != target.cluster.alias:  # a record of the project may have named it, not the user
         source = sdk.clusters.connect(settings(c, cluster_alias=source_cluster or None), chosen.cluster, say)
     prepared = sdk.notebooks.prepare_rerun(
-        chosen, source, target, wanted, here, secrets.for_document, mounted
+        chosen, source, target, request, parameters, here, secrets.for_document, mounted
     )
     say(f"runs again: {prepared.told}")
     views.notebooks.tell(prepared.remarks)
     sent = views.notebooks.launch(
-        c, target, prepared.submission, views.submitting.only_looks(c, job.preview), detach, output
+        c, target, prepared.submission, views.submitting.only_looks(c, flags), detach, output
     )
     if sent:
         found = sdk.notebooks.find_results(target, sent.name, mounted)

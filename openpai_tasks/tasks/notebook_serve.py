@@ -8,7 +8,7 @@ from openpai_tasks import sdk
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
-from openpai_tasks.tasks.views.job_flags import RUN, job_task
+from openpai_tasks.tasks.views.job_flags import RUN, job_request, job_settings, job_task
 
 
 @job_task(
@@ -35,7 +35,7 @@ def serve(
     c,
     file=None,
     *,
-    job,
+    flags,
     idle=None,
     timeout=None,
     wait="30m",
@@ -50,25 +50,24 @@ def serve(
     output=None,
 ):
     """Serve Jupyter in a job and open it in the browser, by a tunnel; Ctrl-C brings the changes back."""
-    given = job.settings(c)
+    given = job_settings(c, flags)
     here, mounted = Path.cwd(), sdk.files.mounts(given)
     limit, way = sdk.amounts.seconds(wait, "--wait"), sdk.notebooks.Way(direct, port)
     chosen = views.serving.token_from(token, token_file)
     how = views.serving.Stay(given, limit, no_browser, stop, output, here, mounted)
     if reconnect:
-        views.serving.refuse_for_new(file, {**job.given(), "idle": idle, "timeout": timeout})
+        views.serving.refuse_for_new(file, {**flags, "idle": idle, "timeout": timeout})
         return _again(c, connect(c, cluster_alias), reconnect, views.serving.Door(way, chosen), how)
     options = sdk.notebooks.serve_options(
         chosen, sdk.notebooks.IDLE if idle is None else idle, timeout or "", direct
     )
     notebook = sdk.notebooks.read_notebook(file, here) if file else None
-    wish = job.wish()
+    request = job_request(flags, given)
     client = connect(c, cluster_alias)
     came_from = sdk.notebooks.source_origins(notebook, given.sources, here)
-    draft = sdk.notebooks.plan_server(client, notebook, options, wish, given, here, mounted)
-    sent = views.submitting.submitted(
-        client, draft.submission(job.update), views.submitting.only_looks(c, job.preview), job.after, job.tag
-    )
+    key = "" if direct else sdk.ssh.public_key(given)
+    made = sdk.notebooks.plan_server(client, notebook, options, request, key, here, mounted)
+    sent = views.submitting.submitted(client, made, views.submitting.only_looks(c, flags))
     if sent:
         own = (notebook.name, str(notebook.path)) if notebook else ("", "")
         sdk.notebooks.save_session(client, sent, sdk.notebooks.SavedSession(options.token, *own, came_from))

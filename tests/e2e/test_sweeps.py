@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from openpai_tasks.backends.openpai import retries
-from openpai_tasks.protocol import JobSpec
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.jobs import submission
 from openpai_tasks.sdk.sweeps import grid, plan, running
@@ -177,8 +177,8 @@ def test_a_pause_longer_than_a_call_bears_is_kept_and_told(limited, monkeypatch)
     monkeypatch.setenv("OPENPAI_HOME", str(limited.home))
     client = known.connect(Settings.load(), "local")
     client._policies = retries.NEVER
-    draft = submission.draft(client, JobSpec("true", image="python:3"), (), "", limited.project)
-    sweep = plan.plan_sweep(draft, grid.parse_points(["i=1..15"]), None)
+    packed = submission.pack_files(client, JobRequest("true", image="python:3"), limited.project)
+    sweep = plan.plan_sweep(*packed, grid.parse_points(["i=1..15"]))
     said = []
     run = running.SweepRun(client, sweep, limited.project, said.append)
     *_, last = run.until_over(detach=True)

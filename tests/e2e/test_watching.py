@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from openpai_tasks.protocol import JobSpec
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.jobs import submission
 from openpai_tasks.sdk.sweeps import grid, plan
@@ -249,8 +249,9 @@ def test_a_submission_of_a_sweep_that_did_not_arrive_is_repeated_after_the_outag
     monkeypatch.setenv("OPENPAI_HOME", str(calm.home))
     said = []
     client = known.connect(Settings.load(), "local", said.append)
-    draft = submission.draft(client, JobSpec("true", image="python:3"), (), "", calm.project)
-    sweep = plan.plan_sweep(draft, grid.parse_points(["i=1..1"]), "unsent")
+    request = JobRequest("true", "unsent", image="python:3")
+    packed = submission.pack_files(client, request, calm.project)
+    sweep = plan.plan_sweep(*packed, grid.parse_points(["i=1..1"]), is_named=True)
     run = sweep_run.SweepRun(client, sweep, calm.project, said.append)
     [name] = sweep.points
     faults(calm, database=True, calls=6)  # the submission, four looks for it, and the first patient one

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.protocol import JobSpec, document, dump, validate
+from openpai_tasks.protocol import JobRequest, document, dump, validate
 from openpai_tasks.protocol.document.job_storage import Mounted, WebHdfs, archive_name, inner
 from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
@@ -57,7 +57,7 @@ def archive(tmp_path):
 HOME = Mounted("home", f"/mnt/home/{ODD}")
 
 
-def script(spec: JobSpec, join: str) -> str:
+def script(spec: JobRequest, join: str) -> str:
     """The commands as a server joins them."""
     job = validate(dump(document(spec)))
     before = job.data["deployments"][0]["taskRoles"]["main"]["preCommands"]
@@ -80,7 +80,7 @@ def only(folder: Path, *tools: str) -> str:
 
 
 def test_sources_come_by_a_mount_and_are_unpacked_with_their_modes(shell, join, work, archive):
-    spec = JobSpec('cat train.py; "./pkg/run me.sh"; ls -A', "n", "i", home=HOME, archive=archive[1])
+    spec = JobRequest('cat train.py; "./pkg/run me.sh"; ls -A', "n", "i", home=HOME, archive=archive[1])
     done = run(shell, script(spec, join), work)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "print('trains')runs\npkg\ntrain.py\n"  # and nothing else is left there
@@ -91,7 +91,7 @@ def test_a_damaged_archive_ends_the_job_with_a_line_that_says_so(shell, join, wo
     content = bytearray(place.read_bytes())
     content[len(content) // 2] ^= 1
     place.write_bytes(content)
-    done = run(shell, script(JobSpec("echo ran", "n", "i", home=HOME, archive=sha256), join), work)
+    done = run(shell, script(JobRequest("echo ran", "n", "i", home=HOME, archive=sha256), join), work)
     assert done.returncode == 1 and "ran" not in done.stdout
     assert done.stderr.startswith("error: the sources are damaged: ") and sha256 in done.stderr
     assert os.listdir(work) == [".pai-sources"]  # nothing of it was unpacked
@@ -99,7 +99,7 @@ def test_a_damaged_archive_ends_the_job_with_a_line_that_says_so(shell, join, wo
 
 def test_a_missing_archive_ends_the_job_with_a_line_that_says_so(shell, join, work, archive):
     archive[0].unlink()
-    text = script(JobSpec("echo ran", "n", "i", home=HOME, archive=archive[1]), join)
+    text = script(JobRequest("echo ran", "n", "i", home=HOME, archive=archive[1]), join)
     done = run(shell, f"sleep() {{ echo slept $1; }}\n{text}", work)
     assert done.stdout == "slept 3\n"  # there was a second look
     assert done.returncode == 1 and "ran" not in done.stdout
@@ -113,14 +113,14 @@ def test_any_of_the_usual_tools_checks_the_sum(tmp_path, work, archive, tool):
     path = only(tmp_path / "tools", "cp", "tar", "gzip", "rm", "cat", "mkdir", tool)
     if tool == "shasum":
         (tmp_path / "tools" / "perl").symlink_to(shutil.which("perl"))
-    text = script(JobSpec("cat train.py", "n", "i", home=HOME, archive=archive[1]), "\n")
+    text = script(JobRequest("cat train.py", "n", "i", home=HOME, archive=archive[1]), "\n")
     done = run([shutil.which("dash"), "-eu", "-c"], text, work, PATH=path)
     assert (done.returncode, done.stdout) == (0, "print('trains')"), done.stderr
 
 
 def test_without_a_tool_that_checks_the_job_does_not_run(tmp_path, work, archive):
     path = only(tmp_path / "tools", "cp", "tar", "gzip", "rm", "mkdir")
-    text = script(JobSpec("echo ran", "n", "i", home=HOME, archive=archive[1]), "\n")
+    text = script(JobRequest("echo ran", "n", "i", home=HOME, archive=archive[1]), "\n")
     done = run([shutil.which("dash"), "-eu", "-c"], text, work, PATH=path)
     assert done.returncode == 1 and "cannot be checked" in done.stderr and "ran" not in done.stdout
 
@@ -128,13 +128,15 @@ def test_without_a_tool_that_checks_the_job_does_not_run(tmp_path, work, archive
 def test_busybox_is_enough(work, archive):
     if not shutil.which("busybox"):
         pytest.skip("no busybox here")
-    text = script(JobSpec('cat train.py; "./pkg/run me.sh"', "n", "i", home=HOME, archive=archive[1]), "\n")
+    text = script(
+        JobRequest('cat train.py; "./pkg/run me.sh"', "n", "i", home=HOME, archive=archive[1]), "\n"
+    )
     done = run([shutil.which("busybox"), "sh", "-euc"], text, work)
     assert (done.returncode, done.stdout) == (0, "print('trains')runs\n"), done.stderr
 
 
 def test_the_output_folder_is_that_of_the_job_that_runs(shell, join, work):
-    spec = JobSpec('echo "$PAI_OUTPUT_DIR"; ls -d "$PAI_OUTPUT_DIR"', "n", "i", home=HOME)
+    spec = JobRequest('echo "$PAI_OUTPUT_DIR"; ls -d "$PAI_OUTPUT_DIR"', "n", "i", home=HOME)
     done = run(shell, script(spec, join), work, PAI_JOB_NAME="me~copy")
     assert done.stdout == f"{work.parent}/root/mnt/home/{ODD}/jobs/copy/output\n" * 2
 
@@ -147,7 +149,7 @@ NOWHERE = WebHdfs(("http://127.0.0.1:1/webhdfs/v1/ann",), "ann")
     [("exit 0", 0), ("true", 0), ("exit 7", 7), ("cat <<E\nx\nE", 0), ("true # a remark", 0)],
 )
 def test_a_job_without_output_ends_as_its_command_does(shell, join, work, command, code):
-    done = run(shell, script(JobSpec(command, "n", "i", home=NOWHERE), join), work)
+    done = run(shell, script(JobRequest(command, "n", "i", home=NOWHERE), join), work)
     assert (done.returncode, done.stderr) == (code, "")
 
 
@@ -163,7 +165,7 @@ def hasty(tmp_path):
 
 def test_a_limit_to_the_time_goes_together_with_output_that_is_sent(shell, join, work, hasty):
     command = 'echo x > "$PAI_OUTPUT_DIR/x"; tail -f /dev/null'
-    spec = JobSpec(command, "n", "i", home=NOWHERE, max_seconds=1)
+    spec = JobRequest(command, "n", "i", home=NOWHERE, max_seconds=1)
     done = run(shell, script(spec, join), work, PATH=hasty)
     assert done.returncode == 124 and "cannot keep the output" in done.stderr
 
@@ -179,7 +181,7 @@ def test_output_that_cannot_be_sent_fails_the_job_unless_it_has_failed(
     shell, join, work, hasty, command, code
 ):
     command = command.replace("kill -9 0", "kill -9 \"$(sh -c 'echo $PPID')\"")  # its own shell
-    spec = JobSpec(f'echo x > "$PAI_OUTPUT_DIR/the file"\n{command}', "n", "i", home=NOWHERE)
+    spec = JobRequest(f'echo x > "$PAI_OUTPUT_DIR/the file"\n{command}', "n", "i", home=NOWHERE)
     done = run(shell, script(spec, join), work, PATH=hasty)
     assert done.returncode == code
     said = [line for line in done.stderr.splitlines() if not line.startswith("curl: ")]
@@ -225,7 +227,7 @@ raise SystemExit(7)
 @pytest.mark.parametrize("name", ["TERM", "USR1"])
 def test_a_command_gets_a_signal_once_whoever_else_gets_it(shell, work, send, name):
     command = f"exec python3 -c '{COUNTING.format(name=name)}'"
-    process = begun(shell, script(JobSpec(command, "n", "i", home=NOWHERE), "\n"), work)
+    process = begun(shell, script(JobRequest(command, "n", "i", home=NOWHERE), "\n"), work)
     send(process.pid, signal.Signals[f"SIG{name}"])
     assert process.communicate(timeout=60) == ("told\n", "") and process.returncode == 7
 
@@ -233,7 +235,7 @@ def test_a_command_gets_a_signal_once_whoever_else_gets_it(shell, work, send, na
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["shell", "group"])
 def test_a_command_that_is_stopped_ends_at_once_and_its_output_is_sent(shell, join, work, hasty, send):
     command = 'echo x > "$PAI_OUTPUT_DIR/x"; echo ready; exec tail -f /dev/null'
-    text = script(JobSpec(command, "n", "i", home=NOWHERE), join)
+    text = script(JobRequest(command, "n", "i", home=NOWHERE), join)
     process = begun(shell, text, work, PATH=hasty)
     send(process.pid, signal.SIGTERM)
     _, said = process.communicate(timeout=60)
@@ -242,7 +244,7 @@ def test_a_command_that_is_stopped_ends_at_once_and_its_output_is_sent(shell, jo
 
 def test_a_shell_that_is_bash_leaves_its_command_the_signals_of_a_terminal(work):
     command = "python3 -c 'import signal; print(signal.getsignal(signal.SIGINT))'"
-    done = run(SHELLS["bash"], script(JobSpec(command, "n", "i", home=NOWHERE), "\n"), work)
+    done = run(SHELLS["bash"], script(JobRequest(command, "n", "i", home=NOWHERE), "\n"), work)
     assert "default_int_handler" in done.stdout
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol import JobSpec, RoleSpec, document, dump, validate
+from openpai_tasks.protocol import JobRequest, RoleRequest, document, dump, validate
 from openpai_tasks.protocol.document import scripts
 
 SHELLS = {"sh": ["sh", "-c"], "dash": ["dash", "-eu", "-c"], "bash": ["bash", "-euo", "pipefail", "-c"]}
@@ -40,7 +40,7 @@ def without_timeout(folder: Path) -> str:
     return str(folder)
 
 
-def joined(spec: JobSpec, join: str) -> str:
+def joined(spec: JobRequest, join: str) -> str:
     """The commands as a server joins them, secrets in place."""
     job = validate(dump(document(spec)))
     [deployment] = job.data["deployments"]
@@ -58,7 +58,7 @@ HARD = ["plain", "it's", 'a "b" & <c> $HOME `d` \\n', "two\nlines\n\n", "ünïco
 @pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
 @pytest.mark.parametrize("value", HARD)
 def test_a_secret_arrives_as_it_is(tmp_path, shell, join, value):
-    spec = JobSpec('printf %s "$KEY"', "n", "i", secrets={"KEY": value})
+    spec = JobRequest('printf %s "$KEY"', "n", "i", secrets={"KEY": value})
     done = run(shell, joined(spec, join), tmp_path)
     assert (done.stdout, done.stderr) == (value, "")
 
@@ -69,7 +69,7 @@ def test_what_is_kept_of_a_secret_survives_an_html_escape(value):
 
 
 def test_a_secret_is_in_the_secrets_and_nowhere_else():
-    spec = JobSpec("echo", "n", "i", secrets={"KEY": "hunter2"})
+    spec = JobRequest("echo", "n", "i", secrets={"KEY": "hunter2"})
     text = dump(document(spec))
     assert text.count("hunter2") == 1 and "\nsecrets:\n  KEY: hunter2\n" in text
     assert "hunter2" not in validate(text).masked() + repr(spec)
@@ -77,7 +77,7 @@ def test_a_secret_is_in_the_secrets_and_nowhere_else():
 
 def test_secrets_and_template_brackets_do_not_mix():
     with pytest.raises(ProtocolError, match="secrets"):
-        document(JobSpec("echo '<%'", "n", "i", secrets={"KEY": "x"}))
+        document(JobRequest("echo '<%'", "n", "i", secrets={"KEY": "x"}))
 
 
 @pytest.mark.parametrize("has_timeout", [True, False])
@@ -129,11 +129,11 @@ def test_a_limited_command_gets_the_signal_of_its_shell(tmp_path):
 
 def test_roles_have_what_they_say_and_each_image_is_named_once():
     roles = (
-        RoleSpec("ps", "run ps", image="a", cpu=1),
-        RoleSpec("worker", "run worker", 3, "b", gpu=2, ports={"web": 1}, shm_mb=64, min_succeeded=-1),
-        RoleSpec("chief", "run chief", image="a"),
+        RoleRequest("ps", "run ps", image="a", cpu=1),
+        RoleRequest("worker", "run worker", 3, "b", gpu=2, ports={"web": 1}, shm_mb=64, min_succeeded=-1),
+        RoleRequest("chief", "run chief", image="a"),
     )
-    job = validate(dump(document(JobSpec("x", "n", roles=roles, environment={"A": "1"}))))
+    job = validate(dump(document(JobRequest("x", "n", roles=roles, environment={"A": "1"}))))
     assert [role.name for role in job.roles] == ["ps", "worker", "chief"]
     assert [role.image for role in job.roles] == ["a", "b", "a"]
     assert [item["uri"] for item in job.data["prerequisites"]] == ["a", "b"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol import JobSpec, document, dump, validate
+from openpai_tasks.protocol import JobRequest, document, dump, validate
 from openpai_tasks.protocol.document import job_storage
 from openpai_tasks.protocol.document.job_storage import Mounted
 
@@ -14,11 +14,11 @@ SHELLS = [["sh", "-c"], ["bash", "-euo", "pipefail", "-c"]]
 JOINS = ["\n", " && "]
 
 
-def entrypoint(spec: JobSpec) -> str:
+def entrypoint(spec: JobRequest) -> str:
     return validate(dump(document(spec))).commands(spec.role)
 
 
-def steps(spec: JobSpec) -> list[str]:
+def steps(spec: JobRequest) -> list[str]:
     """The commands as the server has them before it joins them."""
     data = validate(dump(document(spec))).data
     deployed = data.get("deployments", [{"taskRoles": {}}])[0]["taskRoles"]
@@ -33,7 +33,7 @@ def run(shell: list[str], script: str, folder: Path, **environment: str) -> subp
 
 
 def test_a_simple_spec_becomes_a_simple_document():
-    assert dump(document(JobSpec("python train.py", name="train", image="python:3.11"))) == (
+    assert dump(document(JobRequest("python train.py", name="train", image="python:3.11"))) == (
         "protocolVersion: 2\n"
         "name: train\n"
         "type: job\n"
@@ -57,7 +57,7 @@ def test_a_simple_spec_becomes_a_simple_document():
 
 
 def test_every_wish_is_in_the_document():
-    spec = JobSpec(
+    spec = JobRequest(
         "run",
         name="n",
         image="i",
@@ -92,19 +92,19 @@ def test_every_wish_is_in_the_document():
 @pytest.mark.parametrize("what", ["command", "name", "image"])
 def test_a_spec_without_the_needful_is_refused(what):
     with pytest.raises(ProtocolError, match=what):
-        document(JobSpec(**{"command": "c", "name": "n", "image": "i", what: ""}))
+        document(JobRequest(**{"command": "c", "name": "n", "image": "i", what: ""}))
 
 
 def test_a_variable_that_no_shell_can_export_is_refused():
     with pytest.raises(ProtocolError, match="'A-B'"):
-        document(JobSpec("c", "n", "i", environment={"A-B": "x"}))
+        document(JobRequest("c", "n", "i", environment={"A-B": "x"}))
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=["sh", "bash"])
 @pytest.mark.parametrize("join", JOINS, ids=["newline", "and"])
 def test_variables_arrive_whatever_is_in_them(tmp_path, shell, join):
     value = 'it\'s "$HOME"\n<% $parameters.x %> \\'
-    spec = JobSpec('printf %s "$VALUE"', "n", "i", environment={"VALUE": value})
+    spec = JobRequest('printf %s "$VALUE"', "n", "i", environment={"VALUE": value})
     script = entrypoint(spec) if join == "\n" else entrypoint(spec).replace(" || exit 1\n", " || exit 1 && ")
     done = run(shell, script, tmp_path)
     assert (done.returncode, done.stdout) == (0, value)
@@ -114,7 +114,9 @@ def test_variables_arrive_whatever_is_in_them(tmp_path, shell, join):
 @pytest.mark.parametrize("join", JOINS, ids=["newline", "and"])
 def test_variables_that_are_one_line_are_left_for_logins(tmp_path, shell, join):
     kept = {"PLAIN": 'it\'s "$HOME" \\n', "EMPTY": ""}
-    spec = JobSpec("echo ran", "n", "i", environment={**kept, "TWO": "a\nb", "LONG": "x" * 2000}, ssh_key="k")
+    spec = JobRequest(
+        "echo ran", "n", "i", environment={**kept, "TWO": "a\nb", "LONG": "x" * 2000}, ssh_key="k"
+    )
     (tmp_path / "ssh").mkdir()
     (tmp_path / "work").mkdir()
     place = f"export PAI_MOUNT_ROOT=x PAI_WORK_DIR={tmp_path}/work"
@@ -130,7 +132,7 @@ def test_variables_that_are_one_line_are_left_for_logins(tmp_path, shell, join):
 @pytest.mark.parametrize("shell", SHELLS, ids=["sh", "bash"])
 @pytest.mark.parametrize("join", JOINS, ids=["newline", "and"])
 def test_a_step_that_fails_ends_the_job(tmp_path, shell, join):
-    spec = JobSpec("echo ran", "n", "i", python="no-such-python", pip_installs=("x",))
+    spec = JobRequest("echo ran", "n", "i", python="no-such-python", pip_installs=("x",))
     done = run(shell, join.join(steps(spec)), tmp_path)
     assert done.returncode == 1
     assert "ran" not in done.stdout
@@ -140,13 +142,13 @@ def test_a_step_that_fails_ends_the_job(tmp_path, shell, join):
     "command", ["echo '<% $parameters.openTag %>'", "<%! x", "a <%# b %> c", "x < y %> z <%"]
 )
 def test_a_command_with_template_brackets_arrives_as_it_is(command):
-    assert entrypoint(JobSpec(command, "n", "i")) == command
+    assert entrypoint(JobRequest(command, "n", "i")) == command
 
 
 def test_a_command_of_several_lines_arrives_as_it_is():
     command = "cat <<E\n  a\tb\n\n# c\nE\nfor x in 1; do\n  echo $x\ndone"
-    assert entrypoint(JobSpec(command, "n", "i")) == command
+    assert entrypoint(JobRequest(command, "n", "i")) == command
 
 
 def test_variables_are_not_in_the_repr():
-    assert "hunter2" not in repr(JobSpec("c", "n", "i", environment={"PASSWORD": "hunter2"}))
+    assert "hunter2" not in repr(JobRequest("c", "n", "i", environment={"PASSWORD": "hunter2"}))

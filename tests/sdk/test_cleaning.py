@@ -7,7 +7,7 @@ import pytest
 
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import Conflict, Denied, PathError
-from openpai_tasks.protocol import JobSpec
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.files import cleaning, job_folders, leftovers
 from openpai_tasks.sdk.jobs import submission
 from openpai_tasks.settings.credentials import Credentials
@@ -111,16 +111,14 @@ def test_the_embedded_clusters_of_two_homes_are_two_clusters(tmp_path, monkeypat
     assert len(marks) == 2 and not any(str(tmp_path) in mark for mark in marks)
 
 
-def drafted(client, mounts, here):
-    return submission.draft(
-        client, JobSpec("true", name="n", image="i"), (), "", here, None, mounts
-    ).submission()
+def prepared(client, mounts, here):
+    return submission.prepare(client, JobRequest("true", name="n", image="i"), here, mounts)
 
 
 def test_a_job_without_sources_says_whose_it_is_and_takes_it_back_when_it_is_refused(
     client, mounts, tmp_path
 ):
-    made = drafted(client, mounts, tmp_path)
+    made = prepared(client, mounts, tmp_path)
     with submission.sent(client, made):
         (told,) = made.home.files.told_of("n")
     assert (told.user, told.cluster, told.archive) == ("ann", client.cluster.uri, "")
@@ -130,7 +128,7 @@ def test_a_job_without_sources_says_whose_it_is_and_takes_it_back_when_it_is_ref
 
 
 def test_a_storage_that_only_jobs_can_reach_stops_no_job_without_sources(client, tmp_path):
-    made = drafted(client, (), tmp_path)
+    made = prepared(client, (), tmp_path)
     assert made.home.is_within_reach is False
     ran = []
     with submission.sent(client, made):
@@ -139,7 +137,7 @@ def test_a_storage_that_only_jobs_can_reach_stops_no_job_without_sources(client,
 
 
 def test_a_job_without_sources_does_not_write_into_another_users_folder(client, mounts, tmp_path):
-    made = drafted(client, mounts, tmp_path)
+    made = prepared(client, mounts, tmp_path)
     with submission.sent(client, made):
         pass
     other = Client(Cluster("lab", "http://other", user="ann", generation="1.8"), Credentials(token="t0ken"))

@@ -9,12 +9,12 @@ import pytest
 
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import Conflict, Denied, NotFound
-from openpai_tasks.protocol import JobSpec
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.clusters.known import NewCluster
 from openpai_tasks.sdk.jobs import lookup
-from openpai_tasks.sdk.jobs.submission import draft, read_job_file, submit
+from openpai_tasks.sdk.jobs.submission import prepare, read_job_file, submit
 from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.logs.output import LogChoice
 from openpai_tasks.settings.config import Settings
@@ -73,8 +73,8 @@ def generation_of(server):
 
 
 def start(client, tmp_path, command, name):
-    spec = JobSpec(command, name=name, image="python:3")
-    return submit(client, draft(client, spec, (), "", tmp_path).submission())
+    spec = JobRequest(command, name=name, image="python:3")
+    return submit(client, prepare(client, spec, tmp_path))
 
 
 def text(client, name, **which):
@@ -136,7 +136,7 @@ def test_a_job_of_version_1_stays_one_where_it_is_taken(client, server, tmp_path
     role = {"name": "worker", "taskNumber": 2, "command": "echo $PAI_TASK_INDEX"}
     file = tmp_path / "old.json"
     file.write_text(json.dumps({"jobName": "old", "image": "x", "taskRoles": [role]}))
-    submission = read_job_file(file, takes_v1=client.takes_v1)
+    submission = read_job_file(file, JobRequest(), client.takes_v1)
     submit(client, submission)
     assert lookup.wait(client, "old", 60).state == "SUCCEEDED"
     lines = text(client, "old", role="worker").splitlines()
@@ -146,8 +146,8 @@ def test_a_job_of_version_1_stays_one_where_it_is_taken(client, server, tmp_path
 
 
 def test_a_role_goes_by_its_own_name(client, tmp_path):
-    spec = JobSpec("echo hi", name="roles", image="x", role="ps_server")
-    submit(client, draft(client, spec, (), "", tmp_path).submission())
+    spec = JobRequest("echo hi", name="roles", image="x", role="ps_server")
+    submit(client, prepare(client, spec, tmp_path))
     lookup.wait(client, "roles", 60)
     assert text(client, "roles", role="ps_server") == b"hi\n"
 
@@ -214,7 +214,7 @@ def test_the_oldest_servers_may_know_a_job_only_a_moment_after_they_took_it(tmp_
     file.write_text('{"jobName": "old", "image": "x", "taskRoles": [{"name": "main", "command": "true"}]}')
     try:
         client = scripted_client(server)
-        assert submit(client, read_job_file(file, takes_v1=client.takes_v1)).state == "SUCCEEDED"
+        assert submit(client, read_job_file(file, JobRequest(), client.takes_v1)).state == "SUCCEEDED"
         assert len(server.asked("POST")) == 1
     finally:
         server.close()

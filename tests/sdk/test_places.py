@@ -4,10 +4,10 @@ import pytest
 
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ConfigError, NotFound, PathError
-from openpai_tasks.protocol import JobSpec, dump
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document.job_storage import Mounted, WebHdfs
 from openpai_tasks.sdk.files import job_folders
-from openpai_tasks.sdk.jobs.submission import draft
+from openpai_tasks.sdk.jobs.submission import prepare
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from openpai_tasks.storage.local.store import LocalStore
@@ -103,8 +103,7 @@ def test_a_share_that_is_mounted_here_is_written_to(client, tmp_path):
 
 @pytest.mark.parametrize("detail", [BLOB, HOME], ids=["blob", "nfs"])
 def test_a_storages_key_is_never_in_the_document(client, tmp_path, detail):
-    made = draft(client(detail), JobSpec("true", name="n", image="i"), (), "", tmp_path)
-    text = dump(made.document())
+    text = prepare(client(detail), JobRequest("true", name="n", image="i"), tmp_path).text
     assert f"/mnt/{detail['name']}/" in text and "hunter2" not in text and "10.0.0.1" not in text
 
 

@@ -10,7 +10,7 @@ import pytest
 from openpai_tasks import protocol
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ConfigError, PathError
-from openpai_tasks.protocol import JobSpec
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.jobs import provenance, records
 from openpai_tasks.sdk.jobs.git import Revision, revision
 from openpai_tasks.settings.credentials import Credentials
@@ -33,12 +33,13 @@ def project(tmp_path):
 
 def origin(project):
     files = pack(collect(["train.py", "lib"], project)).files
-    spec = JobSpec("python3 train.py", name="one", image="python:3", environment={"A": "value of A"})
-    return provenance.origin_of_spec(project, spec, ["train.py", "lib"], files)
+    spec = JobRequest("python3 train.py", name="one", image="python:3", environment={"A": "value of A"})
+    spec = dataclasses.replace(spec, sources=("train.py", "lib"))
+    return provenance.origin_of_request(project, spec, files)
 
 
 def text(**more):
-    document = protocol.document(JobSpec("python3 train.py", name="one", image="python:3"))
+    document = protocol.document(JobRequest("python3 train.py", name="one", image="python:3"))
     return protocol.dump({**document, **more})
 
 

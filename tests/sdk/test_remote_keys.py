@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.protocol import JobSpec, document, dump, validate
+from openpai_tasks.protocol import JobRequest, document, dump, validate
 from openpai_tasks.protocol.document.roles import PLUGINS
 from openpai_tasks.protocol.document.ssh_plugin import has_ssh, with_key
 from openpai_tasks.sdk.ssh import keys
@@ -55,7 +55,7 @@ def test_keys_that_cannot_be_used_are_one_line(tmp_path):
 
 
 def test_a_job_takes_the_key_along_and_keeps_the_plugins_it_has():
-    made = document(JobSpec("true", name="x", image="i", ssh_key="ssh-ed25519 AAAA me"))
+    made = document(JobRequest("true", name="x", image="i", ssh_key="ssh-ed25519 AAAA me"))
     validate(dump(made))
     [plugin] = made["extras"][PLUGINS]
     assert plugin["parameters"]["userssh"] == {"type": "custom", "value": "ssh-ed25519 AAAA me"}

@@ -4,7 +4,7 @@ import pytest
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.protocol import JobSpec
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document import job_storage
 from openpai_tasks.sdk.jobs import provenance, relocation
 from openpai_tasks.sdk.jobs.provenance import Stamp
@@ -21,7 +21,7 @@ SHA256 = "5" * 64
 
 def made(home, name):
     """What `job.sub` would make there."""
-    spec = JobSpec(
+    spec = JobRequest(
         "cat /mnt/old/data",
         name=name,
         image="python:3",

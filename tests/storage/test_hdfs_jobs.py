@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import NotFound
-from openpai_tasks.protocol import JobSpec, document, dump, validate
+from openpai_tasks.protocol import JobRequest, document, dump, validate
 from openpai_tasks.protocol.document.job_storage import WebHdfs as Seen
 from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.clusters.known import NewCluster
 from openpai_tasks.sdk.files import cleaning, job_folders, leftovers, selecting, user_storages
 from openpai_tasks.sdk.jobs import lookup, outputs, resubmission
-from openpai_tasks.sdk.jobs.submission import draft, submit
-from openpai_tasks.sdk.jobs.wishes import Wish
+from openpai_tasks.sdk.jobs.flags import build_request
+from openpai_tasks.sdk.jobs.submission import prepare, submit
 from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.logs.output import LogChoice
 from openpai_tasks.sdk.notebooks import results, running
@@ -109,7 +109,7 @@ def test_a_shell_with_curl_fetches_the_sources_and_keeps_the_output(
         path = tmp_path / "made" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(os.fsencode(name) * 1000 * (name != "empty"))
-    spec = JobSpec(command, "n", "i", home=seen(store), archive=archive.sha256)
+    spec = JobRequest(command, "n", "i", home=seen(store), archive=archive.sha256)
     done = run(shell, script(spec), tmp_path / "work", FROM=str(tmp_path / "made"))
     assert (done.returncode, done.stdout) == (0, "print('trains')runs\n"), done.stderr
     found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
@@ -121,7 +121,7 @@ def test_a_shell_with_curl_fetches_the_sources_and_keeps_the_output(
 def test_output_is_kept_of_a_job_that_failed_and_written_anew_by_its_next_try(store, workspace, tmp_path):
     for text in ("first", "second"):
         command = f'echo {text} > "$PAI_OUTPUT_DIR/log"; false; exit 7'
-        text_of_job = script(JobSpec(command, "n", "i", home=seen(store)))
+        text_of_job = script(JobRequest(command, "n", "i", home=seen(store)))
         done = run(SHELLS["dash"], text_of_job, tmp_path / text)
         assert (done.returncode, done.stderr) == (7, "")
         assert b"".join(store.read(f"{workspace.output('one')}/log")) == f"{text}\n".encode()
@@ -142,7 +142,7 @@ def test_output_that_does_not_arrive_leaves_what_was_there(
     store, workspace, gateway, tmp_path, hasty, op, act
 ):
     text = script(
-        JobSpec(
+        JobRequest(
             'mkdir "$PAI_OUTPUT_DIR/it"; cp "$FROM" "$PAI_OUTPUT_DIR/it/m &+"', "n", "i", home=seen(store)
         )
     )
@@ -163,7 +163,7 @@ def test_output_that_does_not_arrive_leaves_what_was_there(
 
 @pytest.mark.parametrize("op, act", [("CREATE", "cut"), ("RENAME", "refuse"), ("RENAME", "lose")])
 def test_output_that_meets_a_fault_is_sent_again(store, workspace, gateway, tmp_path, hasty, op, act):
-    text = script(JobSpec('cp "$FROM" "$PAI_OUTPUT_DIR/m"', "n", "i", home=seen(store)))
+    text = script(JobRequest('cp "$FROM" "$PAI_OUTPUT_DIR/m"', "n", "i", home=seen(store)))
     (tmp_path / "new").write_bytes(os.urandom(3 << 20))
     gateway.faults.append(Fault(op, act, 1 << 20, times=4, is_upload=act == "cut"))
     done = run(SHELLS["dash"], text, tmp_path / "work", FROM=str(tmp_path / "new"), PATH=hasty)
@@ -186,7 +186,7 @@ def test_output_outlasts_a_data_node_that_is_gone_for_a_while(hdfs, store, works
     patient.chmod(0o755)
     path = f"{patient.parent}:{os.environ['PATH']}"
     process = subprocess.Popen(
-        [*SHELLS["bash"], script(JobSpec(command, "n", "i", home=home))],
+        [*SHELLS["bash"], script(JobRequest(command, "n", "i", home=home))],
         cwd=tmp_path,
         env={"PATH": path, "PAI_JOB_NAME": "me~one", "GATE": str(tmp_path / "gate")},
         stdout=subprocess.PIPE,
@@ -210,7 +210,7 @@ def test_output_outlasts_a_data_node_that_is_gone_for_a_while(hdfs, store, works
 def test_output_that_hdfs_will_not_have_is_named_and_the_rest_is_sent(store, workspace, tmp_path, hasty):
     store.make_folder(f"{workspace.output('one')}/b")
     command = 'cd "$PAI_OUTPUT_DIR"; mkdir a z; echo x > a/x; echo b > b; echo z > z/z'
-    text = script(JobSpec(command, "n", "i", home=seen(store)))
+    text = script(JobRequest(command, "n", "i", home=seen(store)))
     done = run(SHELLS["bash"], text, tmp_path / "work", PATH=hasty)
     said = done.stderr.splitlines()
     assert done.returncode == 1 and len(said) == 2, said
@@ -239,7 +239,7 @@ def test_what_one_name_node_refuses_is_left_out_whatever_another_says(
     [url] = store.urls("/my%20team")
     home = Seen((other, url) if is_first else (url, other), "root")
     command = 'cd "$PAI_OUTPUT_DIR"; mkdir a z; for name in a/x 12:30:00.log y z/12:31:00.log z/z; do echo x'
-    spec = JobSpec(f'{command} > "$name"; done', "n", "i", home=home)
+    spec = JobRequest(f'{command} > "$name"; done', "n", "i", home=home)
     done = run(shell, script(spec), tmp_path / "work", PATH=hasty)
     said = [line for line in done.stderr.splitlines() if not line.startswith("curl: ")]
     assert done.returncode == 1 and len(said) == 3, said
@@ -253,7 +253,7 @@ def test_what_one_name_node_refuses_is_left_out_whatever_another_says(
 def test_sources_that_one_name_node_does_not_have_are_not_waited_for(store, other, archive, tmp_path, hasty):
     store.make_folder("/my team")
     [url] = store.urls("/my%20team")
-    spec = JobSpec("echo ran", "n", "i", home=Seen((url, other), "root"), archive=archive.sha256)
+    spec = JobRequest("echo ran", "n", "i", home=Seen((url, other), "root"), archive=archive.sha256)
     done = run(SHELLS["dash"], script(spec), tmp_path / "work", PATH=hasty)
     assert done.returncode == 1 and "ran" not in done.stdout and "slept" not in done.stderr
     assert f"cannot fetch the sources from {url}/" in done.stderr and "(HTTP status 404)" in done.stderr
@@ -264,7 +264,7 @@ def test_output_that_may_not_be_written_is_sent_once(store, gateway, tmp_path, h
     home = Seen(store.urls("/my%20team"), "somebody")
     done = run(
         SHELLS["bash"],
-        script(JobSpec('echo x > "$PAI_OUTPUT_DIR/x"', "n", "i", home=home)),
+        script(JobRequest('echo x > "$PAI_OUTPUT_DIR/x"', "n", "i", home=home)),
         tmp_path / "work",
         PATH=hasty,
     )
@@ -280,7 +280,7 @@ def test_output_is_kept_of_a_command_that_replaces_its_shell_or_has_traps(
     shell, end, store, workspace, tmp_path
 ):
     command = f'echo hi > "$PAI_OUTPUT_DIR/a"; mkdir -p "$PAI_OUTPUT_DIR/empty/folder"; {end}'
-    done = run(shell, script(JobSpec(command, "n", "i", home=seen(store))), tmp_path / "work")
+    done = run(shell, script(JobRequest(command, "n", "i", home=seen(store))), tmp_path / "work")
     assert (done.returncode, done.stdout, done.stderr) == (3 if "exit 3" in end else 0, "1\n", "")
     assert b"".join(store.read(f"{workspace.output('one')}/a")) == b"hi\n"
     assert store.stat(f"{workspace.output('one')}/empty/folder").is_folder
@@ -292,7 +292,7 @@ def test_sources_that_meet_a_fault_are_fetched_again(
 ):
     workspace.send(archive)
     gateway.faults.append(Fault("OPEN", act, 100, times=4))
-    spec = JobSpec("cat train.py", "n", "i", home=seen(store), archive=archive.sha256)
+    spec = JobRequest("cat train.py", "n", "i", home=seen(store), archive=archive.sha256)
     done = run(SHELLS["bash"], script(spec), tmp_path / "work", PATH=hasty)
     assert (done.returncode, done.stdout) == (0, "print('trains')"), done.stderr
     assert done.stderr.count("slept") == 4
@@ -301,7 +301,7 @@ def test_sources_that_meet_a_fault_are_fetched_again(
 def test_a_name_node_that_is_down_is_passed_over(store, workspace, archive, tmp_path, hasty):
     workspace.send(archive)
     home = seen(store, "http://127.0.0.1:1/webhdfs/v1/my%20team")
-    spec = JobSpec('cp train.py "$PAI_OUTPUT_DIR"', "n", "i", home=home, archive=archive.sha256)
+    spec = JobRequest('cp train.py "$PAI_OUTPUT_DIR"', "n", "i", home=home, archive=archive.sha256)
     done = run(SHELLS["bash"], script(spec, "\n"), tmp_path / "work", PATH=hasty)
     assert done.returncode == 0 and "slept" not in done.stderr, done.stderr
     assert store.stat(f"{workspace.output('one')}/train.py").size == 15
@@ -314,7 +314,7 @@ def test_without_curl_the_sources_come_by(tool, store, workspace, archive, tmp_p
     for name in ("tar", "gzip", "rm", "mkdir", "cat", "sha256sum", "find", tool):
         found = os.path.realpath(sys.executable) if name == "python3" else shutil.which(name)
         (tmp_path / "tools" / name).symlink_to(found)
-    spec = JobSpec("cat train.py", "n", "i", home=seen(store), archive=archive.sha256)
+    spec = JobRequest("cat train.py", "n", "i", home=seen(store), archive=archive.sha256)
     shell = [shutil.which("dash"), "-eu", "-c"]
     done = run(shell, script(spec), tmp_path / "work", PATH=str(tmp_path / "tools"))
     assert (done.returncode, done.stdout) == (0, "print('trains')"), done.stderr
@@ -327,7 +327,7 @@ def test_sources_that_are_not_what_was_sent_end_the_job(what, store, workspace, 
         store.write(workspace.archive(archive.sha256), [bytes(archive.size)], archive.size)
     else:
         store.remove(workspace.archive(archive.sha256))
-    spec = JobSpec("echo ran", "n", "i", home=seen(store), archive=archive.sha256)
+    spec = JobRequest("echo ran", "n", "i", home=seen(store), archive=archive.sha256)
     done = run(SHELLS["dash"], script(spec), tmp_path / "work", PATH=hasty)
     assert done.returncode == 1 and "ran" not in done.stdout and "slept" not in done.stderr
     words = {"damaged": "the sources are damaged", "missing": "cannot fetch the sources"}
@@ -376,8 +376,8 @@ def client(server, gateway, store, tmp_path, monkeypatch):
 
 
 def start(client, here, command, name, *sources):
-    spec = JobSpec(command, name=name, image="python:3", memory_mb=64)
-    return submit(client, draft(client, spec, sources, "", here).submission())
+    request = JobRequest(command, name=name, image="python:3", memory_mb=64, sources=tuple(sources))
+    return submit(client, prepare(client, request, here))
 
 
 def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
@@ -401,11 +401,11 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     assert lookup.wait(client, f"{unique}-b", 60).state == "SUCCEEDED"
 
     original = resubmission.find_original(
-        client, f"{unique}-a", here, resubmission.Changes(f"{unique}-c"), False, quiet
+        client, f"{unique}-a", here, JobRequest(name=f"{unique}-c"), False, quiet
     )
     submit(
         client,
-        resubmission.prepare_resubmission(original, client, resubmission.Changes(f"{unique}-c"), quiet),
+        resubmission.prepare_resubmission(original, client, JobRequest(name=f"{unique}-c"), quiet),
     )
     assert lookup.wait(client, f"{unique}-c", 60).state == "SUCCEEDED"
     assert outputs.find_outputs(client, f"{unique}-c").read("m") == b"0.9"
@@ -418,8 +418,8 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     [sha256] = home.files.archive_files()
     size = left.archives[0].size
     home.store.write(home.layout.archive(sha256), [bytes(size)], size)
-    made = draft(client, JobSpec("echo ran", name=f"{unique}-d", image="i"), ["train.py"], "", here)
-    client.create_job(made.submission().text)  # as it was sent before the archive was damaged
+    made = prepare(client, JobRequest("echo ran", name=f"{unique}-d", image="i", sources=("train.py",)), here)
+    client.create_job(made.text)  # as it was sent before the archive was damaged
     assert lookup.wait(client, f"{unique}-d", 60).state == "FAILED"
     shown = b"".join(output.read_output(client, f"{unique}-d", LogChoice()))
     assert b"error: the sources are damaged" in shown and b"ran" not in shown
@@ -448,9 +448,9 @@ def test_a_notebook_is_there_when_its_job_is_over_and_as_far_as_it_came(client, 
     waits = f"import os, time\nwhile not os.path.exists({str(gate)!r}):\n    time.sleep(0.1)"
     write(here / "book.ipynb", f"print('first')\n{waits}", "1 / 0", "print('never')")
     name = f"book-{os.urandom(3).hex()}"
-    wish, given = Wish(name=name), dataclasses.replace(SETTINGS, python=sys.executable, memory_mb=64)
+    request = build_request({"job_name": name}, dataclasses.replace(SETTINGS, python=sys.executable), str)
     book = running.read_notebook("book.ipynb", here)
-    submit(client, running.plan_run(client, book, Options(formats=()), wish, given, here).submission())
+    submit(client, running.plan_run(client, book, Options(formats=()), request, here))
     with pytest.raises(NotFound, match="no notebook yet; to HDFS it is written when the job ends"):
         results.download_results(results.find_results(client, name), here)
     gate.touch()
@@ -465,8 +465,8 @@ def test_a_notebook_is_there_when_its_job_is_over_and_as_far_as_it_came(client, 
 def test_a_refused_job_leaves_nothing(client, tmp_path):
     here = tmp_path / "project"
     (here / "one.py").write_text("1")
-    spec = JobSpec("true", name="refused", image="i", virtual_cluster="no-such")
+    spec = JobRequest("true", name="refused", image="i", virtual_cluster="no-such", sources=("one.py",))
     with pytest.raises(Exception, match="no-such"):
-        submit(client, draft(client, spec, ["one.py"], "", here).submission())
+        submit(client, prepare(client, spec, here))
     home = job_folders.require_home(client)
     assert [one.name for one in walk(home.location("/")) if not one.entry.is_folder] == []

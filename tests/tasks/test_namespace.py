@@ -96,7 +96,7 @@ def test_the_public_names_of_the_package_are_there():
 
     assert openpai_tasks.namespace is namespace
     assert openpai_tasks.PaiError.__name__ == "PaiError"
-    for name in ("Client", "JobSpec", "validate"):
+    for name in ("Client", "JobRequest", "validate"):
         assert name in dir(openpai_tasks) and getattr(openpai_tasks, name)
     with pytest.raises(AttributeError):
         openpai_tasks.nothing  # noqa: B018

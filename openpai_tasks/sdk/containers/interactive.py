@@ -12,7 +12,7 @@ from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, JobFailed, NotFound, PaiError, TimedOut, Unreachable
-from openpai_tasks.protocol import JobSpec, states
+from openpai_tasks.protocol import JobRequest, states
 from openpai_tasks.protocol.document.job_storage import Mounted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.containers import endpoints, keepalive, sessions
@@ -57,15 +57,15 @@ class Extended:
     told_by: str
 
 
-def keep_alive(spec: JobSpec, seconds: int, idle_seconds: int) -> JobSpec:
-    """The job with what keeps it alive in the place of each command that is MARK; only GPUs can sit idle."""
+def keep_alive(request: JobRequest, seconds: int, idle_seconds: int) -> JobRequest:
+    """Replace each command that is MARK by one that keeps its container alive; only GPUs can sit idle."""
     roles = tuple(
         dataclasses.replace(role, command=keepalive.command(seconds, idle_seconds if role.gpu else 0))
         if role.command == MARK
         else role
-        for role in spec.all_roles
+        for role in request.all_roles
     )
-    return dataclasses.replace(spec, command=keepalive.command(seconds, 0), roles=roles)
+    return dataclasses.replace(request, command=keepalive.command(seconds, 0), roles=roles)
 
 
 # Waiting

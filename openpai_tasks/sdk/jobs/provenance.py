@@ -9,13 +9,13 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks import __version__
-from openpai_tasks.protocol.document.spec import JobSpec
+from openpai_tasks.protocol.document.request import JobRequest
 from openpai_tasks.sdk.jobs.git import Revision, revision
 
 STAMP = "openpaiTasks"
@@ -57,11 +57,11 @@ class Stamp:
 NOTHING = Stamp()
 
 
-def origin_of_spec(folder: Path, spec: JobSpec, named: Sequence[str], files: Mapping[str, str]) -> Origin:
-    """What a command on the command line is made from; ``files`` are the hashes of what goes along."""
-    told = {item.name: getattr(spec, item.name) for item in dataclasses.fields(spec) if item.repr}
-    settings = json.loads(json.dumps(told, default=_plain))
-    return Origin(folder, spec.command, tuple(named), dict(files), settings, revision(folder))
+def origin_of_request(folder: Path, request: JobRequest, files: Mapping[str, str]) -> Origin:
+    """What a request is made from; ``files`` are the hashes of what goes along."""
+    known = {item.name: getattr(request, item.name) for item in dataclasses.fields(request) if item.repr}
+    settings = json.loads(json.dumps(known, default=_plain))
+    return Origin(folder, request.command, request.sources, dict(files), settings, revision(folder))
 
 
 def origin_of_file(path: Path) -> Origin:

@@ -12,6 +12,7 @@ from typing import Any
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import documents, lookup, provenance, records, relocation, updates
@@ -27,15 +28,6 @@ from openpai_tasks.storage.job_files.workspace import ARCHIVE
 LONGEST = 255
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Changes:
-    """What is to be different."""
-
-    name: str = ""
-    updates: tuple[str, ...] = ()
-    gpu: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,12 +48,12 @@ class Original:
 
 
 def find_original(
-    source: Backend, name: str, here: Path, changes: Changes, is_exact: bool, say: Say, mounts: Mounts = ()
+    source: Backend, name: str, here: Path, request: JobRequest, is_exact: bool, say: Say, mounts: Mounts = ()
 ) -> Original:
     """The job to repeat, from the cluster or from the record."""
     if not is_exact:
         return clone(source, name, here, mounts)
-    if changes.updates or changes.gpu is not None:
+    if request.updates or request.gpu is not None:
         raise ConfigError("--exact repeats the job as it was; leave it out to change something")
     return exact(source, name, here, say, mounts)
 
@@ -114,16 +106,18 @@ def _unrecorded(name: str, here: Path) -> str:
 
 
 def prepare_resubmission(
-    original: Original, target: Backend, changes: Changes, ask: Ask, mounts: Mounts = ()
+    original: Original, target: Backend, request: JobRequest, ask: Ask, mounts: Mounts = ()
 ) -> Submission:
-    """What to send: a new name, files of its own, secrets asked for again, and the changes."""
-    name = new_name(changes.name or f"{original.origin.cloned_from[: LONGEST - 11]}-$", "")
+    """What to send: a new name, files of its own, secrets asked for again, and what the request changes."""
+    name = new_name(request.name or f"{original.origin.cloned_from[: LONGEST - 11]}-$", "")
     document, home = _moved({**original.document, "name": name}, original, target, name, mounts)
-    document = updates.apply(with_gpus(document, changes.gpu), changes.updates)
+    document = updates.apply(with_gpus(document, request.gpu), request.updates)
     document = unmasked(document, original.secrets, ask)
     text = protocol.dump(document)
     named = protocol.validate(text).name
-    return Submission(named, text, original.archive, home, original.origin)
+    return Submission(
+        named, text, original.archive, home, original.origin, tags=request.tags, after=request.after
+    )
 
 
 def _moved(

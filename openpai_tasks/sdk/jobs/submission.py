@@ -1,4 +1,4 @@
-"""From a wish or a file to a job on the cluster: exactly one, whatever happens to the connection."""
+"""From a request or a file to a job on the cluster: exactly one, whatever happens to the connection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from openpai_tasks.errors import (
     ProtocolError,
     Unreachable,
 )
-from openpai_tasks.protocol import JobSpec, Problem
+from openpai_tasks.protocol import JobRequest as JobRequest
+from openpai_tasks.protocol import Problem
 from openpai_tasks.protocol.document.job_storage import Mounted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import refuse
@@ -35,7 +36,7 @@ from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import records, updates
 from openpai_tasks.sdk.jobs.arrival import arrived, exists, is_unclear, settled
-from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, origin_of_file, origin_of_spec, stamped
+from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, origin_of_file, origin_of_request, stamped
 from openpai_tasks.sdk.jobs.validation import as_v1
 from openpai_tasks.sdk.known_names import note_jobs
 from openpai_tasks.storage.job_files.archive import Archive, pack
@@ -54,7 +55,9 @@ class Submission:
     origin: Origin | None = field(default=None, repr=False)
     v1: dict[str, Any] | None = field(default=None, repr=False)  # for a server that takes it as it is
     converted: bool = False
-    renamed: tuple[str, ...] = ()  # what version 2 does not allow of the names of version 1
+    renamed: tuple[str, ...] = ()  # names of version 1 that were changed for version 2
+    tags: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()  # jobs that must have succeeded first
 
     @property
     def shown(self) -> str:
@@ -63,27 +66,57 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A spec with a name, its files, and where they go."""
+class JobFiles:
+    """The files of a job: the archive of its sources, where they go, and what they were made from."""
 
-    spec: JobSpec
     archive: Archive | None
     home: Home | None
     origin: Origin = field(repr=False)
-    base: dict[str, Any] | None = field(default=None, repr=False)  # a template, filled in
 
-    def submission(self, changes: Sequence[str] = ()) -> Submission:
-        text = protocol.dump(self.document(changes))
-        return Submission(_name(text), text, self.archive, self.home, self.origin)
 
-    def document(self, changes: Sequence[str] = ()) -> dict[str, Any]:
-        """The document, with the changes of ``-u``."""
-        if self.base is None:
-            made = protocol.document(self.spec)
-        else:
-            made = protocol.dressed({**self.base, "name": self.spec.name}, self.spec)
-        made = updates.apply(made, changes)
-        return stamped(made, self.origin, stamp_at(self.home, str(made.get("name")), self.archive))
+def prepare(
+    client: Backend, request: JobRequest, here: Path, mounts: Mounts = (), extra: Sequence[Source] = ()
+) -> Submission:
+    """Name the job, pack its files and build its document; nothing is sent yet."""
+    return build(*pack_files(client, request, here, mounts, extra))
+
+
+def pack_files(
+    client: Backend, request: JobRequest, here: Path, mounts: Mounts = (), extra: Sequence[Source] = ()
+) -> tuple[JobRequest, JobFiles]:
+    """Name the job, pack its sources and find where they go; the request then says so.
+
+    ``extra`` are files of ours, which go before one of the same name among the sources.
+    """
+    request = dataclasses.replace(request, name=new_name(request.name, request.command))
+    ours = {source.name for source in extra}
+    named = [source for source in collect(request.sources, here) if source.name not in ours]
+    records.note_sources(here, request.sources, named)
+    found = [*named, *extra]
+    archive = pack(found) if found else None
+    find = job_folders.require_home if archive else job_folders.output_home
+    home = find(client, request.workspace, mounts)
+    if home:
+        seen = home.seen
+        storage = seen.storage if isinstance(seen, Mounted) else None
+        sha256 = archive.sha256 if archive else ""
+        request = dataclasses.replace(request, home=seen, storage=storage, archive=sha256)
+    origin = origin_of_request(here, request, archive.files if archive else {})
+    return request, JobFiles(archive, home, origin)
+
+
+def build(request: JobRequest, files: JobFiles) -> Submission:
+    """The submission of a request whose files are packed."""
+    text = protocol.dump(build_document(request, files))
+    return Submission(
+        _name(text), text, files.archive, files.home, files.origin, tags=request.tags, after=request.after
+    )
+
+
+def build_document(request: JobRequest, files: JobFiles) -> dict[str, Any]:
+    """The document of the request, with its updates and its stamp."""
+    made = updates.apply(protocol.document(request), request.updates)
+    return stamped(made, files.origin, stamp_at(files.home, str(made.get("name")), files.archive))
 
 
 def stamp_at(home: Home | None, job: str, archive: Archive | None) -> Stamp:
@@ -98,40 +131,13 @@ def stamp_at(home: Home | None, job: str, archive: Archive | None) -> Stamp:
     return dataclasses.replace(stamp, source_folder=source, source_archive=sent)
 
 
-def draft(
-    client: Backend,
-    spec: JobSpec,
-    sources: Sequence[str],
-    workspace: str,
-    here: Path,
-    base: dict[str, Any] | None = None,
-    mounts: Mounts = (),
-    extra: Sequence[Source] = (),
-) -> Draft:
-    """Name the job, pack its files and find where they go; nothing is sent yet.
-
-    ``extra`` are files of ours, which go before one of the same name among the sources.
-    """
-    spec = dataclasses.replace(spec, name=new_name(spec.name, spec.command))
-    ours = {source.name for source in extra}
-    named = [source for source in collect(sources, here) if source.name not in ours]
-    records.note_sources(here, sources, named)
-    found = [*named, *extra]
-    archive = pack(found) if found else None
-    find = job_folders.require_home if archive else job_folders.output_home
-    home = find(client, workspace, mounts)
-    if home:
-        seen = home.seen
-        storage = seen.storage if isinstance(seen, Mounted) else None
-        spec = dataclasses.replace(
-            spec, home=seen, storage=storage, archive=archive.sha256 if archive else ""
-        )
-    origin = origin_of_spec(here, spec, sources, archive.files if archive else {})
-    return Draft(spec, archive, home, origin, base)
+def read_job_file(path: Path, request: JobRequest, takes_v1: bool = False) -> Submission:
+    """A job file, v2 YAML or v1 JSON, with the request's updates; v1 is converted unless it is taken."""
+    read = _read(path, request.updates, takes_v1)
+    return dataclasses.replace(read, tags=request.tags, after=request.after)
 
 
-def read_job_file(path: Path, changes: Sequence[str] = (), takes_v1: bool = False) -> Submission:
-    """A job file, v2 YAML or v1 JSON, with the changes of ``-u``; v1 is converted unless it is taken."""
+def _read(path: Path, changes: Sequence[str], takes_v1: bool) -> Submission:
     origin = origin_of_file(path)
     document, is_v1 = load_document(path)
     document = updates.apply(document, changes)
@@ -169,10 +175,10 @@ def new_name(name: str | None, command: str) -> str:
     """The name asked for, each ``$`` in it replaced by random letters; or one that tells the command."""
     if name:
         return re.sub(r"\$", lambda _: _letters(10), name)
-    return f"{told_by(command)}-{_letters(6)}"
+    return f"{short_name(command)}-{_letters(6)}"
 
 
-def told_by(command: str) -> str:
+def short_name(command: str) -> str:
     """A few words of the command, as names have them."""
     return "-".join(re.findall(r"[A-Za-z0-9]+", command)[:3])[-200:].lower() or "job"
 

@@ -15,12 +15,13 @@ from typing import Any
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import documents, records, resubmission
 from openpai_tasks.sdk.jobs.git import revision
 from openpai_tasks.sdk.jobs.provenance import Origin
 from openpai_tasks.sdk.jobs.records import Record
-from openpai_tasks.sdk.jobs.resubmission import Changes, Original
+from openpai_tasks.sdk.jobs.resubmission import Original
 from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.sdk.jobs.unmasking import Ask
 from openpai_tasks.sdk.notebooks import batch as notebook_batch
@@ -28,20 +29,6 @@ from openpai_tasks.sdk.notebooks import pull, running, serving
 from openpai_tasks.sdk.notebooks.running import MARK, Mark, Notebook, Options
 from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is to be different."""
-
-    name: str = ""
-    updates: tuple[str, ...] = ()
-    gpu: int | None = None
-    cpu: int | None = None
-    memory_mb: int | None = None
-    image: str = ""
-    virtual_cluster: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -109,25 +96,27 @@ def prepare_rerun(
     chosen: Chosen,
     source: Backend,
     target: Backend,
-    wanted: Wanted,
+    request: JobRequest,
+    parameters: Mapping[str, Any],
     here: Path,
     ask: Ask,
     mounts: Mounts = (),
 ) -> Prepared:
-    """What to send: the same command with the same parameters, unless others are wanted."""
+    """What to send: the same command with the same parameters, unless others are given."""
     again = _again(chosen, source, here, mounts)
     original, notebook = again.original, again.notebook
     mark = running.mark_of(original.document)
     if mark is None:
         name = original.name
         raise ConfigError(f"job {name!r} runs no notebook; `job.resubmit {name}` runs it again")
-    parameters = {**mark.options.parameters, **wanted.parameters}
-    changed = dataclasses.replace(mark, options=dataclasses.replace(mark.options, parameters=parameters))
+    options = dataclasses.replace(mark.options, parameters={**mark.options.parameters, **parameters})
+    changed = dataclasses.replace(mark, options=options)
     said = running.remarks(notebook, changed.options) if notebook else []
     document = _with_command(original.document, mark, changed)
-    changes = Changes(wanted.name, (*_resources(document, wanted), *wanted.updates), wanted.gpu)
+    changes = (*_resources(document, request), *request.updates)
+    request = dataclasses.replace(request, updates=changes)
     original = dataclasses.replace(original, document=document)
-    submission = resubmission.prepare_resubmission(original, target, changes, ask, mounts)
+    submission = resubmission.prepare_resubmission(original, target, request, ask, mounts)
     return Prepared(submission, again.told, (*said, *again.remarks))
 
 
@@ -258,15 +247,17 @@ def _within(text: str) -> str:
     return shlex.quote(f"'{text}'")[len("''\"'\"'") : -len("'\"'\"''")]
 
 
-def _resources(document: dict[str, Any], wanted: Wanted) -> list[str]:
+def _resources(document: dict[str, Any], request: JobRequest) -> list[str]:
     """What the new job needs, as changes of its document."""
-    told = {"cpu": wanted.cpu, "memoryMB": wanted.memory_mb}
+    sizes = {"cpu": request.cpu, "memoryMB": request.memory_mb}
     changes = [
         f"taskRoles.{role}.resourcePerInstance.{name}={value}"
         for role in document["taskRoles"]
-        for name, value in told.items()
+        for name, value in sizes.items()
         if value is not None
     ]
-    if wanted.image:
-        changes.append(f"prerequisites.0.uri={wanted.image}")
-    return changes + ([f"defaults.virtualCluster={wanted.virtual_cluster}"] if wanted.virtual_cluster else [])
+    if request.image:
+        changes.append(f"prerequisites.0.uri={request.image}")
+    if request.virtual_cluster:
+        changes.append(f"defaults.virtualCluster={request.virtual_cluster}")
+    return changes

@@ -1,4 +1,4 @@
-"""A notebook as a job: what it is, what it is run with, and the draft made of both."""
+"""A notebook as a job: what it is, what it is run with, and the submission made of both."""
 
 from __future__ import annotations
 
@@ -18,20 +18,17 @@ from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, PathError
-from openpai_tasks.protocol import fields
+from openpai_tasks.protocol import JobRequest, fields
 from openpai_tasks.protocol.document.template import OPEN
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.files.job_folders import Mounts
-from openpai_tasks.sdk.jobs import wishes
-from openpai_tasks.sdk.jobs.submission import Draft, draft, told_by
-from openpai_tasks.sdk.jobs.wishes import Wish
+from openpai_tasks.sdk.jobs.submission import Submission, prepare, short_name
 from openpai_tasks.sdk.notebooks import cells as notebook_cells
 from openpai_tasks.sdk.notebooks.origins import notebook_name
 from openpai_tasks.sdk.notebooks.travelling import staying, travelling
 from openpai_tasks.sdk.notebooks.values import plain_value, read_value
 from openpai_tasks.sdk.payloads import notebook_runner as runner
-from openpai_tasks.settings.config import Settings
 from openpai_tasks.storage.job_files.sources import Source
 
 MARK = "openpaiNotebook"
@@ -275,23 +272,27 @@ def plan_run(
     client: Backend,
     notebook: Notebook,
     given: Options,
-    wish: Wish,
-    settings: Settings,
+    request: JobRequest,
     here: Path,
     mounts: Mounts = (),
-) -> Draft:
+) -> Submission:
     """The job that runs the notebook, with the runner and the sources; nothing is sent yet."""
-    wish = dataclasses.replace(
-        wish,
-        command=command(settings.python, notebook.name, given),
-        name=wish.name or f"{job_word(notebook.stem)}-$",
+    request = dataclasses.replace(
+        request,
+        command=command(request.python, notebook.name, given),
+        name=request.name or f"{job_word(notebook.stem)}-$",
+        extras={MARK: mark(notebook.name, given)},
     )
-    spec = dataclasses.replace(wishes.spec(wish, settings), extras={MARK: mark(notebook.name, given)})
     with tempfile.TemporaryDirectory() as folder:
-        extra = files(notebook, Path(folder))
-        made = draft(client, spec, settings.sources, settings.workspace, here, None, mounts, extra)
-    named = (*settings.sources, os.path.relpath(notebook.path, here))
-    return dataclasses.replace(made, origin=dataclasses.replace(made.origin, sources=named))
+        made = prepare(client, request, here, mounts, files(notebook, Path(folder)))
+    return with_source(made, os.path.relpath(notebook.path, here))
+
+
+def with_source(made: Submission, path: str) -> Submission:
+    """The submission with one more file among the sources on record: it travels in a form of ours."""
+    assert made.origin is not None
+    sources = (*made.origin.sources, path)
+    return dataclasses.replace(made, origin=dataclasses.replace(made.origin, sources=sources))
 
 
 def files(notebook: Notebook, folder: Path) -> list[Source]:
@@ -303,7 +304,7 @@ def files(notebook: Notebook, folder: Path) -> list[Source]:
 
 def job_word(stem: str) -> str:
     """The notebook's name as names of jobs have it."""
-    return told_by(stem) if re.search(r"[A-Za-z0-9]", stem) else "notebook"
+    return short_name(stem) if re.search(r"[A-Za-z0-9]", stem) else "notebook"
 
 
 def mark(file: str, given: Options) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A Jupyter server as a job: the draft of it, and what it is served with."""
+"""A Jupyter server as a job: its submission, and what it is served with."""
 
 from __future__ import annotations
 
@@ -17,19 +17,16 @@ from urllib.parse import quote
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.files.job_folders import Mounts
-from openpai_tasks.sdk.jobs import wishes
-from openpai_tasks.sdk.jobs.submission import Draft, draft
-from openpai_tasks.sdk.jobs.wishes import Wish
+from openpai_tasks.sdk.jobs.submission import Submission, prepare
 from openpai_tasks.sdk.notebooks import origins as notebook_origins
 from openpai_tasks.sdk.notebooks.origins import Origins
-from openpai_tasks.sdk.notebooks.running import SUFFIX, Notebook, job_word
+from openpai_tasks.sdk.notebooks.running import SUFFIX, Notebook, job_word, with_source
 from openpai_tasks.sdk.payloads import notebook_runner, notebook_server
 from openpai_tasks.sdk.payloads.notebook_server import PORT, SENT, TOKEN
-from openpai_tasks.sdk.ssh import keys
-from openpai_tasks.settings.config import Settings
 from openpai_tasks.storage.job_files.sources import Source, collect
 
 MARK = "openpaiNotebookServer"
@@ -90,29 +87,27 @@ def plan_server(
     client: Backend,
     notebook: Notebook | None,
     given: Options,
-    wish: Wish,
-    settings: Settings,
+    request: JobRequest,
+    ssh_key: str,
     here: Path,
     mounts: Mounts = (),
-) -> Draft:
+) -> Submission:
     """The job that serves, with its program, the notebook and the sources; nothing is sent yet."""
-    wish = dataclasses.replace(
-        wish,
-        command=shlex.join([settings.python, f"{FOLDER}/{SERVER.name}", *given.words()]),
-        name=wish.name or f"{job_word(notebook.stem) if notebook else 'jupyter'}-$",
-        ports=(*wish.ports, PORT),
-        secrets={**wish.secrets, TOKEN: given.token},
-        ssh_key="" if given.direct else keys.public_key(settings),
+    mark: dict[str, Any] = {"file": notebook.name} if notebook else {}
+    mark |= {"direct": True} if given.direct else {}
+    request = dataclasses.replace(
+        request,
+        command=shlex.join([request.python, f"{FOLDER}/{SERVER.name}", *given.words()]),
+        name=request.name or f"{job_word(notebook.stem) if notebook else 'jupyter'}-$",
+        ports={**request.ports, PORT: 1},
+        secrets={**request.secrets, TOKEN: given.token},
+        ssh_key="" if given.direct else ssh_key,
+        extras={MARK: mark},
     )
-    told: dict[str, Any] = {"file": notebook.name} if notebook else {}
-    told |= {"direct": True} if given.direct else {}
-    spec = dataclasses.replace(wishes.spec(wish, settings), extras={MARK: told})
     with tempfile.TemporaryDirectory() as folder:
-        extra = _files(notebook, settings.sources, here, Path(folder))
-        made = draft(client, spec, settings.sources, settings.workspace, here, None, mounts, extra)
-    own = (os.path.relpath(notebook.path, here),) if notebook else ()
-    origin = dataclasses.replace(made.origin, sources=(*settings.sources, *own))
-    return dataclasses.replace(made, origin=origin)
+        extra = _files(notebook, request.sources, here, Path(folder))
+        made = prepare(client, request, here, mounts, extra)
+    return with_source(made, os.path.relpath(notebook.path, here)) if notebook else made
 
 
 def _files(notebook: Notebook | None, sources: tuple[str, ...], here: Path, folder: Path) -> list[Source]:

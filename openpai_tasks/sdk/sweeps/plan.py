@@ -12,10 +12,11 @@ from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError, JobFailed
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.jobs import submission
 from openpai_tasks.sdk.jobs.provenance import STAMP
-from openpai_tasks.sdk.jobs.submission import Draft, Submission
-from openpai_tasks.sdk.sweeps import grid as points
+from openpai_tasks.sdk.jobs.submission import JobFiles, Submission
+from openpai_tasks.sdk.sweeps import grid
 from openpai_tasks.sdk.sweeps.grid import Point
 
 MARK = "openpaiSweep"
@@ -39,64 +40,56 @@ class SweepJob:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is to be run: a draft with holes, and a point for each job."""
+    """What is to be run: a request with holes, its files, and a point for each job."""
 
     name: str
-    draft: Draft
+    request: JobRequest
+    files: JobFiles
     points: dict[str, Point]  # by the name of the job
-    changes: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
     identity: str = ""
 
     def submission(self, name: str) -> Submission:
         """One job: its values in its commands (or a template's parameters), and as variables."""
-        point, spec = self.points[name], self.draft.spec
-        roles = tuple(
-            dataclasses.replace(role, command=points.fill(role.command, point)) for role in spec.roles
-        )
-        spec = dataclasses.replace(
-            spec,
+        point, request = self.points[name], self.request
+        request = dataclasses.replace(
+            request,
             name=name,
-            roles=roles,
-            command=points.fill(spec.command, point),
-            environment={**spec.environment, **point},
-            extras={**spec.extras, MARK: {"name": self.name, "point": point}},
+            roles=tuple(
+                dataclasses.replace(role, command=grid.fill(role.command, point)) for role in request.roles
+            ),
+            command=grid.fill(request.command, point),
+            environment={**request.environment, **point},
+            extras={**request.extras, MARK: {"name": self.name, "point": point}},
+            base=grid.fill_parameters(dict(request.base), point) if request.base else None,
         )
-        origin = dataclasses.replace(self.draft.origin, command=spec.command)
-        base = points.fill_parameters(self.draft.base, point) if self.draft.base else None
-        made = dataclasses.replace(self.draft, spec=spec, origin=origin, base=base)
-        text = protocol.dump(made.document(self.changes))
-        return Submission(name, text, made.archive, made.home, origin)
+        origin = dataclasses.replace(self.files.origin, command=request.command)
+        files = dataclasses.replace(self.files, origin=origin)
+        text = protocol.dump(submission.build_document(request, files))
+        return Submission(name, text, files.archive, files.home, origin)
 
 
-def plan_sweep(
-    draft: Draft,
-    found: Sequence[Point],
-    given_name: str | None,
-    changes: Sequence[str] = (),
-    tags: Sequence[str] = (),
-) -> Sweep:
+def plan_sweep(request: JobRequest, files: JobFiles, found: Sequence[Point], is_named: bool = False) -> Sweep:
     """The sweep with a name for each job; without a name of its own, one that the same command gets again."""
-    identity = _identity(draft, changes)
-    name = draft.spec.name
-    if not given_name:
-        name = f"{submission.told_by(draft.spec.command)[:60]}-{identity[:6]}"
-        draft = dataclasses.replace(draft, spec=dataclasses.replace(draft.spec, name=name))
-    jobs = dict(zip(points.names(name, found), found, strict=True))
-    sweep = Sweep(name, draft, jobs, tuple(changes), tuple(tags), identity)
+    identity = _identity(request, files)
+    name = request.name
+    if not is_named:
+        name = f"{submission.short_name(request.command)[:60]}-{identity[:6]}"
+        request = dataclasses.replace(request, name=name)
+    jobs = dict(zip(grid.names(name, found), found, strict=True))
+    sweep = Sweep(name, request, files, jobs, identity)
     first = next(iter(jobs))
     if protocol.validate(sweep.submission(first).text).name != first:  # the others have the same shape
         raise ConfigError("the jobs of a sweep have names of their own: give --job-name, not -u name")
     return sweep
 
 
-def _identity(draft: Draft, changes: Sequence[str]) -> str:
+def _identity(request: JobRequest, files: JobFiles) -> str:
     """A hash of all that the jobs have in common; more points may be added to a sweep, nothing else."""
-    spec = dataclasses.replace(draft.spec, name="x", archive="", secrets={}, extras={})
-    made = dataclasses.replace(draft, spec=spec).document(changes)
+    shared = dataclasses.replace(request, name="x", archive="", secrets={}, extras={})
+    made = submission.build_document(shared, files)
     made.get("extras", {}).pop(STAMP, None)
-    told = [made, draft.origin.source_hash, sorted(draft.spec.secrets)]
-    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+    known = [made, files.origin.source_hash, sorted(request.secrets)]
+    return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def mark_of(document: Any) -> dict[str, Any]:

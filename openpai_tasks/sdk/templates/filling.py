@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.amounts import megabytes
-from openpai_tasks.sdk.jobs.wishes import Wish
 from openpai_tasks.sdk.templates import catalog
 from openpai_tasks.sdk.templates.catalog import Template
 
@@ -25,17 +24,16 @@ FLAGS = {
 """What a flag may be called among the parameters of a template; the first that is there counts."""
 
 
-def fill_template(
-    wish: Wish, here: Path, flags: Mapping[str, Any], parameters: Sequence[str]
-) -> dict[str, Any] | None:
-    """The template that is wished for, with its parameters: those of flags, and those given by name."""
-    if not wish.template:
+def fill_template(flags: Mapping[str, Any], here: Path) -> dict[str, Any] | None:
+    """The document of ``--template``, its parameters taken from the other flags and ``--parameter``."""
+    name, parameters = flags.get("template"), flags.get("parameter") or ()
+    if not name:
         if parameters:
             raise ConfigError("--parameter goes with --template; a plain command has none")
         return None
-    template = catalog.find_template(wish.template, here)
-    shm = megabytes(wish.shm, "--shm") if wish.shm else None
-    chosen = _chosen(template, {"command": wish.command or None, "shm": shm, **flags})
+    template = catalog.find_template(name, here)
+    sizes = {flag: megabytes(flags[flag], f"--{flag}") for flag in ("shm", "memoryMB") if flags.get(flag)}
+    chosen = _chosen(template, {flag: flags.get(flag) for flag in FLAGS} | sizes)
     text = catalog.fill(template, {**chosen, **catalog.parse_template_parameters(parameters)})
     filled: dict[str, Any] = protocol.read(text).value
     return filled
@@ -46,9 +44,10 @@ def _chosen(template: Template, flags: Mapping[str, Any]) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     for flag, value in flags.items():
         place = next((name for name in FLAGS[flag] if name in known), None)
-        if value is not None and place is None:
-            said, names = "a command" if flag == "command" else f"--{flag}", ", ".join(known) or "none"
-            raise ConfigError(f"template {template.name!r} has no parameter for {said} (it has: {names})")
-        if value is not None and place is not None:
-            chosen[place] = value
+        if value in (None, ""):
+            continue
+        if place is None:
+            what, names = "a command" if flag == "command" else f"--{flag}", ", ".join(known) or "none"
+            raise ConfigError(f"template {template.name!r} has no parameter for {what} (it has: {names})")
+        chosen[place] = value
     return chosen

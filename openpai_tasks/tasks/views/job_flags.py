@@ -1,10 +1,9 @@
-"""The flags of every task that makes a job: one table, and one value that carries them."""
+"""The flags of every task that makes a job, in one table."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from types import SimpleNamespace
 
 from openpai_tasks import sdk
 from openpai_tasks.tasks.framework import secrets
@@ -42,60 +41,31 @@ FLAGS = {
 }
 """Each with its kind and what it is for, unless a task says that better."""
 
-NOT_GIVEN = {list: (), bool: False}
-
 RUN = tuple(name for name in FLAGS if name not in ("instances", "role", "ports"))
 """Those of a job that is one task."""
 
 
-class JobFlags(SimpleNamespace):
-    """The values by name; a flag that the task does not have is as one that was not given."""
+SETTINGS = ("image", "sources", "pip_installs", "python", "cpu", "gpu", "workspace", "virtual_cluster")
+"""Flags that are settings, too: one that is given is stronger than every other place."""
 
-    def __init__(self, **given):
-        said = {name: value for name, value in given.items() if value is not None}
-        super().__init__(**{name: NOT_GIVEN.get(kind) for name, (kind, _) in FLAGS.items()} | said)
 
-    def given(self):
-        """Those that were given, by name."""
-        return {name: value for name, value in vars(self).items() if value not in (None, [], ())}
+def job_settings(c, flags):
+    """The settings of the job."""
+    memory = flags.get("memoryMB")
+    return settings(
+        c,
+        memory_mb=None if memory is None else sdk.amounts.megabytes(memory, "--memoryMB"),
+        **{name: flags.get(name) for name in SETTINGS},
+    )
 
-    @property
-    def memory_mb(self):
-        return None if self.memoryMB is None else sdk.amounts.megabytes(self.memoryMB, "--memoryMB")
 
-    def settings(self, c):
-        """The settings of the job; what was given here is stronger than every other place."""
-        return settings(
-            c,
-            image=self.image,
-            sources=self.sources,
-            pip_installs=self.pip_installs,
-            python=self.python,
-            cpu=self.cpu,
-            gpu=self.gpu,
-            memory_mb=self.memory_mb,
-            workspace=self.workspace,
-            virtual_cluster=self.virtual_cluster,
-        )
-
-    def wish(self, **more):
-        """What is wished for beyond the settings; secrets that are not in the environment are asked for."""
-        wished = {
-            "name": self.job_name or "",
-            "instances": 1 if self.instances is None else self.instances,
-            "roles": tuple(self.role),
-            "ports": tuple(self.ports),
-            "shm": self.shm or "",
-            "variables": tuple(self.env),
-            "secrets": sdk.jobs.secrets(self.secret, secrets.for_job),
-            "retries": self.retries or 0,
-            "max_time": self.max_time or "",
-        }
-        return sdk.jobs.Wish(**{**wished, **more})
+def job_request(flags, given, **more):
+    """The request that flags and settings make; secrets that are not in the environment are asked for."""
+    return sdk.jobs.build_request({**flags, **more}, given, secrets.for_job)
 
 
 def job_task(*flags, iterable=(), kinds=None, help=None, **options):
-    """A task with these flags of the table; its body takes them as one value, the keyword ``job``."""
+    """A task with these flags of the table; its body takes those that were given as ``flags``."""
 
     def decorate(body):
         return task(
@@ -113,13 +83,22 @@ def helps(*flags):
     return {name.replace("_", "-"): FLAGS[name][1] for name in flags}
 
 
+def _is_given(value):
+    return value is not None and value is not False and value != []
+
+
 def _spliced(body, flags):
     """The body with the flags in its signature, which is where Invoke reads them."""
 
     @functools.wraps(body)
     def taking(*words, **given):
         job = {name: given.pop(name) for name in flags if name in given}
-        return body(*words, job=JobFlags(**job), **given)
+        job = {
+            name: value
+            for name, value in job.items()
+            if value is not None and value is not False and value != []
+        }
+        return body(*words, flags=job, **given)
 
     own = inspect.signature(body).parameters.values()
     spliced = [
@@ -129,6 +108,6 @@ def _spliced(body, flags):
         for name in flags
     ]
     first = [item for item in own if item.kind is not item.KEYWORD_ONLY]
-    last = [item for item in own if item.kind is item.KEYWORD_ONLY and item.name != "job"]
+    last = [item for item in own if item.kind is item.KEYWORD_ONLY and item.name != "flags"]
     taking.__signature__ = inspect.Signature([*first, *spliced, *last])  # type: ignore[attr-defined]
     return taking

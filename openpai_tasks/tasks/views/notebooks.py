@@ -22,9 +22,9 @@ def tell(remarks):
         say(f"note: {remark}")
 
 
-def launch(c, client, submission, preview, detach, output, after=None, tags=None):
+def launch(c, client, submission, preview, detach, output):
     """The job to stay with; none if there is nothing to stay with."""
-    job = submitted(client, submission, preview, after or (), tags or ())
+    job = submitted(client, submission, preview)
     if job is None:
         return None
     if detach:

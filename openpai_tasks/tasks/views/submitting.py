@@ -13,9 +13,9 @@ from openpai_tasks.tasks.framework.base import say, show
 SUBMITTED = ("name", "state", "virtual_cluster")
 
 
-def send(c, client, submission, follow, preview, output, after=(), tags=(), plain=False):
+def send(c, client, submission, follow, preview, output, plain=False):
     """Show what would be sent, or send it and stay or leave."""
-    job = submitted(client, submission, preview, after, tags)
+    job = submitted(client, submission, preview)
     if job is None:
         return
     if not follow:
@@ -30,25 +30,25 @@ def send(c, client, submission, follow, preview, output, after=(), tags=(), plai
     sdk.jobs.check_succeeded(sdk.jobs.wait(client, job.name))
 
 
-def submitted(client, submission, preview, after=(), tags=()):
+def submitted(client, submission, preview):
     """The job when it is on the cluster; none if it was to be shown only, and has been."""
-    sdk.jobs.check_tags(client, tags)
+    sdk.jobs.check_tags(client, submission.tags)
     tell_sources(submission)
     if preview:
         show_preview(client, submission)
         return None
-    sdk.jobs.wait_for_success(client, after, say)
-    return sdk.jobs.add_tags(client, sdk.jobs.submit(client, submission, say), tags)
+    sdk.jobs.wait_for_success(client, submission.after, say)
+    return sdk.jobs.add_tags(client, sdk.jobs.submit(client, submission, say), submission.tags)
 
 
-def only_looks(c, preview):
-    """Whether nothing is to be sent: by our own flag, or by Invoke's --dry before the task's name."""
-    return preview or c.config.run.dry
+def only_looks(c, flags):
+    """Whether nothing is to be sent: by our own --preview, or by Invoke's --dry before the task's name."""
+    return bool(flags.get("preview") or c.config.run.dry)
 
 
-def tell_sources(submission):
+def tell_sources(packed):
     """What goes along, in one line; and in another why it does not go where it was told to."""
-    archive, home = submission.archive, submission.home
+    archive, home = packed.archive, packed.home
     if home and home.note:
         say(home.note)
     if archive:

@@ -13,15 +13,15 @@ from openpai_tasks.tasks.framework.screen import Screen
 from openpai_tasks.tasks.views.submitting import show_preview, tell_sources
 
 
-def run_sweep(c, client, sweep, after, most, detach, preview, output):
+def run_sweep(c, client, sweep, most, detach, preview, output):
     """Submit a job for each point, show them as they go, and fail if one of them does."""
-    sdk.jobs.check_tags(client, sweep.tags)
-    tell_sources(sweep.draft)
+    sdk.jobs.check_tags(client, sweep.request.tags)
+    tell_sources(sweep.files)
     if preview:
         say(f"sweep {sweep.name}: {len(sweep.points)} jobs, of which the first is shown")
         show_preview(client, sweep.submission(next(iter(sweep.points))))
         return
-    sdk.jobs.wait_for_success(client, after, say)
+    sdk.jobs.wait_for_success(client, sweep.request.after, say)
     screen = Screen(sys.stderr)
     run = sdk.sweeps.SweepRun(client, sweep, Path.cwd(), say, glance=0.5 if sys.stderr.isatty() else 10)
     with _resumable(run), client.saying(screen.say):

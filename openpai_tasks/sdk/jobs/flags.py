@@ -1,96 +1,109 @@
-"""The flags of ``job.sub``, as they were typed, to the spec of a job."""
+"""From the flags of ``job.sub``, as they were typed, to a request for a job."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.protocol import JobSpec, RoleSpec
+from openpai_tasks.protocol import JobRequest, RoleRequest
 from openpai_tasks.protocol.document.scripts import variable as variable_name
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.amounts import at_least, megabytes, seconds, whole
 from openpai_tasks.settings.config import Settings
 
-ROLE = "main"
-
 _ROLE_NAME = re.compile(r"[a-z][a-z0-9]*")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-
-@dataclass(frozen=True)
-class Wish:
-    """What the flags say beyond the settings; values that may be secret stay out of the repr."""
-
-    command: str = ""
-    name: str = ""
-    instances: int = 1
-    roles: tuple[str, ...] = ()
-    ports: tuple[str, ...] = ()
-    shm: str = ""
-    variables: tuple[str, ...] = field(default=(), repr=False)
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    retries: int = 0
-    max_time: str = ""
-    template: str = ""
-    ssh_key: str = ""
+Ask = Callable[[str], str]
+"""Gives the value of the secret with that name."""
 
 
-def spec(wish: Wish, settings: Settings) -> JobSpec:
-    """The job that is wished for; each role has what the flags say, unless it says otherwise itself."""
-    every = RoleSpec(
-        name=ROLE,
-        command=wish.command,
-        instances=at_least(wish.instances, 1, "--instances"),
+NAMES = frozenset(
+    {
+        *(
+            "job_name",
+            "image",
+            "sources",
+            "pip_installs",
+            "python",
+            "instances",
+            "role",
+            "cpu",
+            "gpu",
+            "memoryMB",
+        ),
+        *("shm", "ports", "env", "secret", "retries", "max_time", "tag", "after", "update", "workspace"),
+        *("virtual_cluster", "preview"),
+    }
+)
+"""The flags of every command that makes a job."""
+
+
+def build_request(flags: Mapping[str, Any], settings: Settings, ask: Ask) -> JobRequest:
+    """The job that flags and settings describe; a flag that is missing, None or empty was not given.
+
+    The flags have the names of `job.sub`'s. ``settings`` already hold those that are settings, too.
+    """
+    given = {name: value for name, value in flags.items() if value not in (None, "", (), [])}
+    request = JobRequest(
+        command=given.get("command", ""),
+        name=given.get("job_name", ""),
+        instances=at_least(given.get("instances", 1), 1, "--instances"),
         image=settings.image,
         cpu=settings.cpu,
         gpu=settings.gpu,
         memory_mb=settings.memory_mb,
-        shm_mb=megabytes(wish.shm, "--shm") if wish.shm else None,
-        ports=dict(port(text, "=", "--ports") for text in wish.ports),
-    )
-    roles = _templated(wish, every) if wish.template else _roles(wish.roles, every)
-    return JobSpec(
-        command=wish.command or roles[0].command,
-        name=wish.name,
-        image=settings.image,
-        virtual_cluster=settings.virtual_cluster or None,
-        retries=at_least(wish.retries, 0, "--retries"),
+        shm_mb=megabytes(given["shm"], "--shm") if "shm" in given else None,
+        ports=dict(port(text, "=", "--ports") for text in given.get("ports", ())),
+        virtual_cluster=settings.virtual_cluster,
+        retries=at_least(given.get("retries", 0), 0, "--retries"),
+        max_seconds=seconds(given["max_time"], "--max-time") if "max_time" in given else None,
         pip_installs=settings.pip_installs,
         python=settings.python,
-        environment=dict(map(variable, wish.variables)),
-        secrets=wish.secrets,
-        max_seconds=seconds(wish.max_time, "--max-time") if wish.max_time else None,
-        roles=roles,
-        ssh_key=wish.ssh_key,
+        environment=dict(map(variable, given.get("env", ()))),
+        secrets=secrets(given.get("secret", ()), ask),
+        sources=settings.sources,
+        workspace=settings.workspace,
+        tags=tuple(given.get("tag", ())),
+        after=tuple(given.get("after", ())),
+        updates=tuple(given.get("update", ())),
     )
+    if "template" in given:
+        return _templated(request, given)
+    return _with_roles(request, given.get("role", ()))
 
 
-def _roles(texts: Iterable[str], every: RoleSpec) -> tuple[RoleSpec, ...]:
-    roles = tuple(role(text, every) for text in texts) or (every,)
+def _with_roles(request: JobRequest, texts: Sequence[str]) -> JobRequest:
+    """The request with its roles; each has what the other flags say, unless it says otherwise itself."""
+    roles = tuple(role(text, request.first_role) for text in texts)
     names = [one.name for one in roles]
     if len(set(names)) < len(names):
         raise ConfigError(f"--role: a name is given twice: {', '.join(names)}")
-    for one in roles:
-        if not one.command.strip():
-            hint = f" (role {one.name!r} has none)" if texts else ""
-            raise ConfigError(f"the command is empty: say what the job shall run{hint}")
-    return roles
+    command = request.command or (roles[0].command if roles else "")
+    return dataclasses.replace(request, roles=roles, command=command)
 
 
-def _templated(wish: Wish, every: RoleSpec) -> tuple[RoleSpec, ...]:
-    """A template brings its own roles; what is said of them here would be lost."""
-    lost = {"--role": wish.roles, "--ports": wish.ports, "--max-time": wish.max_time}
-    for flag, value in lost.items():
-        if value:
+def _templated(request: JobRequest, given: Mapping[str, Any]) -> JobRequest:
+    """A template brings its own roles, and gives the job its name."""
+    lost = {"--role": "role", "--ports": "ports", "--max-time": "max_time"}
+    for flag, name in lost.items():
+        if name in given:
             raise ConfigError(f"{flag} and --template cannot be combined: the template says it")
-    return (dataclasses.replace(every, command=wish.template),)  # it gives the job its name
+    return dataclasses.replace(request, command=request.command or given["template"])
 
 
-def secrets(names: Iterable[str], ask: Callable[[str], str]) -> dict[str, str]:
+def check_commands(request: JobRequest) -> None:
+    """Raise where a role has nothing to run."""
+    for one in request.all_roles:
+        if not one.command.strip():
+            hint = f" (role {one.name!r} has none)" if request.roles else ""
+            raise ConfigError(f"the command is empty: say what the job shall run{hint}")
+
+
+def secrets(names: Iterable[str], ask: Ask) -> dict[str, str]:
     """The secrets by name; a value is never on the command line, where others could see it."""
     found = dict.fromkeys(names)
     for name in found:
@@ -101,7 +114,7 @@ def secrets(names: Iterable[str], ask: Callable[[str], str]) -> dict[str, str]:
     return {name: ask(name) for name in found}
 
 
-def role(text: str, every: RoleSpec) -> RoleSpec:
+def role(text: str, every: RoleRequest) -> RoleRequest:
     """``worker:instances=2,gpu=1,command=python train.py``; the command takes all the rest of the text."""
     name, _, rest = text.partition(":")
     if not _ROLE_NAME.fullmatch(name):

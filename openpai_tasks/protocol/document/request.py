@@ -1,0 +1,157 @@
+"""A request for a job, and the job document made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from openpai_tasks.errors import ProtocolError
+from openpai_tasks.protocol.document import scripts
+from openpai_tasks.protocol.document.job_storage import Home
+from openpai_tasks.protocol.document.template import OPEN, literal
+from openpai_tasks.protocol.document.wrap_commands import BRACKET, wrapped
+
+IMAGE = "image"
+CPU, MEMORY_MB = 2, 4096  # of a task that asks for nothing
+
+
+@dataclass(frozen=True)
+class RoleRequest:
+    """One kind of task: its command, how many run it, and what each needs; None is the default."""
+
+    name: str
+    command: str
+    instances: int = 1
+    image: str = ""
+    cpu: int | None = None
+    gpu: int | None = None
+    memory_mb: int | None = None
+    shm_mb: int | None = None
+    ports: Mapping[str, int] = field(default_factory=dict)
+    min_failed: int | None = None
+    min_succeeded: int | None = None
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """A job that somebody wants: built by flags, notebooks, sweeps, templates and resubmissions alike.
+
+    What is None or empty is left to the default, or to the document that the request changes.
+    """
+
+    command: str = ""
+    name: str = ""  # each ``$`` becomes random letters; made from the command if empty
+    image: str = ""
+    cpu: int | None = None
+    gpu: int | None = None
+    memory_mb: int | None = None
+    shm_mb: int | None = None
+    instances: int = 1
+    role: str = "main"
+    ports: Mapping[str, int] = field(default_factory=dict)
+    roles: tuple[RoleRequest, ...] = ()  # in place of command, image, ..., ports above
+    virtual_cluster: str = ""
+    retries: int = 0
+    max_seconds: int | None = None
+    pip_installs: tuple[str, ...] = ()
+    python: str = "python3"
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sources: tuple[str, ...] = ()
+    workspace: str = ""
+    ssh_key: str = ""  # a public key that opens its containers
+    tags: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()  # jobs that must have succeeded first
+    updates: tuple[str, ...] = field(default=(), repr=False)  # changes to the document, ``path=value``
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    base: Mapping[str, Any] | None = field(default=None, repr=False)  # a template's document, filled in
+    archive: str = ""  # here and below, set when its files are packed: the SHA-256 of the archive
+    home: Home | None = None
+    storage: str | None = None
+
+    @property
+    def all_roles(self) -> tuple[RoleRequest, ...]:
+        return self.roles or (self.first_role,)
+
+    @property
+    def first_role(self) -> RoleRequest:
+        """The one role of a job that names none."""
+        shared = {item.name for item in fields(RoleRequest)} & {item.name for item in fields(JobRequest)}
+        return RoleRequest(**{**{name: getattr(self, name) for name in shared}, "name": self.role})
+
+
+def document(request: JobRequest) -> dict[str, Any]:
+    """The v2 job document of a request."""
+    _check(request)
+    images = _images(request)
+    result: dict[str, Any] = {
+        "protocolVersion": 2,
+        "name": request.name,
+        "type": "job",
+        "jobRetryCount": request.retries,
+        "prerequisites": [
+            {"protocolVersion": 2, "name": name, "type": "dockerimage", "uri": uri}
+            for uri, name in images.items()
+        ],
+        "taskRoles": {
+            role.name: _role(request, role, images[_image(request, role)]) for role in request.all_roles
+        },
+    }
+    commands = [_command(request, role) for role in request.all_roles]
+    return wrapped(result, request, any(OPEN in command for command in commands))
+
+
+def _check(request: JobRequest) -> None:
+    if not request.name:
+        raise ProtocolError("a job needs a name")
+    for role in request.all_roles:
+        if not role.command:
+            raise ProtocolError(
+                "a job needs a command" + f" (role {role.name!r} has none)" * bool(request.roles)
+            )
+        if not _image(request, role):
+            raise ProtocolError("a job needs an image")
+
+
+def _image(request: JobRequest, role: RoleRequest) -> str:
+    return role.image or request.image
+
+
+def _images(request: JobRequest) -> dict[str, str]:
+    """Each image that a role runs in, and what it is called in the document."""
+    uris = dict.fromkeys(_image(request, role) for role in request.all_roles)
+    return {uri: IMAGE if number == 1 else f"{IMAGE}-{number}" for number, uri in enumerate(uris, 1)}
+
+
+def _command(request: JobRequest, role: RoleRequest) -> str:
+    return role.command if request.max_seconds is None else scripts.limited(role.command, request.max_seconds)
+
+
+def _role(request: JobRequest, role: RoleRequest, image: str) -> dict[str, Any]:
+    resources: dict[str, Any] = {
+        "cpu": CPU if role.cpu is None else role.cpu,
+        "memoryMB": MEMORY_MB if role.memory_mb is None else role.memory_mb,
+        "gpu": role.gpu or 0,
+    }
+    if role.ports:
+        resources["ports"] = dict(role.ports)
+    result: dict[str, Any] = {"instances": role.instances}
+    completion = _completion(request, role)
+    if completion:
+        result["completion"] = completion
+    result["dockerImage"] = image
+    if role.shm_mb is not None:
+        result["extraContainerOptions"] = {"shmMB": role.shm_mb}
+    commands = [literal(_command(request, role), BRACKET)]
+    return {**result, "resourcePerInstance": resources, "commands": commands}
+
+
+def _completion(request: JobRequest, role: RoleRequest) -> dict[str, int]:
+    """When the role ends the job; written out where generations of servers disagree."""
+    if len(request.all_roles) == 1 and role.min_failed is None and role.min_succeeded is None:
+        return {}
+    return {
+        "minFailedInstances": 1 if role.min_failed is None else role.min_failed,
+        "minSucceededInstances": role.instances if role.min_succeeded is None else role.min_succeeded,
+    }
