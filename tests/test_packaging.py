@@ -1,0 +1,67 @@
+"""What is released: a source archive whose tests run, and metadata that is true."""
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import openpai_tasks
+
+ROOT = Path(__file__).parent.parent
+FILES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "tasks.py", "invoke.yaml", ".ci/run"]
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """The source archive, built and unpacked."""
+    folder = tmp_path_factory.mktemp("sdist")
+    # setuptools writes its egg-info into the folder that it builds from
+    subprocess.run(
+        ["cp", "-r", *[ROOT / name for name in CONTENT if (ROOT / name).exists()], folder], check=True
+    )
+    code = "import setuptools.build_meta as build; print(build.build_sdist('dist'))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(folder / "dist" / done.stdout.splitlines()[-1]) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    [top] = (folder / "unpacked").iterdir()
+    return top
+
+
+CONTENT = [
+    *(
+        ".ci",
+        ".gitignore",
+        ".pre-commit-config.yaml",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "MANIFEST.in",
+    ),
+    *("README.md", "SECURITY.md", "benchmarks", "docs", "fabfile.py", "invoke.yaml", "job_templates"),
+    *("openpai_tasks", "pyproject.toml", "setup.py", "tasks.py", "tests"),
+]
+
+
+def test_the_tests_run_from_the_source_archive(unpacked):
+    assert not [name for name in FILES if not (unpacked / name).is_file()]
+    ours = {path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.*") if path.is_file()}
+    ours = {path for path in ours if not {"__pycache__", "node_modules"} & set(path.parts)}
+    assert not [path for path in ours if not (unpacked / path).exists()]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "tests/protocol/test_spec.py"],
+        cwd=unpacked,
+        env={**os.environ, "PYTHONPATH": str(unpacked)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_newest_entry_of_the_changelog_is_this_version():
+    versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert versions[0] == openpai_tasks.__version__
