@@ -6,18 +6,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.forkserver import BIN, run
+
 # Started in the background, pytest ignores Ctrl-C, and so would each command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-BIN = Path(sys.executable).parent
 PROJECT_TASKS = "from openpai_tasks.tasks import namespace\n\nns = namespace()\n"
 
 
@@ -49,15 +49,7 @@ class Shell:
         }
 
     def run(self, *argv: str, timeout: float = 100, input: str | None = None, **environment: str) -> Ran:
-        done = subprocess.run(
-            argv,
-            cwd=self.project,
-            env={**self.environment, **environment},
-            input=input if input is not None else "",
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        done = run(argv, self.project, {**self.environment, **environment}, input or "", timeout)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def start(self, *argv: str, **options: Any) -> subprocess.Popen[str]:
