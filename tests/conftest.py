@@ -23,6 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+LONG_FIRST = ("test_lint.py", "e2e", "server", "storage", "sdk", "tasks")
 PROJECT_TASKS = "from openpai_tasks.tasks import namespace\n\nns = namespace()\n"
 
 
@@ -118,8 +119,18 @@ def serve() -> Any:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors: tests wait for processes and servers, too."""
-    return (os.cpu_count() or 1) + 1
+    """Twice as many as there are processors: half of the time, tests wait for processes and servers."""
+    return 2 * (os.cpu_count() or 1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that no worker is alone with it in the end."""
+
+    def rank(item: pytest.Item) -> int:
+        parts = item.nodeid.partition("::")[0].split("/")
+        return min((LONG_FIRST.index(part) for part in parts if part in LONG_FIRST), default=len(LONG_FIRST))
+
+    items.sort(key=rank)
 
 
 @pytest.hookimpl(wrapper=True)
