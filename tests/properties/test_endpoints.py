@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpai_tasks import render
-from openpai_tasks.client import Client
+from openpai_tasks.client import Client, logins
 from openpai_tasks.config import Settings
 from openpai_tasks.credentials import Credentials, claims
 from openpai_tasks.errors import PaiError
@@ -130,6 +130,7 @@ def own_home(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENPAI_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+        patch.setattr(logins, "PAUSES", (0.0, 0.01))  # how long a login takes is no part of these answers
         yield
 
 
