@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,6 @@ from tests.forkserver import BIN, run
 # Started in the background, pytest ignores Ctrl-C, and so would each command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# Thousands of processes load the same modules: each of them should find the compiled ones.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 
 LONG_FIRST = ("test_lint.py", "e2e", "server", "storage", "sdk", "tasks")
 PROJECT_TASKS = "from openpai_tasks.tasks import namespace\n\nns = namespace()\n"

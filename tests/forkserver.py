@@ -92,6 +92,8 @@ class ForkServer:
                 pass_fds=[theirs.fileno()],
             )
         atexit.register(self.close)
+        if not self._control.recv(1):
+            raise RuntimeError(f"the fork server did not start: {self.process.communicate()}")
 
     def close(self) -> None:
         self._control.close()
@@ -151,6 +153,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     _preload()
     with socket.socket(fileno=int(sys.argv[1])) as control:
+        control.send(b"!")
         while True:
             _, files, _, _ = socket.recv_fds(control, 1, 4)
             if not files:

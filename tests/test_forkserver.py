@@ -133,7 +133,7 @@ def test_text_that_arrives_with_other_line_ends_is_read_the_same(project):
 
 def test_a_command_that_takes_too_long_is_killed(project):
     with pytest.raises(subprocess.TimeoutExpired):
-        forked(project, "inv", "waits", timeout=1)
+        forked(project, "inv", "waits", timeout=3)
     with pytest.raises(ProcessLookupError):
         os.kill(int((project.project / "started").read_text()), 0)
 
