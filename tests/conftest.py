@@ -6,18 +6,19 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.forkserver import BIN, run
+
 # Started in the background, pytest ignores Ctrl-C, and so would each command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-BIN = Path(sys.executable).parent
+LONG_FIRST = ("test_lint.py", "e2e", "server", "storage", "sdk", "tasks")
 PROJECT_TASKS = "from openpai_tasks.tasks import namespace\n\nns = namespace()\n"
 
 
@@ -49,15 +50,7 @@ class Shell:
         }
 
     def run(self, *argv: str, timeout: float = 100, input: str | None = None, **environment: str) -> Ran:
-        done = subprocess.run(
-            argv,
-            cwd=self.project,
-            env={**self.environment, **environment},
-            input=input if input is not None else "",
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        done = run(argv, self.project, {**self.environment, **environment}, input or "", timeout)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def start(self, *argv: str, **options: Any) -> subprocess.Popen[str]:
@@ -121,8 +114,18 @@ def serve() -> Any:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors: tests wait for processes and servers, too."""
-    return (os.cpu_count() or 1) + 1
+    """Twice as many as there are processors: half of the time, tests wait for processes and servers."""
+    return 2 * (os.cpu_count() or 1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that no worker is alone with it in the end."""
+
+    def rank(item: pytest.Item) -> int:
+        parts = item.nodeid.partition("::")[0].split("/")
+        return min((LONG_FIRST.index(part) for part in parts if part in LONG_FIRST), default=len(LONG_FIRST))
+
+    items.sort(key=rank)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.openpai import Client, logins
 from openpai_tasks.errors import PaiError
 from openpai_tasks.render import text as render
 from openpai_tasks.sdk.clusters import portal, resources, sign_in
@@ -124,6 +124,7 @@ def own_home(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENPAI_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+        patch.setattr(logins, "PAUSES", (0.0, 0.01))  # how long a login takes is no part of these answers
         yield
 
 

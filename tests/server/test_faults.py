@@ -85,6 +85,17 @@ def test_a_token_that_is_used_too_early_stays_bad(calm: ServerProcess, user: Api
     assert is_good(user, later)
 
 
+def test_a_token_that_is_used_when_it_is_due_is_good_even_if_the_timer_is_late(
+    calm: ServerProcess, user: Api
+) -> None:
+    for seconds in (0, 0.001):
+        switch(calm.folder, late_tokens=seconds)
+        for _ in range(20):
+            token = sign_in(calm, user)
+            time.sleep(seconds)
+            assert is_good(user, token)
+
+
 def test_logins_at_the_same_time_overwrite_each_other(calm: ServerProcess, user: Api) -> None:
     old = calm.admin()
 

@@ -56,7 +56,9 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     skip_without(request.param)
     folder = tmp_path_factory.mktemp("ssh")
     server = ServerProcess(folder / "home")
-    server.start("--ssh", request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder))  # what people have in ~/.bashrc may take its time
+        server.start("--ssh", request.param)
     api, key = server.admin(), make_key(folder)
     command = "export MINE=1; echo <% $secrets.word %> >word; echo up; sleep 600"
     text = document("house", command, plugin(key), secrets={"word": "sesame"})
@@ -102,9 +104,8 @@ def test_a_shell_without_a_command_reads_its_input(house: House) -> None:
 
 def test_a_shell_in_a_terminal_is_interactive(house: House) -> None:
     typed = b"tty; case $- in *i*m*) echo inter$((1 + 1));; esac\rexit 3\r"
-    done = subprocess.run(
-        house.door.argv("-tt", house.door.place), input=typed, capture_output=True, timeout=200
-    )  # what people have in ~/.bashrc may take its time
+    argv = house.door.argv("-tt", house.door.place)
+    done = subprocess.run(argv, input=typed, capture_output=True, timeout=60)
     assert done.returncode == 3
     assert b"/dev/" in done.stdout and b"inter2" in done.stdout
 

@@ -15,6 +15,7 @@ from openpai_tasks.storage.copying.copy import Rules, copy
 from openpai_tasks.storage.copying.plan import copies, synced
 from openpai_tasks.storage.copying.transfer import PART
 from openpai_tasks.storage.store import fingerprint, join
+from tests.storage.stores import STORES, local
 from tests.storage.trees import at, plant, seen
 
 DOCS = Path(__file__).parents[2] / "docs" / "storage.md"
@@ -112,9 +113,27 @@ def ways(request, here, there):
     return at(source, "source"), at(target, "target")
 
 
+@pytest.fixture(scope="module", params=STORES.values(), ids=STORES)
+def shared(request, tmp_path_factory):
+    """A folder in each kind of store, in which every test has another one."""
+    with request.param(tmp_path_factory.mktemp("shared")) as location:
+        yield location
+
+
+@pytest.fixture(scope="module", params=["up", "down", "across"])
+def shared_ways(request, shared, tmp_path_factory):
+    """As ``ways``, but a source that no test may change, and a folder for their targets."""
+    with local(tmp_path_factory.mktemp("here")) as here:
+        source = at(here if request.param == "up" else shared, f"source {request.param}")
+        plant(source, SOURCE)
+        yield source, at(here if request.param == "down" else shared, f"targets {request.param}")
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_copy_follows_the_rules(ways, case):
-    source, target = ways
+def test_copy_follows_the_rules(shared_ways, case):
+    source, targets = shared_ways
+    target = at(targets, str(CASES.index(case)))
+    plant(target, TARGET)
     places = [at(source, text) for text in case.sources]
     if isinstance(case.new, type):
         with pytest.raises(case.new):

@@ -12,12 +12,11 @@ Tree = Mapping[str, bytes | None]
 
 
 def plant(root: Location, tree: Tree) -> None:
-    for name, content in tree.items():
-        path = f"{root.path.rstrip('/')}/{name.rstrip('/')}"
-        if content is None:
-            root.store.make_folder(path)
-        else:
-            root.store.make_folder(parent(path))
+    paths = {f"{root.path.rstrip('/')}/{name.rstrip('/')}": content for name, content in tree.items()}
+    for folder in {path if content is None else parent(path) for path, content in paths.items()}:
+        root.store.make_folder(folder)
+    for path, content in paths.items():
+        if content is not None:
             root.store.write(path, [content], len(content))
 
 

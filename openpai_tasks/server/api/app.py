@@ -97,7 +97,7 @@ class Dispatch:
             query = f"?{web.url.query}" if web.url.query else ""
             raise refusals.no_api(path + query)
         authorization = web.headers.get("authorization", "")
-        self._faults.note_use(authorization)
+        self._faults.note_use(self._context, authorization)
         identity = self._identify(match.route.access, authorization)
         if match.route.limit:
             left.update(self._limiter.take(match.route.limit, identity.user if identity else ""))

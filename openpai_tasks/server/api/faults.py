@@ -13,6 +13,7 @@ import math
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -70,9 +71,9 @@ class Faults:
             return self._page(on[LOG_FILES])
         return None
 
-    def note_use(self, authorization: str) -> None:
+    def note_use(self, context: Context, authorization: str) -> None:
         """See whether a token is used before it is stored."""
-        self._late.spoil(authorization)
+        self._late.note_use(context, authorization)
 
     def answer(self, context: Context, match: Match, request: Request) -> Reply:
         """What the handler answers, or what goes wrong in its place."""
@@ -139,12 +140,21 @@ class Faults:
             return self._on
 
 
+@dataclasses.dataclass(frozen=True)
+class LateToken:
+    """A token to be stored at the moment ``due``, in the place of those that are unknown by then."""
+
+    row: sqlite3.Row
+    due: float
+    unknown: tuple[str, ...]
+
+
 class LateTokens:
     """Tokens that were handed out and are not stored yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pending: dict[str, sqlite3.Row] = {}
+        self._pending: dict[str, LateToken] = {}
 
     def postpone(self, context: Context, token: str, seconds: float) -> None:
         """Store it later, over the list of the user's tokens as it is now."""
@@ -153,25 +163,33 @@ class LateTokens:
             return
         context.tokens.forget(row["id"])
         with self._lock:
-            unknown = [one["id"] for one in self._pending.values() if one["user"] == row["user"]]
-            self._pending[token] = row
-        _later(seconds, lambda: self._store(context, token, unknown))
+            unknown = [one.row["id"] for one in self._pending.values() if one.row["user"] == row["user"]]
+            self._pending[token] = LateToken(row, time.monotonic() + seconds, tuple(unknown))
+        _later(seconds, lambda: self._store(context, token))
 
-    def spoil(self, authorization: str) -> None:
-        """A token that is looked for before it is stored is dropped from the list for good."""
-        if self._pending:
+    def note_use(self, context: Context, authorization: str) -> None:
+        """Drop a token for good that is used before it is due; a timer that is late does not count."""
+        token = authorization.rpartition(" ")[2]
+        late = self._pending.get(token)
+        if late is None:
+            return
+        if time.monotonic() < late.due:
             with self._lock:
-                self._pending.pop(authorization.rpartition(" ")[2], None)
+                self._pending.pop(token, None)
+        else:
+            self._store(context, token)
 
-    def _store(self, context: Context, token: str, unknown: list[str]) -> None:
+    def _store(self, context: Context, token: str) -> None:
         with self._lock:
-            row = self._pending.pop(token, None)
-        if row is not None:
-            values = tuple(row)
+            late = self._pending.get(token)
+            if late is None:
+                return
+            values = tuple(late.row)
             holes = ", ".join("?" * len(values))
             context.state.database.write(f"INSERT INTO account_tokens VALUES ({holes})", values)
-            for other in unknown:  # logins at the same time overwrite each other
+            for other in late.unknown:  # logins at the same time overwrite each other
                 context.tokens.forget(other)
+            del self._pending[token]
 
 
 class SlowStops(State):
