@@ -14,7 +14,8 @@ CLUSTERS = CLIENTS | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.ssh
 FILES = CLUSTERS | {"sdk.files"}
 JOBS = FILES | {"sdk.jobs"}
 COMMANDS = VALUES | {"backends", "storage", "sdk", "lazy", "render", "render_html", "completion"}
-SERVER = BASE | {"protocol", "settings.home", "settings.key_pairs", "server.fields", "server.refusals"}
+SERVER = BASE | {"protocol", "settings.engines", "settings.home", "settings.key_pairs"}
+SERVER |= {"server.fields", "server.refusals", "server.resources"}
 ENGINES = {"server.engines", "server.ssh", "server.state", "server.variables"}
 API = {"server.accounts", "server.api", *ENGINES}
 
@@ -63,10 +64,10 @@ MAY_IMPORT = {
     "tasks.views": COMMANDS | {"tasks.framework"},
     "magics": COMMANDS - {"completion", "lazy"},
     "server": SERVER | {"server"},
-    "server.state": SERVER | {"server.engines.machine", "server.scheduling.allocation"},
+    "server.state": SERVER,
     "server.accounts": SERVER | {"server.state"},
-    "server.ssh": SERVER | {"server.engines", "server.state"},
-    "server.engines": SERVER | ENGINES,
+    "server.ssh": SERVER | {"server.state"},
+    "server.engines": SERVER | {"server.ssh", "server.state", "server.variables"},
     "server.scheduling": SERVER | ENGINES,
     "server.api": SERVER | API,
     "server.api.limits": SERVER,

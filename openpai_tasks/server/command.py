@@ -16,8 +16,9 @@ from openpai_tasks.server.api import app, bodies
 from openpai_tasks.server.api.limits.rates import parse_rate
 from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
 from openpai_tasks.server.calm import Calm
-from openpai_tasks.server.cluster import ENGINES, Cluster, Options, parse_virtual_cluster
+from openpai_tasks.server.cluster import ClusterOptions, EmbeddedCluster, parse_virtual_cluster
 from openpai_tasks.server.ssh import services
+from openpai_tasks.settings.engines import DEFAULT, ENGINES
 
 MOST_KILOBYTES = 16 * 1024  # reading a document of this size takes a minute
 
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         named = dict(parse_virtual_cluster(text) for text in flags.virtual_cluster)
         rates = dict(parse_rate(text) for text in flags.rate_limit)
         home = flags.home.absolute()
-        options = Options(home, flags.engine, flags.enforce, named, flags.profile, rates, flags.ssh)
+        options = ClusterOptions(home, flags.engine, flags.enforce, named, flags.profile, rates, flags.ssh)
         run(replace(options, body_limit=flags.body_limit * 1024), flags.port)
     except PaiError as err:
         print(f"error: {err}", file=sys.stderr)
@@ -40,12 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(options: Options, port: int) -> None:
+def run(options: ClusterOptions, port: int) -> None:
     """Serve until told to end; the lock comes first, so that only one touches the folder."""
     try:
         service.hold_lock(options.home)
         bound = service.bind(options.home, port)
-        cluster = Cluster(options)
+        cluster = EmbeddedCluster(options)
     except (OSError, sqlite3.Error) as err:
         raise ConfigError(f"cannot use the folder {options.home}: {err}") from err
     try:
@@ -83,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--home", type=Path, required=True, metavar="DIR", help="where everything is kept")
     parser.add_argument("--port", type=_port, default=0, metavar="N", help="default: as before, else any")
     parser.add_argument("--enforce", action="store_true", help="jobs larger than their share wait for good")
-    parser.add_argument("--engine", default="process", choices=list(ENGINES), help="how tasks are run")
+    parser.add_argument("--engine", default=DEFAULT, choices=list(ENGINES), help="what runs tasks")
     parser.add_argument(
         "--virtual-cluster",
         action="append",

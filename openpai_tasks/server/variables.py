@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from openpai_tasks.settings.engines import DEFAULT, ENGINES
+
 TASKS = frozenset(
     """
     CONDA_DEFAULT_ENV CONDA_PREFIX CUDA_HOME CUDA_PATH DYLD_LIBRARY_PATH HOME LANG LANGUAGE
@@ -19,7 +21,7 @@ TASKS = frozenset(
 )
 """For tasks, their runners, and what runs beside them; ``LC_*`` too."""
 
-ENGINE = frozenset(
+PROGRAMS = frozenset(
     """
     ALL_PROXY CONTAINERS_CONF CONTAINERS_REGISTRIES_CONF CONTAINERS_STORAGE_CONF DBUS_SESSION_BUS_ADDRESS
     DOCKER_CERT_PATH DOCKER_CONFIG DOCKER_CONTEXT DOCKER_HOST DOCKER_TLS_VERIFY HOME HTTPS_PROXY HTTP_PROXY
@@ -40,15 +42,16 @@ def for_tasks(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name in TASKS or name.startswith("LC_")}
 
 
-def for_engine(environment: Mapping[str, str]) -> dict[str, str]:
+def for_program(environment: Mapping[str, str]) -> dict[str, str]:
     """What the program that makes containers may need of it."""
-    return {name: value for name, value in environment.items() if name in ENGINE}
+    return {name: value for name, value in environment.items() if name in PROGRAMS}
 
 
 def for_server(environment: Mapping[str, str], engine: str) -> dict[str, str]:
     """What the server starts with."""
     own = {name: value for name, value in environment.items() if name in SERVER}
-    program = for_engine(environment) if engine != "process" else {}
+    has_program = engine in ENGINES and ENGINES[engine].program
+    program = for_program(environment) if has_program else {}
     return {**for_tasks(environment), **program, **own, CLEANED: "1"}
 
 
@@ -56,6 +59,6 @@ def drop_others(arguments: Sequence[str]) -> None:
     """Begin this process anew without the others: the system keeps showing those that it began with."""
     if CLEANED not in os.environ and sys.executable:
         parser = argparse.ArgumentParser(add_help=False)
-        parser.add_argument("--engine", default="process")
+        parser.add_argument("--engine", default=DEFAULT)
         engine = parser.parse_known_args(arguments)[0].engine
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], for_server(os.environ, engine))

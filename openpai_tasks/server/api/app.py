@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import html
 import logging
 import re
 import time
@@ -25,10 +27,9 @@ from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.faults import Faults
 from openpai_tasks.server.api.limits.rates import API, Limiter, TooMany
 from openpai_tasks.server.api.pools import Pools
-from openpai_tasks.server.api.request import Body, FileSlice, Headed, Reply, Request, Text
+from openpai_tasks.server.api.request import Body, Headed, LogPage, LogSlice, Reply, Request, Text
 from openpai_tasks.server.api.router import Access, Match, Router
 from openpai_tasks.server.api.table import rows
-from openpai_tasks.server.state.job_files import open_regular
 
 log = logging.getLogger(__name__)
 
@@ -186,19 +187,29 @@ def _response(status: int, body: Body) -> Response:
         for name, value in body.headers.items():
             response.headers.setdefault(name, value)  # what is inside knows better
         return response
-    if isinstance(body, FileSlice):
+    if isinstance(body, LogSlice):
         return StreamingResponse(
             _pieces(body), status, {**body.headers, "content-length": str(body.length)}, "text/plain"
         )
+    if isinstance(body, LogPage):
+        return StreamingResponse(_page_pieces(body), status, media_type="text/html")
     if isinstance(body, Text):
         return Response(body.content, status, {"content-type": body.type})
     return JSONResponse(body, status)
 
 
-def _pieces(part: FileSlice) -> Iterator[bytes]:
+def _pieces(part: LogSlice) -> Iterator[bytes]:
     left = part.length
-    with open_regular(part.path) as file:
+    with part.open() as file:
         file.seek(part.start)
         while left > 0 and (piece := file.read(min(PIECE, left))):
             left -= len(piece)
             yield piece
+
+
+def _page_pieces(page: LogPage) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    yield page.head
+    for piece in _pieces(page.log):
+        yield html.escape(decoder.decode(piece), quote=False)
+    yield html.escape(decoder.decode(b"", final=True), quote=False) + page.tail

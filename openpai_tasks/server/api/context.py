@@ -15,8 +15,8 @@ from openpai_tasks.server.api.limits.guesses import Guesses
 from openpai_tasks.server.api.limits.rates import Rate
 from openpai_tasks.server.api.originals import Originals
 from openpai_tasks.server.api.shapes.profiles import Profile
-from openpai_tasks.server.engines import Engine
-from openpai_tasks.server.engines.machine import Machine, Resources
+from openpai_tasks.server.engines.base import Engine
+from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.state import State
 
 
@@ -39,8 +39,7 @@ class Context:
     owner: Owner
     state: State
     engine: Engine
-    machine: Machine
-    virtual_clusters: dict[str, Resources]
+    virtual_clusters: dict[str, ResourceAmount]
     storages: dict[str, Storage]
     originals: Originals
     guesses: Guesses

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.api.limits import callers
@@ -54,13 +53,22 @@ class Text:
 
 
 @dataclass(frozen=True)
-class FileSlice:
-    """A body that is ``length`` bytes of a file, from ``start`` on, with headers of its own."""
+class LogSlice:
+    """A body of ``length`` bytes of a log, from ``start`` on, with its headers."""
 
-    path: Path
+    open: Callable[[], BinaryIO]
     start: int
     length: int
     headers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class LogPage:
+    """An HTML page with a part of a log between ``head`` and ``tail``, read and escaped piece by piece."""
+
+    log: LogSlice
+    head: str
+    tail: str
 
 
 @dataclass(frozen=True)
@@ -71,5 +79,5 @@ class Headed:
     headers: Mapping[str, str]
 
 
-Body = dict[str, Any] | list[Any] | Text | FileSlice | Headed | None
+Body = dict[str, Any] | list[Any] | Text | LogSlice | LogPage | Headed | None
 Reply = tuple[int, Body]

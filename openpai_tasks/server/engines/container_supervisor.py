@@ -37,7 +37,7 @@ START_FAILURES = (
 """Words in the complaint of a container that did not start, and the platform's code for it."""
 
 
-class Plan(NamedTuple):
+class ContainerPlan(NamedTuple):
     """What ``container.json`` holds."""
 
     program: str
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
     patience: float  # seconds to wait for a daemon that is gone
 
 
-class Failed(Exception):
+class ContainerFailed(Exception):
     """The container cannot be had: the platform's exit code, and why."""
 
     def __init__(self, code: int, reason: str) -> None:
@@ -62,11 +62,11 @@ class Failed(Exception):
         self.code = code
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """The task was asked to end before its container began."""
 
 
-class Signals:
+class SignalWaiter:
     """A request to end, and the end of a child, as something to sleep on."""
 
     def __init__(self) -> None:
@@ -88,12 +88,12 @@ class Signals:
             os.read(self._end, 4096)
 
 
-class Carrier:
+class Supervisor:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         with open(os.path.join(folder, "container.json"), encoding="utf-8") as file:
-            self.plan = Plan(**json.load(file))
-        self.signals = Signals()
+            self.plan = ContainerPlan(**json.load(file))
+        self.signals = SignalWaiter()
         self.kill_at: float | None = None  # when it is to be made to end
         self.is_asked = False  # the container was told to end
         self.is_killed = False
@@ -106,9 +106,9 @@ class Carrier:
             self.create()
             self.check_stop()
             outcome = self.attend()
-        except Failed as err:
+        except ContainerFailed as err:
             outcome = {"code": None, "platform": err.code, "reason": str(err)}
-        except Stopped:
+        except StopRequested:
             outcome = {"code": None, "reason": "was stopped before its container began"}
         self.remove()
         self.forget("runtime", "registry")
@@ -126,7 +126,7 @@ class Carrier:
             code, said = self.call(*self.creation(plan.wanted), limit=plan.call_limit)
         self.forget("registry")
         if code:
-            raise Failed(NOT_CREATED, f"its container could not be made: {clear(said)}")
+            raise ContainerFailed(NOT_CREATED, f"its container could not be made: {clear(said)}")
 
     def creation(self, image: str) -> list[str]:
         return ["create", *self.plan.options, image, *self.plan.command]
@@ -142,7 +142,7 @@ class Carrier:
             own = {}
         code, said = self.call("pull", plan.wanted, limit=plan.pull_limit, environment=own)
         if code:
-            raise Failed(NO_IMAGE, f"its image {plan.wanted} could not be pulled: {clear(said)}")
+            raise ContainerFailed(NO_IMAGE, f"its image {plan.wanted} could not be pulled: {clear(said)}")
         self.note("Normal", "Pulled", f"pulled the image {plan.wanted} in {time.monotonic() - began:.1f} s")
 
     # While it runs
@@ -165,12 +165,12 @@ class Carrier:
         code, error = state["ExitCode"], str(state.get("Error") or "")
         if state["Status"] in ("created", "configured", "initialized") or is_never(state["StartedAt"]):
             said = error or self.last_words()
-            raise Failed(start_failure(said), f"its container did not start: {clear(said)}")
+            raise ContainerFailed(start_failure(said), f"its container did not start: {clear(said)}")
         if code and (state["OOMKilled"] or self.is_noted("OutOfMemory")):
             reason = f"it took more than the {self.plan.memory_mb} MB of memory that it asked for"
             return {"code": code, "platform": OUT_OF_MEMORY, "reason": reason}
         if was_lost and code and not self.signals.term:
-            raise Failed(NODE_LOST, f"ended with its daemon, which was restarted (exit code {code})")
+            raise ContainerFailed(NODE_LOST, f"ended with its daemon, which was restarted (exit code {code})")
         return {"code": code}
 
     def watch(self, *arguments: str) -> int:
@@ -229,9 +229,9 @@ class Carrier:
                 state: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
                 return state
             if "no such" in said.lower():
-                raise Failed(REMOVED_OUTSIDE, "its container was removed by somebody else")
+                raise ContainerFailed(REMOVED_OUTSIDE, "its container was removed by somebody else")
             if time.monotonic() > give_up or self.signals.term:
-                raise Failed(NODE_LOST, f"lost its daemon: {clear(said)}")
+                raise ContainerFailed(NODE_LOST, f"lost its daemon: {clear(said)}")
             self.signals.sleep(PAUSE)
 
     def remove(self) -> None:
@@ -242,7 +242,7 @@ class Carrier:
 
     def check_stop(self) -> None:
         if self.signals.term:
-            raise Stopped
+            raise StopRequested
 
     def call(
         self,
@@ -340,7 +340,7 @@ def clear(said: str) -> str:
 
 def main(arguments: list[str]) -> NoReturn:
     os.umask(0o077)
-    sys.exit(Carrier(arguments[0]).run())
+    sys.exit(Supervisor(arguments[0]).run())
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server.engines import Launch
+from openpai_tasks.server.engines.base import Launch
 from openpai_tasks.server.engines.entry import BASE, RUNTIME
 
 HOME, TASK, FOLDER = "openpai-tasks.home", "openpai-tasks.task", "openpai-tasks.folder"
@@ -20,7 +20,7 @@ COMMAND = [f"{RUNTIME}/entry"]
 
 
 @dataclass(frozen=True)
-class Dialect:
+class ProgramDialect:
     """What the two programs, otherwise alike, want said differently."""
 
     name: str
@@ -30,12 +30,14 @@ class Dialect:
     full_names: bool = False  # it pulls images only by their full names
 
 
-DOCKER = Dialect("docker", ("rm", "--force", "--volumes"), own=("--userns", "host"))
-PODMAN = Dialect("podman", ("rm", "--force", "--volumes", "--time", "0"), by_device=True, full_names=True)
+DOCKER = ProgramDialect("docker", ("rm", "--force", "--volumes"), own=("--userns", "host"))
+PODMAN = ProgramDialect(
+    "podman", ("rm", "--force", "--volumes", "--time", "0"), by_device=True, full_names=True
+)
 
 
 @dataclass(frozen=True)
-class Mount:
+class BindMount:
     target: str
     source: Path
     read_only: bool = False
@@ -53,7 +55,7 @@ def container_name(uid: str) -> str:
 
 
 def options(
-    dialect: Dialect, launch: Launch, cpus: int, mounts: Sequence[Mount], labels: Mapping[str, str]
+    dialect: ProgramDialect, launch: Launch, cpus: int, mounts: Sequence[BindMount], labels: Mapping[str, str]
 ) -> list[str]:
     """Without a secret in it: everything that could hold one is in files that are mounted.
 
@@ -78,7 +80,7 @@ def options(
     return words
 
 
-def _gpus(dialect: Dialect, gpus: tuple[int, ...]) -> list[str]:
+def _gpus(dialect: ProgramDialect, gpus: tuple[int, ...]) -> list[str]:
     if not gpus:
         return ["--env", "NVIDIA_VISIBLE_DEVICES=void"]  # or images that ask for all would see them
     if dialect.by_device:

@@ -7,7 +7,7 @@ import json
 
 from openpai_tasks.protocol import JobDocument
 from openpai_tasks.protocol.document import references, template
-from openpai_tasks.server.engines import RegistryLogin
+from openpai_tasks.server.engines.base import RegistryLogin
 
 HUB = "docker.io"
 _HUB_NAMES = ("", HUB, "index.docker.io", "registry-1.docker.io", "hub.docker.com", "registry.hub.docker.com")

@@ -20,10 +20,10 @@ class Variables:
     """What all tasks of an attempt share, made once, and what is one task's own."""
 
     shared: dict[str, str]
-    machine_gpus: int
+    total_gpus: int
 
     def own(self, task: Task) -> dict[str, str]:
-        return {**_own(task), **_gpus(task, self.machine_gpus)}
+        return {**_own(task), **_gpus(task, self.total_gpus)}
 
 
 def variables(
@@ -31,7 +31,7 @@ def variables(
     document: JobDocument,
     tasks: Sequence[Task],
     inherited: Mapping[str, str],
-    machine_gpus: int = 0,
+    total_gpus: int = 0,
 ) -> Variables:
     """``tasks`` are all tasks of the attempt, in order; ``inherited`` is the server's environment."""
     shared = {"PYTHONUNBUFFERED": "1", **for_tasks(inherited), **_job(user, document)}
@@ -39,7 +39,7 @@ def variables(
         shared |= _role(role)
     for task in tasks:
         shared |= _peer(task)
-    return Variables(shared | _hosts(tasks), machine_gpus)
+    return Variables(shared | _hosts(tasks), total_gpus)
 
 
 def _job(user: str, document: JobDocument) -> dict[str, str]:
@@ -118,9 +118,9 @@ def _own(task: Task) -> dict[str, str]:
     }
 
 
-def _gpus(task: Task, machine_gpus: int) -> dict[str, str]:
+def _gpus(task: Task, total_gpus: int) -> dict[str, str]:
     """Only where there are GPUs is there anything to hide; nvidia-smi counts them in bus order."""
-    if not machine_gpus:
+    if not total_gpus:
         return {"NVIDIA_VISIBLE_DEVICES": "none"}
     indices = ",".join(str(index) for index in task.gpus)
     return {

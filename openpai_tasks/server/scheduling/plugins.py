@@ -17,8 +17,8 @@ from openpai_tasks.protocol import JobDocument, states
 from openpai_tasks.protocol.document import references, template
 from openpai_tasks.protocol.document.roles import PLUGINS
 from openpai_tasks.protocol.yaml.values import text_of
-from openpai_tasks.server.ssh import plugin as wishes
-from openpai_tasks.server.ssh.plugin import Wish
+from openpai_tasks.server.ssh import plugin as ssh_plugin
+from openpai_tasks.server.ssh.plugin import SshRequest
 
 Data = dict[str, Any]
 
@@ -27,22 +27,22 @@ _STARTS, _ENDS = ("taskStarts", "containerStarts"), ("taskSucceeds", "containerE
 
 
 @dataclass(frozen=True)
-class Step:
+class PluginStep:
     """A script of a plugin; one that may fail does not end the task."""
 
     script: str
     may_fail: bool
 
     def __repr__(self) -> str:
-        return f"Step(may_fail={self.may_fail})"  # the script may hold secrets
+        return f"PluginStep(may_fail={self.may_fail})"  # the script may hold secrets
 
 
 @dataclass(frozen=True)
-class Plan:
-    before: tuple[Step, ...] = ()
-    after: tuple[Step, ...] = ()
+class PluginPlan:
+    before: tuple[PluginStep, ...] = ()
+    after: tuple[PluginStep, ...] = ()
     notes: tuple[str, ...] = ()  # what is left out, and why
-    ssh: Wish | None = None
+    ssh: SshRequest | None = None
 
     def scripts(self, commands: str) -> dict[str, str]:
         """The files a task runs, by name: ``command`` first; without steps there is no other."""
@@ -64,34 +64,34 @@ strict=-eu; [ -z "${BASH-}" ] || strict='-eu -o pipefail'"""
 _MAIN = '"${BASH:-sh}" $strict "$folder/command.main"'
 
 
-def _call(name: str, step: Step) -> str:
+def _call(name: str, step: PluginStep) -> str:
     path = f'"$folder/{name}"'
     return f'"${{BASH:-sh}}" {path} || :' if step.may_fail else f'"${{BASH:-sh}}" -e {path}'
 
 
-def plan(document: JobDocument, role: str) -> Plan:
+def plan(document: JobDocument, role: str) -> PluginPlan:
     """What the plugins of one task role come to."""
-    before: list[Step] = []
-    after: list[Step] = []
+    before: list[PluginStep] = []
+    after: list[PluginStep] = []
     notes: list[str] = []
-    ssh: Wish | None = None
+    ssh: SshRequest | None = None
     for plugin in _chosen(document, role):
         name, may_fail = plugin["plugin"], _may_fail(plugin)
         if name in _SKIPPED:
             notes += [f"the plugin {name} is left out: {_SKIPPED[name]}"] if _SKIPPED[name] else []
         elif name == "ssh":
             parameters = _rendered(document, role, plugin.get("parameters") or {})
-            ssh = wishes.read(parameters, document.gang, _policy(plugin))
-            before.append(Step(wishes.script(ssh), may_fail=not ssh.must))
+            ssh = ssh_plugin.read(parameters, document.gang, _policy(plugin))
+            before.append(PluginStep(ssh_plugin.script(ssh), may_fail=not ssh.must))
         elif name in _RUN:
             first, last = _RUN[name](_rendered(document, role, plugin.get("parameters") or {}))
-            before += [Step(first, may_fail)] if first else []
-            after[:0] = [Step(last, may_fail)] if last else []
+            before += [PluginStep(first, may_fail)] if first else []
+            after[:0] = [PluginStep(last, may_fail)] if last else []
         elif may_fail:
             notes.append(f"the plugin {name} is left out: it is not known here")
         else:
             raise ConfigError(f"no runtime plugin named {name!r} here (known: {', '.join([*_RUN, 'ssh'])})")
-    return Plan(tuple(before), tuple(after), tuple(notes), ssh)
+    return PluginPlan(tuple(before), tuple(after), tuple(notes), ssh)
 
 
 def _chosen(document: JobDocument, role: str) -> Iterator[Data]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openpai_tasks.protocol import states
-from openpai_tasks.server.scheduling.allocation import task_demand
+from openpai_tasks.server.resources import task_demand
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.folders import task_folder
 from openpai_tasks.server.state.records import Job, Task

@@ -1,6 +1,6 @@
 """The ssh service of a task: whose keys open it, what serves it, and whether it can be used yet.
 
-An engine finds a ``Login`` at each launch that is to have one. Its files are in the folder ``ssh`` of the
+An engine finds a ``SshLogin`` at each launch that is to have one. Its files are in the folder ``ssh`` of the
 task's own; whatever serves it makes ``ready`` there once it answers, or ``failed`` with the reason.
 """
 
@@ -39,7 +39,7 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Login:
+class SshLogin:
     """The ssh service of one task."""
 
     service: Service

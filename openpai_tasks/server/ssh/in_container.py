@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from openpai_tasks.server.ssh import FAILED, HOST, NOT_SERVED, READY, ROOT, Login
+from openpai_tasks.server.ssh import FAILED, HOST, NOT_SERVED, READY, ROOT, SshLogin
 from openpai_tasks.server.ssh.layout import (
     AUTHORIZED,
     CLIENT_CONFIG,
@@ -82,7 +82,7 @@ exec "$shell"
 """
 
 
-def lay_out(task_folder: Path, login: Login) -> Path:
+def lay_out(task_folder: Path, login: SshLogin) -> Path:
     """Write what is mounted at KEYS; the folder it is in."""
     login = dataclasses.replace(login, service=dataclasses.replace(login.service, user=ROOT))
     folder = write_keys(task_folder, login)
@@ -92,6 +92,6 @@ def lay_out(task_folder: Path, login: Login) -> Path:
     return folder
 
 
-def scripts(login: Login, notes: str, work: str) -> dict[str, str]:
+def scripts(login: SshLogin, notes: str, work: str) -> dict[str, str]:
     """What starts the service, and what each of its sessions runs in, by the name of the file."""
     return {"sshd": _SERVE.format(port=login.port, notes=notes), "session": _SESSION.format(work=work)}

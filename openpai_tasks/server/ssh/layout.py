@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from openpai_tasks.server.ssh import FOLDER, HOST, Login
+from openpai_tasks.server.ssh import FOLDER, HOST, SshLogin
 from openpai_tasks.server.ssh.services import SSHD
 from openpai_tasks.settings import home
 
@@ -20,7 +20,7 @@ CLIENTS = ("ssh", "scp", "sftp")
 _ENTER = Path(__file__).with_name("enter.py")
 
 
-def lay_out(task_folder: Path, login: Login, shell: str) -> tuple[str, ...]:
+def lay_out(task_folder: Path, login: SshLogin, shell: str) -> tuple[str, ...]:
     """Write everything that a service on this machine needs; the command that serves."""
     folder, command = write_keys(task_folder, login), (*login.service.command, str(login.port))
     (folder / ENVIRONMENT).touch(mode=0o600)
@@ -32,7 +32,7 @@ def lay_out(task_folder: Path, login: Login, shell: str) -> tuple[str, ...]:
     return command
 
 
-def write_keys(task_folder: Path, login: Login) -> Path:
+def write_keys(task_folder: Path, login: SshLogin) -> Path:
     """The keys, and what tasks of the job need to reach each other; the folder they are in."""
     folder = home.make_private(task_folder.absolute() / FOLDER)
     _write(folder / f"{HOST_KEY}.pub", f"{login.host_key.public}\n")
@@ -46,14 +46,14 @@ def write_keys(task_folder: Path, login: Login) -> Path:
     return folder
 
 
-def variables(task_folder: Path, login: Login, path: str) -> dict[str, str]:
+def variables(task_folder: Path, login: SshLogin, path: str) -> dict[str, str]:
     """What the task's own variables change: first in PATH are programs that know the job's other tasks."""
     if not login.job_key or not path:
         return {}
     return {"PATH": f"{task_folder.absolute() / FOLDER / PROGRAMS}{os.pathsep}{path}"}
 
 
-def sshd_config(task_folder: Path, login: Login, shell: str) -> str:
+def sshd_config(task_folder: Path, login: SshLogin, shell: str) -> str:
     """Keys only, one user, and every session through ``enter.py``."""
     folder = task_folder.absolute() / FOLDER
     enter = shlex.join(["exec", sys.executable, "-I", "-S", str(_ENTER), str(task_folder.absolute()), shell])
@@ -93,7 +93,7 @@ LoginGraceTime 30
 MaxSessions 200""".splitlines()
 
 
-def client_config(folder: Path, login: Login) -> str:
+def client_config(folder: Path, login: SshLogin) -> str:
     """For OpenSSH's clients inside a task: the job's other tasks by name, and whatever the user has."""
     blocks = [
         f"Host {peer.name}\n"
@@ -109,7 +109,7 @@ def client_config(folder: Path, login: Login) -> str:
     return "\n".join([*blocks, "Match all\n  Include ~/.ssh/config\n"])
 
 
-def _known_hosts(login: Login) -> str:
+def _known_hosts(login: SshLogin) -> str:
     kind, key, *_ = login.host_key.public.split()
     return "".join(f"[{HOST}]:{peer.port} {kind} {key}\n" for peer in login.peers)
 

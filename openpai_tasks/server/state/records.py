@@ -79,6 +79,15 @@ class Task:
 
 
 @dataclass(frozen=True)
+class NewEvent:
+    """Something a job's owner should know."""
+
+    type: str  # Normal or Warning
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
 class Event:
     uid: str
     job: str

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from openpai_tasks.errors import Conflict, NotFound
 from openpai_tasks.protocol import states, validate
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.server.engines.machine import Resources
-from openpai_tasks.server.scheduling.allocation import demand
+from openpai_tasks.server.resources import ResourceAmount, demand
 from openpai_tasks.server.state import schema
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.query import JobQuery
@@ -141,13 +140,20 @@ class State:
         where = "job = ? AND (? IS NULL OR type = ?) ORDER BY last DESC, first DESC"
         return [schema.event(row) for row in self._select("events", where, [key, type, type])]
 
-    def usage(self) -> dict[str, Resources]:
+    def usage(self) -> dict[str, ResourceAmount]:
         """What running tasks hold, by virtual cluster."""
         rows = self.database.rows(
             "SELECT virtual_cluster, sum(cpu), sum(memory_mb), sum(gpu) FROM tasks"
             " WHERE state IN ('RUNNING', 'STOPPING') GROUP BY virtual_cluster"
         )
-        return {row[0]: Resources(row[1], row[2], row[3]) for row in rows}
+        return {row[0]: ResourceAmount(row[1], row[2], row[3]) for row in rows}
+
+    def used_gpus(self) -> dict[str, int]:
+        """The number of GPUs that running tasks hold, by the address of the node."""
+        rows = self.database.rows(
+            "SELECT ip, sum(gpu) FROM tasks WHERE state IN ('RUNNING', 'STOPPING') GROUP BY ip"
+        )
+        return {row[0]: row[1] for row in rows}
 
     def counts(self, virtual_cluster: str | None = None) -> dict[str, int]:
         """How many jobs are in each state, in one virtual cluster or in all."""

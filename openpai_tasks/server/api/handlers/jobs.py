@@ -103,7 +103,8 @@ def remove_tag(context: Context, request: Request) -> Reply:
 def list_events(context: Context, request: Request) -> Reply:
     job = existing(context, request)
     found = context.state.events(job.key, request.first("type") or None)
-    return 200, {"totalCount": len(found), "data": [views.event(context.machine, one) for one in found]}
+    host = context.engine.capacity().nodes[0].name
+    return 200, {"totalCount": len(found), "data": [views.event(host, one) for one in found]}
 
 
 def existing(context: Context, request: Request) -> Job:
@@ -137,7 +138,7 @@ def attempt_number(job: Job, request: Request) -> int:
 
 
 def lens(context: Context, request: Request) -> views.Lens:
-    return views.Lens(context.profile, context.machine, request.site)
+    return views.Lens(context.profile, context.engine.capacity(), request.site)
 
 
 def task_roles(context: Context, request: Request, job: Job, attempt: int) -> dict[str, object]:

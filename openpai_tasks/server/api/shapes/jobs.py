@@ -9,7 +9,7 @@ from typing import Any
 from openpai_tasks.protocol import states
 from openpai_tasks.server.api.shapes.kubernetes import timestamp
 from openpai_tasks.server.api.shapes.profiles import Profile
-from openpai_tasks.server.engines.machine import Machine
+from openpai_tasks.server.engines.base import Capacity
 from openpai_tasks.server.state.records import Attempt, Event, Job, Task
 
 SHORT_TASK = (
@@ -25,10 +25,10 @@ SHORT_TASK = (
 
 @dataclass(frozen=True)
 class Lens:
-    """What answers depend on besides the job: the profile, the machine, and the address of this site."""
+    """What answers depend on besides the job: the profile, the nodes, and the address of this site."""
 
     profile: Profile
-    machine: Machine
+    capacity: Capacity
     site: str
 
 
@@ -155,7 +155,7 @@ def _without_stopping(state: str) -> str:
     return states.RUNNING if state == states.STOPPING else state
 
 
-def event(machine: Machine, one: Event) -> dict[str, Any]:
+def event(host: str, one: Event) -> dict[str, Any]:
     framework = states.debug_id(one.job)
     role = states.role_key(one.role) if one.role is not None else None
     return {
@@ -172,7 +172,7 @@ def event(machine: Machine, one: Event) -> dict[str, Any]:
         "lastTimestamp": timestamp(one.last),
         "count": one.count,
         "sourceComponent": "scheduler",
-        "sourceHost": machine.name,
+        "sourceHost": host,
     }
 
 
@@ -250,7 +250,7 @@ def _try(lens: Lens, job: Job, task: Task) -> dict[str, Any]:
         "currentAttemptCompletedTime": task.completed,
         "containerId": task.uid,
         "containerIp": task.ip,
-        "containerNodeName": lens.machine.name,
+        "containerNodeName": lens.capacity.node_name(task.ip),
         "containerPorts": {label: profile.ports(numbers) for label, numbers in task.ports.items()},
         "containerGpus": profile.gpus(task),
         "containerLog": profile.log_place(task, job.user, lens.site),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from openpai_tasks.protocol import exit_codes, states
-from openpai_tasks.server.engines.machine import Resources
+from openpai_tasks.server.resources import ResourceAmount
 
 SUB_STATES = {
     states.CREATION_PENDING: "FRAMEWORK_WAITING",
@@ -69,7 +69,9 @@ def runtime(code: int, user_code: int) -> dict[str, Any]:
     }
 
 
-def queue(total: Resources, used: Resources, share: dict[str, Any], jobs: dict[str, int]) -> dict[str, Any]:
+def queue(
+    total: ResourceAmount, used: ResourceAmount, share: dict[str, Any], jobs: dict[str, int]
+) -> dict[str, Any]:
     """A virtual cluster, which was a queue of YARN's."""
     return {
         "capacity": share["capacity"],
@@ -93,5 +95,5 @@ def _exit_code(code: int) -> int:
     return RUNTIME_FAILED if code > 0 else UNKNOWN
 
 
-def _resources(amount: Resources) -> dict[str, int]:
+def _resources(amount: ResourceAmount) -> dict[str, int]:
     return {"memory": amount.memory_mb, "vCores": amount.cpu, "GPUs": amount.gpu}
