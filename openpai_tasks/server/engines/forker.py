@@ -1,4 +1,4 @@
-"""The process that forks runners (see runner.py): asked through a pipe, ended by closing it."""
+"""The process that forks runners (see runner/), reached through a pipe; closing the pipe ends it."""
 
 from __future__ import annotations
 

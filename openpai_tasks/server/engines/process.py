@@ -68,7 +68,7 @@ class ProcessEngine(LocalEngine):
         self._storages = dict(storages or {})
         self._boot = self.machine.boot
         self._ssh_failures: set[str] = set()  # uids of tasks whose failed ssh service was reported
-        self._command = [sys.executable, "-I", "-S", runner.__file__, self._shell]
+        self._command = [sys.executable, "-I", "-S", runner.SCRIPT, self._shell]
         self._command += [str(grace), str(bell_path(folder.absolute())), self._boot]
         self._forker: Forker | None = None
         self._requests: dict[str, RunnerRequest] = {}  # by uid
@@ -224,7 +224,7 @@ class ProcessEngine(LocalEngine):
         if login is None:
             return launch.environment
         command = layout.lay_out(launch.folder, login, self._shell)
-        write_file(launch.folder / "beside", "".join(f"{word}\0" for word in command))
+        write_file(launch.folder / "sidecar", "".join(f"{word}\0" for word in command))
         path = launch.environment.get("PATH") or launch.shared.get("PATH", "")
         return {**launch.environment, **layout.variables(launch.folder, login, path)}
 
