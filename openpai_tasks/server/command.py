@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
+import resource
 import sqlite3
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +18,13 @@ from openpai_tasks.server import service
 from openpai_tasks.server.api import app, bodies
 from openpai_tasks.server.api.limits.rates import parse_rate
 from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
-from openpai_tasks.server.calm import Calm
 from openpai_tasks.server.cluster import ClusterOptions, EmbeddedCluster, parse_virtual_cluster
 from openpai_tasks.server.ssh import services
 from openpai_tasks.settings.engines import DEFAULT, ENGINES
 
 MOST_KILOBYTES = 16 * 1024  # reading a document of this size takes a minute
+PAUSE = 60.0  # seconds
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:
-        handler.addFilter(Calm())
+        handler.addFilter(RepeatFilter())
     try:
         named = dict(parse_virtual_cluster(text) for text in flags.virtual_cluster)
         rates = dict(parse_rate(text) for text in flags.rate_limit)
@@ -42,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(options: ClusterOptions, port: int) -> None:
-    """Serve until told to end; the lock comes first, so that only one touches the folder."""
+    """Serve until TERM or INT; the lock comes first, so that only one server uses the folder."""
     try:
         service.hold_lock(options.home)
         bound = service.bind(options.home, port)
@@ -119,3 +123,35 @@ def _parser() -> argparse.ArgumentParser:
         help="other than the profile's own, or =off; repeat for more",
     )
     return parser
+
+
+class RepeatFilter(logging.Filter):
+    """Writes once a minute what may come in thousands: errors of the web server, and too many open files."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._next: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = _kind(record)
+        if not kind:
+            return True
+        if self._clock() < self._next.get(kind, 0.0):
+            return False
+        self._next[kind] = self._clock() + PAUSE
+        if kind == "descriptors":
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            record.msg = f"too many open files (the limit is {limit}): requests for more have to wait"
+            record.args, record.exc_info, record.exc_text = (), None, None
+        return True
+
+
+def _kind(record: logging.LogRecord) -> str:
+    """The kind of messages that this one belongs to; empty for a message of no kind."""
+    cause = record.exc_info[1] if record.exc_info else None
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in NO_DESCRIPTORS:
+            return "descriptors"
+        cause = cause.__cause__ or cause.__context__
+    return f"{record.name} {record.msg}" if record.name.startswith("uvicorn") else ""

@@ -74,7 +74,7 @@ def serve(app: Starlette, bound: socket.socket, folder: Path, facts: dict[str, s
         access_log=False,  # it would write tokens that are in paths and queries
         lifespan="off",
         ws="none",
-        http=connections.Connection,
+        http=connections.LimitedConnection,
         backlog=connections.at_once(),
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,

@@ -27,8 +27,8 @@ from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.faults import Faults
 from openpai_tasks.server.api.limits.rates import API, Limiter, TooMany
 from openpai_tasks.server.api.pools import Pools
-from openpai_tasks.server.api.request import Body, Headed, LogPage, LogSlice, Reply, Request, Text
-from openpai_tasks.server.api.router import Access, Match, Router
+from openpai_tasks.server.api.request import Body, Headed, LogPage, LogSlice, Reply, Request, TextBody
+from openpai_tasks.server.api.router import Match, RouteAccess, Router
 from openpai_tasks.server.api.table import rows
 
 log = logging.getLogger(__name__)
@@ -113,23 +113,23 @@ class Dispatch:
         )
         return self._faults.answer(self._context, match, request)
 
-    def _identify(self, access: Access, authorization: str) -> Identity | None:
-        if access is Access.OPEN:
+    def _identify(self, access: RouteAccess, authorization: str) -> Identity | None:
+        if access is RouteAccess.OPEN:
             return None
         try:
             identity = self._context.tokens.identify(authorization)
         except Denied as err:
             raise err if self._profile.tells_bad_tokens else refusals.guest() from err
-        if access in (Access.USER, Access.ADMIN) and identity.application:
+        if access in (RouteAccess.USER, RouteAccess.ADMIN) and identity.application:
             raise refusals.application()
-        if access in (Access.ADMIN, Access.TOKEN_ADMIN) and not identity.admin:
+        if access in (RouteAccess.ADMIN, RouteAccess.TOKEN_ADMIN) and not identity.admin:
             raise refusals.non_admin()
         return identity
 
     def _error(self, err: ApiError) -> Reply:
         if isinstance(err, TooMany):
             headers = self._faults.retry_after(err)
-            return err.status, Headed(Text(str(err), "text/html; charset=utf-8"), headers)
+            return err.status, Headed(TextBody(str(err), "text/html; charset=utf-8"), headers)
         status, code = self._profile.errors.get(err.code, (err.status, err.code))
         body = {**({"code": code} if code else {}), "message": str(err)}
         return status, Headed(body, {"connection": "close"}) if status in bodies.UNREAD else body
@@ -193,7 +193,7 @@ def _response(status: int, body: Body) -> Response:
         )
     if isinstance(body, LogPage):
         return StreamingResponse(_page_pieces(body), status, media_type="text/html")
-    if isinstance(body, Text):
+    if isinstance(body, TextBody):
         return Response(body.content, status, {"content-type": body.type})
     return JSONResponse(body, status)
 

@@ -22,7 +22,7 @@ from openpai_tasks.protocol import dump, routes
 from openpai_tasks.server import refusals
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.limits.rates import TooMany
-from openpai_tasks.server.api.request import Reply, Request, Text
+from openpai_tasks.server.api.request import Reply, Request, TextBody
 from openpai_tasks.server.api.router import Match, is_api
 from openpai_tasks.server.state.state import STOP, State
 
@@ -115,7 +115,7 @@ class Faults:
 
     def _page(self, status: int) -> Reply:
         self._count()
-        return status, Text(PAGE.format(TITLES.get(status, str(status))), "text/html")
+        return status, TextBody(PAGE.format(TITLES.get(status, str(status))), "text/html")
 
     def _count(self) -> None:
         """One answer was replaced; after the last that was asked for, everything works again."""

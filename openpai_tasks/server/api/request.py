@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from openpai_tasks.server.accounts.identity import Identity
-from openpai_tasks.server.api.limits import callers
+
+TCP_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_OWN_END, _FAR_END, _USER = 1, 2, 7  # columns
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,8 @@ class Request:
 
     @property
     def process(self) -> str:
-        """Whose process calls."""
-        return callers.name(*self.ports)
+        """The user whose process calls."""
+        return caller_process(*self.ports)
 
     def first(self, name: str, default: str = "") -> str:
         """The first value of a query parameter."""
@@ -45,7 +48,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Text:
+class TextBody:
     """A body that is text and not JSON."""
 
     content: str
@@ -79,5 +82,19 @@ class Headed:
     headers: Mapping[str, str]
 
 
-Body = dict[str, Any] | list[Any] | Text | LogSlice | LogPage | Headed | None
+Body = dict[str, Any] | list[Any] | TextBody | LogSlice | LogPage | Headed | None
 Reply = tuple[int, Body]
+
+
+def caller_process(port: int, server_port: int) -> str:
+    """The user of the process with this port, as ``uid N``, or ``anyone`` if the system does not tell."""
+    for table in TCP_TABLES:
+        try:
+            lines = table.read_text(encoding="ascii").splitlines()[1:]
+        except (OSError, ValueError):
+            continue
+        for line in lines:
+            words = line.split()
+            if words[_OWN_END].endswith(f":{port:04X}") and words[_FAR_END].endswith(f":{server_port:04X}"):
+                return f"uid {words[_USER]}"
+    return "anyone"

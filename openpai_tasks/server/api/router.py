@@ -18,7 +18,7 @@ from openpai_tasks.server.api.request import Reply, Request
 ANY = "ANY"
 
 
-class Access(enum.Enum):
+class RouteAccess(enum.Enum):
     """Who may call a route."""
 
     OPEN = "anyone"
@@ -32,7 +32,7 @@ class Access(enum.Enum):
 class Route:
     method: str
     path: str
-    access: Access
+    access: RouteAccess
     handler: Callable[[Context, Request], Reply]
     profiles: Set[str]  # whose servers have it
     limit: str = ""  # the rate limit that counts its calls

@@ -13,7 +13,6 @@ from openpai_tasks.server.api.handlers import (
     attempts,
     authn,
     cluster,
-    description,
     groups,
     jobs,
     jobs_v1,
@@ -23,11 +22,11 @@ from openpai_tasks.server.api.handlers import (
     users,
 )
 from openpai_tasks.server.api.limits import rates
-from openpai_tasks.server.api.router import ANY, Access, Route
+from openpai_tasks.server.api.router import ANY, Route, RouteAccess
 from openpai_tasks.server.api.shapes.profiles import EVERY, MIDDLE, NEWEST, OLDEST, UNION
 
-OPEN, TOKEN, USER = Access.OPEN, Access.TOKEN, Access.USER
-ADMIN, TOKEN_ADMIN = Access.ADMIN, Access.TOKEN_ADMIN
+OPEN, TOKEN, USER = RouteAccess.OPEN, RouteAccess.TOKEN, RouteAccess.USER
+ADMIN, TOKEN_ADMIN = RouteAccess.ADMIN, RouteAccess.TOKEN_ADMIN
 
 V14, V18, BOTH_OLD = {OLDEST}, {MIDDLE}, {OLDEST, MIDDLE}
 SINCE_18 = EVERY - V14
@@ -36,7 +35,7 @@ ONLY_UNION = {UNION}
 
 INFO = [
     Route("GET", routes.HEALTH, OPEN, authn.health, EVERY),
-    Route("GET", routes.OPENAPI, OPEN, description.get_description, EVERY),
+    Route("GET", routes.OPENAPI, OPEN, authn.get_description, EVERY),
     Route(ANY, routes.INFO, OPEN, authn.info, SINCE_18),
     Route(ANY, routes.INFO_V1, OPEN, authn.info, SINCE_18),
     Route(ANY, routes.INFO_V1, OPEN, authn.greeting, V14),

@@ -42,7 +42,7 @@ except ImportError as err:
     fail(f"asyncssh cannot be used: {err}")
 
 
-class Server(asyncssh.SSHServer):
+class TaskSshServer(asyncssh.SSHServer):
     """Who may come in, and what may be forwarded."""
 
     def __init__(self, keys: frozenset[bytes]) -> None:
@@ -108,7 +108,7 @@ class Children:
                 future.set_result(code)
 
 
-class Session:
+class SshSession:
     """One process in the task's environment, at one channel of a connection."""
 
     def __init__(
@@ -273,11 +273,11 @@ async def serve(port: int, shell: str) -> None:
         if channel.subsystem:
             channel.exit(1)  # there is none but sftp
         else:
-            await Session(channel, children, folder, shell).run()
+            await SshSession(channel, children, folder, shell).run()
 
     try:
         await asyncssh.create_server(
-            lambda: Server(keys),
+            lambda: TaskSshServer(keys),
             HOST,
             port,
             server_host_keys=[host_key],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import shutil
 import sqlite3
 import threading
 import time
@@ -21,6 +22,7 @@ from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.server.resources import ResourceAmount, demand
 from openpai_tasks.server.state import schema
 from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.folders import folder_name
 from openpai_tasks.server.state.query import JobQuery
 from openpai_tasks.server.state.records import Attempt, Event, Job, Task
 from openpai_tasks.server.state.schema import SCHEMA
@@ -83,6 +85,20 @@ class State:
             elif value == START and job.state in states.FINAL:
                 self.queue_attempt(key, job.attempt + 1, tries=0)
         self._changed()
+
+    def remove(self, key: str) -> bool:
+        """Remove a finished job and its files; False, without a change, if it has not finished."""
+        with self.database.transaction():
+            job = self.job(key)
+            if job is None or job.state not in states.FINAL:
+                return job is None
+            for table in ("tags", "events", "tasks", "attempts"):
+                self.database.write(f"DELETE FROM {table} WHERE job = ?", [key])
+            self.database.write("DELETE FROM jobs WHERE key = ?", [key])
+            self.forget_document(key)
+            # A later job of the same name would take these files for its own.
+            shutil.rmtree(self.folder / folder_name(key), ignore_errors=True)
+        return True
 
     def add_tag(self, key: str, tag: str) -> bool:
         """False when the job has that tag already."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from openpai_tasks.server import refusals
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.handlers.jobs import attempt_number, existing, key, lens, task_roles
-from openpai_tasks.server.api.request import Reply, Request, Text
+from openpai_tasks.server.api.handlers.jobs import attempt_number, existing, key, task_roles, view
+from openpai_tasks.server.api.request import Reply, Request, TextBody
 from openpai_tasks.server.api.shapes import jobs
 from openpai_tasks.server.state.records import Attempt, Job, Task
 
 
 def health(context: Context, request: Request) -> Reply:
-    return 200, Text("ok")
+    return 200, TextBody("ok")
 
 
 def list_job_attempts(context: Context, request: Request) -> Reply:
@@ -40,7 +40,7 @@ def get_task(context: Context, request: Request) -> Reply:
     tries = task_tries(context, job, request)
     if not tries:
         raise refusals.no_job(job.key)
-    return 200, jobs.task_detail(lens(context, request), job, tries)
+    return 200, jobs.task_detail(view(context, request), job, tries)
 
 
 def task_tries(context: Context, job: Job, request: Request) -> list[Task]:

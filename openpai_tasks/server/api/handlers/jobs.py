@@ -12,7 +12,7 @@ from openpai_tasks.server import fields, refusals
 from openpai_tasks.server.accounts.users import User
 from openpai_tasks.server.api import paging, submission
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.request import Reply, Request, Text
+from openpai_tasks.server.api.request import Reply, Request, TextBody
 from openpai_tasks.server.api.shapes import jobs as views
 from openpai_tasks.server.state.query import ORDERS, JobQuery
 from openpai_tasks.server.state.records import Job
@@ -75,7 +75,7 @@ def get_job(context: Context, request: Request) -> Reply:
 
 def get_config(context: Context, request: Request) -> Reply:
     """The document without its secrets: JSON, which is YAML too, and called so."""
-    return 200, Text(compact(document_of(existing(context, request))), "text/yaml; charset=utf-8")
+    return 200, TextBody(compact(document_of(existing(context, request))), "text/yaml; charset=utf-8")
 
 
 def set_execution(context: Context, request: Request) -> Reply:
@@ -137,8 +137,8 @@ def attempt_number(job: Job, request: Request) -> int:
     return int(number)
 
 
-def lens(context: Context, request: Request) -> views.Lens:
-    return views.Lens(context.profile, context.engine.capacity(), request.site)
+def view(context: Context, request: Request) -> views.ViewContext:
+    return views.ViewContext(context.profile, context.engine.capacity(), request.site)
 
 
 def task_roles(context: Context, request: Request, job: Job, attempt: int) -> dict[str, object]:
@@ -148,7 +148,7 @@ def task_roles(context: Context, request: Request, job: Job, attempt: int) -> di
         (task, state.task_attempts(job.key, attempt, task.role, task.index)[-1] if task.attempt else task)
         for task in state.tasks(job.key, attempt)
     ]
-    return views.task_roles(lens(context, request), job, pairs)
+    return views.task_roles(view(context, request), job, pairs)
 
 
 def _listed(request: Request, name: str) -> tuple[str, ...]:

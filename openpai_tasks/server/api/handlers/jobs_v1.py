@@ -11,8 +11,7 @@ from openpai_tasks.server import refusals
 from openpai_tasks.server.api import submission
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import jobs
-from openpai_tasks.server.api.request import Headed, Reply, Request, Text
-from openpai_tasks.server.state import removal
+from openpai_tasks.server.api.request import Headed, Reply, Request, TextBody
 from openpai_tasks.server.state.state import STOP
 
 OBSOLETE = "killAllOnCompletedTaskNumber"
@@ -39,7 +38,7 @@ def submit(context: Context, request: Request) -> Reply:
 
 
 def submit_either(context: Context, request: Request) -> Reply:
-    """Text is a v2 document here as elsewhere, anything else a v1 configuration."""
+    """TextBody is a v2 document here as elsewhere, anything else a v1 configuration."""
     handler = jobs.submit if isinstance(request.body, str) else submit
     return handler(context, request)
 
@@ -50,7 +49,7 @@ def remove(context: Context, request: Request) -> Reply:
     if job.state not in states.FINAL:
         context.state.set_execution(job.key, STOP)
     limit = time.monotonic() + PATIENCE
-    while not removal.remove(context.state, job.key):
+    while not context.state.remove(job.key):
         if time.monotonic() > limit:
             raise refusals.unknown(f"Job {job.key} does not end.")
         time.sleep(PAUSE)
@@ -74,8 +73,8 @@ def get_document(context: Context, request: Request) -> Reply:
 def _shown(request: Request, config: Any) -> Reply:
     """As JSON, or as YAML for those who ask for it."""
     if "yaml" in request.headers.get("accept", ""):
-        return 200, Text(dump(config), "text/yaml; charset=utf-8")
-    return 200, Text(jobs.compact(config), "application/json; charset=utf-8")
+        return 200, TextBody(dump(config), "text/yaml; charset=utf-8")
+    return 200, TextBody(jobs.compact(config), "application/json; charset=utf-8")
 
 
 def _headers(user: str, name: str, config: Any) -> dict[str, str]:

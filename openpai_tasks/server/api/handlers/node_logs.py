@@ -12,7 +12,7 @@ from openpai_tasks.protocol import routes, states
 from openpai_tasks.server import refusals
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers.logs import TAIL, slice_log
-from openpai_tasks.server.api.request import LogPage, LogSlice, Reply, Request, Text
+from openpai_tasks.server.api.request import LogPage, LogSlice, Reply, Request, TextBody
 from openpai_tasks.server.state.records import Task
 
 CONTAINER_FILES = {"user.pai.stdout": "stdout", "user.pai.stderr": "stderr"}
@@ -114,4 +114,4 @@ def _page(request: Request, name: str) -> str:
 
 
 def _html(body: str) -> Reply:
-    return 200, Text(PAGE.replace("BODY", body), "text/html; charset=utf-8")
+    return 200, TextBody(PAGE.replace("BODY", body), "text/html; charset=utf-8")

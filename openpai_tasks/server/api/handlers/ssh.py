@@ -11,7 +11,7 @@ from openpai_tasks.server import refusals, ssh
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import jobs
-from openpai_tasks.server.api.request import Reply, Request, Text
+from openpai_tasks.server.api.request import Reply, Request, TextBody
 from openpai_tasks.server.ssh import keys
 from openpai_tasks.server.ssh.logins import key_folder
 from openpai_tasks.server.state.records import Job
@@ -52,7 +52,7 @@ def get_key(context: Context, request: Request) -> Reply:
     content = {job.key: pair.private, f"{job.key}.pub": f"{pair.public}\n"}.get(request.params["file"])
     if content is None:
         raise refusals.no_ssh(job.key)
-    return 200, Text(content, "application/octet-stream")
+    return 200, TextBody(content, "application/octet-stream")
 
 
 def _key_pair(context: Context, request: Request, job: Job) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ def at_once() -> int:
     return max(4, min(128, most() // 3))
 
 
-class Connection(H11Protocol):
+class LimitedConnection(H11Protocol):
     """HTTP by h11, which also bounds the size of a request's head."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -46,7 +46,7 @@ class Connection(H11Protocol):
 
     def _make_room(self) -> None:
         """Close the oldest connections that wait for their callers; this one, if all are at work."""
-        others = [one for one in self.connections if isinstance(one, Connection) and one is not self]
+        others = [one for one in self.connections if isinstance(one, LimitedConnection) and one is not self]
         alive = [one for one in others if not one.transport.is_closing()]
         waiting = sorted((one for one in alive if one.is_waiting), key=lambda one: one._began)
         excess = max(0, len(alive) + 1 - most())

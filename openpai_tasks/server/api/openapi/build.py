@@ -16,7 +16,7 @@ from openpai_tasks.server.api.openapi.shapes import (
     TEXT,
     WHOLE,
     Answer,
-    Body,
+    BodyShape,
     Content,
     Operation,
     Operations,
@@ -24,7 +24,7 @@ from openpai_tasks.server.api.openapi.shapes import (
     record,
 )
 from openpai_tasks.server.api.pools import OF_HANDLERS
-from openpai_tasks.server.api.router import ANY, Access, Route, is_api
+from openpai_tasks.server.api.router import ANY, Route, RouteAccess, is_api
 from openpai_tasks.server.api.shapes.profiles import PROFILES, Profile
 from openpai_tasks.server.api.table import rows
 
@@ -88,7 +88,7 @@ def _paths(profile: Profile) -> dict[str, Any]:
 
 
 def _operation(profile: Profile, row: Route, path: str, method: str, one: Operation) -> dict[str, Any]:
-    is_open = row.access is Access.OPEN
+    is_open = row.access is RouteAccess.OPEN
     found = {
         "operationId": f"{method.lower()}{re.sub(r'[^A-Za-z0-9]+', '_', path)}".rstrip("_"),
         "summary": one.summary,
@@ -114,7 +114,7 @@ def _query(parameters: Mapping[str, Schema]) -> Iterator[dict[str, Any]]:
         yield {"name": name, "in": "query", "schema": schema}
 
 
-def _content(body: Body) -> dict[str, Any]:
+def _content(body: BodyShape) -> dict[str, Any]:
     content: dict[str, Any] = {body.text: {"schema": TEXT}} if body.text else {}
     if body.schema is not None:
         content |= {JSON: {"schema": body.schema}, FORM: {"schema": body.schema}}
@@ -151,7 +151,7 @@ def _errors(profile: Profile, row: Route, one: Operation) -> dict[int, set[str]]
     }
     if row.handler in OF_HANDLERS:
         errors[503] = {NO_CODE}  # too many such calls at once
-    if row.access is not Access.OPEN:
+    if row.access is not RouteAccess.OPEN:
         errors[401] = {"UnauthorizedUserError"}
     for status, codes in one.errors.items():
         for code in codes:

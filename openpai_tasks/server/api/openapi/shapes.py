@@ -74,7 +74,7 @@ Answer = Schema | Content | tuple[Schema, Content]
 
 
 @dataclass(frozen=True)
-class Body:
+class BodyShape:
     """What a call carries: JSON or a form of this schema, and text where ``text`` says which."""
 
     schema: Schema | None = None
@@ -89,7 +89,7 @@ class Operation:
     answers: Mapping[int, Answer]
     errors: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     query: Mapping[str, Schema] = field(default_factory=dict)
-    body: Body | None = None
+    body: BodyShape | None = None
     deprecated: bool = False
 
 

@@ -24,7 +24,7 @@ SHORT_TASK = (
 
 
 @dataclass(frozen=True)
-class Lens:
+class ViewContext:
     """What answers depend on besides the job: the profile, the nodes, and the address of this site."""
 
     profile: Profile
@@ -83,27 +83,27 @@ def _status(profile: Profile, job: Job, attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def task_roles(lens: Lens, job: Job, tasks: Iterable[tuple[Task, Task]]) -> dict[str, Any]:
+def task_roles(view: ViewContext, job: Job, tasks: Iterable[tuple[Task, Task]]) -> dict[str, Any]:
     """Task statuses by role, from the latest and the first try of each task."""
     roles: dict[str, Any] = {}
     for latest, first in tasks:
-        name = lens.profile.role_name(latest.role)
+        name = view.profile.role_name(latest.role)
         role = roles.setdefault(name, {"taskRoleStatus": {"name": name}, "taskStatuses": []})
-        body = {**_task(lens.profile, latest, first), **_try(lens, job, latest)}
-        role["taskStatuses"].append(lens.profile.without("task", body))
+        body = {**_task(view.profile, latest, first), **_try(view, job, latest)}
+        role["taskStatuses"].append(view.profile.without("task", body))
     return roles
 
 
-def task_detail(lens: Lens, job: Job, tries: list[Task]) -> dict[str, Any]:
+def task_detail(view: ViewContext, job: Job, tries: list[Task]) -> dict[str, Any]:
     """One task with all its tries, the newest first."""
     latest, first = tries[0], tries[-1]
     return {
         "username": job.user,
         "jobName": job.name,
         "jobAttemptId": latest.job_attempt,
-        "taskRoleName": lens.profile.role_name(latest.role),
-        **_task(lens.profile, latest, first),
-        "attempts": [_try(lens, job, task) for task in tries],
+        "taskRoleName": view.profile.role_name(latest.role),
+        **_task(view.profile, latest, first),
+        "attempts": [_try(view, job, task) for task in tries],
     }
 
 
@@ -240,8 +240,8 @@ def _task(profile: Profile, latest: Task, first: Task) -> dict[str, Any]:
     }
 
 
-def _try(lens: Lens, job: Job, task: Task) -> dict[str, Any]:
-    profile, code = lens.profile, task.exit_code
+def _try(view: ViewContext, job: Job, task: Task) -> dict[str, Any]:
+    profile, code = view.profile, task.exit_code
     return {
         "attemptId": task.attempt,
         "attemptState": task.state,
@@ -250,10 +250,10 @@ def _try(lens: Lens, job: Job, task: Task) -> dict[str, Any]:
         "currentAttemptCompletedTime": task.completed,
         "containerId": task.uid,
         "containerIp": task.ip,
-        "containerNodeName": lens.capacity.node_name(task.ip),
+        "containerNodeName": view.capacity.node_name(task.ip),
         "containerPorts": {label: profile.ports(numbers) for label, numbers in task.ports.items()},
         "containerGpus": profile.gpus(task),
-        "containerLog": profile.log_place(task, job.user, lens.site),
+        "containerLog": profile.log_place(task, job.user, view.site),
         "containerExitCode": None if code is None else profile.task_exit_code(code),
         "containerExitSpec": _spec(profile, code),
         "containerExitDiagnostics": task.diagnostics or None,
