@@ -1,4 +1,4 @@
-"""The bodies the API reads: JSON, forms with nested brackets, and plain text."""
+"""Request bodies: JSON, forms with nested brackets, and plain text."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl
 from openpai_tasks.errors import ApiError
 
 LIMIT = 100 * 1024  # bytes, as on the real server
-UNREAD = (408, 413)  # after these, a part of the body may still come
-SECONDS = 10.0  # in which all of it must have come
+UNREAD = (408, 413)  # after these, the rest of the body may still arrive
+SECONDS = 10.0  # for all of it to arrive
 FIELDS_LIMIT = 2000
 DEPTH_LIMIT = 8
 DEEPEST = 200  # levels; a stored value must also be readable inside larger answers
@@ -27,7 +27,7 @@ def too_slow() -> ApiError:
 
 
 def parse(content_type: str, raw: bytes) -> Any:
-    """The body as a value: text for ``text/*``, else a dictionary or list (empty when there is none)."""
+    """The body as a value: text for ``text/*``, else a dictionary or list, which may be empty."""
     kind = content_type.partition(";")[0].strip().lower()
     if not raw:
         return "" if kind.startswith("text/") else {}
@@ -50,7 +50,7 @@ def _decoded(raw: bytes) -> str:
 def _json(text: str) -> Any:
     try:
         value = read_json(text)
-        if "\\u" in text:  # half a surrogate pair can be written so, and then neither stored nor sent
+        if "\\u" in text:  # it can encode half a surrogate pair, which cannot be stored or sent
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as err:
         raise ApiError(f"the body is not JSON: {err}", 400) from err

@@ -1,4 +1,4 @@
-"""What a handler gets and gives: small values, free of the web framework."""
+"""The values that handlers take and return, independent of the web framework."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OWN_END, _FAR_END, _USER = 1, 2, 7  # columns
 
 @dataclass(frozen=True)
 class Request:
-    """One call: who makes it, the holes of its path, and what it carries."""
+    """One call: its caller, the parameters of its path, its query, headers and body."""
 
     method: str
     params: Mapping[str, str] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Request:
 
     @property
     def caller(self) -> Identity:
-        """Who is calling; only routes that need a token may ask."""
+        """The caller; only for routes that need a token."""
         if self.identity is None:
             raise LookupError("this route takes calls without a token")
         return self.identity
@@ -76,7 +76,7 @@ class LogPage:
 
 @dataclass(frozen=True)
 class Headed:
-    """A body with headers beside it."""
+    """A body with additional headers."""
 
     body: Any  # any other Body
     headers: Mapping[str, str]

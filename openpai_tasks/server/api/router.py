@@ -34,7 +34,7 @@ class Route:
     path: str
     access: RouteAccess
     handler: Callable[[Context, Request], Reply]
-    profiles: Set[str]  # whose servers have it
+    profiles: Set[str]  # of the servers that have it
     limit: str = ""  # the rate limit that counts its calls
 
 

@@ -22,7 +22,7 @@ from openpai_tasks.server.api.context import Context
 
 def read_document(text: object) -> JobDocument:
     """The document, or the refusal the real server has for it."""
-    if not isinstance(text, str):  # it came as JSON or without a type: only text/* is a document
+    if not isinstance(text, str):  # JSON or an unknown type: only text/* is a document
         raise refusals.invalid_protocol(_listing([Problem("", "should be object")]))
     try:
         source = read(text)
@@ -41,7 +41,7 @@ def read_v1(config: object) -> tuple[JobDocument, str]:
             raise ProtocolError("a job configuration must be an object")
         job = validate_v1(config)
         fitting, _ = fit_names(job)
-        text = dump(to_v2({**fitting, "authFile": ""}))  # no image is fetched, so no registry asks for it
+        text = dump(to_v2({**fitting, "authFile": ""}))  # no image is pulled, so no registry needs it
         return dataclasses.replace(validate(text), name=job["jobName"]), text
     except ProtocolError as err:
         raise refusals.invalid(str(err)) from err

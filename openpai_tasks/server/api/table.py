@@ -200,7 +200,7 @@ ROUTES = [
     *USER_JOBS,
     *_only(_also(USER_JOBS, "/api/v1", "/api/v2"), V14),
     *REWRITTEN,
-    # The server turns this path into that of everyone's list and forgets the user.
+    # The server redirects this path to the list of all users' jobs.
     Route("GET", "/api/v1/user/{whoever}/jobs", TOKEN, jobs.list_jobs, V18, rates.LIST),
     *_also(REWRITTEN, routes.JOBS_V1, routes.USER_JOBS_V1),
     *KEYS,

@@ -167,7 +167,7 @@ def _read_notes(path: Path) -> Iterator[NewEvent]:
 def _remove_secrets(folder: Path) -> None:
     """Remove what may hold secrets, if the supervisor has not done so."""
     for name in SECRET:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             shutil.rmtree(folder / name)
 
 

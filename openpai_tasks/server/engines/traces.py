@@ -20,7 +20,7 @@ def alive(folder: Path) -> bool:
     """Whether the runner holds its lock; asking takes the lock, so only ask after it has begun."""
     try:
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)

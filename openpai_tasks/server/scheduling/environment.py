@@ -1,4 +1,4 @@
-"""The variables a task finds: those of OpenPAI, the GPUs it may use, and a few of the server's own."""
+"""The variables of a task: those of OpenPAI, its GPUs, and a few of the server's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Variables:
-    """What all tasks of an attempt share, made once, and what is one task's own."""
+    """The variables that all tasks of an attempt share, and those of each task."""
 
     shared: dict[str, str]
     total_gpus: int
@@ -75,7 +75,7 @@ def _role(role: TaskRole) -> dict[str, str]:
 
 
 def _peer(task: Task) -> dict[str, str]:
-    """Where one task can be reached by the others."""
+    """The variables by which other tasks reach a task."""
     place = f"{role_key(task.role)}_{task.index}"
     found = {f"PAI_HOST_IP_{place}": task.ip}
     for label in task.ports:
@@ -119,7 +119,7 @@ def _own(task: Task) -> dict[str, str]:
 
 
 def _gpus(task: Task, total_gpus: int) -> dict[str, str]:
-    """Only where there are GPUs is there anything to hide; nvidia-smi counts them in bus order."""
+    """The variables that limit the visible GPUs; the numbers are those of nvidia-smi, in bus order."""
     if not total_gpus:
         return {"NVIDIA_VISIBLE_DEVICES": "none"}
     indices = ",".join(str(index) for index in task.gpus)

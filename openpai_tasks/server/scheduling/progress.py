@@ -43,7 +43,7 @@ class Progress:
                 task_rows.insert(self._database, task, document.roles, document.virtual_cluster)
 
     def new_tasks(self, job: Job, roles: Iterable[TaskRole]) -> list[Task]:
-        """A first try of every instance of the job's current attempt."""
+        """A first attempt of every task instance of the job's current attempt."""
         folder = self._state.folder
         return [
             task_rows.new_task(folder, job, role.name, index, 0)

@@ -1,4 +1,4 @@
-"""Which tasks get an ssh service, and whose keys open it."""
+"""Which tasks get an ssh service, and which keys may log in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job's ssh plugin asks for, and the step that has its commands wait for the service."""
+"""The request of a job's ssh plugin, and the step that waits for the service."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from openpai_tasks.server.ssh.keys import public_keys
 
 BARRIER_MINUTES = 30.0
-BARRIER_FAILED = 249  # OpenPAI's exit code for it
+BARRIER_FAILED = 249  # OpenPAI's exit code
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class SshRequest:
     keys: tuple[str, ...] = ()
     job_key: bool = False  # a key pair for the tasks of the job
     must: bool = False  # the task fails without the service
-    barrier: float = 0  # minutes to wait for the services of all other tasks; 0: not at all
+    barrier: float = 0  # minutes to wait for the services of all other tasks; 0: no wait
 
 
 def read(parameters: dict[str, Any], gang: bool, policy: str) -> SshRequest:

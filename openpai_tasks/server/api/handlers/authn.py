@@ -1,4 +1,4 @@
-"""What the cluster is, logging in and out, and tokens."""
+"""Information about the cluster, login and logout, and tokens."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def info(context: Context, request: Request) -> Reply:
 
 
 def get_description(context: Context, request: Request) -> Reply:
-    """The OpenAPI description of this server, which is built when first asked for."""
+    """The OpenAPI description of this server, built on demand."""
     from openpai_tasks.server.api.openapi.build import describe
 
     return 200, describe(context.profile.name)
 
 
 def greeting(context: Context, request: Request) -> Reply:
-    """All that the oldest servers say of themselves."""
+    """The answer of the oldest servers."""
     return 200, TextBody("<pre>PAI RESTful API</pre>", "text/html; charset=utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look at, stop and start, tag."""
+"""Jobs: submit, list, show, stop, start and tag."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def submit(context: Context, request: Request) -> Reply:
 
 
 def submitter(context: Context, request: Request) -> User:
-    """The account of whoever hands in a job."""
+    """The account of the caller who submits a job."""
     user = context.accounts.user(request.caller.user)
     if user is None:
         raise refusals.bad_token()
@@ -74,7 +74,7 @@ def get_job(context: Context, request: Request) -> Reply:
 
 
 def get_config(context: Context, request: Request) -> Reply:
-    """The document without its secrets: JSON, which is YAML too, and called so."""
+    """The document without its secrets, as JSON, which is also YAML."""
     return 200, TextBody(compact(document_of(existing(context, request))), "text/yaml; charset=utf-8")
 
 
@@ -116,7 +116,7 @@ def existing(context: Context, request: Request) -> Job:
 
 
 def key(request: Request) -> str:
-    """``user~name``, which older paths have in two parts."""
+    """``user~name``, which older paths split in two."""
     user, name = request.params.get("user"), request.params["job"]
     return routes.job_key(user, name) if user else name
 
@@ -142,7 +142,7 @@ def view(context: Context, request: Request) -> views.ViewContext:
 
 
 def task_roles(context: Context, request: Request, job: Job, attempt: int) -> dict[str, object]:
-    """The tasks of an attempt, each with its first try, from which its times count."""
+    """The tasks of an attempt, each with its first attempt, whose times are shown."""
     state = context.state
     pairs = [
         (task, state.task_attempts(job.key, attempt, task.role, task.index)[-1] if task.attempt else task)

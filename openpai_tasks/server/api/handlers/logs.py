@@ -20,7 +20,7 @@ RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 
 def list_logs(context: Context, request: Request) -> Reply:
-    """Addresses of one try's logs, good for two minutes."""
+    """The addresses of a task attempt's logs, valid for two minutes."""
     job = context.state.job(request.params["job"])
     tries = _tries(context, job, request) if job else []
     if job is None or not tries:  # OpenPAI answers so, not with 404

@@ -1,6 +1,6 @@
 """Logs as the nodes of older clusters served them: pages of YARN's node manager, files of a log manager.
 
-Neither asked for a token: whoever knows a task's id, which cannot be guessed, may read its logs.
+Neither required a token: the id of a task, which cannot be guessed, is enough to read its logs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from openpai_tasks.server.state.records import Task
 
 CONTAINER_FILES = {"user.pai.stdout": "stdout", "user.pai.stderr": "stderr"}
 POD_FILES = {**CONTAINER_FILES, "user.pai.all": "all"}
-PAGE_SHOWS = 4096  # bytes, when nothing else is asked for
+PAGE_SHOWS = 4096  # bytes by default
 PAGE = "<!DOCTYPE html>\n<html><body>\nBODY\n</body></html>\n"
 
 
@@ -33,7 +33,7 @@ def list_container_logs(context: Context, request: Request) -> Reply:
 
 
 def show_container_log(context: Context, request: Request) -> Reply:
-    """A page with one log: its end, or from ``start`` to ``end``, where less than zero is from the end."""
+    """A page with one log: its end, or from ``start`` to ``end``; negative numbers count from the end."""
     task = _container(context, request)
     log, size = _log(context, task, CONTAINER_FILES, request)
     start = _place(request.first("start"), -PAGE_SHOWS, size)
@@ -48,7 +48,7 @@ def show_container_log(context: Context, request: Request) -> Reply:
 
 
 def list_pod_logs(context: Context, request: Request) -> Reply:
-    """The files there are, as a web server lists a folder."""
+    """The existing files, as a web server lists a folder."""
     sizes = _sizes(context, _pod(context, request), POD_FILES)
     rows = [f'<a href="{name}">{name}</a> {size}' for name, size in sizes.items()]
     return _html("<pre>\n" + "\n".join(rows) + "\n</pre>")
@@ -102,7 +102,7 @@ def _log(context: Context, task: Task, names: dict[str, str], request: Request) 
 
 
 def _place(text: str, default: int, size: int) -> int:
-    """A place in the file that ``text`` names, from its beginning or, below zero, from its end."""
+    """The position that ``text`` names, from the start of the file or, if negative, from its end."""
     digits = text.removeprefix("-")
     number = int(text) if digits.isdecimal() and len(digits) < 18 else default
     return min(max(size + number if number < 0 else number, 0), size)

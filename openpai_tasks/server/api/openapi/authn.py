@@ -1,4 +1,4 @@
-"""Description of what the cluster is, of logging in and out, and of tokens."""
+"""Description of the cluster's information, login and logout, and tokens."""
 
 from __future__ import annotations
 

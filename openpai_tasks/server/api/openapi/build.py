@@ -1,4 +1,4 @@
-"""The whole description, from the route table and what is written of each handler."""
+"""The whole description, from the route table and the operations of the handlers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HOLES = {
 
 @functools.cache
 def describe(name: str) -> dict[str, Any]:
-    """The server with the profile of that name."""
+    """The description of a server with this profile."""
     profile = PROFILES[name]
     return {
         "openapi": "3.1.0",
@@ -64,7 +64,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def template(path: str) -> str:
-    """The path with nameless holes: what routes have in common that no request can tell apart."""
+    """The path with unnamed parameters, which is equal for routes that match the same requests."""
     return re.sub(r"{\w+}", "{}", path).lower()
 
 
@@ -78,7 +78,7 @@ def _paths(profile: Profile) -> dict[str, Any]:
     for part in (authn, users, cluster, job_calls):
         operations |= part.operations(profile)
     paths: dict[str, Any] = {}
-    names: dict[str, str] = {}  # the path under which each template was first met
+    names: dict[str, str] = {}  # the first path of each template
     for row in rows(profile.name):
         path = names.setdefault(template(row.path), row.path)
         for method in METHODS if row.method == ANY else (row.method,):
@@ -142,7 +142,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
 
 
 def _errors(profile: Profile, row: Route, one: Operation) -> dict[int, set[str]]:
-    """The codes of each status, with what any call can meet before its handler."""
+    """The codes of each status, with those that any call can get before its handler."""
     errors: dict[int, set[str]] = {
         400: {NO_CODE, "InvalidParametersError"},  # a body or a query that cannot be read
         403: {"ForbiddenUserError"},  # a host or an origin that is not this machine's

@@ -157,7 +157,7 @@ def _logs() -> Operations:
 
 
 def _refused() -> Errors:
-    """The ways in which a document is refused; a text that is no YAML has no code."""
+    """The refusals of a document; text that is not YAML has no code."""
     return {
         400: (PROTOCOL,),
         403: (FORBIDDEN,),

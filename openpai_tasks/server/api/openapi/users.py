@@ -132,7 +132,7 @@ def _groups() -> Operations:
 
 
 def _patch(fields: dict[str, Schema]) -> Schema:
-    """``data`` with some of the fields, or with all where ``patch`` is not set."""
+    """``data`` with some of the fields, or with all if ``patch`` is not set."""
     data = record(fields, [name for name in fields if not name.endswith("name")])
     return record({"data": data, "patch": FLAG}, ["patch"])
 

@@ -219,7 +219,7 @@ def _exit(profile: Profile, attempt: Attempt) -> dict[str, Any]:
 
 
 def _runtime(profile: Profile, attempt: Attempt) -> dict[str, Any] | None:
-    """What the task's runner said of a command that failed, above all its own exit code."""
+    """The runtime's report about a failed command: its exit code and the end of its log."""
     if not attempt.exit_code or attempt.user_exit_code is None:
         return None
     found = profile.runtime(attempt.exit_code, attempt.user_exit_code)

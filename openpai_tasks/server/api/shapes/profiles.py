@@ -19,8 +19,8 @@ from openpai_tasks.server.state.records import Task
 UNION, OLDEST, MIDDLE, NEWEST = "union", "0.14", "0.18", "1.8"
 EVERY = frozenset({UNION, OLDEST, MIDDLE, NEWEST})
 
-LOG_NODE = "127.0.0.1:9103"  # where OpenPAI's log manager would be; the name says nothing here
-CONTAINER_NODE = "127.0.0.1:8042"  # and YARN's node manager
+LOG_NODE = "127.0.0.1:9103"  # the address of OpenPAI's log manager, a mere name here
+CONTAINER_NODE = "127.0.0.1:8042"  # and of YARN's node manager
 
 PAGE = 5000
 NO_END = -1
@@ -107,25 +107,25 @@ class Profile:
     name: str
     version: str
     launcher: str = "k8s"
-    hidden: Mapping[str, frozenset[str]] = field(default_factory=dict)  # keys left out, by kind of answer
-    filters: frozenset[str] = FILTERS  # what the job list's query may hold
+    hidden: Mapping[str, frozenset[str]] = field(default_factory=dict)  # omitted keys, by kind of answer
+    filters: frozenset[str] = FILTERS  # query parameters of the job list
     page: int = PAGE
     role_name: Callable[[str], str] = states.role_key
     ports: Callable[[Ports], str | int] = _all_ports
     gpus: Callable[[Task], int | None] = _no_gpus
-    log_place: Callable[[Task, str, str], str] = _log_path  # of a task, its user and this site
-    sub_states: Mapping[str, str] = field(default_factory=dict)  # other names for them
-    job_states: Mapping[str, str] = field(default_factory=dict)  # by sub-state, where it is another
+    log_place: Callable[[Task, str, str], str] = _log_path  # of a task, by its user and this site
+    sub_states: Mapping[str, str] = field(default_factory=dict)  # renamed
+    job_states: Mapping[str, str] = field(default_factory=dict)  # by sub-state, where they differ
     task_states: Mapping[str, str] = field(default_factory=dict)
     job_exit_code: Callable[[int], int] = _same
     task_exit_code: Callable[[int], int] = _same
     exit_spec: Callable[[int], dict[str, Any]] = exit_codes.exit_spec
     exit_type: Callable[[Mapping[str, Any]], str] = _exit_type
     runtime: Callable[[int, int], dict[str, Any]] = _runtime
-    any_default: bool = False  # whether every word after ``?default=`` of storages means yes
+    any_default: bool = False  # whether any value of ``?default=`` of storages means true
     tells_bad_tokens: bool = True
-    errors: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # other status and code
-    joint: str = "\n"  # what stands between a role's commands
+    errors: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # where status and code differ
+    joint: str = "\n"  # separates the commands of a role
     rates: Mapping[str, Rate] = field(default_factory=dict)
 
     @property

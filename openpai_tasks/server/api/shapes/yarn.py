@@ -50,9 +50,9 @@ def task_exit_code(code: int) -> int:
 
 
 def exit_spec(code: int) -> dict[str, Any]:
-    """What is told about the exit code of a job, given as the cluster itself counts."""
-    told = job_exit_code(code)
-    return {**exit_codes.exit_spec(code), "code": told, "phrase": PHRASES[told]}
+    """The description of a job's exit code, in the numbers of YARN."""
+    shown = job_exit_code(code)
+    return {**exit_codes.exit_spec(code), "code": shown, "phrase": PHRASES[shown]}
 
 
 def exit_type(spec: Mapping[str, Any]) -> str:
