@@ -120,6 +120,6 @@ def parse_virtual_cluster(text: str) -> tuple[str, ResourceAmount]:
     """``NAME=CPU,MEMORYMB,GPU`` as a name and resources."""
     match = re.fullmatch(r"(\w{1,100})=(\d{1,9}),(\d{1,9}),(\d{1,9})", text, re.ASCII)
     if not match:
-        raise ConfigError(f"a virtual cluster is NAME=CPU,MEMORYMB,GPU, got {text!r}")
+        raise ConfigError(f"invalid virtual cluster {text!r}: expected NAME=CPU,MEMORYMB,GPU")
     name, *amounts = match.groups()
     return name, ResourceAmount(*map(int, amounts))

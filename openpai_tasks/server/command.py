@@ -70,14 +70,16 @@ def run(options: ClusterOptions, port: int) -> None:
 def _port(text: str) -> int:
     port = int(text)
     if not 0 <= port < 65536:
-        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, got {text}")
+        raise argparse.ArgumentTypeError(f"invalid port {text}: expected a number from 0 to 65535")
     return port
 
 
 def _kilobytes(text: str) -> int:
     size = int(text)
     if not 1 <= size <= MOST_KILOBYTES:
-        raise argparse.ArgumentTypeError(f"a body limit is a number from 1 to {MOST_KILOBYTES}, got {text}")
+        raise argparse.ArgumentTypeError(
+            f"invalid body limit {text}: expected a number from 1 to {MOST_KILOBYTES}"
+        )
     return size
 
 
@@ -85,9 +87,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m openpai_tasks.server", description="The embedded cluster, on loopback only."
     )
-    parser.add_argument("--home", type=Path, required=True, metavar="DIR", help="where everything is kept")
-    parser.add_argument("--port", type=_port, default=0, metavar="N", help="default: as before, else any")
-    parser.add_argument("--enforce", action="store_true", help="jobs larger than their share wait for good")
+    parser.add_argument("--home", type=Path, required=True, metavar="DIR", help="the folder of the cluster")
+    parser.add_argument("--port", type=_port, default=0, metavar="N", help="default: the last port, or any")
+    parser.add_argument(
+        "--enforce", action="store_true", help="never start jobs that are larger than their share"
+    )
     parser.add_argument("--engine", default=DEFAULT, choices=list(ENGINES), help="what runs tasks")
     parser.add_argument(
         "--virtual-cluster",
@@ -100,33 +104,33 @@ def _parser() -> argparse.ArgumentParser:
         "--profile",
         default=UNION,
         choices=list(PROFILES),
-        help="the OpenPAI it is; by default the union of all",
+        help="the version of OpenPAI to be; default: the union of all",
     )
     parser.add_argument(
         "--ssh",
         default=services.AUTO,
         choices=list(services.CHOICES),
-        help="what serves ssh to tasks that want it; by default what can do it best here",
+        help="what serves ssh to tasks; default: the best that is installed",
     )
     parser.add_argument(
         "--body-limit",
         type=_kilobytes,
         default=bodies.LIMIT // 1024,
         metavar="KB",
-        help="the most that a request may carry; default: %(default)s, as the real server",
+        help="the highest size of a request; default: %(default)s, as in OpenPAI",
     )
     parser.add_argument(
         "--rate-limit",
         action="append",
         default=[],
         metavar="api|list|submit=COUNT/[N]s|min|h",
-        help="other than the profile's own, or =off; repeat for more",
+        help="instead of the profile's rate limit; repeat for more",
     )
     return parser
 
 
 class RepeatFilter(logging.Filter):
-    """Writes once a minute what may come in thousands: errors of the web server, and too many open files."""
+    """Limits messages that may come by the thousands to one a minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -148,7 +152,7 @@ class RepeatFilter(logging.Filter):
 
 
 def _kind(record: logging.LogRecord) -> str:
-    """The kind of messages that this one belongs to; empty for a message of no kind."""
+    """The kind of a message that is limited; empty for all others."""
     cause = record.exc_info[1] if record.exc_info else None
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in NO_DESCRIPTORS:

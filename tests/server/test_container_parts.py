@@ -90,7 +90,7 @@ def test_storages_are_mounted_where_the_document_says(path: str, target: str) ->
 
 @pytest.mark.parametrize("path", ["/", "/..", "//", "/proc", "/usr/local/pai/runtime", "/a\nb"])
 def test_storages_are_not_mounted_over_the_containers_own(path: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be mounted"):
+    with pytest.raises(ConfigError, match="cannot mount"):
         creation.storage_target(path)
 
 
@@ -198,7 +198,7 @@ NEVER_STARTED = {
             254,
             "its image image could not be pulled: no answer within 3 s",
         ),
-        ("case $1 in create) exec sleep 60;; esac", -1201, "its container could not be made: no answer"),
+        ("case $1 in create) exec sleep 60;; esac", -1201, "its container could not be created: no answer"),
         (
             "case $1 in start) exit 125;; inspect) echo 'Cannot connect' >&2; exit 1;; esac",
             -1001,
@@ -207,7 +207,7 @@ NEVER_STARTED = {
         (
             "case $1 in start) exit 137;; inspect) echo 'Error: No such container: name' >&2; exit 1;; esac",
             -101,
-            "its container was removed by somebody else",
+            "its container was removed from outside",
         ),
         (
             f"case $1 in start) exit 125;; inspect) echo '{json.dumps(NEVER_STARTED)}';; esac",

@@ -1,6 +1,6 @@
-"""The route table: method, path, who may call, the handler, whose servers have it, and its rate limit.
+"""The route table: method, path, access, handler, the servers that have it, and its rate limit.
 
-The first row that fits answers.
+The first matching row answers.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ LOGS = [
 
 
 def _also(rows: Iterable[Route], path: str, other: str) -> list[Route]:
-    """The same routes under another path as well."""
+    """The routes, and the same ones under another path."""
     return [replace(row, path=row.path.replace(path, other, 1)) for row in rows]
 
 
@@ -171,7 +171,7 @@ def _only(rows: Iterable[Route], profiles: Set[str]) -> list[Route]:
 
 
 def _guarded(rows: Iterable[Route]) -> list[Route]:
-    """What the oldest servers show to anyone, the union shows to holders of a token."""
+    """The routes that the oldest servers leave open; the union requires a token."""
     return [
         replace(row, access=TOKEN if row.access is OPEN else row.access, profiles=ONLY_UNION) for row in rows
     ]

@@ -126,7 +126,7 @@ class Supervisor:
             code, output = self.call(*self.creation(plan.wanted), limit=plan.call_limit)
         self.forget("registry")
         if code:
-            raise ContainerFailed(NOT_CREATED, f"its container could not be made: {error_line(output)}")
+            raise ContainerFailed(NOT_CREATED, f"its container could not be created: {error_line(output)}")
 
     def creation(self, image: str) -> list[str]:
         return ["create", *self.plan.options, image, *self.plan.command]
@@ -231,7 +231,7 @@ class Supervisor:
                 state: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
                 return state
             if "no such" in output.lower():
-                raise ContainerFailed(REMOVED_OUTSIDE, "its container was removed by somebody else")
+                raise ContainerFailed(REMOVED_OUTSIDE, "its container was removed from outside")
             if time.monotonic() > give_up or self.signals.term:
                 raise ContainerFailed(NODE_LOST, f"lost its daemon: {error_line(output)}")
             self.signals.sleep(PAUSE)

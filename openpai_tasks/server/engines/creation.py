@@ -97,5 +97,5 @@ def storage_target(path: str) -> str:
     target = f"/{target.lstrip('/')}"
     taken = ("/", "/proc", "/sys", "/dev", "/bin", "/lib", "/usr", "/etc")
     if target in taken or target == BASE or target.startswith(f"{BASE}/") or "\0" in path or "\n" in path:
-        raise ConfigError(f"a storage cannot be mounted at {path!r} in a container")
+        raise ConfigError(f"cannot mount a storage at {path!r} in a container")
     return target

@@ -21,7 +21,7 @@ def kill(uid: str, group: int | None) -> None:
         _kill_group(group)
         return
     for _ in range(_ROUNDS):
-        found = carriers(uid)
+        found = marked_processes(uid)
         if not found:
             return
         for pid in found:
@@ -30,13 +30,13 @@ def kill(uid: str, group: int | None) -> None:
         time.sleep(0.01)
 
 
-def carriers(uid: str) -> list[int]:
+def marked_processes(uid: str) -> list[int]:
     """The processes with the uid in their environment."""
     mark = f"{MARK}={uid}".encode()
-    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit() and _carries(entry, mark)]
+    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit() and _has_mark(entry, mark)]
 
 
-def _carries(entry: Path, mark: bytes) -> bool:
+def _has_mark(entry: Path, mark: bytes) -> bool:
     try:
         return mark in (entry / "environ").read_bytes().split(b"\0")
     except OSError:  # ended, or of another user

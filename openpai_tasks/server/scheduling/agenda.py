@@ -55,7 +55,7 @@ class Agenda:
         return [row[0] for row in rows]
 
     def unexplained(self, virtual_cluster: str) -> list[str]:
-        """The waiting jobs that have no event about it yet."""
+        """The waiting jobs without an event that says so."""
         sql = "SELECT key FROM jobs WHERE pending = 1 AND explained = 0 AND virtual_cluster = ?"
         return [row[0] for row in self._database.rows(sql, [virtual_cluster])]
 

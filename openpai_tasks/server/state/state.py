@@ -247,7 +247,7 @@ class State:
         )
 
     def _begin_stop(self, job: Job) -> None:
-        self.add_event(job.key, "Normal", "Stopping", "a stop of the job was asked for")
+        self.add_event(job.key, "Normal", "Stopping", "the user stopped the job")
         values = [states.STOPPING, states.DELETION_PENDING, job.key]
         self.database.write("UPDATE jobs SET state = ?, sub_state = ?, pending = 0 WHERE key = ?", values)
         values.append(str(job.attempt))

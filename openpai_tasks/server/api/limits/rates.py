@@ -80,7 +80,7 @@ def parse_rate(text: str) -> tuple[str, Rate | None]:
     name, _, rate = text.partition("=")
     match = re.fullmatch(r"(\d{1,9})/(\d{0,6})(s|min|h)", rate, re.ASCII)
     if name not in NAMES or not (match or rate == OFF):
-        raise ConfigError(f"a rate limit is {'|'.join(NAMES)}=COUNT/[N]s|min|h or =off, got {text!r}")
+        raise ConfigError(f"invalid rate limit {text!r}: expected {'|'.join(NAMES)}=COUNT/[N]s|min|h or =off")
     if not match:
         return name, None
     return name, Rate(int(match[1]), max(int(match[2] or 1), 1) * SECONDS[match[3]])

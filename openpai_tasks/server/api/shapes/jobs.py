@@ -1,4 +1,4 @@
-"""Jobs and tasks as the API shows them: in the shapes of OpenPAI 1.8, less what the profile leaves out."""
+"""Jobs and tasks in the format of OpenPAI 1.8, without the keys that the profile omits."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _status(profile: Profile, job: Job, attempt: Attempt) -> dict[str, Any]:
 
 
 def task_roles(view: ViewContext, job: Job, tasks: Iterable[tuple[Task, Task]]) -> dict[str, Any]:
-    """Task statuses by role, from the latest and the first try of each task."""
+    """Task statuses by role, from the latest and the first attempt of each task."""
     roles: dict[str, Any] = {}
     for latest, first in tasks:
         name = view.profile.role_name(latest.role)
@@ -95,7 +95,7 @@ def task_roles(view: ViewContext, job: Job, tasks: Iterable[tuple[Task, Task]]) 
 
 
 def task_detail(view: ViewContext, job: Job, tries: list[Task]) -> dict[str, Any]:
-    """One task with all its tries, the newest first."""
+    """One task with all its attempts, the newest first."""
     latest, first = tries[0], tries[-1]
     return {
         "username": job.user,
@@ -110,7 +110,7 @@ def task_detail(view: ViewContext, job: Job, tries: list[Task]) -> dict[str, Any
 def job_attempt(
     profile: Profile, job: Job, attempt: Attempt, roles: dict[str, Any], latest: bool
 ) -> dict[str, Any]:
-    """An attempt in the older shape, which knows neither STOPPING nor ``appExitType``."""
+    """An attempt in the older format, without STOPPING and ``appExitType``."""
     spec, exit = _spec(profile, attempt.exit_code), _exit(profile, attempt)
     kind, messages = exit.pop("appExitType"), exit["appExitMessages"]
     return {
@@ -143,7 +143,7 @@ def job_attempt(
 
 
 def _short_role(role: dict[str, Any]) -> dict[str, Any]:
-    """A role with the few facts of each task that the older shape has."""
+    """A role with the task fields of the older format."""
     tasks = [
         {key: task[key] for key in SHORT_TASK} | {"taskState": _without_stopping(task["taskState"])}
         for task in role["taskStatuses"]
@@ -177,7 +177,7 @@ def event(host: str, one: Event) -> dict[str, Any]:
 
 
 def _standing(profile: Profile, job: Job) -> dict[str, Any]:
-    """Where the job stands, as list and detail both say it."""
+    """The fields that a list and the details have in common."""
     return {
         "state": profile.job_states.get(job.sub_state, job.state),
         "subState": profile.sub_states.get(job.sub_state, job.sub_state),

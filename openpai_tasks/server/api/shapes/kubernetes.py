@@ -1,4 +1,4 @@
-"""Nodes and tasks in the shape of Kubernetes' node and pod lists."""
+"""Nodes and tasks in the format of Kubernetes' node and pod lists."""
 
 from __future__ import annotations
 

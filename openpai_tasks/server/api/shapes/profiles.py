@@ -1,7 +1,7 @@
 """Which OpenPAI the server is: 0.14, 0.18 (the same as 1.0), 1.8, or the union of their routes.
 
-A profile is the differences as a value: what answers leave out and how they say the rest. Which routes
-there are, and who may call them, is a column of the table in table.py.
+A profile holds the differences in answers: omitted keys and other words. Which routes
+there are is a column of the table in table.py.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _gpu_bits(task: Task) -> int | None:
 
 
 def _log_path(task: Task, user: str, site: str) -> str:
-    """The call that tells where the logs are."""
+    """The path of the call that returns the addresses of logs."""
     return routes.TASK_LOGS.format(
         job=task.job,
         attempt=task.job_attempt,
@@ -69,7 +69,7 @@ def _log_path(task: Task, user: str, site: str) -> str:
 
 
 def _log_folder(task: Task, user: str, site: str) -> str:
-    """The address that the log manager's file names are put behind."""
+    """The address of the log manager's folder, to which file names are appended."""
     path = routes.POD_LOGS_TAIL.format(
         node=LOG_NODE,
         user=user,
@@ -81,13 +81,13 @@ def _log_folder(task: Task, user: str, site: str) -> str:
 
 
 def _log_page(task: Task, user: str, site: str) -> str:
-    """The page of the node manager's that lists the logs."""
+    """The node manager's page that lists the logs."""
     path = routes.CONTAINER_LOGS.format(node=CONTAINER_NODE, container=task.uid, user=user)
     return f"{site}{path}/"
 
 
 def _exit_type(spec: Mapping[str, Any]) -> str:
-    """The name that the framework controller has for an end."""
+    """The framework controller's name of a result."""
     return "Failed" if spec["code"] else "Succeeded"
 
 
@@ -102,7 +102,7 @@ def _runtime(code: int, user_code: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Profile:
-    """What one generation does otherwise than 1.8, whose ways are the defaults."""
+    """How one generation differs from 1.8, whose values are the defaults."""
 
     name: str
     version: str
@@ -133,7 +133,7 @@ class Profile:
         return self.launcher == "yarn"
 
     def without(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer as this generation has it."""
+        """The answer without the keys that this generation lacks."""
         hidden = self.hidden.get(kind, frozenset())
         return {key: value for key, value in body.items() if key not in hidden}
 

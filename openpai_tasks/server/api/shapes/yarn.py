@@ -1,4 +1,4 @@
-"""The words of OpenPAI 0.14, whose jobs ran on Hadoop YARN: states, exit codes, queues."""
+"""The vocabulary of OpenPAI 0.14, whose jobs ran on Hadoop YARN: states, exit codes, queues."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def exit_type(spec: Mapping[str, Any]) -> str:
 
 
 def runtime(code: int, user_code: int) -> dict[str, Any]:
-    """What the container's runtime left behind after a command that failed."""
+    """The report of the container's runtime about a failed command."""
     return {
         "exitcode": job_exit_code(code),
         "originalUserExitCode": user_code,
@@ -72,7 +72,7 @@ def runtime(code: int, user_code: int) -> dict[str, Any]:
 def queue(
     total: ResourceAmount, used: ResourceAmount, share: dict[str, Any], jobs: dict[str, int]
 ) -> dict[str, Any]:
-    """A virtual cluster, which was a queue of YARN's."""
+    """A virtual cluster, which was a queue of YARN."""
     return {
         "capacity": share["capacity"],
         "maxCapacity": share["capacity"],
@@ -89,7 +89,7 @@ def queue(
 
 
 def _exit_code(code: int) -> int:
-    """The same where YARN has it; any other failure of a command is the runtime's 255."""
+    """The same code if YARN has it; other failures of a command are the runtime's 255."""
     if code in PHRASES:
         return code
     return RUNTIME_FAILED if code > 0 else UNKNOWN
