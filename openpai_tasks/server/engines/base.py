@@ -33,7 +33,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Capacity:
+class EngineCapacity:
     """The machines of an engine."""
 
     nodes: tuple[Node, ...]
@@ -128,7 +128,7 @@ class Engine(Protocol):
     """Whether it schedules by itself. The scheduler then hands over every job at once, without counting
     resources, and shows the state that ``poll`` reports."""
 
-    def capacity(self) -> Capacity:
+    def capacity(self) -> EngineCapacity:
         """The machines it has; called for each request, so it must be quick."""
 
     def hold(self, tasks: Iterable[Task]) -> None:

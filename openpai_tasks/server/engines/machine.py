@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from openpai_tasks.server.engines.base import Capacity, Node, Ports
+from openpai_tasks.server.engines.base import EngineCapacity, Node, Ports
 from openpai_tasks.server.engines.ports import PortPool
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.job_files import is_regular, open_regular
@@ -56,11 +56,11 @@ class LocalEngine:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._capacity = Capacity((Node(machine.name, machine.resources),))
+        self._capacity = EngineCapacity((Node(machine.name, machine.resources),))
         self._ports = PortPool()
         self._gpus = GpuPool((), ())
 
-    def capacity(self) -> Capacity:
+    def capacity(self) -> EngineCapacity:
         return self._capacity
 
     def hold(self, tasks: Iterable[Task]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from openpai_tasks.protocol import states
 from openpai_tasks.server.api.shapes.kubernetes import timestamp
 from openpai_tasks.server.api.shapes.profiles import Profile
-from openpai_tasks.server.engines.base import Capacity
+from openpai_tasks.server.engines.base import EngineCapacity
 from openpai_tasks.server.state.records import Attempt, Event, Job, Task
 
 SHORT_TASK = (
@@ -28,7 +28,7 @@ class ViewContext:
     """What answers depend on besides the job: the profile, the nodes, and the address of this site."""
 
     profile: Profile
-    capacity: Capacity
+    capacity: EngineCapacity
     site: str
 
 

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from openpai_tasks.protocol import states
-from openpai_tasks.server.engines.base import Capacity, Node
+from openpai_tasks.server.engines.base import EngineCapacity, Node
 from openpai_tasks.server.state.records import Job, Task
 
 NAMESPACE = "default"
@@ -18,7 +18,7 @@ PHASES = {
 }
 
 
-def node_list(capacity: Capacity) -> dict[str, Any]:
+def node_list(capacity: EngineCapacity) -> dict[str, Any]:
     items = [_node(node) for node in capacity.nodes]
     return {"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": items}
 
