@@ -135,14 +135,17 @@ class Scheduler:
         """Show tasks of an engine that queues by itself as running once they are, or why they wait."""
         queued = [(task, status) for task, status in polled if task.sub_state == states.PREPARING]
         begun: dict[str, list[Task]] = {}
+        reasons: dict[str, str] = {}  # of each job, that of its first waiting task
         for task, status in queued:
             if isinstance(status, TaskQueued):
-                self._report_wait(task.job, status.reason)
+                reasons.setdefault(task.job, status.reason)
             elif isinstance(status, TaskRunning) or status.user_code is not None:
                 begun.setdefault(task.job, []).append(task)
         for key, tasks in begun.items():
             self._wait_reasons.pop(key, None)
             self._progress.begin(key, tasks)
+        for key, why in reasons.items():
+            self._report_wait(key, why)
 
     def _record(self, task: Task, status: TaskStatus | None) -> None:
         for note in self._engine.notes(task):
