@@ -102,8 +102,8 @@ def test_a_page_of_this_machine_may_call(admin: Api) -> None:
     )
     asked = {
         **origin,
-        "RouteAccess-Control-Request-Method": "PUT",
-        "RouteAccess-Control-Request-Headers": "authorization",
+        "Access-Control-Request-Method": "PUT",
+        "Access-Control-Request-Headers": "authorization",
     }
     assert admin.call("OPTIONS", "/api/v2/users", headers=asked).status_code == 200
 
