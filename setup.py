@@ -76,6 +76,7 @@ setup(
         "h11>=0.16.0",
         "asyncssh>=2.23.1",
         "cryptography>=46.0.7",
+        "PyJWT>=2.13.0",
     ],
     extras_require={
         "keyring": ["keyring>=24"],

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
+import resource
 import sqlite3
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +18,13 @@ from openpai_tasks.server import service
 from openpai_tasks.server.api import app, bodies
 from openpai_tasks.server.api.limits.rates import parse_rate
 from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
-from openpai_tasks.server.calm import Calm
-from openpai_tasks.server.cluster import ENGINES, Cluster, Options, parse_virtual_cluster
+from openpai_tasks.server.cluster import ClusterOptions, EmbeddedCluster, parse_virtual_cluster
 from openpai_tasks.server.ssh import services
+from openpai_tasks.settings.engines import DEFAULT, ENGINES
 
 MOST_KILOBYTES = 16 * 1024  # reading a document of this size takes a minute
+PAUSE = 60.0  # seconds
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,12 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:
-        handler.addFilter(Calm())
+        handler.addFilter(RepeatFilter())
     try:
         named = dict(parse_virtual_cluster(text) for text in flags.virtual_cluster)
         rates = dict(parse_rate(text) for text in flags.rate_limit)
         home = flags.home.absolute()
-        options = Options(home, flags.engine, flags.enforce, named, flags.profile, rates, flags.ssh)
+        options = ClusterOptions(home, flags.engine, flags.enforce, named, flags.profile, rates, flags.ssh)
         run(replace(options, body_limit=flags.body_limit * 1024), flags.port)
     except PaiError as err:
         print(f"error: {err}", file=sys.stderr)
@@ -40,12 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(options: Options, port: int) -> None:
-    """Serve until told to end; the lock comes first, so that only one touches the folder."""
+def run(options: ClusterOptions, port: int) -> None:
+    """Serve until TERM or INT; the lock comes first, so that only one server uses the folder."""
     try:
         service.hold_lock(options.home)
         bound = service.bind(options.home, port)
-        cluster = Cluster(options)
+        cluster = EmbeddedCluster(options)
     except (OSError, sqlite3.Error) as err:
         raise ConfigError(f"cannot use the folder {options.home}: {err}") from err
     try:
@@ -65,14 +70,16 @@ def run(options: Options, port: int) -> None:
 def _port(text: str) -> int:
     port = int(text)
     if not 0 <= port < 65536:
-        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, got {text}")
+        raise argparse.ArgumentTypeError(f"invalid port {text}: expected a number from 0 to 65535")
     return port
 
 
 def _kilobytes(text: str) -> int:
     size = int(text)
     if not 1 <= size <= MOST_KILOBYTES:
-        raise argparse.ArgumentTypeError(f"a body limit is a number from 1 to {MOST_KILOBYTES}, got {text}")
+        raise argparse.ArgumentTypeError(
+            f"invalid body limit {text}: expected a number from 1 to {MOST_KILOBYTES}"
+        )
     return size
 
 
@@ -80,10 +87,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m openpai_tasks.server", description="The embedded cluster, on loopback only."
     )
-    parser.add_argument("--home", type=Path, required=True, metavar="DIR", help="where everything is kept")
-    parser.add_argument("--port", type=_port, default=0, metavar="N", help="default: as before, else any")
-    parser.add_argument("--enforce", action="store_true", help="jobs larger than their share wait for good")
-    parser.add_argument("--engine", default="process", choices=list(ENGINES), help="how tasks are run")
+    parser.add_argument("--home", type=Path, required=True, metavar="DIR", help="the folder of the cluster")
+    parser.add_argument("--port", type=_port, default=0, metavar="N", help="default: the last port, or any")
+    parser.add_argument(
+        "--enforce", action="store_true", help="never start jobs that are larger than their share"
+    )
+    parser.add_argument("--engine", default=DEFAULT, choices=list(ENGINES), help="what runs tasks")
     parser.add_argument(
         "--virtual-cluster",
         action="append",
@@ -95,26 +104,58 @@ def _parser() -> argparse.ArgumentParser:
         "--profile",
         default=UNION,
         choices=list(PROFILES),
-        help="the OpenPAI it is; by default the union of all",
+        help="the version of OpenPAI to be; default: the union of all",
     )
     parser.add_argument(
         "--ssh",
         default=services.AUTO,
         choices=list(services.CHOICES),
-        help="what serves ssh to tasks that want it; by default what can do it best here",
+        help="what serves ssh to tasks; default: the best that is installed",
     )
     parser.add_argument(
         "--body-limit",
         type=_kilobytes,
         default=bodies.LIMIT // 1024,
         metavar="KB",
-        help="the most that a request may carry; default: %(default)s, as the real server",
+        help="the highest size of a request; default: %(default)s, as in OpenPAI",
     )
     parser.add_argument(
         "--rate-limit",
         action="append",
         default=[],
         metavar="api|list|submit=COUNT/[N]s|min|h",
-        help="other than the profile's own, or =off; repeat for more",
+        help="instead of the profile's rate limit; repeat for more",
     )
     return parser
+
+
+class RepeatFilter(logging.Filter):
+    """Limits messages that may come by the thousands to one a minute."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._next: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = _kind(record)
+        if not kind:
+            return True
+        if self._clock() < self._next.get(kind, 0.0):
+            return False
+        self._next[kind] = self._clock() + PAUSE
+        if kind == "descriptors":
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            record.msg = f"too many open files (the limit is {limit}): requests for more have to wait"
+            record.args, record.exc_info, record.exc_text = (), None, None
+        return True
+
+
+def _kind(record: logging.LogRecord) -> str:
+    """The kind of a message that is limited; empty for all others."""
+    cause = record.exc_info[1] if record.exc_info else None
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in NO_DESCRIPTORS:
+            return "descriptors"
+        cause = cause.__cause__ or cause.__context__
+    return f"{record.name} {record.msg}" if record.name.startswith("uvicorn") else ""

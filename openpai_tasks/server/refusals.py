@@ -1,4 +1,4 @@
-"""The errors of the REST API: status, code and message as OpenPAI words them."""
+"""The errors of the REST API, with OpenPAI's status, code and message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's life as a process: one per folder, on loopback, found through its ``server.json``."""
+"""The server process: one per folder, on loopback, found by its ``server.json``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from openpai_tasks.settings import home
 HOST = "127.0.0.1"
 LOCK, PORT, STATUS = "server.lock", "port", "server.json"
 LOCK_TRIES, LOCK_PAUSE = 50, 0.04
-QUEUE = 1024  # connections that wait to be taken
-GRACE_SECONDS = 1  # for answers under way when the end comes
+QUEUE = 1024  # waiting connections
+GRACE_SECONDS = 1  # for unfinished answers at the end
 
 
 class AlreadyRunning(ConfigError):
@@ -32,16 +32,16 @@ class AlreadyRunning(ConfigError):
 
 
 def hold_lock(folder: Path) -> int:
-    """Take the folder for this process; the lock goes with the process, however it ends."""
+    """Lock the folder until this process ends."""
     home.make_private(folder)
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    for _ in range(LOCK_TRIES):  # those who only look whether a server lives hold it for a moment too
+    for _ in range(LOCK_TRIES):  # a check whether a server is running also holds it for a moment
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            (folder / STATUS).unlink(missing_ok=True)  # of one that was killed
+            (folder / STATUS).unlink(missing_ok=True)  # of a server that was killed
             with contextlib.suppress(OSError):  # a full disk
                 os.ftruncate(handle, 0)
-                os.write(handle, f"{os.getpid()}\n".encode())  # to be ended by when it does not answer
+                os.write(handle, f"{os.getpid()}\n".encode())  # to end a server that does not answer
             return handle
         except BlockingIOError:
             time.sleep(LOCK_PAUSE)
@@ -50,9 +50,9 @@ def hold_lock(folder: Path) -> int:
 
 
 def bind(folder: Path, port: int) -> socket.socket:
-    """A socket on the port asked for; else on the one it had before, else on any."""
+    """A socket on the requested port; without one, on the port of the last start, or on any."""
     for candidate in [port] if port else [_last_port(folder), 0]:
-        # asyncio sends small answers at once only on sockets that are said to be TCP, not just streams
+        # asyncio disables delays of small answers only on sockets with the TCP protocol number
         bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -67,20 +67,20 @@ def bind(folder: Path, port: int) -> socket.socket:
 
 
 def serve(app: Starlette, bound: socket.socket, folder: Path, facts: dict[str, str | bool | int]) -> None:
-    """Answer until TERM or INT; ``server.json`` is there exactly as long as there are answers."""
+    """Serve until TERM or INT; ``server.json`` exists exactly as long."""
     config = uvicorn.Config(
         app,
         log_config=None,
-        access_log=False,  # it would write tokens that are in paths and queries
+        access_log=False,  # it would contain tokens of paths and queries
         lifespan="off",
         ws="none",
-        http=connections.Connection,
+        http=connections.LimitedConnection,
         backlog=connections.at_once(),
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     server = uvicorn.Server(config)
-    # uvicorn catches these while it runs and raises them again after: then they must not kill.
+    # uvicorn raises these signals again after it has ended: they must not kill the process then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     try:
@@ -97,7 +97,7 @@ async def _run(
     while not (server.started or serving.done()):
         await asyncio.sleep(0.005)
     if not serving.done():
-        bound.listen(QUEUE)  # asyncio takes few at a time, the others wait here
+        bound.listen(QUEUE)  # asyncio accepts few at a time, the others wait here
         _announce(folder, bound.getsockname()[1], facts)
     await serving
 

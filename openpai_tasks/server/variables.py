@@ -1,6 +1,6 @@
-"""Which variables of whoever starts the server reach the server, what it starts, and its tasks.
+"""Which environment variables reach the server, the programs that it starts, and its tasks.
 
-Everything else may hold secrets, and a task can read the variables that a process began with.
+All others may hold secrets, and a task can read the variables with which a process was started.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+
+from openpai_tasks.settings.engines import DEFAULT, ENGINES
 
 TASKS = frozenset(
     """
@@ -19,7 +21,7 @@ TASKS = frozenset(
 )
 """For tasks, their runners, and what runs beside them; ``LC_*`` too."""
 
-ENGINE = frozenset(
+PROGRAMS = frozenset(
     """
     ALL_PROXY CONTAINERS_CONF CONTAINERS_REGISTRIES_CONF CONTAINERS_STORAGE_CONF DBUS_SESSION_BUS_ADDRESS
     DOCKER_CERT_PATH DOCKER_CONFIG DOCKER_CONTEXT DOCKER_HOST DOCKER_TLS_VERIFY HOME HTTPS_PROXY HTTP_PROXY
@@ -32,30 +34,31 @@ ENGINE = frozenset(
 SERVER = frozenset({"CUDA_VISIBLE_DEVICES", "PYTHONHOME", "PYTHONPATH"})
 """For the server alone: its GPUs, and where Python finds it."""
 
-CLEANED = "OPENPAI_SERVER_VARIABLES"  # set once it runs without the others
+CLEANED = "OPENPAI_SERVER_VARIABLES"  # set after the restart
 
 
 def for_tasks(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a task may see of the environment."""
+    """The variables that tasks may see."""
     return {name: value for name, value in environment.items() if name in TASKS or name.startswith("LC_")}
 
 
-def for_engine(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the program that makes containers may need of it."""
-    return {name: value for name, value in environment.items() if name in ENGINE}
+def for_program(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the program of an engine may need."""
+    return {name: value for name, value in environment.items() if name in PROGRAMS}
 
 
 def for_server(environment: Mapping[str, str], engine: str) -> dict[str, str]:
-    """What the server starts with."""
+    """The variables of the server."""
     own = {name: value for name, value in environment.items() if name in SERVER}
-    program = for_engine(environment) if engine != "process" else {}
+    has_program = engine in ENGINES and ENGINES[engine].program
+    program = for_program(environment) if has_program else {}
     return {**for_tasks(environment), **program, **own, CLEANED: "1"}
 
 
 def drop_others(arguments: Sequence[str]) -> None:
-    """Begin this process anew without the others: the system keeps showing those that it began with."""
+    """Restart this process without the other variables, since the system shows those of its start."""
     if CLEANED not in os.environ and sys.executable:
         parser = argparse.ArgumentParser(add_help=False)
-        parser.add_argument("--engine", default="process")
+        parser.add_argument("--engine", default=DEFAULT)
         engine = parser.parse_known_args(arguments)[0].engine
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], for_server(os.environ, engine))

@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from openpai_tasks import times
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.settings import trust
+from openpai_tasks.settings import engines, trust
 from openpai_tasks.settings.home import locked, write_private
 from openpai_tasks.settings.layers import (
     Layer,
@@ -94,7 +94,10 @@ class Settings:
         "local.enforce", False, "the embedded cluster holds jobs back that are larger than the machine"
     )
     local_engine: str = _far(
-        "local.engine", "process", "how the embedded cluster runs tasks", among="process docker podman"
+        "local.engine",
+        engines.DEFAULT,
+        "how the embedded cluster runs tasks",
+        among=" ".join(engines.ENGINES),
     )
     local_profile: str = _far(
         "local.profile", "union", "the OpenPAI that the embedded cluster is", among="union 0.14 0.18 1.8"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from openpai_tasks.sdk.diagnosis import shortage
-from openpai_tasks.server.engines.machine import Resources
-from openpai_tasks.server.scheduling.allocation import Room
+from openpai_tasks.server.resources import ResourceAmount
+from openpai_tasks.server.scheduling.allocation import FreeResources
 from tests.scripted import Scripted
 from tests.sdk.test_remote_config import LIST, client_of
 
@@ -24,20 +24,24 @@ def client():
     server.close()
 
 
-def why(need: Resources, used: Resources) -> str:
-    total = Resources(4, 8000, 2)
-    room = Room(total, {"default": total}, {"default": used})
+def why(need: ResourceAmount, used: ResourceAmount) -> str:
+    total = ResourceAmount(4, 8000, 2)
+    room = FreeResources(total, {"default": total}, {"default": used})
     return f"FailedScheduling: {room.judge('default', need).why}"
 
 
 @pytest.mark.parametrize(
     ("need", "used", "told"),
     [
-        (Resources(4, 10, 0), Resources(3, 10, 0), "4 CPUs, and 1 of 4 is free{}; `--cpu 1` would fit"),
-        (Resources(4, 10, 0), Resources(4, 10, 0), "4 CPUs, and 0 of 4 are free{}"),
         (
-            Resources(2, 6000, 1),
-            Resources(3, 4000, 1),
+            ResourceAmount(4, 10, 0),
+            ResourceAmount(3, 10, 0),
+            "4 CPUs, and 1 of 4 is free{}; `--cpu 1` would fit",
+        ),
+        (ResourceAmount(4, 10, 0), ResourceAmount(4, 10, 0), "4 CPUs, and 0 of 4 are free{}"),
+        (
+            ResourceAmount(2, 6000, 1),
+            ResourceAmount(3, 4000, 1),
             "2 CPUs, and 1 of 4 is free; 6000 MB of memory, and 4000 of 8000 are free{};"
             " `--cpu 1 --memoryMB 4000` would fit",
         ),

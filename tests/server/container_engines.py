@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.server.engines.creation import DOCKER, PODMAN, Dialect
+from openpai_tasks.server.engines.creation import DOCKER, PODMAN, ProgramDialect
 
 DIALECTS = {one.name: one for one in (DOCKER, PODMAN)}
 IMAGE = "pai/busybox:1"
@@ -42,7 +42,7 @@ class Kit:
         self.environment: dict[str, str] = {}
 
     @property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> ProgramDialect:
         return DIALECTS[self.name]
 
     def run(

@@ -19,9 +19,9 @@ import pytest
 from openpai_tasks.errors import ApiError
 from openpai_tasks.server.api import pools
 from openpai_tasks.server.api.handlers import authn, jobs, jobs_v1
-from openpai_tasks.server.api.limits import callers
 from openpai_tasks.server.api.limits.guesses import Guesses
 from openpai_tasks.server.api.limits.rates import TooMany
+from openpai_tasks.server.api.request import TCP_TABLES, caller_process
 from tests.server.conftest import Api, ServerProcess, code, wait_for
 from tests.server.profiles import serving
 
@@ -224,13 +224,13 @@ def test_names_without_number_do_not_fill_the_memory() -> None:
     assert len(guesses._buckets) <= 1000
 
 
-@pytest.mark.skipif(not callers.TABLES[0].exists(), reason="the system does not tell")
+@pytest.mark.skipif(not TCP_TABLES[0].exists(), reason="the system does not tell")
 def test_the_caller_is_whose_process_it_is() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         ours = listening.getsockname()[1]
         with socket.create_connection(("127.0.0.1", ours)) as connection:
-            assert callers.name(connection.getsockname()[1], ours) == f"uid {os.getuid()}"
-            assert callers.name(connection.getsockname()[1], 1) == "anyone"
+            assert caller_process(connection.getsockname()[1], ours) == f"uid {os.getuid()}"
+            assert caller_process(connection.getsockname()[1], 1) == "anyone"
 
 
 # Large

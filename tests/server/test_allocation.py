@@ -1,69 +1,70 @@
 from __future__ import annotations
 
 from openpai_tasks.protocol import validate
-from openpai_tasks.server.engines.machine import Resources
-from openpai_tasks.server.scheduling.allocation import GpuPool, Room, demand
+from openpai_tasks.server.engines.machine import GpuPool
+from openpai_tasks.server.resources import ResourceAmount, demand
+from openpai_tasks.server.scheduling.allocation import FreeResources
 from tests.server.workshop import document, role
 
-MACHINE = Resources(4, 1000, 2)
+MACHINE = ResourceAmount(4, 1000, 2)
 
 
-def room(enforce: bool = False, **used: Resources) -> Room:
-    shares = {"default": MACHINE, "half": Resources(2, 500, 1)}
-    return Room(MACHINE, shares, used, enforce)
+def room(enforce: bool = False, **used: ResourceAmount) -> FreeResources:
+    shares = {"default": MACHINE, "half": ResourceAmount(2, 500, 1)}
+    return FreeResources(MACHINE, shares, used, enforce)
 
 
 def test_what_a_job_needs_is_the_sum_of_its_instances() -> None:
     text = document("job", {"a": role("x", instances=3, cpu=2, gpu=1), "b": role("x", cpu=-5)})
-    assert demand(validate(text)) == Resources(6, 40, 3)
+    assert demand(validate(text)) == ResourceAmount(6, 40, 3)
 
 
 def test_what_fits_may_start_and_what_does_not_waits_with_a_reason() -> None:
-    assert room().judge("default", Resources(4, 1000, 2)).start
-    answer = room(default=Resources(1, 0, 0)).judge("default", Resources(4, 10, 0))
+    assert room().judge("default", ResourceAmount(4, 1000, 2)).start
+    answer = room(default=ResourceAmount(1, 0, 0)).judge("default", ResourceAmount(4, 10, 0))
     assert not answer.start and not answer.hopeless
     assert answer.why.startswith("needs 4 CPU, 10 MB, 0 GPU; free in virtual cluster default are 3 CPU")
 
 
 def test_what_is_taken_is_gone() -> None:
     here = room()
-    here.take("default", Resources(4, 0, 0))
-    assert not here.judge("default", Resources(1, 0, 0)).start
+    here.take("default", ResourceAmount(4, 0, 0))
+    assert not here.judge("default", ResourceAmount(1, 0, 0)).start
 
 
 def test_a_share_is_a_limit_of_its_own() -> None:
-    here = room(half=Resources(2, 0, 0))
-    assert not here.judge("half", Resources(1, 0, 0)).machine_full
-    assert here.judge("default", Resources(2, 0, 0)).start
+    here = room(half=ResourceAmount(2, 0, 0))
+    assert not here.judge("half", ResourceAmount(1, 0, 0)).machine_full
+    assert here.judge("default", ResourceAmount(2, 0, 0)).start
 
 
 def test_a_full_machine_is_told_apart_from_a_full_share() -> None:
-    answer = room(default=Resources(4, 0, 0)).judge("half", Resources(1, 0, 0))
+    answer = room(default=ResourceAmount(4, 0, 0)).judge("half", ResourceAmount(1, 0, 0))
     assert not answer.start and answer.machine_full
 
 
 def test_a_giant_waits_until_the_machine_is_empty_and_then_keeps_others_out() -> None:
-    giant = Resources(100, 10, 0)
-    assert room(default=Resources(0, 1, 0)).judge("default", giant).machine_full
+    giant = ResourceAmount(100, 10, 0)
+    assert room(default=ResourceAmount(0, 1, 0)).judge("default", giant).machine_full
     answer = room().judge("default", giant)
     assert answer.start and "runs alone" in answer.why
-    assert not room(default=giant).judge("half", Resources(0, 10, 0)).start
+    assert not room(default=giant).judge("half", ResourceAmount(0, 10, 0)).start
 
 
 def test_a_job_larger_than_its_share_only_waits_for_its_share() -> None:
-    large = Resources(3, 10, 0)
-    assert room(default=Resources(1, 0, 0)).judge("half", large).start
-    assert not room(half=Resources(1, 0, 0)).judge("half", large).start
-    assert not room(default=Resources(2, 0, 0)).judge("half", large).start
+    large = ResourceAmount(3, 10, 0)
+    assert room(default=ResourceAmount(1, 0, 0)).judge("half", large).start
+    assert not room(half=ResourceAmount(1, 0, 0)).judge("half", large).start
+    assert not room(default=ResourceAmount(2, 0, 0)).judge("half", large).start
 
 
 def test_enforced_a_giant_has_no_hope() -> None:
-    answer = room(enforce=True).judge("half", Resources(3, 10, 0))
+    answer = room(enforce=True).judge("half", ResourceAmount(3, 10, 0))
     assert answer.hopeless and not answer.start
 
 
 def test_an_unknown_virtual_cluster_has_nothing() -> None:
-    assert "runs alone" in room().judge("gone", Resources(1, 1, 0)).why
+    assert "runs alone" in room().judge("gone", ResourceAmount(1, 1, 0)).why
 
 
 def test_gpus_are_shared_only_when_there_are_too_few() -> None:

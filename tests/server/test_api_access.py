@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from openpai_tasks.protocol import routes
-from openpai_tasks.server.api.router import Access, split
+from openpai_tasks.server.api.router import RouteAccess, split
 from openpai_tasks.server.api.table import rows
 from tests.server.conftest import Api, ServerProcess, code
 
@@ -43,9 +43,13 @@ def test_the_way_to_log_in_is_told_to_anyone(guest: Api) -> None:
 def test_without_a_token_no_other_route_answers(guest: Api) -> None:
     table = rows("union")
     filled = {name: "1" for row in table for name in split(row.path) if name.startswith("{")}
-    assert len([row for row in table if row.access is Access.OPEN]) == 12  # health, info, login, logs, keys
+    assert (
+        len([row for row in table if row.access is RouteAccess.OPEN]) == 12
+    )  # health, info, login, logs, keys
     for row in table:
-        if row.access is not Access.OPEN or row.path == routes.SSH_KEY:  # which a ticket in the link opens
+        if (
+            row.access is not RouteAccess.OPEN or row.path == routes.SSH_KEY
+        ):  # which a ticket in the link opens
             path = row.path
             for hole, value in filled.items():
                 path = path.replace(hole, value)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from urllib.parse import parse_qs, urlsplit
 
+import jwt
 import pytest
 
-from openpai_tasks.server.accounts import jwt, tokens
+from openpai_tasks.server.accounts import tokens
 from openpai_tasks.server.state.database import Database
 from tests.server.conftest import Api, ServerProcess, code
 
@@ -121,7 +122,7 @@ def test_a_ticket_expires(server: ServerProcess, guest: Api, logs: dict[str, str
     database = Database(server.folder / "cluster.db", "")
     key = bytes(database.rows("SELECT value FROM account_keys WHERE name = 'logs'")[0]["value"])
     database.close()
-    claims = jwt.decode(query["token"][0], key, time.time())
-    assert claims is not None and 0 < claims["exp"] - time.time() <= tokens.LOG_LIFETIME
-    stale = jwt.encode({**claims, "exp": int(time.time()) - 1}, key)
+    claims = jwt.decode(query["token"][0], key, algorithms=["HS256"])
+    assert 0 < claims["exp"] - time.time() <= tokens.LOG_LIFETIME
+    stale = jwt.encode({**claims, "exp": int(time.time()) - 1}, key, algorithm="HS256")
     assert code(guest.get(logs["stdout"].replace(query["token"][0], stale))) == (401, "UnauthorizedUserError")

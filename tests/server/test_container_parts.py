@@ -12,17 +12,10 @@ import pytest
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import validate
-from openpai_tasks.server.engines import (
-    Container,
-    Launch,
-    RegistryLogin,
-    container_supervisor,
-    creation,
-    entry,
-    registries,
-)
-from openpai_tasks.server.engines.creation import DOCKER, PODMAN, Dialect
-from openpai_tasks.server.engines.program import Program
+from openpai_tasks.server.engines import container_supervisor, creation, entry, registries
+from openpai_tasks.server.engines.base import ContainerSpec, Launch, RegistryLogin
+from openpai_tasks.server.engines.creation import DOCKER, PODMAN, ProgramDialect
+from openpai_tasks.server.engines.program import ContainerProgram
 from tests.conftest import Shell
 from tests.server.workshop import role
 
@@ -68,10 +61,10 @@ def test_credentials_of_a_document_have_their_secrets_filled_in() -> None:
     assert registries.login(validate(text), "main") == RegistryLogin("me", "a&b", "example.com")
 
 
-def options(dialect: Dialect, **container: object) -> list[str]:
-    made = Container(**container)  # type: ignore[arg-type]
+def options(dialect: ProgramDialect, **container: object) -> list[str]:
+    made = ContainerSpec(**container)  # type: ignore[arg-type]
     launch = Launch("uid", "me", Path("/f"), {}, {}, "image", None, container=made)
-    return creation.options(dialect, launch, 4, [creation.Mount("/t", Path('/a,"b:c'))], {})
+    return creation.options(dialect, launch, 4, [creation.BindMount("/t", Path('/a,"b:c'))], {})
 
 
 def test_gpus_are_named_as_each_program_wants_them() -> None:
@@ -97,7 +90,7 @@ def test_storages_are_mounted_where_the_document_says(path: str, target: str) ->
 
 @pytest.mark.parametrize("path", ["/", "/..", "//", "/proc", "/usr/local/pai/runtime", "/a\nb"])
 def test_storages_are_not_mounted_over_the_containers_own(path: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be mounted"):
+    with pytest.raises(ConfigError, match="cannot mount"):
         creation.storage_target(path)
 
 
@@ -138,7 +131,7 @@ def test_an_engine_that_cannot_be_used_says_why_in_one_line(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("DOCKER_HOST", "unix:///s")
     with pytest.raises(ConfigError) as caught:
-        Program(DOCKER).containers("/home")
+        ContainerProgram(DOCKER).containers("/home")
     assert str(caught.value) == told
 
 
@@ -156,17 +149,17 @@ def test_the_cluster_does_not_start_without_its_engine(shell: Shell, tmp_path: P
     assert not (shell.home / "local/server.json").exists()
 
 
-# A carrier whose program does not answer
+# A supervisor whose program does not answer
 
 
-def carry(folder: Path, script: str) -> tuple[int, dict[str, object]]:
+def supervise(folder: Path, script: str) -> tuple[int, dict[str, object]]:
     pretend(folder, "docker", script)
     for name in ("runtime", "registry", "logs"):
         (folder / name).mkdir()
     (folder / "registry/config.json").write_text("secret")
     (folder / "logs/stderr").touch()
     (folder / "notes").touch()
-    plan = container_supervisor.Plan(
+    plan = container_supervisor.ContainerPlan(
         program=str(folder / "docker"),
         name="name",
         image="image",
@@ -205,7 +198,7 @@ NEVER_STARTED = {
             254,
             "its image image could not be pulled: no answer within 3 s",
         ),
-        ("case $1 in create) exec sleep 60;; esac", -1201, "its container could not be made: no answer"),
+        ("case $1 in create) exec sleep 60;; esac", -1201, "its container could not be created: no answer"),
         (
             "case $1 in start) exit 125;; inspect) echo 'Cannot connect' >&2; exit 1;; esac",
             -1001,
@@ -214,7 +207,7 @@ NEVER_STARTED = {
         (
             "case $1 in start) exit 137;; inspect) echo 'Error: No such container: name' >&2; exit 1;; esac",
             -101,
-            "its container was removed by somebody else",
+            "its container was removed from outside",
         ),
         (
             f"case $1 in start) exit 125;; inspect) echo '{json.dumps(NEVER_STARTED)}';; esac",
@@ -223,7 +216,7 @@ NEVER_STARTED = {
         ),
     ],
 )
-def test_a_carrier_never_waits_for_good(tmp_path: Path, script: str, platform: int, reason: str) -> None:
-    code, outcome = carry(tmp_path, script)
+def test_a_supervisor_never_waits_for_good(tmp_path: Path, script: str, platform: int, reason: str) -> None:
+    code, outcome = supervise(tmp_path, script)
     assert (code, outcome["code"], outcome["platform"]) == (125, None, platform)
     assert str(outcome["reason"]).startswith(reason)

@@ -18,14 +18,13 @@ import pytest
 
 from openpai_tasks.protocol import StorageMount
 from openpai_tasks.protocol.document.scripts import for_logins
-from openpai_tasks.server.engines import Container, Exit, Launch, RegistryLogin, registries, traces
-from openpai_tasks.server.engines.containers import ContainerEngine
+from openpai_tasks.server.engines import registries, traces
+from openpai_tasks.server.engines.base import Engine, RegistryLogin
+from openpai_tasks.server.engines.containers import DockerEngine, PodmanEngine
 from openpai_tasks.server.engines.creation import FOLDER, HOME
-from openpai_tasks.server.scheduling.scheduler import Scheduler
-from openpai_tasks.server.state.records import Task
 from tests.ports import free_port
 from tests.server.container_engines import IMAGE, REGISTRIES_CONF, Docker, Kit, engine_kit
-from tests.server.test_process_engine import own, task
+from tests.server.engine_contract import EngineBench
 from tests.server.workshop import Workshop, machine, role, text, until
 
 SECRET = "hunter2-and-more"
@@ -42,44 +41,16 @@ def kit(request: pytest.FixtureRequest) -> Iterator[Kit]:
 only_docker = pytest.mark.parametrize("kit", ["docker"], indirect=True)
 
 
-class Bench:
-    """An engine in a folder of its own, and tasks to try it with."""
+CONTAINERS = {"docker": DockerEngine, "podman": PodmanEngine}
+
+
+class Bench(EngineBench):
+    image = IMAGE
 
     def __init__(self, kit: Kit, folder: Path) -> None:
-        self.kit, self.folder = kit, folder
-        self.open()
-
-    def open(self) -> None:
-        storages = {"home": self.folder / "storage"}
-        self.engine = ContainerEngine(self.kit.dialect, self.folder, machine(), storages, grace=4.0)
-
-    def launch(self, uid: str, command: str, image: str = IMAGE, **more: Any) -> Launch:
-        container = Container(**{"memory_mb": 64, "cpu": 1, **more.pop("container", {})})
-        variables = {"FC_POD_UID": own(uid), "PAI_MOUNT_ROOT": "/nowhere", **more.pop("environment", {})}
-        scripts = {"command": command}
-        values = {"user": "alice", "image": image, "storages": None, **more}
-        return Launch(
-            uid=own(uid),
-            folder=self.folder / uid,
-            scripts=scripts,
-            environment=variables,
-            container=container,
-            **values,
-        )
-
-    def start(self, uid: str, command: str, **more: Any) -> Task:
-        self.engine.start(self.launch(uid, command, **more))
-        return task(self.folder, uid)
-
-    def run(self, uid: str, command: str, **more: Any) -> Exit:
-        one = self.start(uid, command, **more)
-        return until(lambda: self.engine.poll(one))
-
-    def log(self, uid: str, name: str = "stdout") -> str:
-        return text(self.folder / uid / "logs" / name)
-
-    def notes(self, uid: str) -> dict[str, str]:
-        return {note.reason: note.message for note in self.engine.notes(task(self.folder, uid))}
+        self.kit = kit
+        made, storages = CONTAINERS[kit.name], {"home": folder / "storage"}
+        super().__init__(folder, lambda folder: made(folder, storages, machine(), grace=4.0))
 
 
 @pytest.fixture
@@ -118,22 +89,6 @@ def test_a_task_finds_its_image_its_folders_and_its_limits(bench: Bench) -> None
     assert text(bench.folder / "storage/alice/file") == "kept\n"
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "out", "err"),
-    [
-        ("echo out; echo err >&2; exit 3", 3, "out\n", "err\n"),
-        ("false; echo on", 1, "", ""),
-        ("kill -9 $$", 137, "", ""),
-    ],
-)
-def test_exit_codes_and_signals_are_the_commands_own(
-    bench: Bench, command: str, code: int, out: str, err: str
-) -> None:
-    end = bench.run("uid", command)
-    assert (end.user_code, end.platform_code, end.stopped) == (code, None, False)
-    assert (bench.log("uid"), bench.log("uid", "stderr")) == (out, err)
-
-
 def test_a_task_that_takes_too_much_memory_is_told_so(bench: Bench) -> None:
     end = bench.run("uid", "x=a; while :; do x=$x$x; done", container={"memory_mb": 16})
     assert (end.user_code, end.platform_code) == (137, -1200)
@@ -150,7 +105,7 @@ def test_an_image_that_cannot_be_had_fails_the_task_in_one_line(bench: Bench) ->
 
 def test_a_name_that_is_no_image_is_never_given_to_the_program(bench: Bench) -> None:
     end = bench.run("uid", "true", image="--privileged")
-    assert end.reason == "could not be started: '--privileged' is not the name of an image"
+    assert end.reason == "could not be started: invalid image name '--privileged'"
 
 
 def test_an_image_without_a_shell_is_told_so(bench: Bench) -> None:
@@ -167,51 +122,24 @@ def _empty_tar() -> bytes:
     return made.getvalue()
 
 
-def begun(bench: Bench, uid: str, word: str = "ready") -> None:
-    until(lambda: word in bench.log(uid))
-
-
-def test_a_stop_asks_first_and_kills_what_does_not_listen(bench: Bench) -> None:
-    kind = bench.start("kind", "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 1; done")
-    deaf = bench.start("deaf", "trap '' TERM; echo ready; while :; do sleep 1 || :; done")
-    for one in (kind, deaf):
-        begun(bench, one.folder.name)
-        bench.engine.stop(one)
-    ends = [until(lambda one=one: bench.engine.poll(one)) for one in (kind, deaf)]  # type: ignore[misc]
-    assert [(end.user_code, end.stopped) for end in ends] == [(7, True), (137, True)]
-    assert bench.log("kind").splitlines()[-1] == "bye"
-
-
-def test_another_engine_takes_up_what_the_first_began(bench: Bench) -> None:
-    one = bench.start("uid", "echo ready; until [ -e gate ]; do sleep 0.05; done; echo more; exit 4")
-    begun(bench, "uid")
-    bench.engine.close()
-    bench.open()
-    bench.engine.start(bench.launch("uid", "echo twice"))
-    assert bench.engine.poll(one) is None
-    (bench.folder / "uid/work/gate").touch()
-    assert until(lambda: bench.engine.poll(one)).user_code == 4
-    assert bench.log("uid") == "ready\nmore\n"
-
-
 def test_a_container_whose_runner_was_killed_is_removed(bench: Bench) -> None:
     one = bench.start("uid", "echo ready; sleep 100")
-    begun(bench, "uid")
+    bench.begun("uid")
     os.kill(traces.started(one.folder)[0], signal.SIGKILL)
-    end = until(lambda: bench.engine.poll(one))
+    end = until(lambda: bench.end("uid"))
     assert (end.user_code, end.platform_code) == (None, 256)
     assert end.reason == "lost its runner: it was killed"
     assert bench.kit.containers() == []
     assert not (one.folder / "runtime").exists()
 
 
-def test_a_container_whose_carrier_was_killed_is_removed(bench: Bench) -> None:
+def test_a_container_whose_supervisor_was_killed_is_removed(bench: Bench) -> None:
     one = bench.start("uid", "echo ready; sleep 100")
-    begun(bench, "uid")
+    bench.begun("uid")
     os.kill(int(text(one.folder / "group")), signal.SIGKILL)
-    end = until(lambda: bench.engine.poll(one))
+    end = until(lambda: bench.end("uid"))
     assert (end.user_code, end.platform_code) == (None, 256)
-    assert end.reason == "lost its carrier, which was killed; its container was removed"
+    assert end.reason == "lost its supervisor, which was killed; its container was removed"
 
 
 def test_a_new_engine_removes_what_is_left_of_its_own_home_only(bench: Bench, tmp_path: Path) -> None:
@@ -239,12 +167,12 @@ def test_no_secret_is_seen_from_outside_or_kept(bench: Bench) -> None:
     login = RegistryLogin("alice", SECRET, "example.com")
     command = f"echo ready; test {SECRET} = {SECRET}; sleep 0.3; until [ -e gate ]; do sleep 0.05; done"
     one = bench.start("uid", command, environment={"TOKEN": SECRET}, container={"login": login})
-    begun(bench, "uid")
+    bench.begun("uid")
     seen = bench.kit.run("inspect", f"pai-{one.uid}") + text(one.folder / "container.json")
     seen += "".join(map(command_line, Path("/proc").glob("[0-9]*")))
     assert not (one.folder / "registry").exists()
     (one.folder / "work/gate").touch()
-    assert until(lambda: bench.engine.poll(one)).user_code == 0
+    assert until(lambda: bench.end("uid")).user_code == 0
     assert SECRET not in seen
     assert not [path for path in one.folder.rglob("*") if path.is_file() and SECRET in path.read_text()]
     assert SECRET not in repr(login) + repr(bench.launch("x", SECRET, container={"login": login}))
@@ -266,7 +194,7 @@ def test_a_container_outlives_its_daemon(bench: Bench, kit: Docker) -> None:
     kit.start()
     until(lambda: "DaemonLost" in bench.notes("uid"))
     (one.folder / "work/gate").touch()
-    end = until(lambda: bench.engine.poll(one))
+    end = until(lambda: bench.end("uid"))
     assert (end.user_code, end.platform_code) == (5, None), (end, bench.log("uid", "stderr"))
     assert bench.log("uid").splitlines()[0] == "ready"
 
@@ -328,13 +256,8 @@ def test_an_image_is_pulled_with_the_credentials_of_the_document(bench: Bench, r
 @pytest.fixture
 def cluster(kit: Kit, tmp_path: Path) -> Iterator[Workshop]:
     class Containers(Workshop):
-        def open(self) -> None:
-            super().open()
-            self.scheduler.close()
-            jobs = self.folder / "jobs"
-            self.engine = ContainerEngine(kit.dialect, jobs, self.machine, grace=4.0)  # type: ignore[assignment]
-            self.scheduler = Scheduler(self.state, self.engine, self.machine, self.clusters, self.enforce)
-            self.scheduler.start()
+        def make_engine(self) -> Engine:
+            return CONTAINERS[kit.name](self.folder / "jobs", {}, self.machine, grace=4.0)
 
     made = Containers(tmp_path, machine(), {"default": machine().resources}, False)
     yield made

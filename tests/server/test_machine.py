@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.server.engines.machine import Gpu, Machine, parse_gpus, visible
+from openpai_tasks.server.engines.machine import InstalledGpu, Machine, parse_gpus, visible
 
 LISTING = "0, GPU-aa, NVIDIA H200, 143771\n1, GPU-bb, NVIDIA H200, [N/A]\n"
 
@@ -18,8 +18,8 @@ def test_this_machine_has_something() -> None:
 
 def test_the_listing_of_gpus_is_read() -> None:
     assert parse_gpus(LISTING) == (
-        Gpu(0, "GPU-aa", "NVIDIA H200", 143771),
-        Gpu(1, "GPU-bb", "NVIDIA H200", 0),
+        InstalledGpu(0, "GPU-aa", "NVIDIA H200", 143771),
+        InstalledGpu(1, "GPU-bb", "NVIDIA H200", 0),
     )
     assert parse_gpus("No devices were found\n") == ()
 

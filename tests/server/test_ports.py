@@ -6,16 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server.scheduling.ports import (
-    END,
-    FIRST,
-    PortPool,
-    Ports,
-    Short,
-    bindable,
-    count,
-    hashed,
-)
+from openpai_tasks.server.engines.base import Ports, PortShortage
+from openpai_tasks.server.engines.ports import END, FIRST, PortPool, bindable, count, hashed
 
 UID = "94920b63-f4d6-4c63-b72b-b926b8bc1334"
 
@@ -74,7 +66,7 @@ def test_more_ports_than_there_are_is_an_error_that_takes_none() -> None:
 def test_more_ports_than_are_free_is_a_matter_of_time_and_takes_none() -> None:
     pool = PortPool(lambda port: True)
     pool.take({"first": {"a": 20000}})
-    with pytest.raises(Short, match="needs 10004 ports; free on this machine are 4998 of 25000"):
+    with pytest.raises(PortShortage, match="needs 10004 ports; free on this machine are 4998 of 25000"):
         pool.take({"second": {"a": 5000}, "third": {"a": 5000}})
     assert len(pool.take({"second": {"a": 4996}})["second"]["a"]) == 4996
     pool.renew(())
@@ -85,6 +77,6 @@ def test_ports_of_other_programs_are_not_looked_at_again_and_again() -> None:
     looks: list[int] = []
     pool = PortPool(lambda port: bool(looks.append(port)))
     for _ in range(3):
-        with pytest.raises(Short, match="25000"):
+        with pytest.raises(PortShortage, match="25000"):
             pool.take({UID: {}})
     assert len(looks) == len(set(looks)) == END - FIRST

@@ -145,6 +145,15 @@ def test_a_page_shows_the_end_of_a_long_log_and_links_to_all_of_it(guest: Api, a
     assert "<pre>line00002\n</pre>" in guest.get(url + "?start=10&end=20").text
 
 
+def test_a_page_of_a_large_log_is_whole_although_it_is_read_in_pieces(guest: Api, alice: Api) -> None:
+    alice.run("large", "printf '<'; head -c 300000 /dev/zero | sed 's/\\x00/\u00e9/g'; printf '>\\377'")
+    body = until(alice, "/api/v1/user/alice/jobs/large", "SUCCEEDED")
+    url = body["taskRoles"]["main"]["taskStatuses"][0]["containerLog"] + "user.pai.stdout"
+    page = guest.get(url + "?start=0").text
+    (content,) = re.findall("<pre>(.*)</pre>", page, re.S)
+    assert html.unescape(content) == "<" + "\u00e9" * 300000 + ">\ufffd"
+
+
 @pytest.mark.parametrize("base", ["/api/v1/jobs", "/api/v1/user/alice/jobs", "/api/v2/user/alice/jobs"])
 def test_a_v1_configuration_runs_and_is_given_back(guest: Api, alice: Api, base: str) -> None:
     name = "v1" + base.replace("/", "-")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from openpai_tasks.server.api.router import Access
+from openpai_tasks.server.api.router import RouteAccess
 from openpai_tasks.server.api.shapes.profiles import PROFILES
 from openpai_tasks.server.api.table import rows
 from tests.server.conftest import Api, ServerProcess, code
@@ -76,5 +76,5 @@ def test_every_profile_has_its_routes_and_shows_only_the_oldest_jobs_to_anyone()
     sizes = {name: len(rows(name)) for name in PROFILES}
     assert sizes["union"] > sizes["1.8"] > sizes["0.14"] > 30
     for name in PROFILES:
-        open_jobs = [row for row in rows(name) if row.access is Access.OPEN and "/jobs" in row.path]
+        open_jobs = [row for row in rows(name) if row.access is RouteAccess.OPEN and "/jobs" in row.path]
         assert bool(open_jobs) == (name == "0.14"), name

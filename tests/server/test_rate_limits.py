@@ -17,7 +17,7 @@ def test_a_rate_is_a_count_in_a_time() -> None:
     assert parse_rate("api=5/2s") == ("api", Rate(5, 2))
     assert parse_rate("api=off") == ("api", None)
     for text in ("list", "list=", "list=5", "other=5/s", "list=x/s", "list=5/day", "list=-5/s"):
-        with pytest.raises(ConfigError, match="a rate limit is"):
+        with pytest.raises(ConfigError, match="invalid rate limit"):
             parse_rate(text)
 
 

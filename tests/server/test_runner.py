@@ -28,7 +28,7 @@ def prepare(folder: Path, command: str, **variables: str) -> Path:
 
 def start(folder: Path, grace: float = 0.3, shell: str = BASH) -> subprocess.Popen[bytes]:
     options = [shell, str(grace), str(folder / "bell"), "boot-id"]
-    return subprocess.Popen([sys.executable, "-I", "-S", runner.__file__, *options, str(folder)])
+    return subprocess.Popen([sys.executable, "-I", "-S", runner.SCRIPT, *options, str(folder)])
 
 
 def run(folder: Path, shell: str = BASH) -> dict[str, str]:
@@ -173,7 +173,7 @@ def test_a_great_deal_of_output_is_copied_fast_and_in_little_memory(tmp_path: Pa
 
 
 def test_it_starts_without_what_it_does_not_need() -> None:
-    code = f"import runpy, sys; runpy.run_path({runner.__file__!r}); print(len(sys.modules), *sys.modules)"
+    code = f"import runpy, sys; runpy.run_path({runner.SCRIPT!r}); print(len(sys.modules), *sys.modules)"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
     )

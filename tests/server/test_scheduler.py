@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from openpai_tasks.server.engines.machine import Resources
+from openpai_tasks.server.resources import ResourceAmount
 from tests.server.workshop import Workshop, role, until, workshop
 
 __all__ = ["workshop"]  # the fixture
@@ -66,7 +66,9 @@ def test_a_small_job_does_not_pass_a_larger_one_that_waits(workshop: Make) -> No
 
 
 def test_other_virtual_clusters_do_not_wait_for_a_full_one(workshop: Make) -> None:
-    here = workshop(cpus=2, clusters={"default": Resources(1, 1000, 0), "other": Resources(1, 1000, 0)})
+    here = workshop(
+        cpus=2, clusters={"default": ResourceAmount(1, 1000, 0), "other": ResourceAmount(1, 1000, 0)}
+    )
     gate = here.folder / "gate"
     here.submit("first", _wait_for(gate))
     second = here.submit("second", "true")
@@ -165,8 +167,7 @@ def test_two_hundred_jobs_all_finish(workshop: Make) -> None:
 
 
 def _output(here: Workshop, key: str) -> str:
-    log = here.engine.logs(here.tasks(key)[0]).get("stdout")
-    return log.read_text() if log else ""
+    return here.output(key) if "stdout" in here.engine.logs(here.tasks(key)[0]) else ""
 
 
 def _wait_for(gate: object) -> str:

@@ -13,7 +13,7 @@ import pytest
 from openpai_tasks.protocol import validate
 from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.server.engines.bell import Bell
-from openpai_tasks.server.engines.runner import ring
+from openpai_tasks.server.engines.runner.files import ring
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.state import SCHEMA, State
 from tests.server.test_survival import remember, server, state_of, wait_until_up

@@ -18,7 +18,7 @@ import requests
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server import service
 from openpai_tasks.server.cluster import parse_virtual_cluster, virtual_clusters
-from openpai_tasks.server.engines.machine import Resources
+from openpai_tasks.server.resources import ResourceAmount
 from tests.server.conftest import ServerProcess, wait_for
 
 
@@ -181,19 +181,21 @@ def _mentions(folder: str) -> list[str]:
 
 
 def test_virtual_clusters_are_parts_and_default_is_the_rest() -> None:
-    machine = Resources(8, 1000, 2)
+    machine = ResourceAmount(8, 1000, 2)
     assert virtual_clusters(machine, {}) == {"default": machine}
-    assert virtual_clusters(machine, {"a": Resources(9, 400, 1)}) == {
-        "default": Resources(0, 600, 1),
-        "a": Resources(9, 400, 1),
+    assert virtual_clusters(machine, {"a": ResourceAmount(9, 400, 1)}) == {
+        "default": ResourceAmount(0, 600, 1),
+        "a": ResourceAmount(9, 400, 1),
     }
-    assert virtual_clusters(machine, {"default": Resources(1, 1, 0)}) == {"default": Resources(1, 1, 0)}
+    assert virtual_clusters(machine, {"default": ResourceAmount(1, 1, 0)}) == {
+        "default": ResourceAmount(1, 1, 0)
+    }
 
 
 @pytest.mark.parametrize(
     "text", ["lab", "lab=1,2", "lab=1,2,x", "la b=1,2,3", "=1,2,3", "lab=1,2,3,4", "lab=-1,2,3"]
 )
 def test_a_virtual_cluster_of_another_shape_is_refused(text: str) -> None:
-    assert parse_virtual_cluster("lab=1,512,0") == ("lab", Resources(1, 512, 0))
+    assert parse_virtual_cluster("lab=1,512,0") == ("lab", ResourceAmount(1, 512, 0))
     with pytest.raises(ConfigError, match="NAME=CPU,MEMORYMB,GPU"):
         parse_virtual_cluster(text)

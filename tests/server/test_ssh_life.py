@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.protocol import validate
-from openpai_tasks.server.engines import Launch
+from openpai_tasks.server.engines.base import Launch, TaskExit
 from openpai_tasks.server.engines.process import ProcessEngine
 from openpai_tasks.server.scheduling import plugins
-from openpai_tasks.server.ssh import Login, services
+from openpai_tasks.server.ssh import SshLogin, services
 from openpai_tasks.settings.key_pairs import new_pair
 from tests.server.conftest import Api, ServerProcess, wait_for
+from tests.server.engine_contract import own, task
 from tests.server.ssh_clients import (
     SERVICES,
     Door,
@@ -39,7 +40,6 @@ from tests.server.ssh_clients import (
     stop,
     task_folder,
 )
-from tests.server.test_process_engine import own, task
 from tests.server.workshop import machine, until
 
 pytestmark = needs_clients
@@ -177,14 +177,15 @@ def test_a_port_that_is_taken_is_a_note_and_no_failure_unless_asked_for(
     scripts = plugins.plan(validate(text), "main").scripts("echo main")
     with closing(socket.create_server(("127.0.0.1", 0))) as thief:
         service = services.choose(place.service)  # type: ignore[attr-defined]
-        door = Login(
+        door = SshLogin(
             service, thief.getsockname()[1], new_pair("host"), (key.with_suffix(".pub").read_text(),)
         )
         uid, folder = own("uid"), tmp_path / "uid"
         launch = Launch(uid, "alice", folder, scripts, {"FC_POD_UID": uid}, "image", None, ssh=door)
-        engine = ProcessEngine(tmp_path, machine())
+        engine = ProcessEngine(tmp_path, machine=machine())
         engine.start(launch)
-        end = until(lambda: engine.poll(task(tmp_path)))
+        one = task(tmp_path)
+        end = until(lambda: found if isinstance(found := engine.poll([one])[uid], TaskExit) else None)
         engine.close()
     log = (tmp_path / "uid/logs/all").read_text()
     assert (end.user_code, "main" in log, "cannot listen on port" in log) == (code, code == 0, True)

@@ -12,8 +12,10 @@ import pytest
 
 from openpai_tasks.protocol import validate
 from openpai_tasks.protocol.states import FINAL
-from openpai_tasks.server.engines.machine import Gpu, Machine, Resources
+from openpai_tasks.server.engines.base import Engine
+from openpai_tasks.server.engines.machine import InstalledGpu, Machine
 from openpai_tasks.server.engines.process import ProcessEngine
+from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.scheduling.scheduler import Scheduler
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.records import Job, Task
@@ -63,9 +65,8 @@ def document(name: str, roles: Mapping[str, object], **more: object) -> str:
 
 
 def machine(cpus: int = 2, gpus: int = 0) -> Machine:
-    return Machine(
-        "here", cpus, 1000, tuple(Gpu(index, f"GPU-{index}", "test", 0) for index in range(gpus)), BOOT
-    )
+    installed = (InstalledGpu(index, f"GPU-{index}", "test", 0) for index in range(gpus))
+    return Machine("here", cpus, 1000, tuple(installed), BOOT)
 
 
 class Workshop:
@@ -75,7 +76,7 @@ class Workshop:
         self,
         folder: Path,
         here: Machine,
-        clusters: dict[str, Resources],
+        clusters: dict[str, ResourceAmount],
         enforce: bool,
         grace: float = GRACE,
     ) -> None:
@@ -86,10 +87,13 @@ class Workshop:
     def open(self) -> None:
         self.database = Database(self.folder / "cluster.db", SCHEMA)
         self.state = State(self.database, self.folder / "jobs")
-        storages = {"home": self.folder / "storage"}
-        self.engine = ProcessEngine(self.folder / "jobs", self.machine, storages, self.grace)
-        self.scheduler = Scheduler(self.state, self.engine, self.machine, self.clusters, self.enforce)
+        self.engine = self.make_engine()
+        self.scheduler = Scheduler(self.state, self.engine, self.clusters, self.enforce)
         self.scheduler.start()
+
+    def make_engine(self) -> Engine:
+        storages = {"home": self.folder / "storage"}
+        return ProcessEngine(self.folder / "jobs", storages, self.machine, self.grace)
 
     def close(self) -> None:
         self.scheduler.close()
@@ -124,7 +128,8 @@ class Workshop:
         return self.state.tasks(key, self.job(key).attempt)
 
     def output(self, key: str, log: str = "stdout", number: int = 0) -> str:
-        return self.engine.logs(self.tasks(key)[number])[log].read_text()
+        with self.engine.open_log(self.tasks(key)[number], log) as file:
+            return file.read().decode()
 
     def reasons(self, key: str) -> dict[str, str]:
         """What was said to the job, by reason."""
@@ -139,7 +144,7 @@ def workshop(tmp_path: Path) -> Iterator[Callable[..., Workshop]]:
     def make(
         cpus: int = 2,
         gpus: int = 0,
-        clusters: dict[str, Resources] | None = None,
+        clusters: dict[str, ResourceAmount] | None = None,
         enforce: bool = False,
         grace: float = GRACE,
     ) -> Workshop:

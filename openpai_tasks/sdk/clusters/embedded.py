@@ -23,6 +23,7 @@ from openpai_tasks.sdk.clusters import embedded_process, embedded_token
 from openpai_tasks.sdk.clusters.choices import with_choices
 from openpai_tasks.sdk.clusters.login_lock import login_lock
 from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.engines import ENGINES
 from openpai_tasks.settings.home import home, locked, make_private
 from openpai_tasks.settings.registry import LOCAL as ALIAS
 from openpai_tasks.settings.registry import Cluster
@@ -33,11 +34,6 @@ ANSWER_SECONDS = 10.0  # after which a server counts as one that does not answer
 GRACE_SECONDS = 5.0  # for such a one, before it is killed
 POLL_SECONDS = 0.02
 UNION = "union"  # of the routes of every generation
-_MANNERS = {
-    "process": "as processes, without their image",
-    "docker": "in containers of docker",
-    "podman": "in containers of podman",
-}
 
 Say = Callable[[str], None]
 
@@ -85,7 +81,7 @@ def ensure(options: LocalOptions, say: Say) -> Cluster:
         with locked(folder() / "start"):
             if not _facts():
                 _start(options)
-                say(f"started the embedded cluster in {folder()}; jobs run {_MANNERS[options.engine]}")
+                say(f"started the embedded cluster in {folder()}; jobs run {ENGINES[options.engine].label}")
                 return _cluster()
     _mention_differences(options, say)
     return _cluster()

@@ -1,6 +1,6 @@
-"""Groups, from which all rights come: admin or not, which virtual clusters, which storages.
+"""Groups, which grant all rights: admin or not, which virtual clusters, which storages.
 
-As in OpenPAI they are in a group's ``extension.acls``, and each virtual cluster has a group of its name.
+As in OpenPAI, rights are in a group's ``extension.acls``, and each virtual cluster has a group of its name.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Groups:
             self._write(group)
 
     def remove(self, name: str) -> None:
-        """Drop the group itself; its members' lists are the accounts' business."""
+        """Remove the group itself; its members are removed by Accounts."""
         self.known([name])
         if name in BUILT_IN:
             raise refusals.forbidden(f"Group {name} belongs to the cluster and cannot be removed.")
@@ -102,7 +102,7 @@ class Groups:
                     self._write(group)
 
     def _first(self) -> list[Group]:
-        """What a new cluster has: the admins, and a group for each virtual cluster."""
+        """The groups of a new cluster: one of admins, and one for each virtual cluster."""
         everyone = dict.fromkeys((DEFAULT_GROUP, *self.virtual_clusters))
         return [
             Group(ADMIN_GROUP, "the admins of this cluster", "", self._acls(True, self.virtual_clusters)),

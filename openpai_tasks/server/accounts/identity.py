@@ -1,4 +1,4 @@
-"""Who makes a call, as its token says and the accounts confirm."""
+"""The user who makes a call."""
 
 from __future__ import annotations
 

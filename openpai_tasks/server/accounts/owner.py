@@ -1,4 +1,4 @@
-"""The first user: whoever started the cluster, an admin whose password the command line can read."""
+"""The first user: the admin who started the cluster, with a password that the command line can read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FALLBACK = "admin"
 
 
 class Owner:
-    """The user in ``credentials.json``, which is made at the first start and mended when lost."""
+    """The user in ``credentials.json``, which is written at the first start and restored if lost."""
 
     def __init__(self, folder: Path, accounts: Accounts) -> None:
         self._path = folder / FILE
@@ -28,7 +28,7 @@ class Owner:
         password = stored.get("password") or passwords.generated()
         if accounts.user(self.name) is None:
             accounts.create(self.name, password, "", [ADMIN_GROUP], {})
-        elif not accounts.accepts(self.name, password):  # the file was lost, or a crash came between the two
+        elif not accounts.accepts(self.name, password):  # the file was lost, or the server crashed in between
             accounts.set_password(self.name, password)
         accounts.set_admin(self.name, True)
         if not stored:
@@ -38,7 +38,7 @@ class Owner:
         home.write_private(self._path, json.dumps({"user": self.name, "password": password}) + "\n")
 
     def _stored(self) -> dict[str, Any]:
-        """The file's content if it is whole."""
+        """The content of the file, if it is valid."""
         try:
             stored = json.loads(self._path.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
@@ -52,7 +52,7 @@ class Owner:
 
 
 def sanitised(name: str) -> str:
-    """The name with the characters a user's name may have, and no others."""
+    """The name without characters that user names cannot have."""
     kept = re.sub(r"[^\w.-]", "", name, flags=re.ASCII)[:LONGEST_NAME]
     return kept if kept.strip(".") else FALLBACK
 

@@ -1,4 +1,4 @@
-"""Tokens: signed so that they cannot be made up, listed so that they can be taken back."""
+"""Tokens: signed, so that they cannot be forged, and listed, so that they can be revoked."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ import base64
 import binascii
 import secrets
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import jwt
 
 from openpai_tasks.server import refusals
-from openpai_tasks.server.accounts import jwt
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.accounts.users import Accounts
 from openpai_tasks.server.state.database import Database
 
+if TYPE_CHECKING:
+    from jwt.types import Options
+
 LIFETIME = 7 * 24 * 3600
 LOG_LIFETIME = 120
+LONGEST = 4096  # characters of a token
+_ALGORITHM = "HS256"
 
 
 class Tokens:
-    """The tokens of all users; the list in the database is the truth."""
+    """The tokens of all users; only those in the database are valid."""
 
     def __init__(self, database: Database, accounts: Accounts) -> None:
         self._database = database
@@ -29,7 +35,7 @@ class Tokens:
         self._key_key = self._stored_key("keys")
 
     def issue(self, user: str, application: bool = False) -> str:
-        """A new token: of an application, which lasts, or of a person, for a week."""
+        """A new token: of an application, without end, or of a person, for a week."""
         now, name = int(time.time()), secrets.token_hex(16)
         expires = None if application else now + LIFETIME
         payload = {
@@ -41,7 +47,7 @@ class Tokens:
             "iat": now,
             **({} if expires is None else {"exp": expires}),
         }
-        token = jwt.encode(payload, self._key)
+        token = _encode(payload, self._key)
         with self._database.transaction():
             self._database.write("DELETE FROM account_tokens WHERE expires < ?", (now,))
             self._database.write(
@@ -57,8 +63,8 @@ class Tokens:
         return [row["token"] for row in rows]
 
     def revoke(self, token: str, user: str) -> None:
-        """Take back a token of the user's own."""
-        payload = jwt.decode(token, self._key, now=0)
+        """Revoke a token of this user."""
+        payload = _decode(token, self._key, verify_exp=False)
         if payload is None:
             raise refusals.unknown("The token to revoke is not one of this cluster.")
         if payload["username"] != user:
@@ -69,7 +75,7 @@ class Tokens:
         self._database.write("DELETE FROM account_tokens WHERE id = ?", (token_id,))
 
     def identify(self, authorization: str) -> Identity:
-        """Who sent this header; refused if it is missing, wrong, expired or taken back."""
+        """Who sent this header; refused if the token is missing, invalid, expired or revoked."""
         if not authorization:
             raise refusals.guest()
         scheme, _, value = authorization.strip().partition(" ")
@@ -80,25 +86,25 @@ class Tokens:
         raise refusals.guest()
 
     def log_ticket(self, claims: dict[str, Any]) -> str:
-        """A short-lived ticket for one log, to be carried in its URL."""
-        return jwt.encode({**claims, "exp": int(time.time()) + LOG_LIFETIME}, self._log_key)
+        """A short-lived ticket for one log, for its URL."""
+        return _encode({**claims, "exp": int(time.time()) + LOG_LIFETIME}, self._log_key)
 
     def read_log_ticket(self, ticket: str) -> dict[str, Any]:
-        claims = jwt.decode(ticket, self._log_key, time.time())
+        claims = _decode(ticket, self._log_key)
         if claims is None:
             raise refusals.bad_token()
         return claims
 
     def key_ticket(self, job: str) -> str:
-        """A short-lived ticket for a job's private key, to be carried in its URL."""
-        return jwt.encode({"job": job, "exp": int(time.time()) + LOG_LIFETIME}, self._key_key)
+        """A short-lived ticket for a job's private key, for its URL."""
+        return _encode({"job": job, "exp": int(time.time()) + LOG_LIFETIME}, self._key_key)
 
     def reads_key_ticket(self, ticket: str, job: str) -> bool:
-        claims = jwt.decode(ticket, self._key_key, time.time())
+        claims = _decode(ticket, self._key_key)
         return claims is not None and claims["job"] == job
 
     def _identity(self, token: str) -> Identity:
-        payload = jwt.decode(token, self._key, time.time())
+        payload = _decode(token, self._key)
         if payload is None:
             raise refusals.bad_token()
         listed = self._database.row("SELECT 1 FROM account_tokens WHERE id = ?", (payload["jti"],))
@@ -111,7 +117,7 @@ class Tokens:
         )
 
     def _basic(self, value: str) -> Identity:
-        """``user:applicationToken``; a password is no substitute."""
+        """``user:applicationToken``; passwords are refused."""
         try:
             user, _, token = base64.b64decode(value, validate=True).decode("utf-8").partition(":")
         except (binascii.Error, UnicodeDecodeError) as err:
@@ -128,3 +134,18 @@ class Tokens:
             )
             rows = self._database.rows("SELECT value FROM account_keys WHERE name = ?", (name,))
         return bytes(rows[0]["value"])
+
+
+def _encode(claims: dict[str, Any], key: bytes) -> str:
+    return jwt.encode(claims, key, algorithm=_ALGORITHM)
+
+
+def _decode(token: str, key: bytes, verify_exp: bool = True) -> dict[str, Any] | None:
+    """The claims, if the token is ours and, by default, has not expired; the clock may have been set back."""
+    try:
+        if len(token) > LONGEST:
+            return None
+        options: Options = {"verify_exp": verify_exp, "verify_iat": False}
+        return jwt.decode(token, key, algorithms=[_ALGORITHM], options=options)
+    except (jwt.InvalidTokenError, UnicodeError):  # half a surrogate pair cannot be encoded
+        return None

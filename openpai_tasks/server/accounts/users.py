@@ -67,9 +67,9 @@ class Accounts:
     def create(
         self, name: str, password: str, email: str, grouplist: Iterable[str], extension: dict[str, Any]
     ) -> None:
-        hashed = passwords.hashed(password)  # slow, so before the lock is taken
+        hashed = passwords.hashed(password)  # slow, so outside the lock
         with self._database.transaction():
-            # Names become folders, and some file systems do not tell upper from lower case.
+            # Names become folders, and some file systems ignore case.
             if self._database.row("SELECT 1 FROM account_users WHERE lower(name) = lower(?)", (name,)):
                 raise refusals.user_exists(name)
             groups = self.groups.known((DEFAULT_GROUP, *grouplist))
@@ -79,7 +79,7 @@ class Accounts:
             )
 
     def remove(self, name: str) -> None:
-        """Forget the user and the user's tokens; an admin has to be made an ordinary user first."""
+        """Remove a user and the user's tokens; refused for admins."""
         with self._database.transaction():
             if self._existing(name).admin:
                 raise refusals.remove_admin(name)
@@ -90,7 +90,7 @@ class Accounts:
         self._set(name, "email", email)
 
     def set_password(self, name: str, password: str, keep: str = "") -> None:
-        """Change it, and end every token but those of applications and the one named by ``keep``."""
+        """Change the password, and revoke all tokens except those of applications and ``keep``."""
         hashed = passwords.hashed(password)
         with self._database.transaction():
             self._set(name, "password", hashed)
@@ -117,14 +117,14 @@ class Accounts:
             self.set_groups(name, [one for one in self._existing(name).grouplist if one != group])
 
     def remove_group(self, group: str) -> None:
-        """Remove a group, and everybody from it."""
+        """Remove a group and its memberships."""
         with self._database.transaction():
             for user in self.members(group):
                 self.drop_group(user.name, group)
             self.groups.remove(group)
 
     def set_admin(self, name: str, admin: bool) -> None:
-        """Into the admin group, or out of every group that makes admins."""
+        """Add the user to the admin group, or remove the user from all groups of admins."""
         if admin:
             return self.add_group(name, ADMIN_GROUP)
         with self._database.transaction():
@@ -132,7 +132,7 @@ class Accounts:
             self.set_groups(name, [one for one in self._existing(name).grouplist if one not in admins])
 
     def set_virtual_clusters(self, name: str, wanted: Sequence[str]) -> None:
-        """The groups of exactly these virtual clusters, and ``default``, which everyone has."""
+        """Set the groups to those of these virtual clusters and ``default``."""
         self.check_virtual_clusters(wanted)
         with self._database.transaction():
             mine = self._existing(name).grouplist

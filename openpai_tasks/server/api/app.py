@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import html
 import logging
 import re
 import time
@@ -25,17 +27,16 @@ from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.faults import Faults
 from openpai_tasks.server.api.limits.rates import API, Limiter, TooMany
 from openpai_tasks.server.api.pools import Pools
-from openpai_tasks.server.api.request import Body, FileSlice, Headed, Reply, Request, Text
-from openpai_tasks.server.api.router import Access, Match, Router
+from openpai_tasks.server.api.request import Body, Headed, LogPage, LogSlice, Reply, Request, TextBody
+from openpai_tasks.server.api.router import Match, RouteAccess, Router
 from openpai_tasks.server.api.table import rows
-from openpai_tasks.server.state.job_files import open_regular
 
 log = logging.getLogger(__name__)
 
 LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
 LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
 PIECE = 64 * 1024
-PATIENCE = 64 * 1024 * 1024  # how much of a body that is too large is read before hanging up
+PATIENCE = 64 * 1024 * 1024  # bytes of a body that are read before the connection is closed
 
 
 def build(context: Context) -> Starlette:
@@ -44,12 +45,14 @@ def build(context: Context) -> Starlette:
         CORSMiddleware, allow_origin_regex=LOCAL_ORIGIN.pattern, allow_methods=["*"], allow_headers=["*"]
     )
     app = Starlette(middleware=[cors])
-    app.router.default = request_response(Dispatch(context).endpoint)  # its own routes end at a line break
+    app.router.default = request_response(
+        Dispatch(context).endpoint
+    )  # Starlette's own routes end at a line break
     return app
 
 
 class Dispatch:
-    """Finds the route, checks who calls, reads the body, and turns errors into answers."""
+    """Finds the route, checks the caller, reads the body, and turns errors into answers."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -71,7 +74,7 @@ class Dispatch:
         except ApiError as err:
             status, body = self._error(err)
         except ClientDisconnect:
-            return Response(status_code=400)  # to nobody
+            return Response(status_code=400)  # the client is gone
         except Exception:
             log.exception("%s %s failed", web.method, match.route.path if match else "?")
             status, body = self._error(refusals.unknown("The server met an error; its log says more."))
@@ -79,7 +82,7 @@ class Dispatch:
         return _response(status, body)
 
     def _answer(self, web: WebRequest, path: str, match: Match | None, raw: bytes) -> Reply:
-        """The answer, refusals too, with what is left of the caller's rate."""
+        """The answer or refusal, with the headers of the rate limit."""
         fault = self._faults.instead(path, match)
         if fault is not None:
             return fault
@@ -112,30 +115,30 @@ class Dispatch:
         )
         return self._faults.answer(self._context, match, request)
 
-    def _identify(self, access: Access, authorization: str) -> Identity | None:
-        if access is Access.OPEN:
+    def _identify(self, access: RouteAccess, authorization: str) -> Identity | None:
+        if access is RouteAccess.OPEN:
             return None
         try:
             identity = self._context.tokens.identify(authorization)
         except Denied as err:
             raise err if self._profile.tells_bad_tokens else refusals.guest() from err
-        if access in (Access.USER, Access.ADMIN) and identity.application:
+        if access in (RouteAccess.USER, RouteAccess.ADMIN) and identity.application:
             raise refusals.application()
-        if access in (Access.ADMIN, Access.TOKEN_ADMIN) and not identity.admin:
+        if access in (RouteAccess.ADMIN, RouteAccess.TOKEN_ADMIN) and not identity.admin:
             raise refusals.non_admin()
         return identity
 
     def _error(self, err: ApiError) -> Reply:
         if isinstance(err, TooMany):
             headers = self._faults.retry_after(err)
-            return err.status, Headed(Text(str(err), "text/html; charset=utf-8"), headers)
+            return err.status, Headed(TextBody(str(err), "text/html; charset=utf-8"), headers)
         status, code = self._profile.errors.get(err.code, (err.status, err.code))
         body = {**({"code": code} if code else {}), "message": str(err)}
         return status, Headed(body, {"connection": "close"}) if status in bodies.UNREAD else body
 
 
 def _check_origin(headers: Mapping[str, str]) -> None:
-    """A page of another site can make a browser call this port, but it cannot forge these headers."""
+    """Refuse calls from pages of other sites, which cannot forge these headers."""
     if not LOCAL_HOST.fullmatch(headers.get("host", "")):
         raise refusals.forbidden("This server answers only as 127.0.0.1 or localhost.")
     origin = headers.get("origin")
@@ -144,7 +147,7 @@ def _check_origin(headers: Mapping[str, str]) -> None:
 
 
 async def _body(web: WebRequest, limit: int) -> bytes:
-    """The body, if it is not too large; then it is read to its end, for the caller is still sending."""
+    """The body; one that is too large is still read, since the caller is sending it."""
     pieces, size = [], 0
     try:
         with anyio.fail_after(bodies.SECONDS):
@@ -174,7 +177,7 @@ def _query(text: str) -> dict[str, list[str]]:
 
 
 def _note(method: str, match: Match | None, status: int, seconds: float) -> None:
-    """One line for what changes something or fails; the route's pattern, for paths can hold tokens."""
+    """Log calls that change something or fail, by the route's pattern, since paths can hold tokens."""
     if method not in ("GET", "HEAD") or status >= 500:
         path = match.route.path if match else "(no route)"
         log.info("%s %s %d %.0f ms", method, path, status, 1000 * seconds)
@@ -184,21 +187,31 @@ def _response(status: int, body: Body) -> Response:
     if isinstance(body, Headed):
         response = _response(status, body.body)
         for name, value in body.headers.items():
-            response.headers.setdefault(name, value)  # what is inside knows better
+            response.headers.setdefault(name, value)  # headers of the inner body take precedence
         return response
-    if isinstance(body, FileSlice):
+    if isinstance(body, LogSlice):
         return StreamingResponse(
             _pieces(body), status, {**body.headers, "content-length": str(body.length)}, "text/plain"
         )
-    if isinstance(body, Text):
+    if isinstance(body, LogPage):
+        return StreamingResponse(_page_pieces(body), status, media_type="text/html")
+    if isinstance(body, TextBody):
         return Response(body.content, status, {"content-type": body.type})
     return JSONResponse(body, status)
 
 
-def _pieces(part: FileSlice) -> Iterator[bytes]:
+def _pieces(part: LogSlice) -> Iterator[bytes]:
     left = part.length
-    with open_regular(part.path) as file:
+    with part.open() as file:
         file.seek(part.start)
         while left > 0 and (piece := file.read(min(PIECE, left))):
             left -= len(piece)
             yield piece
+
+
+def _page_pieces(page: LogPage) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    yield page.head
+    for piece in _pieces(page.log):
+        yield html.escape(decoder.decode(piece), quote=False)
+    yield html.escape(decoder.decode(b"", final=True), quote=False) + page.tail

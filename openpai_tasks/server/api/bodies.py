@@ -1,20 +1,21 @@
-"""The bodies the API reads: JSON, forms with nested brackets, and plain text."""
+"""Request bodies: JSON, forms with nested brackets, and plain text."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
 from openpai_tasks.errors import ApiError
-from openpai_tasks.server.api import json_values
 
 LIMIT = 100 * 1024  # bytes, as on the real server
-UNREAD = (408, 413)  # after these, a part of the body may still come
-SECONDS = 10.0  # in which all of it must have come
+UNREAD = (408, 413)  # after these, the rest of the body may still arrive
+SECONDS = 10.0  # for all of it to arrive
 FIELDS_LIMIT = 2000
 DEPTH_LIMIT = 8
+DEEPEST = 200  # levels; a stored value must also be readable inside larger answers
 
 
 def too_large(limit: int) -> ApiError:
@@ -26,7 +27,7 @@ def too_slow() -> ApiError:
 
 
 def parse(content_type: str, raw: bytes) -> Any:
-    """The body as a value: text for ``text/*``, else a dictionary or list (empty when there is none)."""
+    """The body as a value: text for ``text/*``, else a dictionary or list, which may be empty."""
     kind = content_type.partition(";")[0].strip().lower()
     if not raw:
         return "" if kind.startswith("text/") else {}
@@ -48,8 +49,8 @@ def _decoded(raw: bytes) -> str:
 
 def _json(text: str) -> Any:
     try:
-        value = json_values.read(text)
-        if "\\u" in text:  # half a surrogate pair can be written so, and then neither stored nor sent
+        value = read_json(text)
+        if "\\u" in text:  # it can encode half a surrogate pair, which cannot be stored or sent
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as err:
         raise ApiError(f"the body is not JSON: {err}", 400) from err
@@ -95,3 +96,31 @@ def _lists(value: Any) -> Any:
     if items and all(key.isdecimal() for key in items):
         return [items[key] for key in sorted(items, key=int)]
     return items
+
+
+def read_json(text: str) -> Any:
+    """The value as Node reads it; ValueError for anything else, such as Python's NaN and Infinity."""
+    value = json.loads(text, parse_constant=_refuse, parse_float=_number)
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise ValueError(f"nested deeper than {DEEPEST} levels")
+        level = [below for one in level for below in _below(one)]
+    return value
+
+
+def _below(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _number(text: str) -> float | None:
+    """The number, or null if it is too large, as JavaScript writes it."""
+    value = float(text)
+    return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""What handlers work with: the cluster's parts, opened once."""
+"""The parts of the cluster that handlers use."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from openpai_tasks.server.api.limits.guesses import Guesses
 from openpai_tasks.server.api.limits.rates import Rate
 from openpai_tasks.server.api.originals import Originals
 from openpai_tasks.server.api.shapes.profiles import Profile
-from openpai_tasks.server.engines import Engine
-from openpai_tasks.server.engines.machine import Machine, Resources
+from openpai_tasks.server.engines.base import Engine
+from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.state import State
 
 
 @dataclass(frozen=True)
 class Storage:
-    """A folder of this machine that jobs can mount; users see their own part unless it is shared."""
+    """A folder that jobs can mount; each user sees a separate part of it unless it is shared."""
 
     name: str
     path: Path
@@ -39,15 +39,14 @@ class Context:
     owner: Owner
     state: State
     engine: Engine
-    machine: Machine
-    virtual_clusters: dict[str, Resources]
+    virtual_clusters: dict[str, ResourceAmount]
     storages: dict[str, Storage]
     originals: Originals
     guesses: Guesses
     body_limit: int = bodies.LIMIT
 
     def check_password(self, caller: str, user: str, password: str) -> bool:
-        """Whether this is the password; a caller that has been wrong too often is not answered."""
+        """Whether this is the password; refused after too many wrong guesses."""
         self.guesses.check(caller, user)
         if self.accounts.accepts(user, password):
             self.guesses.note_right(caller, user)
@@ -56,7 +55,7 @@ class Context:
         return False
 
     def set_password(self, user: str, password: str, caller: Identity) -> None:
-        """Change a password, which ends all sign-ins but the caller's; the command line reads the owner's."""
+        """Change a password and revoke all sessions but the caller's; keep the owner's in a file."""
         self.accounts.set_password(user, password, keep=caller.token_id)
         if user == self.owner.name:
             self.owner.keep(password)

@@ -1,6 +1,6 @@
-"""Faults of real clusters, switched on by ``faults.json`` in the server's folder, for tests of clients.
+"""Faults of real clusters for tests of clients, switched on by ``faults.json`` in the server's folder.
 
-The file may be written, changed and removed while the server runs; without it nothing here has an effect.
+The file may be changed while the server runs; without it nothing here has an effect.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from openpai_tasks.protocol import dump, routes
 from openpai_tasks.server import refusals
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.limits.rates import TooMany
-from openpai_tasks.server.api.request import Reply, Request, Text
+from openpai_tasks.server.api.request import Reply, Request, TextBody
 from openpai_tasks.server.api.router import Match, is_api
 from openpai_tasks.server.state.state import STOP, State
 
 log = logging.getLogger(__name__)
 
 FILE = "faults.json"
-LATE_TOKENS = "late_tokens"  # seconds until a login's token is stored; one that is used sooner never is
-SLOW_STOP = "slow_stop"  # seconds for which a job goes on after its stop was accepted
+LATE_TOKENS = "late_tokens"  # seconds until the token of a login is stored; if used sooner, it never is
+SLOW_STOP = "slow_stop"  # seconds that a job continues after its stop was accepted
 LOGS = "logs"  # 404 or 500 instead of the addresses of logs; or such a status by ROLE/INDEX of a task
 LOG_FILES = "log_files"  # such a status instead of a log's content, from the proxy
-DATABASE = "database"  # true: the calls about jobs find no database
+DATABASE = "database"  # true: calls about jobs fail to reach the database
 GATEWAY = "gateway"  # 502, 503 or 504 instead of every answer of the API, from the proxy
 LOST_SUBMIT = "lost_submit"  # such a status, or 500, after a job was accepted
 LONG_DIAGNOSTICS = "long_diagnostics"  # true: a failure is explained in dozens of lines of YAML
 FULL_RETRY_AFTER = (
     "full_retry_after"  # true: Retry-After is the whole window, only X-RateLimit-Reset is right
 )
-CALLS = "calls"  # how many answers are replaced before all is well again; without it no end
+CALLS = "calls"  # the number of answers to replace; unlimited if missing
 NAMES = {LATE_TOKENS, SLOW_STOP, LOGS, LOG_FILES, DATABASE, GATEWAY, LOST_SUBMIT, LONG_DIAGNOSTICS}
 NAMES |= {FULL_RETRY_AFTER, CALLS}
 
@@ -53,7 +53,7 @@ RUNTIME_LOG = "".join(f"[openpai-runtime] step {number} of the runtime\n" for nu
 
 
 class Faults:
-    """What is to go wrong now."""
+    """The faults that are switched on."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -63,7 +63,7 @@ class Faults:
         self._late = LateTokens()
 
     def instead(self, path: str, match: Match | None) -> Reply | None:
-        """The proxy's answer where the server cannot be reached."""
+        """The answer of a proxy that cannot reach the server."""
         on = self._read()
         if GATEWAY in on and is_api(path):
             return self._page(on[GATEWAY])
@@ -76,7 +76,7 @@ class Faults:
         self._late.note_use(context, authorization)
 
     def answer(self, context: Context, match: Match, request: Request) -> Reply:
-        """What the handler answers, or what goes wrong in its place."""
+        """The handler's answer, or the fault in its place."""
         on, name = self._read(), match.route.handler.__name__
         if not on:
             return match.route.handler(context, request)
@@ -116,10 +116,10 @@ class Faults:
 
     def _page(self, status: int) -> Reply:
         self._count()
-        return status, Text(PAGE.format(TITLES.get(status, str(status))), "text/html")
+        return status, TextBody(PAGE.format(TITLES.get(status, str(status))), "text/html")
 
     def _count(self) -> None:
-        """One answer was replaced; after the last that was asked for, everything works again."""
+        """Count a replaced answer; after the last one, all faults are switched off."""
         with self._lock:
             if CALLS in self._on:
                 self._on[CALLS] -= 1
@@ -127,7 +127,7 @@ class Faults:
                     self._on = {}
 
     def _read(self) -> dict[str, Any]:
-        """The switches; the file is read again when it has changed."""
+        """The faults in the file, which is read again after a change."""
         try:
             found = os.stat(self._path)
             stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
@@ -150,14 +150,14 @@ class LateToken:
 
 
 class LateTokens:
-    """Tokens that were handed out and are not stored yet."""
+    """Tokens that were issued and are not stored yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pending: dict[str, LateToken] = {}
 
     def postpone(self, context: Context, token: str, seconds: float) -> None:
-        """Store it later, over the list of the user's tokens as it is now."""
+        """Store a token later, and then revoke those that were issued since."""
         row = context.state.database.row("SELECT * FROM account_tokens WHERE token = ?", [token])
         if row is None:
             return
@@ -193,7 +193,7 @@ class LateTokens:
 
 
 class SlowStops(State):
-    """The cluster's memory, but a stop begins only after a while."""
+    """A state whose stops are delayed."""
 
     def __init__(self, state: State, seconds: float) -> None:
         self.__dict__.update(vars(state))
@@ -212,7 +212,7 @@ class SlowStops(State):
 
 
 def lengthen(body: Any) -> None:
-    """Explain failures as the framework controller does: the pod's end in YAML, with the user's output."""
+    """Explain failures as the framework controller does, by the pod's status in YAML."""
     if isinstance(body, list):
         for one in body:
             lengthen(one)
@@ -225,20 +225,20 @@ def lengthen(body: Any) -> None:
 
 
 def _long_diagnostics(runtime: Mapping[str, Any]) -> str:
-    told = {key: value for key, value in runtime.items() if key != "name"}
-    told["errorLogs"] = {**told["errorLogs"], "platform": RUNTIME_LOG}
-    message = f"[PAI_RUNTIME_ERROR_START]\n{dump(told)}[PAI_RUNTIME_ERROR_END]\n"
+    shown = {key: value for key, value in runtime.items() if key != "name"}
+    shown["errorLogs"] = {**shown["errorLogs"], "platform": RUNTIME_LOG}
+    message = f"[PAI_RUNTIME_ERROR_START]\n{dump(shown)}[PAI_RUNTIME_ERROR_END]\n"
     code = runtime.get("exitCode", runtime.get("exitcode"))
     pod = {"containers": [{"name": "app", "reason": "Error", "message": message, "code": code}]}
     return f"PodPattern matched:\n{dump(pod)}"
 
 
 def _later(seconds: float, action: Callable[[], object]) -> None:
-    def act() -> None:
+    def run() -> None:
         with contextlib.suppress(sqlite3.ProgrammingError):  # the server has ended in the meantime
             action()
 
-    timer = threading.Timer(seconds, act)
+    timer = threading.Timer(seconds, run)
     timer.daemon = True
     timer.start()
 

@@ -1,4 +1,4 @@
-"""Threads for what takes time: apart from the others, so that many such calls cannot stop the rest."""
+"""Thread pools for slow handlers, so that many slow calls cannot block the others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Pools:
         self._limiters: dict[str, anyio.CapacityLimiter] = {}
 
     async def run(self, handler: Callable[..., Any] | None, function: Callable[..., T], *arguments: Any) -> T:
-        """Call the function in a thread of the handler's pool, or of the one for everything else."""
+        """Call the function in a thread of the handler's pool, or of the default pool."""
         name = OF_HANDLERS.get(handler, "") if handler else ""
         limiter = self._limiters.setdefault(name, anyio.CapacityLimiter(SIZES[name])) if name else None
         if limiter and limiter.statistics().tasks_waiting >= MOST_WAITING:

@@ -1,19 +1,21 @@
-"""What a handler gets and gives: small values, free of the web framework."""
+"""The values that handlers take and return, independent of the web framework."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from openpai_tasks.server.accounts.identity import Identity
-from openpai_tasks.server.api.limits import callers
+
+TCP_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_OWN_END, _FAR_END, _USER = 1, 2, 7  # columns
 
 
 @dataclass(frozen=True)
 class Request:
-    """One call: who makes it, the holes of its path, and what it carries."""
+    """One call: its caller, the parameters of its path, its query, headers and body."""
 
     method: str
     params: Mapping[str, str] = field(default_factory=dict)
@@ -25,7 +27,7 @@ class Request:
 
     @property
     def caller(self) -> Identity:
-        """Who is calling; only routes that need a token may ask."""
+        """The caller; only for routes that need a token."""
         if self.identity is None:
             raise LookupError("this route takes calls without a token")
         return self.identity
@@ -37,8 +39,8 @@ class Request:
 
     @property
     def process(self) -> str:
-        """Whose process calls."""
-        return callers.name(*self.ports)
+        """The user whose process calls."""
+        return caller_process(*self.ports)
 
     def first(self, name: str, default: str = "") -> str:
         """The first value of a query parameter."""
@@ -46,7 +48,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Text:
+class TextBody:
     """A body that is text and not JSON."""
 
     content: str
@@ -54,22 +56,45 @@ class Text:
 
 
 @dataclass(frozen=True)
-class FileSlice:
-    """A body that is ``length`` bytes of a file, from ``start`` on, with headers of its own."""
+class LogSlice:
+    """A body of ``length`` bytes of a log, from ``start`` on, with its headers."""
 
-    path: Path
+    open: Callable[[], BinaryIO]
     start: int
     length: int
     headers: Mapping[str, str]
 
 
 @dataclass(frozen=True)
+class LogPage:
+    """An HTML page with a part of a log between ``head`` and ``tail``, read and escaped piece by piece."""
+
+    log: LogSlice
+    head: str
+    tail: str
+
+
+@dataclass(frozen=True)
 class Headed:
-    """A body with headers beside it."""
+    """A body with additional headers."""
 
     body: Any  # any other Body
     headers: Mapping[str, str]
 
 
-Body = dict[str, Any] | list[Any] | Text | FileSlice | Headed | None
+Body = dict[str, Any] | list[Any] | TextBody | LogSlice | LogPage | Headed | None
 Reply = tuple[int, Body]
+
+
+def caller_process(port: int, server_port: int) -> str:
+    """The user of the process with this port, as ``uid N``, or ``anyone`` if the system does not tell."""
+    for table in TCP_TABLES:
+        try:
+            lines = table.read_text(encoding="ascii").splitlines()[1:]
+        except (OSError, ValueError):
+            continue
+        for line in lines:
+            words = line.split()
+            if words[_OWN_END].endswith(f":{port:04X}") and words[_FAR_END].endswith(f":{server_port:04X}"):
+                return f"uid {words[_USER]}"
+    return "anyone"

@@ -1,7 +1,7 @@
 """Which handler answers a path: a table of routes, matched segment by segment.
 
-As express does it for OpenPAI, letter case and a trailing slash do not matter. Segments are split before
-they are decoded, so an encoded slash stays inside its own hole.
+As in OpenPAI's Express, case and a trailing slash do not matter. Segments are split before
+they are decoded, so an encoded slash stays inside its parameter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from openpai_tasks.server.api.request import Reply, Request
 ANY = "ANY"
 
 
-class Access(enum.Enum):
+class RouteAccess(enum.Enum):
     """Who may call a route."""
 
     OPEN = "anyone"
@@ -32,9 +32,9 @@ class Access(enum.Enum):
 class Route:
     method: str
     path: str
-    access: Access
+    access: RouteAccess
     handler: Callable[[Context, Request], Reply]
-    profiles: Set[str]  # whose servers have it
+    profiles: Set[str]  # of the servers that have it
     limit: str = ""  # the rate limit that counts its calls
 
 
@@ -45,7 +45,7 @@ class Match:
 
 
 class Router:
-    """The first route of the table that fits."""
+    """Finds the first matching route of the table."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes: dict[int, list[tuple[tuple[str, ...], Route]]] = {}
@@ -64,12 +64,12 @@ class Router:
 
 
 def local(path: str) -> str:
-    """The path as the REST server itself sees it, behind the cluster's proxy."""
+    """The path without the prefix of the cluster's proxy."""
     return path[len(PREFIX) :] if path.lower().startswith(f"{PREFIX}/") else path
 
 
 def is_api(path: str) -> bool:
-    """Whether it is the REST server's, not something beside it on the cluster's proxy."""
+    """Whether the path belongs to the REST server, not to another service of the cluster's proxy."""
     return path.lower().startswith("/api")
 
 

@@ -1,4 +1,4 @@
-"""Whether a submitted text may become a job: the checks of OpenPAI, in its order."""
+"""Checks of submitted jobs, in OpenPAI's order."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from openpai_tasks.server.api.context import Context
 
 
 def read_document(text: object) -> JobDocument:
-    """The document, or the refusal the real server has for it."""
-    if not isinstance(text, str):  # it came as JSON or without a type: only text/* is a document
+    """The document; refused as OpenPAI refuses it."""
+    if not isinstance(text, str):  # JSON or an unknown type: only text/* is a document
         raise refusals.invalid_protocol(_listing([Problem("", "should be object")]))
     try:
         source = read(text)
@@ -35,20 +35,20 @@ def read_document(text: object) -> JobDocument:
 
 
 def read_v1(config: object) -> tuple[JobDocument, str]:
-    """A v1 configuration as the document that runs in its place, and that document's text."""
+    """A v1 configuration converted to a v2 document, and the text of the document."""
     try:
         if not isinstance(config, dict):
             raise ProtocolError("a job configuration must be an object")
         job = validate_v1(config)
         fitting, _ = fit_names(job)
-        text = dump(to_v2({**fitting, "authFile": ""}))  # no image is fetched, so no registry asks for it
+        text = dump(to_v2({**fitting, "authFile": ""}))  # no image is pulled, so no registry needs it
         return dataclasses.replace(validate(text), name=job["jobName"]), text
     except ProtocolError as err:
         raise refusals.invalid(str(err)) from err
 
 
 def check_permissions(context: Context, user: User, document: JobDocument) -> None:
-    """A free name, a virtual cluster that is the user's, storages that are there."""
+    """Refuse a name in use, a virtual cluster that is not the user's, and missing storages."""
     if context.state.job(job_key(user.name, document.name)):
         raise refusals.job_exists(document.name)
     if document.virtual_cluster not in user.virtual_clusters:
@@ -59,7 +59,7 @@ def check_permissions(context: Context, user: User, document: JobDocument) -> No
 
 
 def _refusal(source: Source, err: ProtocolError) -> ApiError:
-    """By the step that failed: neither a text that is no YAML nor a broken template has a code there."""
+    """The refusal by the step that failed; invalid YAML and broken templates have no code."""
     report = Report(source)
     JOB(source.value, (), report)
     if report.problems:
@@ -69,7 +69,7 @@ def _refusal(source: Source, err: ProtocolError) -> ApiError:
 
 
 def _listing(problems: Iterable[Problem]) -> str:
-    """The problems as the JSON list that clients of OpenPAI take apart."""
+    """The problems as the JSON list that clients of OpenPAI parse."""
     return json.dumps(
         [
             {

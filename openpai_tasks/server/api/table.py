@@ -1,6 +1,6 @@
-"""The route table: method, path, who may call, the handler, whose servers have it, and its rate limit.
+"""The route table: method, path, access, handler, the servers that have it, and its rate limit.
 
-The first row that fits answers.
+The first matching row answers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from openpai_tasks.server.api.handlers import (
     attempts,
     authn,
     cluster,
-    description,
     groups,
     jobs,
     jobs_v1,
@@ -23,11 +22,11 @@ from openpai_tasks.server.api.handlers import (
     users,
 )
 from openpai_tasks.server.api.limits import rates
-from openpai_tasks.server.api.router import ANY, Access, Route
+from openpai_tasks.server.api.router import ANY, Route, RouteAccess
 from openpai_tasks.server.api.shapes.profiles import EVERY, MIDDLE, NEWEST, OLDEST, UNION
 
-OPEN, TOKEN, USER = Access.OPEN, Access.TOKEN, Access.USER
-ADMIN, TOKEN_ADMIN = Access.ADMIN, Access.TOKEN_ADMIN
+OPEN, TOKEN, USER = RouteAccess.OPEN, RouteAccess.TOKEN, RouteAccess.USER
+ADMIN, TOKEN_ADMIN = RouteAccess.ADMIN, RouteAccess.TOKEN_ADMIN
 
 V14, V18, BOTH_OLD = {OLDEST}, {MIDDLE}, {OLDEST, MIDDLE}
 SINCE_18 = EVERY - V14
@@ -36,7 +35,7 @@ ONLY_UNION = {UNION}
 
 INFO = [
     Route("GET", routes.HEALTH, OPEN, authn.health, EVERY),
-    Route("GET", routes.OPENAPI, OPEN, description.get_description, EVERY),
+    Route("GET", routes.OPENAPI, OPEN, authn.get_description, EVERY),
     Route(ANY, routes.INFO, OPEN, authn.info, SINCE_18),
     Route(ANY, routes.INFO_V1, OPEN, authn.info, SINCE_18),
     Route(ANY, routes.INFO_V1, OPEN, authn.greeting, V14),
@@ -162,7 +161,7 @@ LOGS = [
 
 
 def _also(rows: Iterable[Route], path: str, other: str) -> list[Route]:
-    """The same routes under another path as well."""
+    """The routes, and the same ones under another path."""
     return [replace(row, path=row.path.replace(path, other, 1)) for row in rows]
 
 
@@ -172,7 +171,7 @@ def _only(rows: Iterable[Route], profiles: Set[str]) -> list[Route]:
 
 
 def _guarded(rows: Iterable[Route]) -> list[Route]:
-    """What the oldest servers show to anyone, the union shows to holders of a token."""
+    """The routes that the oldest servers leave open; the union requires a token."""
     return [
         replace(row, access=TOKEN if row.access is OPEN else row.access, profiles=ONLY_UNION) for row in rows
     ]
@@ -201,7 +200,7 @@ ROUTES = [
     *USER_JOBS,
     *_only(_also(USER_JOBS, "/api/v1", "/api/v2"), V14),
     *REWRITTEN,
-    # The server turns this path into that of everyone's list and forgets the user.
+    # The server redirects this path to the list of all users' jobs.
     Route("GET", "/api/v1/user/{whoever}/jobs", TOKEN, jobs.list_jobs, V18, rates.LIST),
     *_also(REWRITTEN, routes.JOBS_V1, routes.USER_JOBS_V1),
     *KEYS,

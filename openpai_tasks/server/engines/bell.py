@@ -1,4 +1,4 @@
-"""What the scheduler sleeps on: a named pipe that the server, and any runner of any time, can ring."""
+"""A named pipe that wakes the scheduler: the server and all runners can write to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def bell_path(folder: Path) -> Path:
-    """Where runners find the bell of the cluster whose jobs are in ``folder``."""
+    """The bell of the cluster whose jobs are in ``folder``."""
     return folder / ".bell"
 
 
@@ -17,7 +17,7 @@ class Bell:
     def __init__(self, path: Path) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkfifo(path, 0o600)
-        # Opened for writing too, so that it never reads as ended while nobody else holds it.
+        # Opened for writing too, so that it never reads as closed.
         self._handle = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
         self._rest = b""
@@ -27,7 +27,7 @@ class Bell:
             os.write(self._handle, b"\0")
 
     def wait(self, seconds: float | None) -> set[str]:
-        """Sleep until it rings, or for that long; what was called out: the folders of tasks that are over."""
+        """Sleep until it rings, or for so long; the folders of tasks that have ended since."""
         select.select([self._handle], [], [], seconds)
         with contextlib.suppress(BlockingIOError):
             *called, self._rest = (self._rest + os.read(self._handle, 65536)).split(b"\0")

@@ -1,11 +1,11 @@
-"""Carries one task's container from its image to its removal: a script that a task's runner runs.
+"""Supervises one task's container from its image to its removal: a script that a task's runner runs.
 
-    python -I -S carrier.py FOLDER
+    python -I -S container_supervisor.py FOLDER
 
-It needs nothing but the standard library. ``container.json`` in FOLDER says which program makes containers
-and how. The container's output becomes its own, so the runner keeps the logs, holds the lock and notices the
-end as it does for any process; TERM ends the container, first kindly. How it went is in ``outcome``, what
-its owner should know on the way in ``notes``. Nobody polls: it sleeps until the container ends.
+It needs nothing but the standard library. ``container.json`` in FOLDER names the program and its arguments.
+The container's output becomes its own, so that the runner keeps the logs, holds the lock and notices the
+end as it does for any process; TERM stops the container. The result is written to ``outcome``, events to
+``notes``. There is no polling: it sleeps until the container ends.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import sys
 import time
 from typing import IO, Any, NamedTuple, NoReturn
 
-FAILED = 125  # what it ends with itself when there is no exit code of the task's own
+FAILED = 125  # exit code if the task has none
 KILLED, TERMINATED = 137, 143
-PAUSE = 0.5  # seconds between tries of something that may yet work
-ASK_LIMIT = 10.0  # seconds in which a container must have been asked to end
-LAST_LIMIT = 10.0  # seconds for the program to kill its container, and as many to notice that it is over
+PAUSE = 0.5  # seconds between retries
+ASK_LIMIT = 10.0  # seconds to send TERM to a container
+LAST_LIMIT = 10.0  # seconds for the program to kill its container, and again to notice its end
 
 NODE_LOST, REMOVED_OUTSIDE, OUT_OF_MEMORY = -1001, -101, -1200
 NOT_CREATED, NOT_PERMITTED, NO_SHELL, NOT_STARTED, NO_GPU = -1201, -1202, -1203, -1204, -1205
@@ -34,16 +34,16 @@ START_FAILURES = (
     (NOT_PERMITTED, ("permission denied",)),
     (NO_SHELL, ("executable file not found", "no such file or directory")),
 )
-"""Words in the complaint of a container that did not start, and the platform's code for it."""
+"""Words in the errors of a container that did not start, and the platform's code for them."""
 
 
-class Plan(NamedTuple):
-    """What ``container.json`` holds."""
+class ContainerPlan(NamedTuple):
+    """The content of ``container.json``."""
 
     program: str
     name: str
     image: str
-    wanted: str  # the image by its full name, to be pulled
+    wanted: str  # the full name of the image, to be pulled
     options: list[str]  # of the program's ``create``
     command: list[str]
     removal: list[str]
@@ -51,23 +51,23 @@ class Plan(NamedTuple):
     grace: float
     call_limit: float
     pull_limit: float
-    patience: float  # seconds to wait for a daemon that is gone
+    patience: float  # seconds to wait for a daemon that is down
 
 
-class Failed(Exception):
-    """The container cannot be had: the platform's exit code, and why."""
+class ContainerFailed(Exception):
+    """The container failed: the platform's exit code, and the reason."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
         self.code = code
 
 
-class Stopped(Exception):
-    """The task was asked to end before its container began."""
+class StopRequested(Exception):
+    """The task was stopped before its container started."""
 
 
-class Signals:
-    """A request to end, and the end of a child, as something to sleep on."""
+class SignalWaiter:
+    """Sleeps until a stop is requested or a child process ends."""
 
     def __init__(self) -> None:
         self.term = False
@@ -88,27 +88,27 @@ class Signals:
             os.read(self._end, 4096)
 
 
-class Carrier:
+class Supervisor:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         with open(os.path.join(folder, "container.json"), encoding="utf-8") as file:
-            self.plan = Plan(**json.load(file))
-        self.signals = Signals()
-        self.kill_at: float | None = None  # when it is to be made to end
-        self.is_asked = False  # the container was told to end
+            self.plan = ContainerPlan(**json.load(file))
+        self.signals = SignalWaiter()
+        self.kill_at: float | None = None  # when the container is killed
+        self.is_asked = False  # TERM was sent
         self.is_killed = False
-        self.is_removed = False  # since killing it was not enough
+        self.is_removed = False  # since killing it had no effect
 
     def run(self) -> int:
-        """From the image to the removal; what the task, or this script in its place, ends with."""
+        """Run the container, from the image to the removal; the exit code."""
         outcome: dict[str, Any]
         try:
             self.create()
             self.check_stop()
             outcome = self.attend()
-        except Failed as err:
+        except ContainerFailed as err:
             outcome = {"code": None, "platform": err.code, "reason": str(err)}
-        except Stopped:
+        except StopRequested:
             outcome = {"code": None, "reason": "was stopped before its container began"}
         self.remove()
         self.forget("runtime", "registry")
@@ -120,19 +120,19 @@ class Carrier:
 
     def create(self) -> None:
         plan = self.plan
-        code, said = self.call(*self.creation(plan.image), limit=plan.call_limit)
-        if code and is_missing(said):
+        code, output = self.call(*self.creation(plan.image), limit=plan.call_limit)
+        if code and is_missing(output):
             self.pull()
-            code, said = self.call(*self.creation(plan.wanted), limit=plan.call_limit)
+            code, output = self.call(*self.creation(plan.wanted), limit=plan.call_limit)
         self.forget("registry")
         if code:
-            raise Failed(NOT_CREATED, f"its container could not be made: {clear(said)}")
+            raise ContainerFailed(NOT_CREATED, f"its container could not be created: {error_line(output)}")
 
     def creation(self, image: str) -> list[str]:
         return ["create", *self.plan.options, image, *self.plan.command]
 
     def pull(self) -> None:
-        """Fetch the image, with the job's own credentials if it brought some."""
+        """Pull the image, with the job's credentials if it has any."""
         plan = self.plan
         self.note("Normal", "Pulling", f"pulls the image {plan.wanted}, which is not on this machine")
         login = os.path.join(self.folder, "registry")
@@ -140,17 +140,19 @@ class Carrier:
         began = time.monotonic()
         if not os.path.isdir(login):
             own = {}
-        code, said = self.call("pull", plan.wanted, limit=plan.pull_limit, environment=own)
+        code, output = self.call("pull", plan.wanted, limit=plan.pull_limit, environment=own)
         if code:
-            raise Failed(NO_IMAGE, f"its image {plan.wanted} could not be pulled: {clear(said)}")
+            raise ContainerFailed(
+                NO_IMAGE, f"its image {plan.wanted} could not be pulled: {error_line(output)}"
+            )
         self.note("Normal", "Pulled", f"pulled the image {plan.wanted} in {time.monotonic() - began:.1f} s")
 
     # While it runs
 
     def attend(self) -> dict[str, Any]:
-        """Start it and stay with it until it is over, also when its daemon goes and comes back."""
+        """Start the container and wait for its end, also across a restart of its daemon."""
         code = self.watch("start", "--attach", self.plan.name)
-        is_back = False  # it was seen running after its daemon was away
+        is_back = False  # it was running after its daemon was down
         while code and not self.is_removed:
             state = self.look()
             if not state["Running"]:
@@ -161,33 +163,33 @@ class Carrier:
         return {"code": KILLED if self.is_removed else 0}
 
     def judge(self, state: dict[str, Any], was_lost: bool) -> dict[str, Any]:
-        """What became of a container that did not simply succeed."""
+        """The outcome of a container that did not succeed."""
         code, error = state["ExitCode"], str(state.get("Error") or "")
         if state["Status"] in ("created", "configured", "initialized") or is_never(state["StartedAt"]):
-            said = error or self.last_words()
-            raise Failed(start_failure(said), f"its container did not start: {clear(said)}")
+            output = error or self.stderr()
+            raise ContainerFailed(start_failure(output), f"its container did not start: {error_line(output)}")
         if code and (state["OOMKilled"] or self.is_noted("OutOfMemory")):
             reason = f"it took more than the {self.plan.memory_mb} MB of memory that it asked for"
             return {"code": code, "platform": OUT_OF_MEMORY, "reason": reason}
         if was_lost and code and not self.signals.term:
-            raise Failed(NODE_LOST, f"ended with its daemon, which was restarted (exit code {code})")
+            raise ContainerFailed(NODE_LOST, f"ended with its daemon, which was restarted (exit code {code})")
         return {"code": code}
 
     def watch(self, *arguments: str) -> int:
-        """Run the program with our own output until it ends, passing on a request to end."""
+        """Run the program with this script's output until it ends, and pass on a stop."""
         process = self.spawn(arguments, None)
         pause = self.advance()
         while (code := process.poll()) is None:
             self.signals.sleep(pause)
-            pause = self.advance()  # it may see the end of the process, so that is looked for before a sleep
+            pause = self.advance()  # the process may end meanwhile, so it is polled before a sleep
             if self.is_removed:
                 process.kill()
         return code
 
     def advance(self) -> float | None:
-        """Ask the container to end, or make it; the seconds after which to look again.
+        """Stop the container, or kill it; the seconds until the next step.
 
-        The grace begins when it has been asked, which takes a busy machine a while.
+        The grace begins once TERM was sent, which takes a while on a busy machine.
         """
         if not self.signals.term:
             return None
@@ -198,7 +200,7 @@ class Carrier:
         rest = self.kill_at - time.monotonic()
         if rest > 0:
             return rest if self.is_asked else min(rest, PAUSE)
-        if not self.is_killed:  # one that has ended by itself meanwhile keeps its exit code
+        if not self.is_killed:  # a container that has ended meanwhile keeps its exit code
             self.call("kill", "--signal", "KILL", self.plan.name, limit=LAST_LIMIT, stoppable=False)
             self.is_asked = self.is_killed = True
             self.kill_at = time.monotonic() + LAST_LIMIT
@@ -208,7 +210,7 @@ class Carrier:
         return 0
 
     def ask(self, seconds: float) -> bool:
-        """TERM to all that runs in it, as to the process group of any other task; its first process is
+        """Send TERM to all its processes, as to the process group of any other task; its first process is
         ours and ends with the command."""
         if seconds <= 0:
             return False
@@ -218,31 +220,31 @@ class Carrier:
         return code == 0
 
     def look(self) -> dict[str, Any]:
-        """The container's state, which a daemon that is being restarted says a little later."""
+        """The container's state; wait for a daemon that is being restarted."""
         give_up = time.monotonic() + self.plan.patience
         while True:
-            code, said = self.call(
+            code, output = self.call(
                 "inspect", "--type", "container", "--format", "{{json .State}}", self.plan.name,
                 limit=self.plan.call_limit, stoppable=False,
             )  # fmt: skip
             if code == 0:
-                state: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+                state: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
                 return state
-            if "no such" in said.lower():
-                raise Failed(REMOVED_OUTSIDE, "its container was removed by somebody else")
+            if "no such" in output.lower():
+                raise ContainerFailed(REMOVED_OUTSIDE, "its container was removed from outside")
             if time.monotonic() > give_up or self.signals.term:
-                raise Failed(NODE_LOST, f"lost its daemon: {clear(said)}")
+                raise ContainerFailed(NODE_LOST, f"lost its daemon: {error_line(output)}")
             self.signals.sleep(PAUSE)
 
     def remove(self) -> None:
-        """Safe to say again; what a dead daemon keeps is removed when a server starts."""
+        """Remove the container; if its daemon is down, the next server does it."""
         self.call(*self.plan.removal, self.plan.name, limit=self.plan.call_limit, stoppable=False)
 
     # The program
 
     def check_stop(self) -> None:
         if self.signals.term:
-            raise Stopped
+            raise StopRequested
 
     def call(
         self,
@@ -251,11 +253,11 @@ class Carrier:
         stoppable: bool = True,
         environment: dict[str, str] | None = None,
     ) -> tuple[int, str]:
-        """Run the program to its end, or to the limit; its exit code, and all it said."""
-        path = os.path.join(self.folder, "said")
-        with open(path, "w+b") as output:
+        """Run the program until its end or the limit; its exit code and output."""
+        path = os.path.join(self.folder, "output")
+        with open(path, "w+b") as file:
             os.unlink(path)
-            process = self.spawn(arguments, output, environment)
+            process = self.spawn(arguments, file, environment)
             end = time.monotonic() + limit
             while process.poll() is None and time.monotonic() < end and not (stoppable and self.signals.term):
                 self.signals.sleep(end - time.monotonic())
@@ -264,14 +266,14 @@ class Carrier:
             code = process.wait()
             if stoppable:
                 self.check_stop()
-            output.seek(0)
-            said = output.read().decode(errors="replace")
-        return code, f"no answer within {limit:g} s" if is_late else said
+            file.seek(0)
+            output = file.read().decode(errors="replace")
+        return code, f"no answer within {limit:g} s" if is_late else output
 
     def spawn(
         self, arguments: tuple[str, ...], output: IO[bytes] | None, environment: dict[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """In a session of its own, so that the TERM for us is not for it."""
+        """Start the program in a new session, so that it does not get the TERM for this script."""
         return subprocess.Popen(
             [self.plan.program, *arguments],
             stdin=subprocess.DEVNULL,
@@ -289,16 +291,16 @@ class Carrier:
             file.write(f"{type} {reason} {message}\n")
 
     def is_noted(self, reason: str) -> bool:
-        """Whether it was told from inside the container; not every podman sees that memory ran out."""
+        """Whether the container wrote this note; not every podman notices that memory ran out."""
         with open(os.path.join(self.folder, "notes"), encoding="utf-8", errors="replace") as file:
             return any(line.split()[1:2] == [reason] for line in file)
 
-    def last_words(self) -> str:
+    def stderr(self) -> str:
         with open(os.path.join(self.folder, "logs", "stderr"), "rb") as file:
             return file.read(1 << 16).decode(errors="replace")
 
     def forget(self, *names: str) -> None:
-        """They may hold secrets, and are not needed any more."""
+        """Remove folders that may hold secrets."""
         for name in names:
             path = os.path.join(self.folder, name)
             with contextlib.suppress(FileNotFoundError):
@@ -313,9 +315,9 @@ class Carrier:
         os.rename(f"{path}.new", path)
 
 
-def is_missing(said: str) -> bool:
-    """Whether the program says that the image is not here."""
-    words = said.lower()
+def is_missing(output: str) -> bool:
+    """Whether the output means that the image is missing."""
+    words = output.lower()
     return "no such image" in words or "image not known" in words or "unable to find image" in words
 
 
@@ -323,16 +325,16 @@ def is_never(moment: str) -> bool:
     return moment.startswith("0001-")
 
 
-def start_failure(said: str) -> int:
-    words = said.lower()
+def start_failure(output: str) -> int:
+    words = output.lower()
     return next((code for code, marks in START_FAILURES if any(mark in words for mark in marks)), NOT_STARTED)
 
 
-def clear(said: str) -> str:
-    """The one line of a program's complaint that says what is wrong."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    told = [line for line in lines if "error" in line.lower() or "denied" in line.lower()] or lines
-    line = (told or ["it did not say why"])[-1]
+def error_line(output: str) -> str:
+    """The most telling line of a program's error output."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower() or "denied" in line.lower()] or lines
+    line = (errors or ["no reason given"])[-1]
     for prefix in ("Error response from daemon:", "Error:", "docker:"):
         line = line.removeprefix(prefix).strip()
     return line if len(line) <= 500 else f"{line[:500]}…"
@@ -340,7 +342,7 @@ def clear(said: str) -> str:
 
 def main(arguments: list[str]) -> NoReturn:
     os.umask(0o077)
-    sys.exit(Carrier(arguments[0]).run())
+    sys.exit(Supervisor(arguments[0]).run())
 
 
 if __name__ == "__main__":

@@ -1,59 +1,65 @@
-"""Tasks in containers of docker or podman, one for each, made from the job's own image.
+"""Tasks in containers of docker or podman, made from the job's image.
 
-Every container has a carrier (see carrier.py), and the carrier is a process under a runner. So all that
-lets processes outlive the server, start once and be found again does the same here, and a container whose
-runner is gone is one that nobody waits for: it is removed.
+Every container has a supervisor (see container_supervisor.py), which is a process under a runner. So whatever
+lets processes outlive the server, start once and be found again works here too. A container without a runner
+is abandoned, and removed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server import ssh
-from openpai_tasks.server.engines import Exit, Launch, Note, creation, leftovers, traces
-from openpai_tasks.server.engines.creation import DOCKER, PODMAN, Dialect
-from openpai_tasks.server.engines.machine import Machine
-from openpai_tasks.server.engines.preparing import SECRET, Workshop, prepare
+from openpai_tasks.server.engines import creation, leftovers, traces
+from openpai_tasks.server.engines.base import Engine, Launch, TaskExit, TaskStatus
+from openpai_tasks.server.engines.creation import DOCKER, PODMAN, ProgramDialect
+from openpai_tasks.server.engines.machine import LocalEngine, Machine
+from openpai_tasks.server.engines.preparing import SECRET, ContainerSettings, prepare
 from openpai_tasks.server.engines.process import GRACE, RUNTIME_FAILED, ProcessEngine
-from openpai_tasks.server.engines.program import Program
+from openpai_tasks.server.engines.program import ContainerProgram
 from openpai_tasks.server.ssh import in_container
 from openpai_tasks.server.state.job_files import open_regular
-from openpai_tasks.server.state.records import Task
+from openpai_tasks.server.state.records import NewEvent, Task
 
-LAST_CARE = 60.0  # seconds of a carrier, besides the grace, to ask, to kill and to remove its container
+log = logging.getLogger(__name__)
+
+SUPERVISOR_GRACE = 60.0  # seconds, besides the task's, to stop, kill and remove a container
 NOTES_READ = 1 << 16
-_LOST = "lost its carrier, which was killed; its container was removed"
+_LOST = "lost its supervisor, which was killed; its container was removed"
 
 
-class ContainerEngine:
-    """One of the two programs; the rest of the server sees no difference from processes."""
+class ContainerEngine(LocalEngine):
+    """Runs tasks by one of the two programs; a subclass names it."""
 
     uses_images = True
+    dialect: ProgramDialect
 
     def __init__(
         self,
-        dialect: Dialect,
         folder: Path,
-        machine: Machine,
         storages: Mapping[str, Path] | None = None,
+        machine: Machine | None = None,
         grace: float = GRACE,
     ) -> None:
-        self.name = dialect.name
-        self._program = Program(dialect)
-        self._workshop = Workshop(
-            self._program, str(folder.absolute()), machine.cpus, dict(storages or {}), grace
+        super().__init__(machine or Machine.detect())
+        self.name = self.dialect.name
+        self._program = ContainerProgram(self.dialect)
+        self._settings = ContainerSettings(
+            self._program, str(folder.absolute()), self.machine.cpus, dict(storages or {}), grace
         )
-        self._processes = ProcessEngine(folder, machine, grace=grace + LAST_CARE)
-        self._failed: dict[str, str] = {}  # uid -> why it could not even be tried
-        self._told: dict[str, int] = {}  # uid -> how many of its notes
-        self._sweep()
+        self._processes = ProcessEngine(folder, machine=self.machine, grace=grace + SUPERVISOR_GRACE)
+        self._failed: dict[str, str] = {}  # uid -> why no supervisor could be started
+        self._reported: dict[str, int] = {}  # uid -> the number of notes that were returned
+        self._remove_abandoned()
 
     def start(self, *launches: Launch) -> None:
         waiting = [launch for launch in launches if not traces.began(launch.folder)]
@@ -61,84 +67,92 @@ class ContainerEngine:
 
     def _prepared(self, launch: Launch) -> Launch | None:
         try:
-            return prepare(launch, self._workshop)
+            return prepare(launch, self._settings)
         except OSError as err:
             self._failed[launch.uid] = f"could not be started: {err.strerror}: {launch.folder}"
         except ConfigError as err:
             self._failed[launch.uid] = f"could not be started: {err}"
         return None
 
-    def poll(self, task: Task) -> Exit | None:
-        if task.uid in self._failed:
-            self._processes.stop(task)  # so that it never begins
-            _forget(task.folder)
-            return Exit(None, self._failed.pop(task.uid), RUNTIME_FAILED)
-        found = self._processes.poll(task)
-        if found is None or not (task.folder / "container.json").exists():
+    def poll(self, tasks: Sequence[Task]) -> dict[str, TaskStatus]:
+        found = self._processes.poll([task for task in tasks if task.uid not in self._failed])
+        for task in tasks:
+            status = found.get(task.uid)
+            try:
+                if task.uid in self._failed:
+                    found[task.uid] = self._unprepared(task)
+                elif isinstance(status, TaskExit):
+                    found[task.uid] = self._container_exit(task, status)
+            except OSError:  # of one task, and no reason to leave out the others
+                log.exception("cannot read the state of task %s", task.uid)
+                found.pop(task.uid, None)
+        return found
+
+    def _unprepared(self, task: Task) -> TaskExit:
+        self._processes.stop(task)  # so that it never begins
+        _remove_secrets(task.folder)
+        return TaskExit(None, self._failed.pop(task.uid), RUNTIME_FAILED)
+
+    def _container_exit(self, task: Task, found: TaskExit) -> TaskExit:
+        """How the container ended whose supervisor ended in this way."""
+        if not (task.folder / "container.json").exists():
             return found
         end = _outcome(task.folder, found) or self._abandoned(task, found)
         if end.platform_code is not None:
-            leftovers.kill(task.uid, None)  # a daemon that crashed may have forgotten that it runs
-        _forget(task.folder)
+            leftovers.kill(task.uid, None)  # a daemon that crashed may have lost track of it
+        _remove_secrets(task.folder)
         return end
 
-    def _abandoned(self, task: Task, found: Exit) -> Exit:
-        """The carrier did not come to its end, so its container may be there yet."""
+    def _abandoned(self, task: Task, found: TaskExit) -> TaskExit:
+        """Remove the container of a supervisor that did not get so far."""
         if traces.started(task.folder)[1] is not None:
             self._program.remove(creation.container_name(task.uid))
         if found.user_code is None or found.stopped:
             return found
-        return replace(found, user_code=None, platform_code=RUNTIME_FAILED, reason=_LOST, log=b"")
+        return replace(found, user_code=None, platform_code=RUNTIME_FAILED, reason=_LOST)
 
     def stop(self, task: Task) -> None:
         self._processes.stop(task)
 
-    def notes(self, task: Task) -> tuple[Note, ...]:
+    def notes(self, task: Task) -> tuple[NewEvent, ...]:
         found = tuple(_read_notes(task.folder / "notes"))
-        fresh = found[self._told.pop(task.uid, 0) :]
+        fresh = found[self._reported.pop(task.uid, 0) :]
         if found and not (task.folder / "exit").exists():
-            self._told[task.uid] = len(found)
+            self._reported[task.uid] = len(found)
         if any(note.reason == in_container.SERVED for note in fresh):
             with contextlib.suppress(FileNotFoundError):
                 (task.folder / ssh.FOLDER / ssh.READY).touch(mode=0o600)
         return fresh
 
-    def logs(self, task: Task) -> dict[str, Path]:
-        return self._processes.logs(task)
-
     def close(self) -> None:
         self._processes.close()
 
-    def _sweep(self) -> None:
-        """Remove what was left behind; where the engine is not usable at all, this is where it shows."""
-        found = self._program.containers(self._workshop.home)
+    def _remove_abandoned(self) -> None:
+        """Remove containers without a runner; fails if the engine cannot be used at all."""
+        found = self._program.containers(self._settings.home)
         self._program.remove(*[one.name for one in found if not traces.alive(Path(one.folder))])
 
 
 class DockerEngine(ContainerEngine):
-    def __init__(self, folder: Path, machine: Machine, storages: Mapping[str, Path] | None = None) -> None:
-        super().__init__(DOCKER, folder, machine, storages)
+    dialect = DOCKER
 
 
 class PodmanEngine(ContainerEngine):
-    def __init__(self, folder: Path, machine: Machine, storages: Mapping[str, Path] | None = None) -> None:
-        super().__init__(PODMAN, folder, machine, storages)
+    dialect = PODMAN
 
 
-def _outcome(folder: Path, found: Exit) -> Exit | None:
-    """How the carrier says it went, if it came so far."""
+def _outcome(folder: Path, found: TaskExit) -> TaskExit | None:
+    """The exit as the supervisor wrote it, if it got so far."""
     try:
-        said = json.loads((folder / "outcome").read_text(encoding="utf-8"))
+        outcome = json.loads((folder / "outcome").read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
-    reason = "; ".join(words for words in (said.get("reason", ""), found.reason) if words)
-    code = said["code"]
-    log = found.log if code else b""
-    return replace(found, user_code=code, platform_code=said.get("platform"), reason=reason, log=log)
+    reason = "; ".join(words for words in (outcome.get("reason", ""), found.reason) if words)
+    return replace(found, user_code=outcome["code"], platform_code=outcome.get("platform"), reason=reason)
 
 
-def _read_notes(path: Path) -> Iterator[Note]:
-    """What stands there, one a line: the type, the reason, and words. The container writes it too."""
+def _read_notes(path: Path) -> Iterator[NewEvent]:
+    """One event a line: type, reason and message; the container writes to the file too."""
     try:
         with open_regular(path) as file:
             text = file.read(NOTES_READ).decode("utf-8", errors="replace")
@@ -147,11 +161,15 @@ def _read_notes(path: Path) -> Iterator[Note]:
     for line in text.splitlines():
         match = re.fullmatch(r"(Normal|Warning) ([A-Za-z]{1,40}) (.{1,1000})", line)
         if match:
-            yield Note(*match.groups())
+            yield NewEvent(*match.groups())
 
 
-def _forget(folder: Path) -> None:
-    """What may hold secrets and is not needed when a task is over; mostly its carrier has done it."""
+def _remove_secrets(folder: Path) -> None:
+    """Remove what may hold secrets, if the supervisor has not done so."""
     for name in SECRET:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             shutil.rmtree(folder / name)
+
+
+if TYPE_CHECKING:
+    _ARE_ENGINES: tuple[type[Engine], ...] = (DockerEngine, PodmanEngine)

@@ -1,4 +1,4 @@
-"""How a container is to be made: the options of ``docker create`` and ``podman create`` for a task."""
+"""The options of ``docker create`` and ``podman create`` for a task."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server.engines import Launch
+from openpai_tasks.server.engines.base import Launch
 from openpai_tasks.server.engines.entry import BASE, RUNTIME
 
 HOME, TASK, FOLDER = "openpai-tasks.home", "openpai-tasks.task", "openpai-tasks.folder"
 DEFAULT_SHM_MB = 512  # as on OpenPAI
-LEAST_MEMORY_MB = 6  # docker takes no less
+LEAST_MEMORY_MB = 6  # docker's minimum
 COMMAND = [f"{RUNTIME}/entry"]
 
 
 @dataclass(frozen=True)
-class Dialect:
-    """What the two programs, otherwise alike, want said differently."""
+class ProgramDialect:
+    """The differences between the two programs."""
 
     name: str
     removal: tuple[str, ...]
@@ -30,18 +30,20 @@ class Dialect:
     full_names: bool = False  # it pulls images only by their full names
 
 
-DOCKER = Dialect("docker", ("rm", "--force", "--volumes"), own=("--userns", "host"))
-PODMAN = Dialect("podman", ("rm", "--force", "--volumes", "--time", "0"), by_device=True, full_names=True)
+DOCKER = ProgramDialect("docker", ("rm", "--force", "--volumes"), own=("--userns", "host"))
+PODMAN = ProgramDialect(
+    "podman", ("rm", "--force", "--volumes", "--time", "0"), by_device=True, full_names=True
+)
 
 
 @dataclass(frozen=True)
-class Mount:
+class BindMount:
     target: str
     source: Path
     read_only: bool = False
 
     def words(self) -> str:
-        """As the programs read it: a line of CSV, so that any path will do."""
+        """The option's value, in CSV, so that paths may contain any character."""
         line = io.StringIO()
         fields = ["type=bind", f"source={self.source.absolute()}", f"target={self.target}"]
         csv.writer(line, lineterminator="").writerow([*fields, *(["readonly"] if self.read_only else [])])
@@ -53,12 +55,12 @@ def container_name(uid: str) -> str:
 
 
 def options(
-    dialect: Dialect, launch: Launch, cpus: int, mounts: Sequence[Mount], labels: Mapping[str, str]
+    dialect: ProgramDialect, launch: Launch, cpus: int, mounts: Sequence[BindMount], labels: Mapping[str, str]
 ) -> list[str]:
-    """Without a secret in it: everything that could hold one is in files that are mounted.
+    """The options, without secrets: those are in mounted files.
 
-    The network is the host's, as on OpenPAI, so ports are what the task was told. Output goes to whoever is
-    attached and is kept by the runner, so the engine keeps none. Root inside, as OpenPAI's runtime is.
+    The network is the host's, as on OpenPAI, so that ports are those of the variables. Output goes to the
+    attached supervisor and is kept by the runner, so docker keeps none. The user is root, as in OpenPAI.
     """
     wanted = launch.container
     words = ["--name", container_name(launch.uid), "--pull", "never", "--entrypoint", "/bin/sh"]
@@ -78,19 +80,22 @@ def options(
     return words
 
 
-def _gpus(dialect: Dialect, gpus: tuple[int, ...]) -> list[str]:
+def _gpus(dialect: ProgramDialect, gpus: tuple[int, ...]) -> list[str]:
     if not gpus:
-        return ["--env", "NVIDIA_VISIBLE_DEVICES=void"]  # or images that ask for all would see them
+        return [
+            "--env",
+            "NVIDIA_VISIBLE_DEVICES=void",
+        ]  # otherwise images that ask for all GPUs would see them
     if dialect.by_device:
         return [word for index in gpus for word in ("--device", f"nvidia.com/gpu={index}")]
     return ["--gpus", f'"device={",".join(map(str, gpus))}"']
 
 
 def storage_target(path: str) -> str:
-    """Where a document's storage is mounted: anywhere but over the container's own things."""
+    """The mount point of a storage; refused over the container's system folders."""
     target = posixpath.normpath(posixpath.join("/", path))
     target = f"/{target.lstrip('/')}"
     taken = ("/", "/proc", "/sys", "/dev", "/bin", "/lib", "/usr", "/etc")
     if target in taken or target == BASE or target.startswith(f"{BASE}/") or "\0" in path or "\n" in path:
-        raise ConfigError(f"a storage cannot be mounted at {path!r} in a container")
+        raise ConfigError(f"cannot mount a storage at {path!r} in a container")
     return target

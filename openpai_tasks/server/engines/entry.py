@@ -1,4 +1,4 @@
-"""What the first process of a task's container does: scripts of plain sh, for any image that has it."""
+"""The scripts of a container's first process, in plain sh, for any image that has it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-BASE = "/usr/local/pai"  # where OpenPAI has its own things in a container
+BASE = "/usr/local/pai"  # OpenPAI's folder in a container
 RUNTIME, WORK, NOTES = f"{BASE}/runtime", f"{BASE}/work", f"{BASE}/notes"
 OUT_OF_MEMORY = "Warning OutOfMemory it took all of the memory that it asked for, and a process was killed"
-SSHD = "sshd"  # the script that starts one, among those in RUNTIME
+SSHD = "sshd"  # the script in RUNTIME that starts it
 
 _ENTRY = f"""\
-# What a shell says when its command is killed is not the job's, so it is said to nobody.
+# What a shell prints when its command is killed is not the job's output.
 exec 3>&2 2>/dev/null
 . {RUNTIME}/environment
 cd {WORK}
@@ -27,9 +27,9 @@ for events in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_cont
     [ "$what" != oom_kill ] || [ "$count" = 0 ] || echo "{OUT_OF_MEMORY}" >>{NOTES}
   done <$events
 done
-# Files of root in folders of somebody else: the others could never remove them.
+# The owner of the folder could not remove files of root.
 [ "$owner" = 0:0 ] || find . {{folders}} -user 0 -exec chown -h "$owner" {{{{}}}} +
-# Where only the user's own number is root's here, the same holds for files of anybody but root.
+# In a user namespace, the same holds for files of anyone but root.
 read -r _ root _ </proc/self/uid_map
 [ "$root" = 0 ] || find . {{folders}} ! -user 0 -exec chown -h 0:0 {{{{}}}} +
 exit $code
@@ -37,15 +37,15 @@ exit $code
 
 
 def entry(folders: Sequence[str] = ()) -> str:
-    """The script that the container begins with; ``folders`` are those of the host that are mounted in it.
+    """The script that the container begins with; ``folders`` are the mounted folders of the host.
 
-    It stays the first process, since the kernel shields that one from signals: the command must be mortal.
+    It stays the first process, which the kernel shields from signals, so that the command is not.
     """
     return _ENTRY.format(folders=" ".join(map(shlex.quote, folders)))
 
 
 def environment(variables: Mapping[str, str]) -> str:
-    """Exports of the variables; an option of the engine could not hold newlines, and would show them."""
+    """Exports of the variables, since options of the engine cannot hold newlines and would be visible."""
     return "".join(
         f"export {name}={shlex.quote(value)}\n"
         for name, value in variables.items()

@@ -1,4 +1,4 @@
-"""The process that forks runners (see runner.py): asked through a pipe, ended by closing it."""
+"""The process that forks runners (see runner/), reached through a pipe; closing the pipe ends it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from openpai_tasks.server import variables
 
 
 class Forker:
-    """Its variables are those of tasks, and its parent is init: tasks can look at their ancestors' own."""
+    """It has the variables of tasks, and init as its parent: tasks can read those of their ancestors."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        end, stdout = os.pipe()  # ends with the forker, which alone keeps the other side
+        end, stdout = os.pipe()  # ends with the forker, which alone holds the other side
         try:
             with subprocess.Popen(
                 command,
@@ -34,7 +34,7 @@ class Forker:
         finally:
             os.close(stdout)
         self._end = end
-        self.pid = int(os.read(end, 20) or 0)  # it tells its number when it has left us
+        self.pid = int(os.read(end, 20) or 0)  # written once it is a child of init
 
     def is_alive(self) -> bool:
         poller = select.poll()
@@ -45,7 +45,7 @@ class Forker:
         self._requests.write(request)
 
     def close(self) -> None:
-        """Have it end, and wait for that; its runners stay."""
+        """End the process, and wait for it; its runners continue."""
         with contextlib.suppress(BrokenPipeError):
             self._requests.close()
         while os.read(self._end, 1):

@@ -1,4 +1,4 @@
-"""What a task leaves running when its runner was killed: find it and end it."""
+"""Finds and kills the processes of a task whose runner was killed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import time
 from pathlib import Path
 
 MARK = "FC_POD_UID"
-"""The variable that every process of a task carries, with the task's uid."""
+"""The variable of every process of a task, with the task's uid."""
 
 _PROC = Path("/proc")
 _ROUNDS = 50
 
 
 def kill(uid: str, group: int | None) -> None:
-    """Kill every process that carries the uid; where that cannot be seen, the task's process group."""
+    """Kill every process with the uid in its environment or, if that is unreadable, the process group."""
     if not (_PROC / "self/environ").exists():
         _kill_group(group)
         return
     for _ in range(_ROUNDS):
-        found = carriers(uid)
+        found = marked_processes(uid)
         if not found:
             return
         for pid in found:
@@ -30,16 +30,16 @@ def kill(uid: str, group: int | None) -> None:
         time.sleep(0.01)
 
 
-def carriers(uid: str) -> list[int]:
+def marked_processes(uid: str) -> list[int]:
     """The processes with the uid in their environment."""
     mark = f"{MARK}={uid}".encode()
-    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit() and _carries(entry, mark)]
+    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit() and _has_mark(entry, mark)]
 
 
-def _carries(entry: Path, mark: bytes) -> bool:
+def _has_mark(entry: Path, mark: bytes) -> bool:
     try:
         return mark in (entry / "environ").read_bytes().split(b"\0")
-    except OSError:  # gone, or somebody else's
+    except OSError:  # ended, or of another user
         return False
 
 

@@ -1,45 +1,31 @@
-"""This machine as a cluster of one node: what it has, and which start of it this is."""
+"""This machine as the only node of a cluster: what it has, and which ports and GPUs tasks hold."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
+
+from openpai_tasks.server.engines.base import EngineCapacity, Node, Ports
+from openpai_tasks.server.engines.ports import PortPool
+from openpai_tasks.server.resources import ResourceAmount
+from openpai_tasks.server.state.job_files import is_regular, open_regular
+from openpai_tasks.server.state.records import Task
+
+LOGS = ("stdout", "stderr", "all")
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _GPU_QUERY = ("--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
 
 
 @dataclass(frozen=True)
-class Resources:
-    cpu: int = 0
-    memory_mb: int = 0
-    gpu: int = 0
-
-    def __add__(self, other: Resources) -> Resources:
-        return Resources(self.cpu + other.cpu, self.memory_mb + other.memory_mb, self.gpu + other.gpu)
-
-    def __sub__(self, other: Resources) -> Resources:
-        return Resources(self.cpu - other.cpu, self.memory_mb - other.memory_mb, self.gpu - other.gpu)
-
-    def __mul__(self, times: int) -> Resources:
-        return Resources(self.cpu * times, self.memory_mb * times, self.gpu * times)
-
-    def fits(self, free: Resources) -> bool:
-        """Whether this much can be taken; nothing is always there to be taken."""
-        pairs = ((self.cpu, free.cpu), (self.memory_mb, free.memory_mb), (self.gpu, free.gpu))
-        return all(need <= 0 or need <= rest for need, rest in pairs)
-
-    def __str__(self) -> str:
-        return f"{self.cpu} CPU, {self.memory_mb} MB, {self.gpu} GPU"
-
-
-@dataclass(frozen=True)
-class Gpu:
+class InstalledGpu:
     index: int
     uuid: str
     name: str
@@ -51,16 +37,66 @@ class Machine:
     name: str
     cpus: int
     memory_mb: int
-    gpus: tuple[Gpu, ...]
-    boot: str  # differs after each start of the machine; empty where that cannot be known
+    gpus: tuple[InstalledGpu, ...]
+    boot: str  # differs after each boot of the machine; empty if the system does not tell
 
     @property
-    def resources(self) -> Resources:
-        return Resources(self.cpus, self.memory_mb, len(self.gpus))
+    def resources(self) -> ResourceAmount:
+        return ResourceAmount(self.cpus, self.memory_mb, len(self.gpus))
 
     @classmethod
     def detect(cls) -> Machine:
         return cls(os.uname().nodename, _cpus(), _memory_mb(), _gpus(), _boot())
+
+
+class LocalEngine:
+    """Base of engines that run tasks on this machine: its ports, its GPUs, and logs in tasks' folders."""
+
+    queues = False
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._capacity = EngineCapacity((Node(machine.name, machine.resources),))
+        self._ports = PortPool()
+        self._gpus = GpuPool((), ())
+
+    def capacity(self) -> EngineCapacity:
+        return self._capacity
+
+    def hold(self, tasks: Iterable[Task]) -> None:
+        unfinished = list(tasks)
+        self._ports.renew(port for task in unfinished for numbers in task.ports.values() for port in numbers)
+        held = [gpu for task in unfinished for gpu in task.gpus]
+        self._gpus = GpuPool((gpu.index for gpu in self.machine.gpus), held)
+
+    def assign_ports(self, wanted: Mapping[str, Mapping[str, int]]) -> dict[str, Ports]:
+        return self._ports.take(wanted)
+
+    def assign_gpus(self, counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        return {uid: self._gpus.take(count) for uid, count in counts.items()}
+
+    def logs(self, task: Task) -> dict[str, int]:
+        paths = {name: task.folder / "logs" / name for name in LOGS}
+        return {name: path.stat().st_size for name, path in paths.items() if is_regular(path)}
+
+    def open_log(self, task: Task, name: str) -> BinaryIO:
+        if name not in LOGS:
+            raise FileNotFoundError(errno.ENOENT, "no such log", name)
+        return open_regular(task.folder / "logs" / name)
+
+
+class GpuPool:
+    """Which GPUs are in use."""
+
+    def __init__(self, indices: Iterable[int], held: Iterable[int]) -> None:
+        self._all = tuple(indices)
+        self._held = list(held)
+
+    def take(self, count: int) -> tuple[int, ...]:
+        """The least used GPUs; a task that wants more than there are gets all of them."""
+        chosen = sorted(self._all, key=lambda index: (self._held.count(index), index))[: max(0, count)]
+        self._held.extend(chosen)
+        return tuple(sorted(chosen))
 
 
 def _cpus() -> int:
@@ -80,22 +116,22 @@ def _boot() -> str:
         return _output("sysctl", "-n", "kern.bootsessionuuid").strip()
 
 
-def _gpus() -> tuple[Gpu, ...]:
+def _gpus() -> tuple[InstalledGpu, ...]:
     return visible(parse_gpus(_output("nvidia-smi", *_GPU_QUERY)), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
-def parse_gpus(listing: str) -> tuple[Gpu, ...]:
-    """The GPUs of nvidia-smi's comma-separated listing; lines of another shape are its complaints."""
+def parse_gpus(listing: str) -> tuple[InstalledGpu, ...]:
+    """The GPUs of nvidia-smi's comma-separated listing; other lines are error messages."""
     rows = ([cell.strip() for cell in line.split(",")] for line in listing.splitlines())
     return tuple(
-        Gpu(int(row[0]), row[1], row[2], int(row[3]) if row[3].isdigit() else 0)
+        InstalledGpu(int(row[0]), row[1], row[2], int(row[3]) if row[3].isdigit() else 0)
         for row in rows
         if len(row) == 4 and row[0].isdigit()
     )
 
 
-def visible(gpus: Iterable[Gpu], wanted: str | None) -> tuple[Gpu, ...]:
-    """Those that the server itself may use, when its own CUDA_VISIBLE_DEVICES names some."""
+def visible(gpus: Iterable[InstalledGpu], wanted: str | None) -> tuple[InstalledGpu, ...]:
+    """The GPUs that the server itself may use, if its CUDA_VISIBLE_DEVICES names some."""
     if wanted is None:
         return tuple(gpus)
     names = {name.strip() for name in wanted.split(",")}

@@ -1,7 +1,7 @@
-"""A task's folder, laid out for its container and the carrier of it.
+"""Prepares a task's folder for its container and the supervisor of the container.
 
-``runtime`` is mounted read-only and holds the scripts, ``registry`` the credentials for the image, until it
-is there; both are gone when the task is over. ``container.json`` has no secret in it.
+``runtime`` is mounted read-only and holds the scripts, ``registry`` holds the credentials until the image is
+pulled; both are removed when the task ends. ``container.json`` contains no secret.
 """
 
 from __future__ import annotations
@@ -16,51 +16,52 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server.engines import Launch, container_supervisor, creation, entry, registries
+from openpai_tasks.server.engines import container_supervisor, creation, entry, registries
+from openpai_tasks.server.engines.base import Launch
 from openpai_tasks.server.engines.leftovers import MARK
 from openpai_tasks.server.engines.process import write_file
-from openpai_tasks.server.engines.program import Program
+from openpai_tasks.server.engines.program import ContainerProgram
 from openpai_tasks.server.ssh import FOLDER, in_container
 from openpai_tasks.settings import home
 
-SECRET = ("runtime", "registry")  # folders of a task's own that may hold some
-PULL_LIMIT = 3600.0  # seconds for an image; a stop of the job ends it sooner
-CALL_LIMIT = 120.0  # for anything else that a carrier asks for
-PATIENCE = 60.0  # for a daemon that is gone to come back
-_HIDDEN = ("CUDA_VISIBLE_DEVICES",)  # the GPUs of a container are counted anew, from 0
+SECRET = ("runtime", "registry")  # folders that may hold secrets
+PULL_LIMIT = 3600.0  # seconds
+CALL_LIMIT = 120.0  # seconds for any other command of a supervisor
+PATIENCE = 60.0  # seconds to wait for a daemon that is down
+_HIDDEN = ("CUDA_VISIBLE_DEVICES",)  # in a container, GPUs are numbered from 0
 
 
 @dataclass(frozen=True)
-class Workshop:
-    """What all containers of one cluster are made with."""
+class ContainerSettings:
+    """What all containers of a cluster have in common."""
 
-    program: Program
+    program: ContainerProgram
     home: str
     cpus: int
     storages: Mapping[str, Path]
     grace: float
 
 
-def prepare(launch: Launch, workshop: Workshop) -> Launch:
-    """Lay out the folder; a launch of the carrier in the task's place. Done again, it makes the same."""
+def prepare(launch: Launch, settings: ContainerSettings) -> Launch:
+    """Write the folder, and return a launch of the supervisor; repeating it changes nothing."""
     for name in ("work", "runtime"):
         home.make_private(launch.folder / name)
     (launch.folder / "notes").touch(mode=0o600)
-    storages = dict(_storages(launch, workshop.storages))
+    storages = dict(_storages(launch, settings.storages))
     for name, text in _scripts(launch, tuple(storages)).items():
         write_file(launch.folder / "runtime" / name, f"{text}\n")
     if launch.container.login:
         folder = home.make_private(launch.folder / "registry")
         write_file(folder / "config.json", registries.config(launch.container.login))
     plan = _plan(
-        launch, workshop, [*_own_mounts(launch), *(creation.Mount(*pair) for pair in storages.items())]
+        launch, settings, [*_own_mounts(launch), *(creation.BindMount(*pair) for pair in storages.items())]
     )
     write_file(launch.folder / "container.json", json.dumps(plan._asdict()))
     argv = [sys.executable, "-I", "-S", container_supervisor.__file__, str(launch.folder.absolute())]
     return replace(
         launch,
         scripts={"command": f"exec {shlex.join(argv)}"},
-        environment={**workshop.program.environment, MARK: launch.uid},
+        environment={**settings.program.environment, MARK: launch.uid},
         shared={},
         storages=None,
         ssh=None,
@@ -76,20 +77,20 @@ def _scripts(launch: Launch, storages: tuple[str, ...]) -> dict[str, str]:
     return {**launch.scripts, **own}
 
 
-def _own_mounts(launch: Launch) -> Iterator[creation.Mount]:
-    yield creation.Mount(entry.WORK, launch.folder / "work")
-    yield creation.Mount(entry.NOTES, launch.folder / "notes")
-    yield creation.Mount(entry.RUNTIME, launch.folder / "runtime", read_only=True)
+def _own_mounts(launch: Launch) -> Iterator[creation.BindMount]:
+    yield creation.BindMount(entry.WORK, launch.folder / "work")
+    yield creation.BindMount(entry.NOTES, launch.folder / "notes")
+    yield creation.BindMount(entry.RUNTIME, launch.folder / "runtime", read_only=True)
     if launch.ssh:
-        yield creation.Mount(
+        yield creation.BindMount(
             in_container.KEYS, in_container.lay_out(launch.folder, launch.ssh), read_only=True
         )
-        with contextlib.suppress(FileExistsError):  # scripts look for it beside themselves
+        with contextlib.suppress(FileExistsError):  # where scripts expect it
             (launch.folder / "runtime" / FOLDER).symlink_to(in_container.SSH)
 
 
 def _storages(launch: Launch, storages: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
-    """Where in the container each storage is, and the user's folder of it."""
+    """The mount point of each storage in the container, and the user's folder of the storage."""
     if launch.storages is None or launch.user in ("", ".", "..") or "/" in launch.user:
         return
     wanted = [(mount.name, mount.path) for mount in launch.storages]
@@ -99,23 +100,25 @@ def _storages(launch: Launch, storages: Mapping[str, Path]) -> Iterator[tuple[st
             yield creation.storage_target(path), own
 
 
-def _plan(launch: Launch, workshop: Workshop, mounts: list[creation.Mount]) -> container_supervisor.Plan:
-    dialect = workshop.program.dialect
+def _plan(
+    launch: Launch, settings: ContainerSettings, mounts: list[creation.BindMount]
+) -> container_supervisor.ContainerPlan:
+    dialect = settings.program.dialect
     labels = {
-        creation.HOME: workshop.home,
+        creation.HOME: settings.home,
         creation.TASK: launch.uid,
         creation.FOLDER: str(launch.folder.absolute()),
     }
-    return container_supervisor.Plan(
-        program=workshop.program.path,
+    return container_supervisor.ContainerPlan(
+        program=settings.program.path,
         name=creation.container_name(launch.uid),
         image=_checked(launch.image),
         wanted=registries.full_name(launch.image) if dialect.full_names else launch.image,
-        options=creation.options(dialect, launch, workshop.cpus, mounts, labels),
+        options=creation.options(dialect, launch, settings.cpus, mounts, labels),
         command=creation.COMMAND,
         removal=list(dialect.removal),
         memory_mb=launch.container.memory_mb,
-        grace=workshop.grace,
+        grace=settings.grace,
         call_limit=CALL_LIMIT,
         pull_limit=PULL_LIMIT,
         patience=PATIENCE,
@@ -123,7 +126,7 @@ def _plan(launch: Launch, workshop: Workshop, mounts: list[creation.Mount]) -> c
 
 
 def _checked(image: str) -> str:
-    """The image's name, unless the program would take it for an option or for two words."""
+    """The image's name; refused if the program would take it for an option or for several arguments."""
     if not re.fullmatch(r"\w[\w./:@+-]*", image, re.ASCII):
-        raise ConfigError(f"{image!r} is not the name of an image")
+        raise ConfigError(f"invalid image name {image!r}")
     return image

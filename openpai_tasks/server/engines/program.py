@@ -1,6 +1,6 @@
-"""The program that makes containers, docker or podman: is it usable, what runs, remove it.
+"""The command line of docker or podman: check that it works, list containers, remove them.
 
-The command lines are used, not docker's socket: podman has none, and they are the same for both.
+Docker's socket is not used: podman has none, while the command lines are the same.
 """
 
 from __future__ import annotations
@@ -13,56 +13,54 @@ from dataclasses import dataclass
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server import variables
-from openpai_tasks.server.engines.creation import FOLDER, HOME, Dialect
+from openpai_tasks.server.engines.creation import FOLDER, HOME, ProgramDialect
 
 log = logging.getLogger(__name__)
 
-CALL_LIMIT = 20.0  # seconds; a daemon that is asked while it is busy needs a few
+CALL_LIMIT = 20.0  # seconds; a busy daemon needs a few
 
 
 @dataclass(frozen=True)
-class Found:
+class ListedContainer:
     """A container of ours, as the program lists it."""
 
     name: str
     folder: str
 
 
-class Program:
-    def __init__(self, dialect: Dialect) -> None:
-        path = shutil.which(dialect.name)
-        if path is None:
-            raise ConfigError(f"there is no {dialect.name} on this machine: install it{_OR_PROCESS}")
-        self.dialect, self.path = dialect, path
-        self.environment = variables.for_engine(os.environ)
+class ContainerProgram:
+    def __init__(self, dialect: ProgramDialect) -> None:
+        self.dialect = dialect
+        self.path = shutil.which(dialect.name) or dialect.name
+        self.environment = variables.for_program(os.environ)
         if dialect.name == "docker":
             self._fix_host()
 
     def _fix_host(self) -> None:
-        """Name the daemon's address, which a private DOCKER_CONFIG would hide with the context in use."""
+        """Set the daemon's address, since a private DOCKER_CONFIG hides the context in use."""
         if "DOCKER_HOST" not in self.environment:
             done = self._run("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
             if done.returncode == 0 and done.stdout.startswith("unix://"):
                 self.environment["DOCKER_HOST"] = done.stdout.strip()
 
-    def containers(self, home: str) -> list[Found]:
-        """All containers that belong to the home, running or not; fails where the engine is not usable."""
+    def containers(self, home: str) -> list[ListedContainer]:
+        """All containers of this home, running or not; fails if the program cannot be used."""
         row = f'{{{{.Names}}}}\t{{{{index .Labels "{FOLDER}"}}}}'
         if self.dialect.name == "docker":
             row = f'{{{{.Names}}}}\t{{{{.Label "{FOLDER}"}}}}'
         done = self._run("ps", "--all", "--filter", f"label={HOME}={home}", "--format", row)
         if done.returncode:
-            raise ConfigError(self._complaint(done.stderr))
-        return [Found(*line.split("\t", 1)) for line in done.stdout.splitlines() if "\t" in line]
+            raise ConfigError(self._problem(done.stderr))
+        return [ListedContainer(*line.split("\t", 1)) for line in done.stdout.splitlines() if "\t" in line]
 
     def remove(self, *names: str) -> None:
-        """Whether they run or not; one that is not there is no trouble, one that stays is logged."""
+        """Remove containers, running or not; ignore missing ones, and log those that stay."""
         if not names:
             return
         done = self._run(*self.dialect.removal, *names)
-        said = done.stderr.strip()
-        if done.returncode and "no such container" not in said.lower():
-            log.warning("%s did not remove %s: %s", self.dialect.name, ", ".join(names), said)
+        errors = done.stderr.strip()
+        if done.returncode and "no such container" not in errors.lower():
+            log.warning("%s did not remove %s: %s", self.dialect.name, ", ".join(names), errors)
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         argv = [self.path, *arguments]
@@ -82,16 +80,16 @@ class Program:
         except OSError as err:
             return subprocess.CompletedProcess(argv, 1, "", f"{self.path}: {err.strerror}")
 
-    def _complaint(self, said: str) -> str:
-        """One line that says what is wrong with the engine, and what to do."""
-        name, words = self.dialect.name, said.lower()
+    def _problem(self, errors: str) -> str:
+        """One line about what is wrong and what to do."""
+        name, words = self.dialect.name, errors.lower()
         place = self.environment.get("DOCKER_HOST", "its socket")
         if name == "docker" and "permission denied" in words:
             return f"you may not use the docker daemon at {place}: join its group{_OR_PROCESS}"
         if name == "docker" and ("cannot connect" in words or "daemon running" in words):
             return f"the docker daemon is not running at {place}: start it{_OR_PROCESS}"
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
-        return f"{name} cannot be used: {lines[-1] if lines else 'it did not say why'}{_OR_PROCESS}"
+        lines = [line.strip() for line in errors.splitlines() if line.strip()]
+        return f"{name} cannot be used: {lines[-1] if lines else 'no reason given'}{_OR_PROCESS}"
 
 
 _OR_PROCESS = ", or set local.engine to process"

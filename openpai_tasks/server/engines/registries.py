@@ -1,4 +1,4 @@
-"""Names of images and of registries, and the credentials that a registry asks for."""
+"""Names of images and registries, and credentials for registries."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import json
 
 from openpai_tasks.protocol import JobDocument
 from openpai_tasks.protocol.document import references, template
-from openpai_tasks.server.engines import RegistryLogin
+from openpai_tasks.server.engines.base import RegistryLogin
 
 HUB = "docker.io"
 _HUB_NAMES = ("", HUB, "index.docker.io", "registry-1.docker.io", "hub.docker.com", "registry.hub.docker.com")
-_HUB_KEY = "https://index.docker.io/v1/"  # under which docker, and whoever reads its file, knows the hub
+_HUB_KEY = "https://index.docker.io/v1/"  # the name of the hub in docker's file
 
 
 def login(document: JobDocument, role: str) -> RegistryLogin | None:
-    """The credentials that the document has for the image of a role, secrets filled in."""
+    """The document's credentials for the image of a role, with secrets."""
     name = dict(references.roles(document.data))[role].get("dockerImage")
     auth = references.prerequisite(document.data, "dockerimage", name).get("auth") or {}
     given = {
@@ -29,7 +29,7 @@ def login(document: JobDocument, role: str) -> RegistryLogin | None:
 
 
 def full_name(image: str) -> str:
-    """The image by the name that docker would pull it by, which podman needs to be told."""
+    """The image's full name as docker completes it, which podman does not."""
     first, slash, rest = image.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         return image if first not in _HUB_NAMES else f"{HUB}/{rest if '/' in rest else f'library/{rest}'}"
@@ -37,7 +37,7 @@ def full_name(image: str) -> str:
 
 
 def config(known: RegistryLogin) -> str:
-    """The credentials in the form of docker's ``config.json``, which podman reads as well."""
+    """The credentials in the format of docker's ``config.json``, which podman also reads."""
     host = known.registry.strip().removeprefix("https://").removeprefix("http://").split("/")[0].lower()
     key = _HUB_KEY if host in _HUB_NAMES else host
     secret = base64.b64encode(f"{known.user}:{known.password}".encode()).decode()

@@ -1,4 +1,4 @@
-"""What a runner leaves in its task's folder, read back: has it begun, does it live, how did it end."""
+"""Reads what a runner leaves in its task's folder: has it begun, is it alive, how did it end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import fcntl
 import os
 from pathlib import Path
 
-from openpai_tasks.server.engines import Exit
+from openpai_tasks.server.engines.base import TaskExit
 from openpai_tasks.server.state.job_files import open_regular
 
-END_OF_LOG = 1 << 18
+_MOST = 1 << 18  # bytes
 
 
 def began(folder: Path) -> bool:
@@ -17,10 +17,10 @@ def began(folder: Path) -> bool:
 
 
 def alive(folder: Path) -> bool:
-    """Whether the runner holds its lock; only asked once it has begun, since asking takes the lock."""
+    """Whether the runner holds its lock; asking takes the lock, so only ask after it has begun."""
     try:
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -32,19 +32,19 @@ def alive(folder: Path) -> bool:
 
 
 def started(folder: Path) -> tuple[int, str | None]:
-    """The runner's process and the machine's start it belongs to, or (0, None) when there was no runner."""
+    """The runner's process and the boot of the machine, or (0, None) if there was no runner."""
     words = _text(folder / "started").split()
     if len(words) < 2:
         return 0, None
     return int(words[0]), words[2] if len(words) > 2 else ""
 
 
-def read_exit(folder: Path) -> Exit | None:
-    """What the runner wrote at the end; a file that a power cut or the job itself damaged says nothing."""
+def read_exit(folder: Path) -> TaskExit | None:
+    """The exit that the runner wrote; a file damaged by a power cut or by the job counts as missing."""
     try:
         values = {name: int(value) for name, value in map(str.split, _text(folder / "exit").splitlines())}
         code, lost = values["code"], values["lost"]
-        return Exit(
+        return TaskExit(
             user_code=code if code >= 0 else 128 - code,
             reason=f"{lost} bytes of its output could not be written" if lost else "",
             stopped=values["stopped"] == 1,
@@ -57,19 +57,9 @@ def read_exit(folder: Path) -> Exit | None:
 def _text(path: Path) -> str:
     try:
         with open_regular(path) as file:
-            return file.read(END_OF_LOG).decode("utf-8", "replace")
+            return file.read(_MOST).decode("utf-8", "replace")
     except FileNotFoundError:
         return ""
-
-
-def read_end(path: Path) -> bytes:
-    """The last part of a log, as much as is worth reading for the cause of a failure."""
-    try:
-        with open_regular(path) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - END_OF_LOG))
-            return file.read(END_OF_LOG)
-    except FileNotFoundError:
-        return b""
 
 
 def read_number(path: Path) -> int | None:

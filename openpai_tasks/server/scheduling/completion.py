@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AttemptResult:
     """How an attempt ends, and which task decided it."""
 
     exit_code: int
@@ -26,8 +26,8 @@ class Verdict:
     log_end: str = ""
 
 
-def judge(roles: Sequence[TaskRole], tasks: Sequence[Task]) -> Verdict | None:
-    """The verdict over the latest try of every task, or None while nothing is decided.
+def judge(roles: Sequence[TaskRole], tasks: Sequence[Task]) -> AttemptResult | None:
+    """The result by the latest attempt of every task, or None while nothing is decided.
 
     Enough failures in a role fail the attempt, enough successes in a role end it well, and so does
     the end of every task without either.
@@ -41,12 +41,12 @@ def judge(roles: Sequence[TaskRole], tasks: Sequence[Task]) -> Verdict | None:
         if 1 <= role.min_succeeded <= len(succeeded):
             return _success(succeeded[role.min_succeeded - 1])
     if all(task.state in states.FINAL for task in tasks):
-        return Verdict(0, 0, "all tasks are over")
+        return AttemptResult(0, 0, "all tasks are over")
     return None
 
 
 def may_be_over(roles: Sequence[TaskRole], counts: Mapping[tuple[str, str], int]) -> bool:
-    """False only when ``judge`` would find nothing decided; cheap to know, also for very many tasks."""
+    """A cheap check for very many tasks: if False, ``judge`` would return None."""
     if all(state in states.FINAL for _, state in counts):
         return True
     return any(
@@ -57,10 +57,10 @@ def may_be_over(roles: Sequence[TaskRole], counts: Mapping[tuple[str, str], int]
 
 
 def may_retry(exit_code: int, tries: int, allowed: int) -> bool:
-    """Whether a failure is tried again.
+    """Whether to retry after a failure.
 
-    A cluster of many machines tries transient failures again without end. Here they would meet the
-    same machine, so they too count against the number the user allowed; a negative one is no limit.
+    A cluster of many machines retries transient failures forever. Here they would meet the same machine, so
+    they too count against the number that the user allowed; a negative number is no limit.
     """
     if exit_code == 0 or exit_code in states.STOP_CODES:
         return False
@@ -70,7 +70,7 @@ def may_retry(exit_code: int, tries: int, allowed: int) -> bool:
 
 
 def retry_delay(tries: int) -> int:
-    """Milliseconds to wait before the next try: none at first, then longer and longer, up to a minute."""
+    """Milliseconds to wait before the next attempt: none at first, then longer, up to a minute."""
     return 0 if tries < 3 else min(1000 * 2 ** (tries - 3), 60_000)
 
 
@@ -83,14 +83,14 @@ def _ended(tasks: Sequence[Task], role: str, state: str) -> list[Task]:
     return sorted(found, key=lambda task: (task.completed or 0, task.index))
 
 
-def _failure(task: Task) -> Verdict:
+def _failure(task: Task) -> AttemptResult:
     code = task.exit_code if task.exit_code is not None else 256
     words = f"{_label(task)} {task.diagnostics}"
-    return Verdict(code, task.user_exit_code, words, task.role, task.index, task.matched, task.log_end)
+    return AttemptResult(code, task.user_exit_code, words, task.role, task.index, task.matched, task.log_end)
 
 
-def _success(task: Task) -> Verdict:
-    return Verdict(0, 0, f"enough tasks of {task.role} succeeded", task.role, task.index)
+def _success(task: Task) -> AttemptResult:
+    return AttemptResult(0, 0, f"enough tasks of {task.role} succeeded", task.role, task.index)
 
 
 def _label(task: Task) -> str:

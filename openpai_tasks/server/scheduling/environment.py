@@ -1,4 +1,4 @@
-"""The variables a task finds: those of OpenPAI, the GPUs it may use, and a few of the server's own."""
+"""The variables of a task: those of OpenPAI, its GPUs, and a few of the server's."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Variables:
-    """What all tasks of an attempt share, made once, and what is one task's own."""
+    """The variables that all tasks of an attempt share, and those of each task."""
 
     shared: dict[str, str]
-    machine_gpus: int
+    total_gpus: int
 
     def own(self, task: Task) -> dict[str, str]:
-        return {**_own(task), **_gpus(task, self.machine_gpus)}
+        return {**_own(task), **_gpus(task, self.total_gpus)}
 
 
 def variables(
@@ -31,7 +31,7 @@ def variables(
     document: JobDocument,
     tasks: Sequence[Task],
     inherited: Mapping[str, str],
-    machine_gpus: int = 0,
+    total_gpus: int = 0,
 ) -> Variables:
     """``tasks`` are all tasks of the attempt, in order; ``inherited`` is the server's environment."""
     shared = {"PYTHONUNBUFFERED": "1", **for_tasks(inherited), **_job(user, document)}
@@ -39,7 +39,7 @@ def variables(
         shared |= _role(role)
     for task in tasks:
         shared |= _peer(task)
-    return Variables(shared | _hosts(tasks), machine_gpus)
+    return Variables(shared | _hosts(tasks), total_gpus)
 
 
 def _job(user: str, document: JobDocument) -> dict[str, str]:
@@ -75,7 +75,7 @@ def _role(role: TaskRole) -> dict[str, str]:
 
 
 def _peer(task: Task) -> dict[str, str]:
-    """Where one task can be reached by the others."""
+    """The variables by which other tasks reach a task."""
     place = f"{role_key(task.role)}_{task.index}"
     found = {f"PAI_HOST_IP_{place}": task.ip}
     for label in task.ports:
@@ -118,9 +118,9 @@ def _own(task: Task) -> dict[str, str]:
     }
 
 
-def _gpus(task: Task, machine_gpus: int) -> dict[str, str]:
-    """Only where there are GPUs is there anything to hide; nvidia-smi counts them in bus order."""
-    if not machine_gpus:
+def _gpus(task: Task, total_gpus: int) -> dict[str, str]:
+    """The variables that limit the visible GPUs; the numbers are those of nvidia-smi, in bus order."""
+    if not total_gpus:
         return {"NVIDIA_VISIBLE_DEVICES": "none"}
     indices = ",".join(str(index) for index in task.gpus)
     return {

@@ -1,4 +1,4 @@
-"""From a job that may start to its tasks' processes: ports, GPUs, variables, commands."""
+"""Starts a job's tasks: ports, GPUs, variables, commands."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Iterable, Mapping
 
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.protocol import JobDocument, TaskRole, states
-from openpai_tasks.server.engines import Container, Engine, Launch, registries
-from openpai_tasks.server.engines.machine import Machine, Resources
-from openpai_tasks.server.scheduling import environment, plugins, ports
-from openpai_tasks.server.scheduling.allocation import GpuPool, task_demand
+from openpai_tasks.server.engines import registries
+from openpai_tasks.server.engines.base import ContainerSpec, Engine, Launch
+from openpai_tasks.server.resources import ResourceAmount, task_demand
+from openpai_tasks.server.scheduling import environment, plugins
 from openpai_tasks.server.scheduling.progress import Progress
-from openpai_tasks.server.ssh.logins import Logins
+from openpai_tasks.server.ssh.logins import SshLogins
 from openpai_tasks.server.state.records import Job, Task
 from openpai_tasks.server.state.state import State
 
 log = logging.getLogger(__name__)
 
-MOST_TASKS = 10_000  # of one job; a machine has no room for more processes
+MOST_TASKS = 10_000  # of one job; a machine cannot run more processes
 
 
 class Launcher:
@@ -29,28 +29,18 @@ class Launcher:
         state: State,
         progress: Progress,
         engine: Engine,
-        machine: Machine,
         inherited: Mapping[str, str],
-        logins: Logins,
+        logins: SshLogins,
     ) -> None:
         self._state = state
         self._progress = progress
         self._engine = engine
-        self._machine = machine
-        self._inherited = {} if engine.uses_images else inherited  # an image has a PATH and HOME of its own
+        self._inherited = {} if engine.uses_images else inherited  # an image has its own PATH and HOME
         self._logins = logins
-        self._ports = ports.PortPool()
-        self._gpus = GpuPool((), ())
         self._known: tuple[tuple[str, int, int], environment.Variables] | None = None
 
-    def survey(self, unfinished: list[Task]) -> None:
-        """Learn which ports and GPUs are somebody's before any are given away."""
-        self._ports.renew(port for task in unfinished for numbers in task.ports.values() for port in numbers)
-        held = [gpu for task in unfinished for gpu in task.gpus]
-        self._gpus = GpuPool((gpu.index for gpu in self._machine.gpus), held)
-
     def waiting_tasks(self, key: str) -> list[Task]:
-        """The tasks of the job's attempt that have yet to start; the first time, they are made."""
+        """The tasks of the job's attempt that have yet to start; the first call creates them."""
         job = self._job(key)
         tasks = self._progress.waiting_tasks(job)
         if tasks is None:
@@ -60,14 +50,17 @@ class Launcher:
             self._progress.add_tasks(key, tasks)
         return tasks
 
-    def need(self, task: Task) -> Resources:
+    def need(self, task: Task) -> ResourceAmount:
         return task_demand(self._role(task))
 
     def launch(self, key: str, tasks: Iterable[Task]) -> None:
-        """Write them down as running, then start them."""
-        ready = [dataclasses.replace(task, gpus=self._gpus.take(self._role(task).gpu)) for task in tasks]
+        """Record the tasks as running, or as waiting in the engine's queue, then start them."""
+        wanted = list(tasks)
+        gpus = self._engine.assign_gpus({task.uid: self._role(task).gpu for task in wanted})
+        ready = [dataclasses.replace(task, gpus=gpus[task.uid]) for task in wanted]
         launches = self._launches(key, ready)
-        if not self._progress.begin(key, ready):
+        record = self._progress.hand_over if self._engine.queues else self._progress.begin
+        if not record(key, ready):
             return
         self._note_images(key)
         self._note_infiniband(key)
@@ -76,21 +69,21 @@ class Launcher:
         self._engine.start(*launches)
 
     def recover(self, alive: Iterable[Task]) -> None:
-        """Start again whatever an earlier server had written down; what has begun is not begun twice."""
-        running = sorted((task for task in alive if task.state == states.RUNNING), key=lambda task: task.job)
+        """Start whatever an earlier server has recorded; what has begun is not started twice."""
+        running = sorted((task for task in alive if task.state != states.STOPPING), key=lambda task: task.job)
         for key, tasks in itertools.groupby(running, key=lambda task: task.job):
             try:
                 self._engine.start(*self._launches(key, list(tasks)))
             except PaiError:
-                log.exception("cannot take up job %s again", key)
+                log.exception("cannot resume job %s", key)
 
     def _launches(self, key: str, tasks: list[Task]) -> list[Launch]:
         job, document = self._job(key), self._state.document(key)
         variables = self._variables(job)
         plans = {role.name: plugins.plan(document, role.name) for role in document.roles}
         scripts = {name: plan.scripts(document.commands(name)) for name, plan in plans.items()}
-        wishes = {name: plan.ssh for name, plan in plans.items()}
-        logins = self._logins.of(job, wishes, lambda: self._state.tasks(key, job.attempt))
+        requests = {name: plan.ssh for name, plan in plans.items()}
+        logins = self._logins.for_tasks(job, requests, lambda: self._state.tasks(key, job.attempt))
         return [
             Launch(
                 uid=task.uid,
@@ -107,9 +100,9 @@ class Launcher:
             for task in tasks
         ]
 
-    def _container(self, document: JobDocument, task: Task) -> Container:
+    def _container(self, document: JobDocument, task: Task) -> ContainerSpec:
         role = self._role(task)
-        return Container(
+        return ContainerSpec(
             cpu=role.cpu,
             memory_mb=role.memory_mb,
             shm_mb=role.shm_mb,
@@ -119,17 +112,17 @@ class Launcher:
         )
 
     def _variables(self, job: Job) -> environment.Variables:
-        """Those of the last attempt are kept, for one whose many tasks start one by one."""
+        """The variables of an attempt; the last are kept, for jobs whose many tasks start one by one."""
         which = (job.key, job.submitted, job.attempt)  # a name can be used again after a job was deleted
         if self._known is None or self._known[0] != which:
             document, tasks = self._state.document(job.key), self._state.tasks(job.key, job.attempt)
-            gpus = len(self._machine.gpus)
+            gpus = self._engine.capacity().total.gpu
             found = environment.variables(job.user, document, tasks, self._inherited, gpus)
             self._known = (which, found)
         return self._known[1]
 
     def _with_ports(self, tasks: list[Task]) -> list[Task]:
-        chosen = self._ports.take({task.uid: self._role(task).ports for task in tasks})
+        chosen = self._engine.assign_ports({task.uid: self._role(task).ports for task in tasks})
         return [dataclasses.replace(task, ports=chosen[task.uid]) for task in tasks]
 
     def _note_images(self, key: str) -> None:
@@ -152,10 +145,10 @@ class Launcher:
 
     def _note_ssh(self, key: str, served: bool) -> None:
         document = self._state.document(key)
-        wishes = {role.name: plugins.plan(document, role.name).ssh for role in document.roles}
-        for note in self._logins.notes(wishes, served):
+        requests = {role.name: plugins.plan(document, role.name).ssh for role in document.roles}
+        for note in self._logins.notes(requests, served):
             if self._engine.uses_images and note.type == "Normal":
-                continue  # a container says itself what serves it
+                continue  # the container reports by itself what serves it
             self._state.add_event(key, note.type, note.reason, note.message, once=True)
 
     def _role(self, task: Task) -> TaskRole:

@@ -1,4 +1,4 @@
-"""What a failed command's log says about the failure: the cluster's codes 220 to 235.
+"""The cause of a failure, found in the command's log: the cluster's codes 220 to 235.
 
 A cluster reads the end of the log when a command fails and gives the failure the first code whose
 pattern it finds. These are the patterns that can match there, in its order.
@@ -17,14 +17,14 @@ NOT_FOUND = 127  # what shells end with when there is no such command
 
 @dataclass(frozen=True)
 class _Pattern:
-    """Something in lower case that the log must hold; with ``regex``, on a line of that shape."""
+    """Lower-case words that the log must contain; with ``regex``, on a line that matches it."""
 
     code: int
     words: bytes
     regex: re.Pattern[bytes] | None = None
 
     def find(self, log: bytes) -> tuple[int, int] | None:
-        """Where it is in a log in lower case."""
+        """Where the pattern is in a log in lower case."""
         start = log.find(self.words)
         if start < 0:
             return None
@@ -76,7 +76,7 @@ _NOT_FOUND = _line(exit_codes.COMMAND_NOT_FOUND, "not found", r"(?:command|:) no
 
 
 def recognise(user_code: int, log: bytes) -> tuple[int, str]:
-    """The cluster's code for what a command ended with, and the words of its log that decided it."""
+    """The cluster's exit code for a command's exit code, and the words of the log that decided it."""
     code = exit_codes.from_user_code(user_code)
     if code not in (exit_codes.USER_FAILURE, exit_codes.COMMAND_NOT_FOUND):
         return code, ""

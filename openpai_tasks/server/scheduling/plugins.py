@@ -1,8 +1,8 @@
-"""The runtime plugins of a document: what they put before and after a task's commands.
+"""The runtime plugins of a document: their steps before and after a task's commands.
 
-``cmd`` and ``git`` are run, and for ``ssh`` the commands wait until it is served. Those that only make sense
-in a container are left out, and the job is told; one that nobody knows fails the job, unless its
-``failurePolicy`` is to be ignored.
+``cmd`` and ``git`` are run, and for ``ssh`` the commands wait until it is served. Plugins only for containers
+are left out, with an event; an unknown plugin fails the job, unless its
+``failurePolicy`` is ``ignore``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from openpai_tasks.protocol import JobDocument, states
 from openpai_tasks.protocol.document import references, template
 from openpai_tasks.protocol.document.roles import PLUGINS
 from openpai_tasks.protocol.yaml.values import text_of
-from openpai_tasks.server.ssh import plugin as wishes
-from openpai_tasks.server.ssh.plugin import Wish
+from openpai_tasks.server.ssh import plugin as ssh_plugin
+from openpai_tasks.server.ssh.plugin import SshRequest
 
 Data = dict[str, Any]
 
@@ -27,25 +27,25 @@ _STARTS, _ENDS = ("taskStarts", "containerStarts"), ("taskSucceeds", "containerE
 
 
 @dataclass(frozen=True)
-class Step:
-    """A script of a plugin; one that may fail does not end the task."""
+class PluginStep:
+    """A script of a plugin; if ``may_fail``, its failure does not end the task."""
 
     script: str
     may_fail: bool
 
     def __repr__(self) -> str:
-        return f"Step(may_fail={self.may_fail})"  # the script may hold secrets
+        return f"PluginStep(may_fail={self.may_fail})"  # the script may hold secrets
 
 
 @dataclass(frozen=True)
-class Plan:
-    before: tuple[Step, ...] = ()
-    after: tuple[Step, ...] = ()
+class PluginPlan:
+    before: tuple[PluginStep, ...] = ()
+    after: tuple[PluginStep, ...] = ()
     notes: tuple[str, ...] = ()  # what is left out, and why
-    ssh: Wish | None = None
+    ssh: SshRequest | None = None
 
     def scripts(self, commands: str) -> dict[str, str]:
-        """The files a task runs, by name: ``command`` first; without steps there is no other."""
+        """The scripts of a task by name: ``command``, which is run, and those of its steps."""
         if not (self.before or self.after):
             return {"command": commands}
         names = {f"command.before-{number}": step for number, step in enumerate(self.before)}
@@ -55,8 +55,8 @@ class Plan:
         return {"command": "\n".join([_HEAD, *lines]), "command.main": commands, **files}
 
 
-# Each script is a process of its own, so that an `exit` ends it alone; a TERM that all of them get is left
-# to the one that runs.
+# Each script is a separate process, so that an `exit` ends only that script; the process that runs handles
+# the TERM that all of them get.
 _HEAD = """\
 trap : TERM INT
 folder=${0%/*}
@@ -64,38 +64,38 @@ strict=-eu; [ -z "${BASH-}" ] || strict='-eu -o pipefail'"""
 _MAIN = '"${BASH:-sh}" $strict "$folder/command.main"'
 
 
-def _call(name: str, step: Step) -> str:
+def _call(name: str, step: PluginStep) -> str:
     path = f'"$folder/{name}"'
     return f'"${{BASH:-sh}}" {path} || :' if step.may_fail else f'"${{BASH:-sh}}" -e {path}'
 
 
-def plan(document: JobDocument, role: str) -> Plan:
-    """What the plugins of one task role come to."""
-    before: list[Step] = []
-    after: list[Step] = []
+def plan(document: JobDocument, role: str) -> PluginPlan:
+    """The steps and notes of all plugins of one task role."""
+    before: list[PluginStep] = []
+    after: list[PluginStep] = []
     notes: list[str] = []
-    ssh: Wish | None = None
+    ssh: SshRequest | None = None
     for plugin in _chosen(document, role):
         name, may_fail = plugin["plugin"], _may_fail(plugin)
         if name in _SKIPPED:
             notes += [f"the plugin {name} is left out: {_SKIPPED[name]}"] if _SKIPPED[name] else []
         elif name == "ssh":
             parameters = _rendered(document, role, plugin.get("parameters") or {})
-            ssh = wishes.read(parameters, document.gang, _policy(plugin))
-            before.append(Step(wishes.script(ssh), may_fail=not ssh.must))
+            ssh = ssh_plugin.read(parameters, document.gang, _policy(plugin))
+            before.append(PluginStep(ssh_plugin.script(ssh), may_fail=not ssh.must))
         elif name in _RUN:
             first, last = _RUN[name](_rendered(document, role, plugin.get("parameters") or {}))
-            before += [Step(first, may_fail)] if first else []
-            after[:0] = [Step(last, may_fail)] if last else []
+            before += [PluginStep(first, may_fail)] if first else []
+            after[:0] = [PluginStep(last, may_fail)] if last else []
         elif may_fail:
             notes.append(f"the plugin {name} is left out: it is not known here")
         else:
             raise ConfigError(f"no runtime plugin named {name!r} here (known: {', '.join([*_RUN, 'ssh'])})")
-    return Plan(tuple(before), tuple(after), tuple(notes), ssh)
+    return PluginPlan(tuple(before), tuple(after), tuple(notes), ssh)
 
 
 def _chosen(document: JobDocument, role: str) -> Iterator[Data]:
-    """The plugins of the role's prerequisites, then those of the extras that are for it."""
+    """The plugins of the role: those of its prerequisites, then those in the extras."""
     wanted = dict(references.roles(document.data))[role].get("prerequisites", ())
     given = {item["name"]: item for item in document.data.get("prerequisites", ())}
     for name in wanted:
@@ -122,12 +122,12 @@ def _may_fail(plugin: Data) -> bool:
 
 
 def _policy(plugin: Data) -> str:
-    """What is said about a failure, if anything is."""
+    """The failure policy, if one is given."""
     return str(plugin.get("failurePolicy", "")).lower()
 
 
 def _rendered(document: JobDocument, role: str, value: Any) -> Any:
-    """The parameters with the holes in all their strings filled in, secrets too."""
+    """The parameters with the templates in all strings rendered, including secrets."""
     if isinstance(value, str):
         names = references.names(document.data, role)
         return template.render(value, {**names, "$secrets": document.secrets})
@@ -139,7 +139,7 @@ def _rendered(document: JobDocument, role: str, value: Any) -> Any:
 
 
 def _cmd(parameters: Data) -> tuple[str, str]:
-    """Commands before and after, given as such or by the event they follow."""
+    """The commands before and after, given as such or by event."""
     callbacks = parameters.get("callbacks")
     if callbacks is None:
         return _joined(parameters.get("preCommands")), _joined(parameters.get("postCommands"))
@@ -154,7 +154,7 @@ def _cmd(parameters: Data) -> tuple[str, str]:
 
 
 def _git(parameters: Data) -> tuple[str, str]:
-    """A clone; a folder at the root is below the folder of mounts, where storages are too."""
+    """A clone; an absolute folder is below the folder of mounts, as storages are."""
     if not parameters.get("repo_uri"):
         raise ConfigError("plugin git: it needs a repo_uri")
     options = [word for one in parameters.get("options") or () for word in shlex.split(text_of(one))]
@@ -171,5 +171,5 @@ def _joined(commands: Any) -> str:
 _RUN: dict[str, Callable[[Data], tuple[str, str]]] = {"cmd": _cmd, "git": _git}
 _SKIPPED = {
     "tensorboard": "start tensorboard by a command of the job instead",
-    "teamwise_storage": "",  # such storages are mounted like all others
+    "teamwise_storage": "",  # mounted like all other storages
 }

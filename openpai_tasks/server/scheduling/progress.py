@@ -1,7 +1,7 @@
-"""How a job moves on: every step is one transaction, so a server killed at any point leaves a whole one.
+"""The steps of a job; each is one transaction, so a server killed at any point leaves a consistent state.
 
-A task is written down as running before it is started and as over after it has ended; starting and
-stopping may be repeated, so whoever reads these tables next can carry on.
+A task is recorded as running before it is started, and as ended after it has ended; starting and stopping may
+be repeated, so that the next server can continue.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterable, Sequence
 
 from openpai_tasks.protocol import TaskRole, exit_codes, states
-from openpai_tasks.server.engines import Exit
+from openpai_tasks.server.engines.base import TaskExit
 from openpai_tasks.server.scheduling import task_end, task_rows
 from openpai_tasks.server.scheduling.completion import (
-    Verdict,
+    AttemptResult,
     blames_platform,
     judge,
     may_be_over,
@@ -25,7 +25,7 @@ from openpai_tasks.server.state import schema
 from openpai_tasks.server.state.records import Attempt, Job, Task
 from openpai_tasks.server.state.state import START, State, now
 
-CANNOT_BE_MADE = -200  # the platform's code for a task that its description makes impossible
+CANNOT_BE_MADE = -200  # the platform's code for an impossible task description
 
 
 class Progress:
@@ -36,14 +36,14 @@ class Progress:
     # Beginning
 
     def add_tasks(self, key: str, tasks: Iterable[Task]) -> None:
-        """Write down the tasks of the current attempt, all waiting."""
+        """Record the tasks of the current attempt, all waiting."""
         document = self._state.document(key)
         with self._database.transaction():
             for task in tasks:
                 task_rows.insert(self._database, task, document.roles, document.virtual_cluster)
 
     def new_tasks(self, job: Job, roles: Iterable[TaskRole]) -> list[Task]:
-        """A first try of every instance of the job's current attempt."""
+        """A first attempt of every task instance of the job's current attempt."""
         folder = self._state.folder
         return [
             task_rows.new_task(folder, job, role.name, index, 0)
@@ -52,18 +52,44 @@ class Progress:
         ]
 
     def waiting_tasks(self, job: Job) -> list[Task] | None:
-        """The tasks of the current attempt that have yet to start; None when none is written down."""
+        """The tasks of the current attempt that have yet to start; None if it has no tasks yet."""
         where = "job = ? AND job_attempt = ?"
         rows = self._database.rows(
-            f"SELECT * FROM tasks WHERE {where} AND state = 'WAITING' ORDER BY place, task_index",
-            [job.key, job.attempt],
+            f"SELECT * FROM tasks WHERE {where} AND sub_state = ? ORDER BY place, task_index",
+            [job.key, job.attempt, states.CREATION_PENDING],
         )
         return [schema.task(row) for row in rows] if rows or self._counts(job) else None
 
-    def begin(self, key: str, tasks: Sequence[Task]) -> bool:
-        """Write these tasks down as running, and the job with them; only then may they be started.
+    def hand_over(self, key: str, tasks: Sequence[Task]) -> bool:
+        """Record these tasks as waiting in the engine's queue; only then may the engine get them.
 
-        False, and nothing is written, when the user has stopped the job in the meantime.
+        False, without a change, if the user has stopped the job in the meantime.
+        """
+        with self._database.transaction():
+            job = self._job(key)
+            if job.state not in (states.WAITING, states.RUNNING):
+                return False
+            for task in tasks:
+                self._database.write(
+                    "UPDATE tasks SET sub_state = ?, gpus = ? WHERE uid = ?",
+                    [states.PREPARING, json.dumps(task.gpus), task.uid],
+                )
+            self._database.write(
+                "UPDATE jobs SET sub_state = CASE state WHEN 'WAITING' THEN ? ELSE sub_state END,"
+                f" pending = {_PENDING} WHERE key = ?",
+                [states.PREPARING, key],
+            )
+            self._database.write(
+                "UPDATE attempts SET sub_state = CASE state WHEN 'WAITING' THEN ? ELSE sub_state END"
+                " WHERE job = ? AND id = ?",
+                [states.PREPARING, key, job.attempt],
+            )
+        return True
+
+    def begin(self, key: str, tasks: Sequence[Task]) -> bool:
+        """Record these tasks as running, and the job with them; only then may they be started.
+
+        False, without a change, if the user has stopped the job in the meantime.
         """
         time, count = now(), len(tasks)
         with self._database.transaction():
@@ -72,7 +98,8 @@ class Progress:
                 return False
             for task in tasks:
                 self._database.write(
-                    "UPDATE tasks SET state = ?, sub_state = ?, launched = ?, gpus = ? WHERE uid = ?",
+                    "UPDATE tasks SET state = ?, sub_state = ?, launched = ?, gpus = ?"
+                    " WHERE uid = ? AND state = 'WAITING'",
                     [*_RUNNING, time, json.dumps(task.gpus), task.uid],
                 )
             self._mark_running(job, time)
@@ -82,9 +109,8 @@ class Progress:
 
     def _mark_running(self, job: Job, time: int) -> None:
         self._database.write(
-            "UPDATE jobs SET state = ?, sub_state = ?, launched = coalesce(launched, ?), pending = EXISTS ("
-            "SELECT 1 FROM tasks WHERE job = key AND job_attempt = jobs.attempt AND state = 'WAITING')"
-            " WHERE key = ?",
+            "UPDATE jobs SET state = ?, sub_state = ?, launched = coalesce(launched, ?),"
+            f" pending = {_PENDING} WHERE key = ?",
             [*_RUNNING, time, job.key],
         )
         self._database.write(
@@ -94,23 +120,23 @@ class Progress:
         )
 
     def refuse(self, key: str, reason: str) -> None:
-        """The job cannot be run at all."""
+        """Fail a job that cannot be run at all."""
         with self._database.transaction():
             self._state.add_event(key, "Warning", "CannotRun", reason)
             job = self._job(key)
-            self._decide(job, Verdict(CANNOT_BE_MADE, None, reason))
+            self._decide(job, AttemptResult(CANNOT_BE_MADE, None, reason))
             self._end_tasks(job)
             self.settle(key)
 
     # Ending
 
-    def finish(self, task: Task, end: Exit) -> None:
-        """A task is over: try it again if that is its right, else see what it means for the job."""
+    def finish(self, task: Task, end: TaskExit, log: bytes = b"") -> None:
+        """Record the end of a task, then retry it or settle its job; ``log`` is the end of its log."""
         with self._database.transaction():
             job = self._job(task.job)
             done = task_end.finished(task, end, job.state == states.STOPPING)
             if done.state == states.FAILED and end.user_code:
-                done = task_end.explained(done, end, self._state.document(job.key).secrets)
+                done = task_end.explained(done, end, log, self._state.document(job.key).secrets)
             task_rows.update(self._database, done)
             if done.state == states.FAILED:
                 self._state.add_event(job.key, "Warning", "TaskFailed", f"the task {done.diagnostics}", done)
@@ -119,7 +145,7 @@ class Progress:
             self.settle(job.key)
 
     def settle(self, key: str) -> None:
-        """Decide the job's attempt if it can be, and complete it once none of its tasks is alive."""
+        """Decide the job's attempt if possible, and complete it once none of its tasks is alive."""
         with self._database.transaction():
             job = self._job(key)
             if self._attempt(job).exit_code is None:
@@ -131,24 +157,24 @@ class Progress:
             if not any(state in _ALIVE for _, state in self._counts(job)):
                 self._complete(job, self._attempt(job))
 
-    def _verdict(self, job: Job) -> Verdict | None:
+    def _verdict(self, job: Job) -> AttemptResult | None:
         if job.state == states.STOPPING:
-            return Verdict(exit_codes.STOPPED_BY_USER, None, "stopped by the user")
+            return AttemptResult(exit_codes.STOPPED_BY_USER, None, "stopped by the user")
         counts, roles = self._counts(job), self._state.document(job.key).roles
         if not counts or not may_be_over(roles, counts):
             return None
         return judge(roles, self._state.tasks(job.key, job.attempt))
 
     def _counts(self, job: Job) -> dict[tuple[str, str], int]:
-        """How many tries of the attempt are in each state, by role and state."""
+        """The number of task attempts, by role and state."""
         rows = self._database.rows(
             "SELECT role, state, count(*) FROM tasks WHERE job = ? AND job_attempt = ? GROUP BY role, state",
             [job.key, job.attempt],
         )
         return {(row[0], row[1]): row[2] for row in rows}
 
-    def _decide(self, job: Job, verdict: Verdict) -> None:
-        """How the attempt ends is settled; it is over when its last task is."""
+    def _decide(self, job: Job, verdict: AttemptResult) -> None:
+        """Record how the attempt ends; it is over when its last task is."""
         self._database.write(
             "UPDATE attempts SET exit_code = ?, user_exit_code = ?, diagnostics = ?, trigger_role = ?,"
             " trigger_index = ?, matched = ?, log_end = ?, sub_state = ? WHERE job = ? AND id = ?",
@@ -158,15 +184,16 @@ class Progress:
         self._database.write("UPDATE jobs SET sub_state = ?, pending = 0 WHERE key = ?", values)
 
     def _end_tasks(self, job: Job) -> None:
-        """Running tasks are to be stopped; those that have not begun never will."""
-        where = "job = ? AND job_attempt = ? AND state = ?"
+        """Stop the tasks that the engine has, and end those that have not begun."""
+        where = "job = ? AND job_attempt = ? AND sub_state IN (?, ?)"
+        stopping = (states.STOPPING, states.DELETION_REQUESTED)
         self._database.write(
             f"UPDATE tasks SET state = ?, sub_state = ? WHERE {where}",
-            [states.STOPPING, states.DELETION_REQUESTED, job.key, job.attempt, states.RUNNING],
+            [*stopping, job.key, job.attempt, states.ATTEMPT_RUNNING, states.PREPARING],
         )
         for task in self._state.tasks(job.key, job.attempt):
             if task.state == states.WAITING:
-                end = Exit(None, "was not started", stopped=True)
+                end = TaskExit(None, "was not started", stopped=True)
                 done = task_end.finished(task, end, job.state == states.STOPPING)
                 task_rows.update(self._database, done)
 
@@ -210,7 +237,7 @@ class Progress:
         self._state.add_event(job.key, "Normal", "Retrying", message)
 
     def _retry_task(self, job: Job, task: Task) -> bool:
-        """One try more for a task alone, which only jobs without gang allocation allow."""
+        """Retry one task alone, which only jobs without gang allocation allow."""
         document = self._state.document(job.key)
         role = next(role for role in document.roles if role.name == task.role)
         undecided = self._attempt(job).exit_code is None and job.state != states.STOPPING
@@ -237,5 +264,9 @@ class Progress:
         )
 
 
+_PENDING = (
+    "EXISTS (SELECT 1 FROM tasks WHERE job = key AND job_attempt = jobs.attempt"
+    f" AND sub_state = '{states.CREATION_PENDING}')"
+)
 _RUNNING = (states.RUNNING, states.ATTEMPT_RUNNING)
 _ALIVE = (states.RUNNING, states.STOPPING)

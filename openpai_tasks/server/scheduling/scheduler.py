@@ -1,4 +1,7 @@
-"""Which waiting job starts next, and what becomes of those that run: one thread, asleep when idle."""
+"""Starts waiting jobs in order and collects the ends of tasks: one thread, asleep when idle.
+
+An engine that queues by itself gets every job at once, and its states are shown as they are.
+"""
 
 from __future__ import annotations
 
@@ -7,54 +10,60 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from openpai_tasks.errors import PaiError
-from openpai_tasks.server.engines import Engine
+from openpai_tasks.protocol import states
+from openpai_tasks.server.engines.base import (
+    Engine,
+    PortShortage,
+    TaskExit,
+    TaskQueued,
+    TaskRunning,
+    TaskStatus,
+)
 from openpai_tasks.server.engines.bell import Bell, bell_path
-from openpai_tasks.server.engines.machine import Machine, Resources
-from openpai_tasks.server.scheduling import ports
+from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.scheduling.agenda import Agenda, Waiting
-from openpai_tasks.server.scheduling.allocation import Answer, Room
+from openpai_tasks.server.scheduling.allocation import FreeResources, NoLimits, StartDecision
 from openpai_tasks.server.scheduling.launching import Launcher
 from openpai_tasks.server.scheduling.progress import Progress
-from openpai_tasks.server.ssh.logins import Logins
+from openpai_tasks.server.scheduling.task_end import read_log_end
+from openpai_tasks.server.ssh.logins import SshLogins
 from openpai_tasks.server.state.records import Task
 from openpai_tasks.server.state.state import State, now
 
 log = logging.getLogger(__name__)
 
-LOOK_AFTER = 1.0  # seconds between looks at running tasks, for those whose runner can no longer ring
-MOST_CALLED = 500  # tasks looked at one by one; databases take no more values at once than about 1000
-PAGE = 50  # waiting jobs that are read at once
+LOOK_AFTER = 1.0  # seconds between polls of all tasks, for those whose runner cannot signal
+MOST_ENDED = 500  # tasks looked up by folder; SQLite takes about 1000 values in a statement
+PAGE = 50  # waiting jobs per query
 
 
 class Scheduler:
-    """First in, first out inside a virtual cluster; all tasks of a job at once unless it says otherwise."""
+    """First in, first out inside a virtual cluster; all tasks of a job start together by default."""
 
     def __init__(
         self,
         state: State,
         engine: Engine,
-        machine: Machine,
-        virtual_clusters: Mapping[str, Resources],
+        virtual_clusters: Mapping[str, ResourceAmount],
         enforce: bool = False,
-        logins: Logins | None = None,
+        logins: SshLogins | None = None,
     ) -> None:
         self._state = state
         self._engine = engine
-        self._machine = machine
-        self._clusters = dict(virtual_clusters) or {"default": machine.resources}
+        self._clusters = dict(virtual_clusters) or {"default": engine.capacity().total}
         self._enforce = enforce
         self._agenda = Agenda(state.database)
         self._progress = Progress(state)
         self._launcher = Launcher(
-            state, self._progress, engine, machine, os.environ, logins or Logins(state.folder)
+            state, self._progress, engine, os.environ, logins or SshLogins(state.folder)
         )
         self._bell = Bell(bell_path(state.folder))
         self._closing = False
-        self._next_look = 0.0  # when all running tasks are looked at again
-        self._told: dict[str, str] = {}  # why each job at the head of a line waits, as last said
+        self._next_poll = 0.0  # when all tasks are polled again
+        self._wait_reasons: dict[str, str] = {}  # job -> why it waits, as last reported
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def start(self) -> None:
@@ -75,79 +84,103 @@ class Scheduler:
         self._bell.close()
 
     def _run(self) -> None:
-        recovered, called = False, set[str]()
+        recovered, ended = False, set[str]()
         while not self._closing:
             try:
                 if not recovered:
                     self._launcher.recover(self._agenda.alive())
                     recovered = True
-                pause = self._turn(called)
-            except Exception:  # as a request's, a turn's failure is its own: the next one may do better
+                pause = self._turn(ended)
+            except Exception:  # the next turn may succeed
                 log.exception("a turn of the scheduler failed")
                 pause = LOOK_AFTER
-            called = self._bell.wait(pause)
+            ended = self._bell.wait(pause)
 
-    def _turn(self, called: Collection[str]) -> float | None:
-        """Do all there is to do; the seconds after which to look again without being woken.
+    def _turn(self, ended: Collection[str]) -> float | None:
+        """Do everything there is to do; the seconds until the next turn unless it is woken.
 
-        ``called`` are the folders of tasks that are said to be over.
+        ``ended`` are the folders of tasks whose runners have signalled their end.
         """
-        self._collect(called)
+        self._collect(ended)
         self._stop()
         delays = list(self._start_waiting())
         if self._agenda.is_any_alive():
             delays.append(LOOK_AFTER)
         return min(delays, default=None)
 
-    def _collect(self, called: Collection[str]) -> None:
-        """Look at those that called, and from time to time at all."""
-        if time.monotonic() < self._next_look and len(called) <= MOST_CALLED:
-            for task in self._agenda.alive_in(called) if called else ():
-                self._look_at(task)
+    def _collect(self, ended: Collection[str]) -> None:
+        """Poll the tasks that have signalled their end, and from time to time all."""
+        if time.monotonic() < self._next_poll and len(ended) <= MOST_ENDED:
+            if ended:
+                self._poll(self._agenda.alive_in(ended))
             return
         began = time.monotonic()
-        for task in self._agenda.alive():
-            self._look_at(task)
+        self._poll(self._agenda.alive())
         took = time.monotonic() - began
-        self._next_look = time.monotonic() + max(LOOK_AFTER, 10 * took) * 0.9
+        self._next_poll = time.monotonic() + max(LOOK_AFTER, 10 * took) * 0.9
 
-    def _look_at(self, task: Task) -> None:
-        """See whether it is over; a task that cannot be looked at must not keep others waiting."""
-        try:
-            end = self._engine.poll(task)
-            for note in self._engine.notes(task):
-                self._state.add_event(task.job, note.type, note.reason, note.message, task, once=True)
-            if end:
-                self._progress.finish(task, end)
-        except (OSError, PaiError):
-            log.exception("cannot look after task %s-%s of job %s", task.role, task.index, task.job)
+    def _poll(self, tasks: Sequence[Task]) -> None:
+        """Ask the engine once about all these tasks, and record what it says."""
+        if not tasks:
+            return
+        statuses = self._engine.poll(tasks)
+        self._mirror_queue([(task, statuses[task.uid]) for task in tasks if task.uid in statuses])
+        for task in tasks:
+            try:
+                self._record(task, statuses.get(task.uid))
+            except (OSError, PaiError):  # of one task; the others are recorded all the same
+                log.exception("cannot record task %s-%s of job %s", task.role, task.index, task.job)
+
+    def _mirror_queue(self, polled: Iterable[tuple[Task, TaskStatus]]) -> None:
+        """Show tasks of an engine that queues by itself as running once they are, or why they wait."""
+        queued = [(task, status) for task, status in polled if task.sub_state == states.PREPARING]
+        begun: dict[str, list[Task]] = {}
+        reasons: dict[str, str] = {}  # of each job, that of its first waiting task
+        for task, status in queued:
+            if isinstance(status, TaskQueued):
+                reasons.setdefault(task.job, status.reason)
+            elif isinstance(status, TaskRunning) or status.user_code is not None:
+                begun.setdefault(task.job, []).append(task)
+        for key, tasks in begun.items():
+            self._wait_reasons.pop(key, None)
+            self._progress.begin(key, tasks)
+        for key, why in reasons.items():
+            self._report_wait(key, why)
+
+    def _record(self, task: Task, status: TaskStatus | None) -> None:
+        for note in self._engine.notes(task):
+            self._state.add_event(task.job, note.type, note.reason, note.message, task, once=True)
+        if isinstance(status, TaskExit):
+            failed = status.user_code and not status.stopped
+            self._progress.finish(task, status, read_log_end(self._engine, task) if failed else b"")
 
     def _stop(self) -> None:
-        """Settle what users want stopped, and see that what must end does."""
+        """Settle the jobs that users stop, and stop the tasks that must end."""
         for key in self._agenda.stopping():
-            self._told.pop(key, None)
+            self._wait_reasons.pop(key, None)
             self._progress.settle(key)
-        for task in self._agenda.ending():
+        ending = self._agenda.ending()
+        for task in ending:
             self._engine.stop(task)
-            self._look_at(task)  # one that had not begun is over at once
+        self._poll(ending)  # a task that had not begun has ended already
 
     # Starting
 
     def _start_waiting(self) -> Iterator[float]:
-        """Start what has room; yields the seconds until a delayed retry is due."""
+        """Start the jobs that fit; yields the seconds until a delayed retry is due."""
         lines = self._agenda.lines()
         if not lines:
             return
-        self._launcher.survey(self._agenda.unfinished())
-        room = Room(self._machine.resources, self._clusters, self._state.usage(), self._enforce)
-        blocked: dict[str, str] = {}  # virtual cluster -> the job everyone in it waits behind
+        self._engine.hold(self._agenda.unfinished())
+        free = self._free_resources()
+        blocked: dict[str, str] = {}  # virtual cluster -> the job that all others in it wait for
         for job in heapq.merge(*(self._line(name, blocked) for name in lines), key=lambda job: job.queued):
             if job.virtual_cluster in blocked:
                 continue
             if job.not_before > now():
                 yield (job.not_before - now()) / 1000
                 continue
-            answer = self._try_start(job, room)
+            answer = self._try_start(job, free)
             if answer.look_after is not None:
                 yield answer.look_after
             if not answer.start and not answer.hopeless:
@@ -156,8 +189,14 @@ class Scheduler:
         for cluster in lines:
             self._explain(cluster, blocked.get(cluster))
 
+    def _free_resources(self) -> FreeResources | NoLimits:
+        if self._engine.queues:
+            return NoLimits()
+        total = self._engine.capacity().total
+        return FreeResources(total, self._clusters, self._state.usage(), self._enforce)
+
     def _line(self, name: str, blocked: Mapping[str, str]) -> Iterator[Waiting]:
-        """The jobs of one line, as long as its first can start."""
+        """The jobs of one virtual cluster, until one of them has to wait."""
         place = 0
         while page := self._agenda.line(name, place, PAGE):
             for job in page:
@@ -166,40 +205,40 @@ class Scheduler:
                 yield job
             place = page[-1].queued
 
-    def _try_start(self, job: Waiting, room: Room) -> Answer:
+    def _try_start(self, job: Waiting, free: FreeResources | NoLimits) -> StartDecision:
         try:
-            answer = self._start_whole(job, room) if job.gang else self._start_each(job, room)
-        except ports.Short as err:
-            answer = Answer(False, str(err), machine_full=True, look_after=ports.LOOK_AFTER)
+            answer = self._start_whole(job, free) if job.gang else self._start_each(job, free)
+        except PortShortage as err:
+            answer = StartDecision(False, str(err), machine_full=True, look_after=err.retry_after)
         except PaiError as err:
             self._progress.refuse(job.key, str(err))
-            self._launcher.survey(self._agenda.unfinished())  # what it was given is free again
-            self.wake()  # and so is its room
-            return Answer(True)
+            self._engine.hold(self._agenda.unfinished())  # its ports and GPUs are free again
+            self.wake()  # and so are its resources
+            return StartDecision(True)
         if not answer.start:
-            self._tell(job.key, answer)
+            self._report_wait(job.key, answer.why)
         return answer
 
-    def _start_whole(self, job: Waiting, room: Room) -> Answer:
-        answer = room.judge(job.virtual_cluster, job.need)
+    def _start_whole(self, job: Waiting, free: FreeResources | NoLimits) -> StartDecision:
+        answer = free.judge(job.virtual_cluster, job.need)
         if answer.start:
             tasks = self._launcher.waiting_tasks(job.key)
             self._warn(job.key, answer)
             self._launcher.launch(job.key, tasks)
-            room.take(job.virtual_cluster, job.need)
+            free.take(job.virtual_cluster, job.need)
         return answer
 
-    def _start_each(self, job: Waiting, room: Room) -> Answer:
-        """Without gang allocation each task starts as soon as there is room for it."""
+    def _start_each(self, job: Waiting, free: FreeResources | NoLimits) -> StartDecision:
+        """Without gang allocation, each task starts as soon as it fits."""
         ready: list[Task] = []
-        answer = Answer(True)
+        answer = StartDecision(True)
         for task in self._launcher.waiting_tasks(job.key):
             need = self._launcher.need(task)
-            answer = room.judge(job.virtual_cluster, need)
+            answer = free.judge(job.virtual_cluster, need)
             if not answer.start:
                 break
             self._warn(job.key, answer)
-            room.take(job.virtual_cluster, need)
+            free.take(job.virtual_cluster, need)
             ready.append(task)
         if ready:
             self._launcher.launch(job.key, ready)
@@ -207,20 +246,20 @@ class Scheduler:
 
     # Explaining
 
-    def _warn(self, key: str, answer: Answer) -> None:
-        self._told.pop(key, None)
+    def _warn(self, key: str, answer: StartDecision) -> None:
+        self._wait_reasons.pop(key, None)
         if answer.why:
             self._state.add_event(key, "Warning", "LargerThanCluster", answer.why)
 
-    def _tell(self, key: str, answer: Answer) -> None:
-        """Say why the head of a line waits, again only when the reason has changed."""
-        if self._told.get(key) != answer.why:
-            self._told[key] = answer.why
-            self._state.add_event(key, "Warning", "FailedScheduling", answer.why)
+    def _report_wait(self, key: str, why: str) -> None:
+        """Add an event about why the job waits, again only if the reason has changed."""
+        if why and self._wait_reasons.get(key) != why:
+            self._wait_reasons[key] = why
+            self._state.add_event(key, "Warning", "FailedScheduling", why)
             self._agenda.mark_explained(key)
 
     def _explain(self, cluster: str, head: str | None) -> None:
-        """Say once to everyone else in the line that they are in it."""
+        """Add one event to each job that waits behind another."""
         behind = f"behind job {head} " if head else ""
         with self._state.database.transaction():
             for key in self._agenda.unexplained(cluster):

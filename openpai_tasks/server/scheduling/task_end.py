@@ -1,25 +1,37 @@
-"""What a task's end comes to: its exit code, its state, and what is kept of its log but for secrets."""
+"""The end of a task: its exit code, its state, and the end of its log without secrets."""
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import signal
 from collections.abc import Iterator
 from typing import Any
 
 from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.document.masking import STARS
-from openpai_tasks.server.engines import Exit
+from openpai_tasks.server.engines.base import Engine, TaskExit
 from openpai_tasks.server.scheduling import log_patterns
 from openpai_tasks.server.state.records import Task
 from openpai_tasks.server.state.state import now
 
 LAST_LINES, LONGEST_END = 15, 4096  # of a failed task's log
-_SHORTEST = 3  # a secret that is shorter would be found in most texts
+SEARCHED = 1 << 18  # bytes at the end of a log that are searched for the cause of a failure
+_SHORTEST = 3  # a shorter secret would be found in most texts
 
 
-def finished(task: Task, end: Exit, job_is_stopped: bool) -> Task:
-    """The task as it is now that it is over."""
+def read_log_end(engine: Engine, task: Task) -> bytes:
+    """The end of a task's log, or nothing if there is none."""
+    try:
+        with engine.open_log(task, "all") as file:
+            file.seek(max(0, file.seek(0, io.SEEK_END) - SEARCHED))
+            return file.read(SEARCHED)
+    except FileNotFoundError:
+        return b""
+
+
+def finished(task: Task, end: TaskExit, job_is_stopped: bool) -> Task:
+    """The task with its final state."""
     code = _exit_code(task, end, job_is_stopped)
     words = end.reason if end.user_code is None else describe(end.user_code)
     more = f"; {end.reason}" if end.user_code is not None and end.reason else ""
@@ -34,21 +46,21 @@ def finished(task: Task, end: Exit, job_is_stopped: bool) -> Task:
     )
 
 
-def explained(task: Task, end: Exit, secrets: dict[str, Any]) -> Task:
-    """The failed task with what its log says; a code of the platform's own says more than that."""
-    code, matched = log_patterns.recognise(end.user_code or 0, end.log)
+def explained(task: Task, end: TaskExit, log: bytes, secrets: dict[str, Any]) -> Task:
+    """The failed task with the cause found in its log; an exit code of the platform takes precedence."""
+    code, matched = log_patterns.recognise(end.user_code or 0, log)
     return dataclasses.replace(
         task,
         exit_code=code if end.platform_code is None else end.platform_code,
         matched=hidden(matched, secrets),
-        log_end=hidden(last_lines(end.log, LAST_LINES, LONGEST_END), secrets),
+        log_end=hidden(last_lines(log, LAST_LINES, LONGEST_END), secrets),
     )
 
 
-def _exit_code(task: Task, end: Exit, job_is_stopped: bool) -> int:
-    """Stopped tasks say who wanted it; one that had ended before it was asked keeps its own code."""
-    asked = end.stopped or end.user_code is None
-    if asked and task.state in (states.STOPPING, states.WAITING):
+def _exit_code(task: Task, end: TaskExit, job_is_stopped: bool) -> int:
+    """Stopped tasks have the code of whoever stopped them; one that ended before keeps its own code."""
+    is_stopped = end.stopped and task.state in (states.STOPPING, states.WAITING)
+    if is_stopped or (end.user_code is None and task.state == states.STOPPING):
         return exit_codes.STOPPED_BY_USER if job_is_stopped else exit_codes.STOPPED_WITH_ATTEMPT
     if end.platform_code is not None:
         return end.platform_code
@@ -58,7 +70,7 @@ def _exit_code(task: Task, end: Exit, job_is_stopped: bool) -> int:
 
 
 def describe(user_exit_code: int) -> str:
-    """What became of a command, in words."""
+    """How a command ended, in words."""
     if user_exit_code == 0:
         return "succeeded"
     try:
@@ -69,13 +81,13 @@ def describe(user_exit_code: int) -> str:
 
 
 def last_lines(log: bytes, lines: int, size: int) -> str:
-    """The end of a log: at most so many lines and bytes."""
+    """The end of a log, at most so many lines and bytes."""
     text = log[-size:].decode("utf-8", errors="replace")
     return "\n".join(text.splitlines()[-lines:])
 
 
 def hidden(text: str, secrets: dict[str, Any]) -> str:
-    """The text with stars for every secret in it, the longest first."""
+    """The text with every secret replaced by stars, the longest first."""
     for secret in sorted(set(_words(secrets)), key=len, reverse=True):
         text = text.replace(secret, STARS)
     return text

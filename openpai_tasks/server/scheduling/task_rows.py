@@ -1,4 +1,4 @@
-"""Tasks on their way into the database."""
+"""Writes tasks to the database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openpai_tasks.protocol import states
-from openpai_tasks.server.scheduling.allocation import task_demand
+from openpai_tasks.server.resources import task_demand
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.folders import task_folder
 from openpai_tasks.server.state.records import Job, Task
@@ -23,7 +23,7 @@ _COLUMNS = 25
 
 
 def new_task(jobs: Path, job: Job, role: str, index: int, number: int) -> Task:
-    """Try ``number`` of one instance in the job's current attempt; ``jobs`` holds the jobs' folders."""
+    """Attempt ``number`` of one instance in the job's current attempt; ``jobs`` holds the jobs' folders."""
     return Task(
         uid=str(uuid.uuid4()),
         job=job.key,
@@ -62,7 +62,7 @@ def insert(database: Database, task: Task, roles: Sequence[TaskRole], virtual_cl
 
 
 def update(database: Database, task: Task) -> None:
-    """Write down how it stands now."""
+    """Update the task's state and exit."""
     database.write(
         "UPDATE tasks SET state = ?, sub_state = ?, completed = ?, exit_code = ?, user_exit_code = ?,"
         " diagnostics = ?, matched = ?, log_end = ? WHERE uid = ?",

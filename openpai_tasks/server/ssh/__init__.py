@@ -1,7 +1,7 @@
-"""The ssh service of a task: whose keys open it, what serves it, and whether it can be used yet.
+"""The ssh service of a task: its keys, the program that serves it, and whether it is ready.
 
-An engine finds a ``Login`` at each launch that is to have one. Its files are in the folder ``ssh`` of the
-task's own; whatever serves it makes ``ready`` there once it answers, or ``failed`` with the reason.
+A launch with an ssh service has an ``SshLogin``. The files of the service are in the folder ``ssh`` of the
+task's folder; it creates ``ready`` there once it answers, or ``failed`` with the reason.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class Service:
     """A program of this machine that serves one task."""
 
     name: str
-    user: str  # to log in as
-    command: tuple[str, ...]  # what serves; the port follows
-    sftp: str = ""  # sshd's own program for it
+    user: str  # for logins
+    command: tuple[str, ...]  # the port is appended
+    sftp: str = ""  # the sftp program of sshd
 
 
 @dataclass(frozen=True)
-class Login:
+class SshLogin:
     """The ssh service of one task."""
 
     service: Service
     port: int
     host_key: KeyPair
     authorized: tuple[str, ...]  # public keys
-    job_key: KeyPair | None = None  # with it, tasks of the job reach each other
+    job_key: KeyPair | None = None  # by which tasks of the job reach each other
     peers: tuple[Peer, ...] = ()
 
 
@@ -55,7 +55,7 @@ def is_ready(task_folder: Path) -> bool:
 
 
 def failure(task_folder: Path) -> str:
-    """Why the service could not be given, or nothing."""
+    """Why the service failed to start, or an empty string."""
     try:
         return (task_folder / FOLDER / FAILED).read_text(encoding="utf-8", errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError):

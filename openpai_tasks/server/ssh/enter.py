@@ -1,10 +1,10 @@
-"""The first program of every ssh session: goes into a task's folder and variables and becomes its shell.
+"""The first program of every ssh session: becomes a shell in the task's folder, with its variables.
 
     python -I -S enter.py FOLDER SHELL [TERMINAL]
 
-A script of its own that needs nothing but the standard library, since each session waits for it.
-``SSH_ORIGINAL_COMMAND`` is what to run; without it the shell reads its input. TERMINAL, any word,
-says that the input is a terminal that is yet to become the session's own.
+A script that needs nothing but the standard library, since each session waits for it.
+``SSH_ORIGINAL_COMMAND`` is the command; without it the shell reads its input. TERMINAL, any word,
+says that the input is a terminal that must become the session's controlling terminal.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def take_terminal() -> None:
 
 
 def task_variables(folder: str) -> dict[bytes, bytes]:
-    """What the task shares with all others of its attempt, what is its own, and what its commands added."""
+    """The variables of the attempt, those of the task, and those that its commands added."""
     found: dict[bytes, bytes] = {}
     for path in (os.path.join(os.path.dirname(folder), "environment"), os.path.join(folder, "environment")):
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:

@@ -1,7 +1,7 @@
-"""The ssh service of a task in a container: the image's own sshd, if it has one, started before the commands.
+"""The ssh service of a task in a container: the sshd of the image, if any, started before the commands.
 
-The keys are mounted where only the container's root reads them, and copied into the container, so that what
-it writes beside them is not read by anybody outside.
+The keys are mounted where only the container's root can read them, and copied into the container, so that
+nothing outside reads the files that it writes beside them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from openpai_tasks.server.ssh import FAILED, HOST, NOT_SERVED, READY, ROOT, Login
+from openpai_tasks.server.ssh import FAILED, HOST, NOT_SERVED, READY, ROOT, SshLogin
 from openpai_tasks.server.ssh.layout import (
     AUTHORIZED,
     CLIENT_CONFIG,
@@ -21,7 +21,7 @@ from openpai_tasks.settings import home
 
 BASE = "/usr/local/pai"
 KEYS, SSH, SESSION = f"{BASE}/keys", f"{BASE}/ssh", f"{BASE}/runtime/session"
-ENVIRONMENT = f"/{ROOT}/.ssh/environment"  # where OpenPAI has it: the commands add what sessions shall see
+ENVIRONMENT = f"/{ROOT}/.ssh/environment"  # as in OpenPAI; commands add variables for sessions
 SERVED = "SshReady"
 """The reason of the note by which a container says that its sshd answers."""
 
@@ -57,12 +57,12 @@ sshd=$(PATH=$PATH:/usr/sbin:/usr/local/sbin:/sbin command -v sshd) ||
   fail "the image has no sshd, add openssh-server to it"
 mkdir -p /run/sshd && chmod 755 /run/sshd
 mkdir -p /{ROOT}/.ssh && chmod 700 /{ROOT}/.ssh && : >>{ENVIRONMENT} && chmod 600 {ENVIRONMENT}
-# An account without a password counts as locked, unless there is another sign in its place.
+# An account without a password counts as locked, unless the field has another mark.
 sed -i 's/^{ROOT}:!/{ROOT}:*/' /etc/shadow 2>/dev/null
 for sftp in /usr/lib/openssh /usr/libexec/openssh /usr/libexec /usr/lib/ssh; do
   if [ -x $sftp/sftp-server ]; then echo "Subsystem sftp $sftp/sftp-server" >>{SSH}/sshd_config; break; fi
 done
-said=$("$sshd" -f {SSH}/sshd_config 2>&1) || fail "sshd did not start: $(echo $said)"
+problem=$("$sshd" -f {SSH}/sshd_config 2>&1) || fail "sshd did not start: $(echo $problem)"
 if [ -e {SSH}/{CLIENT_CONFIG} ]; then
   mkdir -p ~/.ssh && chmod 700 ~/.ssh
   sed '/^Match all/,$d' {SSH}/{CLIENT_CONFIG} >>~/.ssh/config && chmod 600 ~/.ssh/config
@@ -82,8 +82,8 @@ exec "$shell"
 """
 
 
-def lay_out(task_folder: Path, login: Login) -> Path:
-    """Write what is mounted at KEYS; the folder it is in."""
+def lay_out(task_folder: Path, login: SshLogin) -> Path:
+    """Write the folder that is mounted at KEYS, and return it."""
     login = dataclasses.replace(login, service=dataclasses.replace(login.service, user=ROOT))
     folder = write_keys(task_folder, login)
     home.write_private(folder / "sshd_config", _CONFIG.format(port=login.port))
@@ -92,6 +92,6 @@ def lay_out(task_folder: Path, login: Login) -> Path:
     return folder
 
 
-def scripts(login: Login, notes: str, work: str) -> dict[str, str]:
-    """What starts the service, and what each of its sessions runs in, by the name of the file."""
+def scripts(login: SshLogin, notes: str, work: str) -> dict[str, str]:
+    """The scripts that start the service and each of its sessions, by file name."""
     return {"sshd": _SERVE.format(port=login.port, notes=notes), "session": _SESSION.format(work=work)}

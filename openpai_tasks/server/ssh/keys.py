@@ -1,4 +1,4 @@
-"""What the keys of a job are called, and the public ones that people hand in."""
+"""Names of a job's keys, and the public keys of users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINE = re.compile(
 
 
 def public_keys(text: str) -> Iterator[str]:
-    """The public keys in a text of one or more lines; what is none is passed over."""
+    """The public keys in a text, one per line; other lines are skipped."""
     for line in text.splitlines():
         match = _LINE.fullmatch(line.strip())
         if match and _type(match["key"]) == match["type"]:
@@ -23,7 +23,7 @@ def public_keys(text: str) -> Iterator[str]:
 
 
 def listed_keys(items: Any) -> Iterator[str]:
-    """Those in a list of items, each with its key as ``value``."""
+    """The public keys in a list of items, each with its key as ``value``."""
     for item in items if isinstance(items, list) else ():
         value = item.get("value") if isinstance(item, dict) else None
         if isinstance(value, str):
@@ -31,7 +31,7 @@ def listed_keys(items: Any) -> Iterator[str]:
 
 
 def _type(key: str) -> str:
-    """The type that the key itself says it is."""
+    """The type in the key's data."""
     try:
         data = base64.b64decode(key, validate=True)
     except binascii.Error:

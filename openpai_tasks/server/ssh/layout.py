@@ -1,4 +1,4 @@
-"""The files of a task's ssh service, in the folder ``ssh`` of the task's own."""
+"""The files of a task's ssh service, in the folder ``ssh`` of the task's folder."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import shutil
 import sys
 from pathlib import Path
 
-from openpai_tasks.server.ssh import FOLDER, HOST, Login
+from openpai_tasks.server.ssh import FOLDER, HOST, SshLogin
 from openpai_tasks.server.ssh.services import SSHD
 from openpai_tasks.settings import home
 
 HOST_KEY, AUTHORIZED, JOB_KEY = "host_key", "authorized_keys", "job_key"
 CLIENT_CONFIG, KNOWN_HOSTS, SSHD_CONFIG = "config", "known_hosts", "sshd_config"
 PROGRAMS = "bin"
-ENVIRONMENT = "environment"  # to which the commands may add what sessions shall see
+ENVIRONMENT = "environment"  # to which commands add variables for sessions
 CLIENTS = ("ssh", "scp", "sftp")
 _ENTER = Path(__file__).with_name("enter.py")
 
 
-def lay_out(task_folder: Path, login: Login, shell: str) -> tuple[str, ...]:
-    """Write everything that a service on this machine needs; the command that serves."""
+def lay_out(task_folder: Path, login: SshLogin, shell: str) -> tuple[str, ...]:
+    """Write the files of a service on this machine, and return its command."""
     folder, command = write_keys(task_folder, login), (*login.service.command, str(login.port))
     (folder / ENVIRONMENT).touch(mode=0o600)
     if login.job_key:
@@ -32,8 +32,8 @@ def lay_out(task_folder: Path, login: Login, shell: str) -> tuple[str, ...]:
     return command
 
 
-def write_keys(task_folder: Path, login: Login) -> Path:
-    """The keys, and what tasks of the job need to reach each other; the folder they are in."""
+def write_keys(task_folder: Path, login: SshLogin) -> Path:
+    """Write the keys, and the configuration by which tasks reach each other; return the folder."""
     folder = home.make_private(task_folder.absolute() / FOLDER)
     _write(folder / f"{HOST_KEY}.pub", f"{login.host_key.public}\n")
     _write(folder / HOST_KEY, login.host_key.private)
@@ -46,15 +46,15 @@ def write_keys(task_folder: Path, login: Login) -> Path:
     return folder
 
 
-def variables(task_folder: Path, login: Login, path: str) -> dict[str, str]:
-    """What the task's own variables change: first in PATH are programs that know the job's other tasks."""
+def variables(task_folder: Path, login: SshLogin, path: str) -> dict[str, str]:
+    """Changes to the task's variables: ssh clients that know the job's other tasks come first in PATH."""
     if not login.job_key or not path:
         return {}
     return {"PATH": f"{task_folder.absolute() / FOLDER / PROGRAMS}{os.pathsep}{path}"}
 
 
-def sshd_config(task_folder: Path, login: Login, shell: str) -> str:
-    """Keys only, one user, and every session through ``enter.py``."""
+def sshd_config(task_folder: Path, login: SshLogin, shell: str) -> str:
+    """The configuration of sshd: keys only, one user, every session by ``enter.py``."""
     folder = task_folder.absolute() / FOLDER
     enter = shlex.join(["exec", sys.executable, "-I", "-S", str(_ENTER), str(task_folder.absolute()), shell])
     lines = [
@@ -93,8 +93,8 @@ LoginGraceTime 30
 MaxSessions 200""".splitlines()
 
 
-def client_config(folder: Path, login: Login) -> str:
-    """For OpenSSH's clients inside a task: the job's other tasks by name, and whatever the user has."""
+def client_config(folder: Path, login: SshLogin) -> str:
+    """The configuration of ssh clients in a task: the other tasks by name, then the user's own."""
     blocks = [
         f"Host {peer.name}\n"
         f"  HostName {HOST}\n"
@@ -109,13 +109,13 @@ def client_config(folder: Path, login: Login) -> str:
     return "\n".join([*blocks, "Match all\n  Include ~/.ssh/config\n"])
 
 
-def _known_hosts(login: Login) -> str:
+def _known_hosts(login: SshLogin) -> str:
     kind, key, *_ = login.host_key.public.split()
     return "".join(f"[{HOST}]:{peer.port} {kind} {key}\n" for peer in login.peers)
 
 
 def _write_clients(folder: Path) -> None:
-    """``ssh`` and the like that read our configuration, since the user's own must stay as it is."""
+    """Write wrappers of ``ssh`` and the like that read our configuration, without changing the user's."""
     programs = home.make_private(folder / PROGRAMS)
     for name in CLIENTS:
         found = shutil.which(name)
@@ -130,7 +130,7 @@ def _quoted(path: Path) -> str:
 
 
 def _write(path: Path, text: str, mode: int = 0o600) -> None:
-    """As a whole; unlike what must last, it need not survive a power cut, which no task does."""
+    """Write atomically, without syncing: tasks do not survive a power cut either."""
     new = path.with_name(f"{path.name}.new")
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with open(handle, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Which tasks get an ssh service, and whose keys open it."""
+"""Which tasks get an ssh service, and which keys may log in."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import states
-from openpai_tasks.server.engines import Note
-from openpai_tasks.server.ssh import FOLDER, NOT_SERVED, SERVED, Login, Peer, Service, keys, services
-from openpai_tasks.server.ssh.plugin import Wish
+from openpai_tasks.server.ssh import FOLDER, NOT_SERVED, SERVED, Peer, Service, SshLogin, keys, services
+from openpai_tasks.server.ssh.plugin import SshRequest
 from openpai_tasks.server.ssh.services import AUTO
 from openpai_tasks.server.state.folders import folder_name
-from openpai_tasks.server.state.records import Job, Task
+from openpai_tasks.server.state.records import Job, NewEvent, Task
 from openpai_tasks.settings.key_pairs import KeyPair, kept_pair
 
-Wishes = Mapping[str, Wish | None]  # by role
+Requests = Mapping[str, SshRequest | None]  # by role
 
 
 def key_folder(jobs: Path, key: str) -> Path:
-    """Where a job's own keys are, through all its attempts."""
+    """The folder of a job's keys, which all its attempts share."""
     return jobs / folder_name(key) / FOLDER
 
 
-class Logins:
-    """``always`` gives every job the service and a key of its own, as OpenPAI 0.14 did."""
+class SshLogins:
+    """``always`` gives every job the service and its own key, as OpenPAI 0.14 did."""
 
     def __init__(
         self,
@@ -38,15 +37,17 @@ class Logins:
         self._keys_of = keys_of
         self.service, self.reason = _chosen(wanted)
 
-    def of(self, job: Job, wishes: Wishes, tasks: Callable[[], Iterable[Task]]) -> dict[str, Login]:
-        """The service of each task that has one, by uid; ``tasks`` are all of the attempt."""
-        found = {role: self._wish(wish) for role, wish in wishes.items()}
-        served = {role: wish for role, wish in found.items() if wish is not None}
+    def for_tasks(
+        self, job: Job, requests: Requests, tasks: Callable[[], Iterable[Task]]
+    ) -> dict[str, SshLogin]:
+        """The service of each task that has one, by uid; ``tasks`` returns all tasks of the attempt."""
+        found = {role: self._effective(request) for role, request in requests.items()}
+        served = {role: request for role, request in found.items() if request is not None}
         if self.service is None or not served:
             return {}
         folder, own = key_folder(self._jobs, job.key), tuple(self._keys_of(job.user))
         host_key = kept_pair(folder, keys.HOST_KEY, job.key)
-        shared = any(wish.job_key for wish in served.values())
+        shared = any(request.job_key for request in served.values())
         job_key = kept_pair(folder, keys.JOB_KEY, job.key) if shared else None
         open_tasks = [task for task in tasks() if task.role in served and task.ports.get("ssh")]
         peers = tuple(_peer(task) for task in open_tasks if served[task.role].job_key)
@@ -56,24 +57,24 @@ class Logins:
             authorized = _authorized(served[task.role], own, pair)
             if authorized:
                 place = (self.service, task.ports["ssh"][0], host_key, authorized)
-                logins[task.uid] = Login(*place, pair, peers if pair else ())
+                logins[task.uid] = SshLogin(*place, pair, peers if pair else ())
         return logins
 
-    def notes(self, wishes: Wishes, served: bool) -> list[Note]:
-        """What to tell a job about its service, or about why it has none."""
-        if not any(self._wish(wish) for wish in wishes.values()):
+    def notes(self, requests: Requests, served: bool) -> list[NewEvent]:
+        """Events about a job's ssh service, or about why it has none."""
+        if not any(self._effective(request) for request in requests.values()):
             return []
         if self.service is None:
-            return [Note("Warning", NOT_SERVED, f"there is no ssh service: {self.reason}")]
+            return [NewEvent("Warning", NOT_SERVED, f"there is no ssh service: {self.reason}")]
         if not served:
-            return [Note("Warning", NOT_SERVED, "there is no ssh service: no public key is given")]
+            return [NewEvent("Warning", NOT_SERVED, "there is no ssh service: no public key is given")]
         name, user = self.service.name, self.service.user
-        return [Note("Normal", SERVED, f"{name} serves ssh: log in as {user} at the ssh port of a task")]
+        return [NewEvent("Normal", SERVED, f"{name} serves ssh: log in as {user} at the ssh port of a task")]
 
-    def _wish(self, wish: Wish | None) -> Wish | None:
+    def _effective(self, request: SshRequest | None) -> SshRequest | None:
         if not self._always:
-            return wish
-        return Wish(wish.keys if wish else (), job_key=True, must=bool(wish and wish.must))
+            return request
+        return SshRequest(request.keys if request else (), job_key=True, must=bool(request and request.must))
 
 
 def _chosen(wanted: str) -> tuple[Service | None, str]:
@@ -87,5 +88,5 @@ def _peer(task: Task) -> Peer:
     return Peer(f"{states.role_key(task.role)}-{task.index}", task.ports["ssh"][0])
 
 
-def _authorized(wish: Wish, own: tuple[str, ...], pair: KeyPair | None) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*wish.keys, *own, *([pair.public] if pair else [])]))
+def _authorized(request: SshRequest, own: tuple[str, ...], pair: KeyPair | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*request.keys, *own, *([pair.public] if pair else [])]))

@@ -1,4 +1,4 @@
-"""What a job's ssh plugin asks for, and the step that has its commands wait for the service."""
+"""The request of a job's ssh plugin, and the step that waits for the service."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 from openpai_tasks.server.ssh.keys import public_keys
 
 BARRIER_MINUTES = 30.0
-BARRIER_FAILED = 249  # OpenPAI's exit code for it
+BARRIER_FAILED = 249  # OpenPAI's exit code
 
 
 @dataclass(frozen=True)
-class Wish:
-    """Which keys one role's tasks are to open to."""
+class SshRequest:
+    """The ssh service that one task role asks for."""
 
     keys: tuple[str, ...] = ()
-    job_key: bool = False  # one of the job's own, which its tasks have too
-    must: bool = False  # without the service the task fails
-    barrier: float = 0  # minutes to wait for the services of all other tasks; 0: not at all
+    job_key: bool = False  # a key pair for the tasks of the job
+    must: bool = False  # the task fails without the service
+    barrier: float = 0  # minutes to wait for the services of all other tasks; 0: no wait
 
 
-def read(parameters: dict[str, Any], gang: bool, policy: str) -> Wish:
+def read(parameters: dict[str, Any], gang: bool, policy: str) -> SshRequest:
     """The plugin's parameters; without gang allocation there is no key for the whole job."""
     given = parameters.get("userssh")
     value = given.get("value") if isinstance(given, dict) and given.get("type") != "none" else None
     job_key = gang and _is_true(parameters.get("jobssh"))
     barrier = _minutes(parameters.get("sshbarrierTimeout")) if _is_true(parameters.get("sshbarrier")) else 0
-    return Wish(
+    return SshRequest(
         keys=tuple(public_keys(value)) if isinstance(value, str) else (),
         job_key=job_key,
         must=policy == "fail" or (job_key and barrier > 0),
@@ -36,11 +36,11 @@ def read(parameters: dict[str, Any], gang: bool, policy: str) -> Wish:
     )
 
 
-def script(wish: Wish) -> str:
+def script(request: SshRequest) -> str:
     """Wait until the service answers, and with a barrier until all others do."""
-    if not wish.barrier:
+    if not request.barrier:
         return _WAIT
-    return _WAIT + _BARRIER.format(tries=max(1, round(wish.barrier * 60)), code=BARRIER_FAILED)
+    return _WAIT + _BARRIER.format(tries=max(1, round(request.barrier * 60)), code=BARRIER_FAILED)
 
 
 def _is_true(value: Any) -> bool:

@@ -1,8 +1,8 @@
-"""Serves a task by asyncssh: a script of its own that runs beside the task, in its folder and as long as it.
+"""Serves ssh to a task by asyncssh: a script that runs beside the task, in its folder.
 
     python -I serve_asyncssh.py PORT SHELL
 
-``root`` and the user that it runs as may log in, with a key of ``authorized_keys``; both are that user.
+``root`` and the user of this process may log in, with a key of ``authorized_keys``; both become that user.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import NoReturn
 
 HOST = "127.0.0.1"
 FOLDER, READY, FAILED = "ssh", "ssh/ready", "ssh/failed"
-LOOK_AFTER = 5.0  # seconds between looks whether the runner lives, for systems that do not tell
-LINGER = 1.0  # seconds for the last output of a terminal that something left behind keeps open
+LOOK_AFTER = 5.0  # seconds between checks whether the runner is alive, for systems that do not signal it
+LINGER = 1.0  # seconds for the last output of a terminal that a leftover process keeps open
 CHUNK = 1 << 16
 ENTER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "enter.py")
 
@@ -42,8 +42,8 @@ except ImportError as err:
     fail(f"asyncssh cannot be used: {err}")
 
 
-class Server(asyncssh.SSHServer):
-    """Who may come in, and what may be forwarded."""
+class TaskSshServer(asyncssh.SSHServer):
+    """Which users may log in, and what may be forwarded."""
 
     def __init__(self, keys: frozenset[bytes]) -> None:
         self._keys = keys
@@ -52,7 +52,7 @@ class Server(asyncssh.SSHServer):
             self._users.add(pwd.getpwuid(os.geteuid()).pw_name)
 
     def begin_auth(self, username: str) -> bool:
-        return True  # nobody comes in without a key
+        return True  # a key is required
 
     def public_key_auth_supported(self) -> bool:
         return True
@@ -71,7 +71,7 @@ class Server(asyncssh.SSHServer):
 
 
 class Files(asyncssh.SFTPServer):
-    """The user's files; it ends with an exit code, without which scp takes it for a failure."""
+    """SFTP that ends with an exit code, without which scp reports a failure."""
 
     def exit(self) -> None:
         if self.channel.get_subsystem() == "sftp":
@@ -79,7 +79,7 @@ class Files(asyncssh.SFTPServer):
 
 
 class Children:
-    """The sessions' processes: tells when one ends."""
+    """The processes of sessions, and their ends."""
 
     def __init__(self) -> None:
         self._waiting: dict[subprocess.Popen[bytes], asyncio.Future[int]] = {}
@@ -93,7 +93,7 @@ class Children:
         return child.pid
 
     async def end_of(self, pid: int) -> int:
-        """Its exit code, or the signal that killed it below zero."""
+        """The exit code of a process, or the negative number of the signal that killed it."""
         self._look()
         found = next(future for child, future in self._waiting.items() if child.pid == pid)
         try:
@@ -108,8 +108,8 @@ class Children:
                 future.set_result(code)
 
 
-class Session:
-    """One process in the task's environment, at one channel of a connection."""
+class SshSession:
+    """One process in the task's environment, on one channel of a connection."""
 
     def __init__(
         self, channel: asyncssh.SSHServerProcess[bytes], children: Children, folder: str, shell: str
@@ -121,7 +121,7 @@ class Session:
         self._pid = 0
 
     async def run(self) -> None:
-        """Until the process ends, or the client goes; then its streams close, as with sshd."""
+        """Copy streams until the process ends or the client disconnects, then close them, as sshd does."""
         stdin, outputs = self._start() if self._channel.term_type is None else self._start_in_terminal()
         feeding = asyncio.ensure_future(self._feed(stdin))
         copying = asyncio.gather(*(self._copy(source, target) for source, target in outputs))
@@ -172,7 +172,7 @@ class Session:
         return found if command is None else {**found, "SSH_ORIGINAL_COMMAND": command}
 
     async def _feed(self, target: int) -> None:
-        """What the client sends: input, and news of its window and of signals."""
+        """Pass on what the client sends: input, window sizes and signals."""
         wanted = True
         while True:
             try:
@@ -186,9 +186,9 @@ class Session:
             except (asyncssh.SignalReceived, asyncssh.BreakReceived) as news:
                 self._signal(getattr(news, "signal", "INT"))
             except OSError:
-                wanted = False  # the process takes no more input
+                wanted = False  # the process reads no more input
         if self._terminal is None:
-            # The number must stay taken until the session ends, so the pipe is closed by a file in its place.
+            # The descriptor must stay in use until the session ends, so another file replaces the pipe.
             void = os.open(os.devnull, os.O_WRONLY)
             os.dup2(void, target)
             os.close(void)
@@ -227,7 +227,7 @@ async def read_some(handle: int) -> bytes:
         except BlockingIOError:
             await _once(handle, loop.add_reader, loop.remove_reader)
         except OSError:
-            return b""  # nobody is left at the other end of a terminal
+            return b""  # the other end of the terminal is closed
 
 
 async def write_all(handle: int, data: bytes) -> None:
@@ -241,7 +241,7 @@ async def write_all(handle: int, data: bytes) -> None:
 
 
 async def _once(handle: int, add: Callable[..., object], remove: Callable[[int], object]) -> None:
-    """Wait until the loop says that the handle can be used."""
+    """Wait until the handle is ready."""
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell() -> None:
@@ -271,13 +271,13 @@ async def serve(port: int, shell: str) -> None:
 
     async def session(channel: asyncssh.SSHServerProcess[bytes]) -> None:
         if channel.subsystem:
-            channel.exit(1)  # there is none but sftp
+            channel.exit(1)  # only sftp is supported
         else:
-            await Session(channel, children, folder, shell).run()
+            await SshSession(channel, children, folder, shell).run()
 
     try:
         await asyncssh.create_server(
-            lambda: Server(keys),
+            lambda: TaskSshServer(keys),
             HOST,
             port,
             server_host_keys=[host_key],
@@ -294,7 +294,7 @@ async def serve(port: int, shell: str) -> None:
         )
     except OSError as err:
         fail(f"cannot listen on port {port}: {err.strerror}")
-    os.chdir("work")  # where files without a folder go
+    os.chdir("work")  # where relative paths begin
     open(ready, "a").close()
     while os.getppid() == runner:
         await asyncio.sleep(LOOK_AFTER)

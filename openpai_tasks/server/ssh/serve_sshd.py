@@ -1,9 +1,9 @@
-"""Serves a task by sshd: a script of its own that runs beside the task, in its folder and as long as it.
+"""Serves ssh to a task by sshd: a script that runs beside the task, in its folder.
 
     python -I -S serve_sshd.py SSHD PORT
 
-It listens itself and starts an sshd for each connection, because an sshd that listens leaves its
-connections alone when it is killed. These end with this process, and this one with the task's runner.
+It listens and starts an sshd for each connection, because a listening sshd that is killed leaves its
+connections open. These end with this process, and this process ends with the task's runner.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import NoReturn
 
 HOST = "127.0.0.1"
 CONFIG, LOG, READY, FAILED = "ssh/sshd_config", "ssh/log", "ssh/ready", "ssh/failed"
-LOOK_AFTER = 5.0  # seconds between looks whether the runner lives, for systems that do not tell
+LOOK_AFTER = 5.0  # seconds between checks whether the runner is alive, for systems that do not signal it
 PR_SET_PDEATHSIG = 1
-KEPT = ("FC_POD_UID",)  # by which what a task left behind is found; the rest could mislead sshd
+KEPT = ("FC_POD_UID",)  # by which leftover processes are found; other variables could mislead sshd
 VARIABLES = {"PATH": os.defpath, **{name: os.environ[name] for name in KEPT if name in os.environ}}
 
 
@@ -29,7 +29,7 @@ def main(program: str, port: str) -> None:
     runner = os.getppid()
     bound = bind(int(port))
     check(program)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps them
     open(READY, "a").close()
     while os.getppid() == runner:
         with contextlib.suppress(TimeoutError):
@@ -51,7 +51,7 @@ def bind(port: int) -> socket.socket:
 
 
 def check(program: str) -> None:
-    """Have sshd say what it does not like before anybody comes."""
+    """Let sshd check its configuration before the first connection."""
     argv = [program, "-t", "-f", os.path.abspath(CONFIG)]
     try:
         done = subprocess.run(argv, env=VARIABLES, capture_output=True, text=True, timeout=20)
@@ -62,7 +62,7 @@ def check(program: str) -> None:
 
 
 def serve(program: str, connection: socket.socket) -> None:
-    """One sshd for one connection, which is its input and output."""
+    """Start an sshd with the connection as its input and output."""
     keeper = os.getpid()
     try:
         if os.fork() == 0:

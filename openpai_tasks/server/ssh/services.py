@@ -1,7 +1,7 @@
-"""What serves ssh here: the system's sshd, or asyncssh where that cannot do it.
+"""The programs that can serve ssh: the system's sshd, or asyncssh.
 
-People log in as root, as in every container of OpenPAI. An sshd can log in nobody but the user it runs as, so
-it is the first choice only of a server that root runs; asyncssh takes ``root`` for the user that the task is.
+Users log in as root, as in every container of OpenPAI. Without root, sshd only accepts its own user, so
+it is the first choice only if root runs the server; asyncssh accepts ``root`` as a name for its own user.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.ssh import ROOT, Service
 
 AUTO, SSHD, ASYNCSSH, OFF = "auto", "sshd", "asyncssh", "off"
-IMAGE = "image"  # in containers there is no other choice
+IMAGE = "image"  # the only choice in containers
 CHOICES = (AUTO, SSHD, ASYNCSSH, OFF)
 
 _HERE = Path(__file__).parent
@@ -30,12 +30,12 @@ _SFTP_SERVERS = (
     "/usr/lib/ssh/sftp-server",
     "/usr/local/libexec/sftp-server",
 )
-_PRIVILEGE_SEPARATION = Path("/run/sshd")  # where Debian's wants it; others bring theirs along
+_PRIVILEGE_SEPARATION = Path("/run/sshd")  # required by Debian's sshd; others bring their own
 _NO_SHELLS = ("nologin", "false", "sync")
 
 
 def choose(wanted: str) -> Service:
-    """The service to use, or an error that says why there is none."""
+    """The service to use; ConfigError with the reasons if there is none."""
     if wanted == OFF:
         raise ConfigError("the setting local.ssh is off")
     order = (wanted,) if wanted in _FIND else (SSHD, ASYNCSSH) if os.geteuid() == 0 else (ASYNCSSH, SSHD)
@@ -52,9 +52,9 @@ def _sshd() -> Service | str:
     program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}{os.pathsep}{_SYSTEM}")
     if program is None:
         return "it is not installed"
-    trouble = _trouble()
-    if trouble:
-        return trouble
+    problem = _sshd_problem()
+    if problem:
+        return problem
     sftp = next((path for path in _SFTP_SERVERS if os.access(path, os.X_OK)), None)
     if sftp is None:
         return "its sftp-server is not installed"
@@ -62,8 +62,8 @@ def _sshd() -> Service | str:
     return Service(SSHD, _own_account()[0], command, sftp)
 
 
-def _trouble() -> str:
-    """Why sshd would not let the user in; what it only lacks is made."""
+def _sshd_problem() -> str:
+    """Why sshd would refuse the user; missing folders are created."""
     name, shell = _own_account()
     if os.path.basename(shell) in _NO_SHELLS:
         return f"the shell of {name} is {shell}"
@@ -94,12 +94,12 @@ def _asyncssh() -> Service | str:
 
 
 def _image() -> Service | str:
-    """The sshd of the image, which a container starts itself."""
+    """The sshd of the image, which the container starts."""
     return Service(IMAGE, ROOT, ())
 
 
 def _own_account() -> tuple[str, str]:
-    """The name and the shell of the user that this is."""
+    """The name and the shell of the current user."""
     try:
         entry = pwd.getpwuid(os.geteuid())
     except KeyError:

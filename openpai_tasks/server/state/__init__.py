@@ -1,1 +1,1 @@
-"""What the embedded cluster remembers: jobs, attempts, tasks, events, and their files."""
+"""The stored state of the embedded cluster: jobs, attempts, tasks, events, and their files."""

@@ -13,7 +13,7 @@ from openpai_tasks.settings import home
 
 
 class Database:
-    """Rows by name, and transactions that are whole or absent."""
+    """One connection with atomic transactions; columns are accessed by name."""
 
     def __init__(self, path: Path, schema: str) -> None:
         home.make_private(path.parent)
@@ -28,7 +28,7 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is written inside is kept, or, after an error, none of it; may be nested."""
+        """Commit everything inside or, after an error, nothing; may be nested."""
         with self._lock:
             if self._connection.in_transaction:
                 yield
@@ -42,7 +42,7 @@ class Database:
             self._connection.execute("COMMIT")
 
     def write(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> int:
-        """Run one statement; the number of rows it changed."""
+        """Run one statement, and return the number of changed rows."""
         with self._lock:
             return self._connection.execute(sql, values).rowcount
 

@@ -1,4 +1,4 @@
-"""Files in a task's folder, which the job itself may have replaced by something else."""
+"""Files in a task's folder, which the job may have replaced."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file to read; a link, pipe or device in its place counts as no file."""
+    """Open a regular file for reading; a link, pipe or device counts as missing."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as err:

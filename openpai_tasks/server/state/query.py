@@ -24,7 +24,7 @@ NO_PRIORITY = "default"
 
 @dataclass(frozen=True)
 class JobQuery:
-    """Values of one filter are alternatives; all filters hold together; an empty one is no filter."""
+    """Filters of jobs: a job matches one value of each filter; empty filters match all."""
 
     users: tuple[str, ...] = ()
     virtual_clusters: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class JobQuery:
     limit: int = 5000
 
     def where(self) -> tuple[str, list[object]]:
-        """The condition, with the values for its holes."""
+        """The SQL condition and its values."""
         parts: list[tuple[str, Iterable[object]]] = [
             (f"user IN ({_holes(self.users)})", self.users),
             (f"virtual_cluster IN ({_holes(self.virtual_clusters)})", self.virtual_clusters),
@@ -54,7 +54,7 @@ class JobQuery:
         return condition, [value for _, values in used for value in values]
 
     def order_by(self) -> str:
-        """NULL counts as larger than every value; equal rows keep the order of submission."""
+        """The SQL order: NULL is larger than every value, and equal rows are in the order of submission."""
         known = self.order in ORDERS
         column = ORDERS.get(self.order, "submitted")
         direction = "DESC" if self.descending or not known else "ASC"

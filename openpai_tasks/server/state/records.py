@@ -1,4 +1,4 @@
-"""What the embedded cluster remembers: jobs, their attempts, their tasks, and what happened.
+"""Records of the embedded cluster: jobs, their attempts, their tasks, and events.
 
 Times are milliseconds since the epoch; ``None`` means not yet. States are OpenPAI's:
 WAITING RUNNING STOPPING, then SUCCEEDED FAILED STOPPED.
@@ -17,7 +17,7 @@ class Job:
     name: str
     virtual_cluster: str
     config: str  # the submitted YAML, secrets masked
-    execution: str  # START or STOP: what the user last asked for
+    execution: str  # START or STOP, as last set by the user
     tags: tuple[str, ...]
     priority: str | None
     state: str
@@ -44,17 +44,17 @@ class Attempt:
     launched: int | None
     completed: int | None
     exit_code: int | None
-    user_exit_code: int | None  # what the command itself ended with, before the platform mapped it
+    user_exit_code: int | None  # the command's exit code, before the platform mapped it
     diagnostics: str
     trigger_role: str | None
     trigger_index: int | None
-    matched: str = ""  # the words of the deciding task's log that say why it failed
+    matched: str = ""  # the words in the deciding task's log that explain the failure
     log_end: str = ""  # the last lines of that log
 
 
 @dataclass(frozen=True)
 class Task:
-    """One try of one task instance."""
+    """One attempt of one task instance."""
 
     uid: str
     job: str
@@ -76,6 +76,15 @@ class Task:
     folder: Path  # work/ and logs/{stdout,stderr,all} below it
     matched: str = ""
     log_end: str = ""
+
+
+@dataclass(frozen=True)
+class NewEvent:
+    """Something a job's owner should know."""
+
+    type: str  # Normal or Warning
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True)

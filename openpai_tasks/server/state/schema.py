@@ -1,4 +1,4 @@
-"""The tables behind State, and how their rows become records."""
+"""The tables of State, and the conversion of rows to records."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.records import Attempt, Event, Job, Task
 
-# jobs.source is the document as submitted, secrets and all: it is read to run the job, never to answer.
-# jobs.pending says that some task of the job has yet to be started; jobs.queued is its place in the line.
-# jobs.tries counts the automatic retries since the user last said START.
+# jobs.source is the submitted document with its secrets: it is read to run the job, never for answers.
+# jobs.pending: some task of the job has yet to be started; jobs.queued: its position in the queue.
+# jobs.tries: automatic retries since the user last set START.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
     key TEXT PRIMARY KEY, user TEXT NOT NULL, name TEXT NOT NULL, virtual_cluster TEXT NOT NULL,
@@ -67,7 +67,7 @@ _ADDED = {"attempts": ("matched", "log_end"), "tasks": ("matched", "log_end")}
 
 
 def complete(database: Database) -> None:
-    """Add what the tables of an earlier release lack."""
+    """Add columns that tables of an earlier release lack."""
     for table, columns in _ADDED.items():
         there = {row["name"] for row in database.rows(f"PRAGMA table_info({table})")}
         for column in columns:

@@ -1,12 +1,13 @@
-"""The embedded cluster's memory: what was submitted, what came of it, what the user wants next.
+"""The stored state of the embedded cluster: queries, and the changes that users make.
 
-Reads and the user's own wishes are here; what the scheduler does to a job is in progress.py.
+The changes that the scheduler makes are in scheduling/progress.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import shutil
 import sqlite3
 import threading
 import time
@@ -18,10 +19,10 @@ from typing import TYPE_CHECKING
 from openpai_tasks.errors import Conflict, NotFound
 from openpai_tasks.protocol import states, validate
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.server.engines.machine import Resources
-from openpai_tasks.server.scheduling.allocation import demand
+from openpai_tasks.server.resources import ResourceAmount, demand
 from openpai_tasks.server.state import schema
 from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.folders import folder_name
 from openpai_tasks.server.state.query import JobQuery
 from openpai_tasks.server.state.records import Attempt, Event, Job, Task
 from openpai_tasks.server.state.schema import SCHEMA
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA", "JobQuery", "State", "now"]
 
 START, STOP = "START", "STOP"
-_REMEMBERED = 1000  # documents kept parsed
+_REMEMBERED = 1000  # parsed documents that are kept
 
 
 def now() -> int:
@@ -41,9 +42,9 @@ def now() -> int:
 
 
 class State:
-    """Jobs, attempts, tasks, events and tags; ``folder`` is where the jobs' own folders go.
+    """Jobs, attempts, tasks, events and tags; ``folder`` holds the jobs' folders.
 
-    ``joint`` is what stands between the commands of a role.
+    ``joint`` separates the commands of a role.
     """
 
     def __init__(self, database: Database, folder: Path, joint: str = "\n") -> None:
@@ -56,13 +57,13 @@ class State:
         self._changed: Callable[[], None] = lambda: None
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Have ``changed`` called after the user submits, stops or starts a job."""
+        """Call ``changed`` whenever a user submits, stops or starts a job."""
         self._changed = changed
 
-    # What the user asks for
+    # Changes by users
 
     def submit(self, user: str, document: JobDocument, text: str) -> Job:
-        """Put a new job at the end of its virtual cluster's line; ``text`` is its source, never shown."""
+        """Add a job to the end of its virtual cluster's queue; ``text`` is its source, never shown."""
         key = job_key(user, document.name)
         with self.database.transaction():
             if self.database.row("SELECT 1 FROM jobs WHERE key = ?", [key]):
@@ -75,7 +76,7 @@ class State:
         return self._existing(key)
 
     def set_execution(self, key: str, value: str) -> None:
-        """STOP ends what is waiting or running; START gives a job that is over a new attempt."""
+        """STOP ends a waiting or running job; START begins a new attempt of a finished job."""
         with self.database.transaction():
             job = self._existing(key)
             self.database.write("UPDATE jobs SET execution = ? WHERE key = ?", [value, key])
@@ -85,22 +86,36 @@ class State:
                 self.queue_attempt(key, job.attempt + 1, tries=0)
         self._changed()
 
+    def remove(self, key: str) -> bool:
+        """Remove a finished job and its files; False, without a change, if it has not finished."""
+        with self.database.transaction():
+            job = self.job(key)
+            if job is None or job.state not in states.FINAL:
+                return job is None
+            for table in ("tags", "events", "tasks", "attempts"):
+                self.database.write(f"DELETE FROM {table} WHERE job = ?", [key])
+            self.database.write("DELETE FROM jobs WHERE key = ?", [key])
+            self.forget_document(key)
+            # A later job of the same name would take these files for its own.
+            shutil.rmtree(self.folder / folder_name(key), ignore_errors=True)
+        return True
+
     def add_tag(self, key: str, tag: str) -> bool:
-        """False when the job has that tag already."""
+        """Add a tag; False if the job has it already."""
         return self.database.write("INSERT OR IGNORE INTO tags VALUES (?, ?)", [key, tag]) > 0
 
     def remove_tag(self, key: str, tag: str) -> bool:
-        """False when the job has no such tag."""
+        """Remove a tag; False if the job does not have it."""
         return self.database.write("DELETE FROM tags WHERE job = ? AND tag = ?", [key, tag]) > 0
 
-    # What there is
+    # Queries
 
     def job(self, key: str) -> Job | None:
         row = self.database.row(f"SELECT {schema.JOB} FROM jobs WHERE key = ?", [key])
         return schema.job(row) if row else None
 
     def jobs(self, query: JobQuery) -> tuple[int, list[Job]]:
-        """How many jobs match, and the page of them that was asked for."""
+        """The number of matching jobs, and the requested page of them."""
         where, values = query.where()
         rows = self.database.rows(
             f"SELECT {schema.JOB} FROM jobs WHERE {where} ORDER BY {query.order_by()} LIMIT ? OFFSET ?",
@@ -118,13 +133,13 @@ class State:
         return schema.attempt(found[0]) if found else None
 
     def tasks(self, key: str, attempt: int) -> list[Task]:
-        """The latest try of each task instance, in the order of the document."""
+        """The latest attempt of each task instance, in the order of the document."""
         where = "job = ? AND job_attempt = ? ORDER BY place, task_index, attempt"
         rows = self._select("tasks", where, [key, attempt])
         return [schema.task(row) for row in {(row["place"], row["task_index"]): row for row in rows}.values()]
 
     def task_attempts(self, key: str, attempt: int, role: str, index: int) -> list[Task]:
-        """Every try of one task instance, the newest first; ``role`` may be written as in answers."""
+        """Every attempt of one task instance, the newest first; ``role`` may also be its name in answers."""
         where = "job = ? AND job_attempt = ? AND task_index = ? ORDER BY attempt DESC"
         rows = self._select("tasks", where, [key, attempt, index])
         exact = [row for row in rows if row["role"] == role]
@@ -132,25 +147,32 @@ class State:
         return [schema.task(row) for row in exact or close]
 
     def task(self, uid: str) -> Task | None:
-        """One try of a task by its own id."""
+        """A task attempt by its id."""
         found = self._select("tasks", "uid = ?", [uid])
         return schema.task(found[0]) if found else None
 
     def events(self, key: str, type: str | None = None) -> list[Event]:
-        """What happened to the job, the latest first."""
+        """The events of a job, the latest first."""
         where = "job = ? AND (? IS NULL OR type = ?) ORDER BY last DESC, first DESC"
         return [schema.event(row) for row in self._select("events", where, [key, type, type])]
 
-    def usage(self) -> dict[str, Resources]:
-        """What running tasks hold, by virtual cluster."""
+    def usage(self) -> dict[str, ResourceAmount]:
+        """The resources of running tasks, by virtual cluster."""
         rows = self.database.rows(
             "SELECT virtual_cluster, sum(cpu), sum(memory_mb), sum(gpu) FROM tasks"
             " WHERE state IN ('RUNNING', 'STOPPING') GROUP BY virtual_cluster"
         )
-        return {row[0]: Resources(row[1], row[2], row[3]) for row in rows}
+        return {row[0]: ResourceAmount(row[1], row[2], row[3]) for row in rows}
+
+    def used_gpus(self) -> dict[str, int]:
+        """The number of GPUs that running tasks hold, by the address of the node."""
+        rows = self.database.rows(
+            "SELECT ip, sum(gpu) FROM tasks WHERE state IN ('RUNNING', 'STOPPING') GROUP BY ip"
+        )
+        return {row[0]: row[1] for row in rows}
 
     def counts(self, virtual_cluster: str | None = None) -> dict[str, int]:
-        """How many jobs are in each state, in one virtual cluster or in all."""
+        """The number of jobs in each state, in one virtual cluster or in all."""
         where = "? IS NULL OR virtual_cluster = ?"
         rows = self.database.rows(
             f"SELECT state, count(*) FROM jobs WHERE {where} GROUP BY state", [virtual_cluster] * 2
@@ -158,7 +180,7 @@ class State:
         return {row[0]: row[1] for row in rows}
 
     def active(self) -> list[str]:
-        """The keys of all jobs that are not over, in the order of submission."""
+        """The keys of all unfinished jobs, in the order of submission."""
         where = "state IN ('WAITING', 'RUNNING', 'STOPPING') ORDER BY queued"
         return [row["key"] for row in self.database.rows(f"SELECT key FROM jobs WHERE {where}")]
 
@@ -172,12 +194,12 @@ class State:
             document = self._remember(key, validate(row["source"]))
         return document
 
-    # What happens to a job
+    # Changes by the scheduler
 
     def add_event(
         self, key: str, type: str, reason: str, message: str, task: Task | None = None, once: bool = False
     ) -> None:
-        """Note it; the same reason again renews the message and counts, or with ``once`` does nothing."""
+        """Add an event; a repeated reason replaces the message and counts up, or is ignored with ``once``."""
         identity = f"{key}\n{reason}\n{task.uid if task else ''}"
         uid = str(uuid.UUID(hashlib.md5(identity.encode(), usedforsecurity=False).hexdigest()))
         renew = "UPDATE SET count = count + 1, last = excluded.last, message = excluded.message"
@@ -196,7 +218,7 @@ class State:
         )
 
     def queue_attempt(self, key: str, number: int, tries: int, not_before: int = 0) -> None:
-        """A new attempt of the job, at the end of the line."""
+        """Add a new attempt of the job to the end of the queue."""
         self.add_attempt(key, number)
         self.database.write(
             "UPDATE jobs SET state = ?, sub_state = ?, attempt = ?, tries = ?, not_before = ?,"
@@ -225,7 +247,7 @@ class State:
         )
 
     def _begin_stop(self, job: Job) -> None:
-        self.add_event(job.key, "Normal", "Stopping", "a stop of the job was asked for")
+        self.add_event(job.key, "Normal", "Stopping", "the user stopped the job")
         values = [states.STOPPING, states.DELETION_PENDING, job.key]
         self.database.write("UPDATE jobs SET state = ?, sub_state = ?, pending = 0 WHERE key = ?", values)
         values.append(str(job.attempt))
@@ -238,7 +260,7 @@ class State:
         return job
 
     def _remember(self, key: str, document: JobDocument) -> JobDocument:
-        """Keep it as it is to be run here."""
+        """Keep a parsed document, with the commands joined as this cluster does."""
         document = dataclasses.replace(document, joint=self._joint)
         with self._documents_lock:
             while len(self._documents) >= _REMEMBERED:

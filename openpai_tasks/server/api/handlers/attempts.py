@@ -1,21 +1,21 @@
-"""Attempts of jobs in the older shape, and of tasks."""
+"""Attempts of jobs in the older format, and of tasks."""
 
 from __future__ import annotations
 
 from openpai_tasks.server import refusals
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.handlers.jobs import attempt_number, existing, key, lens, task_roles
-from openpai_tasks.server.api.request import Reply, Request, Text
+from openpai_tasks.server.api.handlers.jobs import attempt_number, existing, key, task_roles, view
+from openpai_tasks.server.api.request import Reply, Request, TextBody
 from openpai_tasks.server.api.shapes import jobs
 from openpai_tasks.server.state.records import Attempt, Job, Task
 
 
 def health(context: Context, request: Request) -> Reply:
-    return 200, Text("ok")
+    return 200, TextBody("ok")
 
 
 def list_job_attempts(context: Context, request: Request) -> Reply:
-    """The latest first, then the others from the first on."""
+    """The latest attempt, then the others in order."""
     job = context.state.job(key(request))
     if job is None:
         return 404, None
@@ -35,16 +35,16 @@ def get_job_attempt(context: Context, request: Request) -> Reply:
 
 
 def get_task(context: Context, request: Request) -> Reply:
-    """One task with all its tries."""
+    """One task with all its attempts."""
     job = existing(context, request)
     tries = task_tries(context, job, request)
     if not tries:
         raise refusals.no_job(job.key)
-    return 200, jobs.task_detail(lens(context, request), job, tries)
+    return 200, jobs.task_detail(view(context, request), job, tries)
 
 
 def task_tries(context: Context, job: Job, request: Request) -> list[Task]:
-    """Every try of the task named in the path, the newest first."""
+    """Every attempt of the task named in the path, the newest first."""
     index = request.params["index"]
     if not index.isdecimal() or len(index) > 9:
         return []

@@ -1,16 +1,16 @@
-"""What the cluster is, logging in and out, and tokens."""
+"""Information about the cluster, login and logout, and tokens."""
 
 from __future__ import annotations
 
 from openpai_tasks.server import fields, refusals
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.request import Reply, Request, Text
+from openpai_tasks.server.api.request import Reply, Request, TextBody
 
 SHORTEST_SESSION, LONGEST_SESSION = 60, 604800
 
 
 def health(context: Context, request: Request) -> Reply:
-    return 200, Text("Pylon ready.")
+    return 200, TextBody("Pylon ready.")
 
 
 def info(context: Context, request: Request) -> Reply:
@@ -22,9 +22,16 @@ def info(context: Context, request: Request) -> Reply:
     }
 
 
+def get_description(context: Context, request: Request) -> Reply:
+    """The OpenAPI description of this server, built on demand."""
+    from openpai_tasks.server.api.openapi.build import describe
+
+    return 200, describe(context.profile.name)
+
+
 def greeting(context: Context, request: Request) -> Reply:
-    """All that the oldest servers say of themselves."""
-    return 200, Text("<pre>PAI RESTful API</pre>", "text/html; charset=utf-8")
+    """The answer of the oldest servers."""
+    return 200, TextBody("<pre>PAI RESTful API</pre>", "text/html; charset=utf-8")
 
 
 def authn_info(context: Context, request: Request) -> Reply:

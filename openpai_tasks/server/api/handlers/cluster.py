@@ -1,4 +1,4 @@
-"""What the cluster has: virtual clusters, storages, and its one node with the tasks on it."""
+"""What the cluster has: virtual clusters, storages, and nodes with the tasks on them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from openpai_tasks.server import refusals
 from openpai_tasks.server.api.context import Context, Storage
 from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.api.shapes import kubernetes, yarn
-from openpai_tasks.server.engines.machine import Resources
+from openpai_tasks.server.engines.base import Node
+from openpai_tasks.server.resources import ResourceAmount
 
 
 def list_virtual_clusters(context: Context, request: Request) -> Reply:
     if "nodes" in request.query:
-        return 200, {context.machine.name: _gpus(context)}
+        used = context.state.used_gpus()
+        return 200, {node.name: _gpus(node, used) for node in context.engine.capacity().nodes}
     usage = context.state.usage()
     return 200, {
-        name: _virtual_cluster(context, name, usage.get(name, Resources()))
+        name: _virtual_cluster(context, name, usage.get(name, ResourceAmount()))
         for name in context.virtual_clusters
     }
 
 
 def get_virtual_cluster(context: Context, request: Request) -> Reply:
     name = _known(context, request.params["vc"])
-    used = context.state.usage().get(name, Resources())
+    used = context.state.usage().get(name, ResourceAmount())
     return 200, _virtual_cluster(context, name, used)
 
 
@@ -67,16 +69,16 @@ def list_storage_servers(context: Context, request: Request) -> Reply:
 
 
 def list_nodes(context: Context, request: Request) -> Reply:
-    return 200, kubernetes.node_list(context.machine)
+    return 200, kubernetes.node_list(context.engine.capacity())
 
 
 def list_pods(context: Context, request: Request) -> Reply:
-    """The tasks of all jobs that are not over."""
-    state = context.state
+    """The tasks of all unfinished jobs."""
+    state, capacity = context.state, context.engine.capacity()
     if request.first("namespace", kubernetes.NAMESPACE) != kubernetes.NAMESPACE:
         return 200, kubernetes.pod_list([])
     pods = [
-        kubernetes.pod(context.machine, job, task)
+        kubernetes.pod(capacity.node_name(task.ip), job, task)
         for key in state.active()
         if (job := state.job(key))
         for task in state.tasks(key, job.attempt)
@@ -92,10 +94,10 @@ def _known(context: Context, name: str) -> str:
     return name
 
 
-def _virtual_cluster(context: Context, name: str, used: Resources) -> dict[str, Any]:
-    machine, total = context.machine.resources, context.virtual_clusters[name]
-    capacity = _share(total, machine)
-    share = {"capacity": capacity, "usedCapacity": _share(used, machine)}
+def _virtual_cluster(context: Context, name: str, used: ResourceAmount) -> dict[str, Any]:
+    whole, total = context.engine.capacity().total, context.virtual_clusters[name]
+    capacity = _share(total, whole)
+    share = {"capacity": capacity, "usedCapacity": _share(used, whole)}
     if context.profile.is_yarn:
         return yarn.queue(total, used, share, context.state.counts(name))
     return {
@@ -108,13 +110,13 @@ def _virtual_cluster(context: Context, name: str, used: Resources) -> dict[str, 
     }
 
 
-def _share(part: Resources, whole: Resources) -> float:
-    """In percent: of the GPUs, or of the processors where there are no GPUs."""
+def _share(part: ResourceAmount, whole: ResourceAmount) -> float:
+    """The share in percent of the GPUs, or of the CPUs if there are no GPUs."""
     few, all_of_them = (part.gpu, whole.gpu) if whole.gpu else (part.cpu, whole.cpu)
     return round(100 * few / max(all_of_them, 1), 2)
 
 
-def _resources(amount: Resources) -> dict[str, int]:
+def _resources(amount: ResourceAmount) -> dict[str, int]:
     return {
         "cpu": amount.cpu,
         "memory": amount.memory_mb,
@@ -124,9 +126,8 @@ def _resources(amount: Resources) -> dict[str, int]:
     }
 
 
-def _gpus(context: Context) -> dict[str, int]:
-    total = context.machine.resources.gpu
-    used = sum(amount.gpu for amount in context.state.usage().values())
+def _gpus(node: Node, used_gpus: dict[str, int]) -> dict[str, int]:
+    total, used = node.resources.gpu, used_gpus.get(node.address, 0)
     return {"gpuUsed": used, "gpuAvailable": max(total - used, 0), "gpuTotal": total}
 
 
@@ -168,13 +169,13 @@ def _storage_server(storage: Storage) -> dict[str, Any]:
 
 
 def _folder(storage: Storage) -> dict[str, Any]:
-    """A type that every client knows; where the folder is stands beside it, for our own client."""
+    """A type that every client knows, and the folder in a field for our own client."""
     own = {"type": "local", "path": str(storage.path)}
     return {"type": "unknown", "data": {}, routes.OWN_FIELD: own}
 
 
 def _views(context: Context, request: Request, view: Callable[[Storage], dict[str, Any]]) -> Reply:
-    """All views, those asked for by ``names``, or the one in the path; OpenPAI has 500 for a missing one."""
+    """All views, those in ``names``, or the one in the path; OpenPAI answers 500 for a missing one."""
     permitted = {one.name: one for one in _permitted(context, request)}
     single = request.params.get("storage")
     wanted = (single,) if single else request.query.get("names", tuple(permitted))

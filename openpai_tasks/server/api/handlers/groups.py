@@ -34,7 +34,7 @@ def create_group(context: Context, request: Request) -> Reply:
 
 
 def update_group(context: Context, request: Request) -> Reply:
-    """``{data, patch}``; a bare group, as the JavaScript SDK sends it, is taken for a patch."""
+    """Change a group by ``{data, patch}``; a bare group, as the JavaScript SDK sends it, is a patch."""
     bare = isinstance(request.body, dict) and "groupname" in request.body
     body = {"data": request.body, "patch": True} if bare else request.body
     body = fields.mapping(body, ("data", "patch"))
@@ -51,7 +51,7 @@ def delete_group(context: Context, request: Request) -> Reply:
 
 
 def set_field(context: Context, request: Request) -> Reply:
-    """One of ``extension``, ``description`` and ``externalName``, as named by the body."""
+    """Set ``extension``, ``description`` or ``externalName``, whichever the body names."""
     group = _existing(context, request.params["group"])
     body = fields.mapping(request.body, FIELDS[1:])
     if len(body) != 1:
@@ -60,7 +60,7 @@ def set_field(context: Context, request: Request) -> Reply:
 
 
 def set_extension_key(context: Context, request: Request) -> Reply:
-    """Set what lies at a path of keys inside the extension."""
+    """Set the value at a path of keys inside the extension."""
     group = _existing(context, request.params["group"])
     data = fields.required(fields.mapping(request.body, ("data",)), "data")
     keys = [request.params[name] for name in ("key", "below", "last") if name in request.params]

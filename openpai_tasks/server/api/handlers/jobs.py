@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look at, stop and start, tag."""
+"""Jobs: submit, list, show, stop, start and tag."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openpai_tasks.server import fields, refusals
 from openpai_tasks.server.accounts.users import User
 from openpai_tasks.server.api import paging, submission
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.request import Reply, Request, Text
+from openpai_tasks.server.api.request import Reply, Request, TextBody
 from openpai_tasks.server.api.shapes import jobs as views
 from openpai_tasks.server.state.query import ORDERS, JobQuery
 from openpai_tasks.server.state.records import Job
@@ -27,7 +27,7 @@ def submit(context: Context, request: Request) -> Reply:
 
 
 def submitter(context: Context, request: Request) -> User:
-    """The account of whoever hands in a job."""
+    """The account of the caller who submits a job."""
     user = context.accounts.user(request.caller.user)
     if user is None:
         raise refusals.bad_token()
@@ -74,8 +74,8 @@ def get_job(context: Context, request: Request) -> Reply:
 
 
 def get_config(context: Context, request: Request) -> Reply:
-    """The document without its secrets: JSON, which is YAML too, and called so."""
-    return 200, Text(compact(document_of(existing(context, request))), "text/yaml; charset=utf-8")
+    """The document without its secrets, as JSON, which is also YAML."""
+    return 200, TextBody(compact(document_of(existing(context, request))), "text/yaml; charset=utf-8")
 
 
 def set_execution(context: Context, request: Request) -> Reply:
@@ -103,7 +103,8 @@ def remove_tag(context: Context, request: Request) -> Reply:
 def list_events(context: Context, request: Request) -> Reply:
     job = existing(context, request)
     found = context.state.events(job.key, request.first("type") or None)
-    return 200, {"totalCount": len(found), "data": [views.event(context.machine, one) for one in found]}
+    host = context.engine.capacity().nodes[0].name
+    return 200, {"totalCount": len(found), "data": [views.event(host, one) for one in found]}
 
 
 def existing(context: Context, request: Request) -> Job:
@@ -115,7 +116,7 @@ def existing(context: Context, request: Request) -> Job:
 
 
 def key(request: Request) -> str:
-    """``user~name``, which older paths have in two parts."""
+    """``user~name``, which older paths split in two."""
     user, name = request.params.get("user"), request.params["job"]
     return routes.job_key(user, name) if user else name
 
@@ -136,18 +137,18 @@ def attempt_number(job: Job, request: Request) -> int:
     return int(number)
 
 
-def lens(context: Context, request: Request) -> views.Lens:
-    return views.Lens(context.profile, context.machine, request.site)
+def view(context: Context, request: Request) -> views.ViewContext:
+    return views.ViewContext(context.profile, context.engine.capacity(), request.site)
 
 
 def task_roles(context: Context, request: Request, job: Job, attempt: int) -> dict[str, object]:
-    """The tasks of an attempt, each with its first try, from which its times count."""
+    """The tasks of an attempt, each with its first attempt, whose times are shown."""
     state = context.state
     pairs = [
         (task, state.task_attempts(job.key, attempt, task.role, task.index)[-1] if task.attempt else task)
         for task in state.tasks(job.key, attempt)
     ]
-    return views.task_roles(lens(context, request), job, pairs)
+    return views.task_roles(view(context, request), job, pairs)
 
 
 def _listed(request: Request, name: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Jobs by the older paths: v1 configurations, deleting, and the config as it was handed in."""
+"""Jobs by the older paths: v1 configurations, removal, and the configuration as submitted."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from openpai_tasks.server import refusals
 from openpai_tasks.server.api import submission
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import jobs
-from openpai_tasks.server.api.request import Headed, Reply, Request, Text
-from openpai_tasks.server.state import removal
+from openpai_tasks.server.api.request import Headed, Reply, Request, TextBody
 from openpai_tasks.server.state.state import STOP
 
 OBSOLETE = "killAllOnCompletedTaskNumber"
-PATIENCE, PAUSE = 20.0, 0.02  # seconds to wait for a job that is to be deleted, and between looks at it
+PATIENCE, PAUSE = 20.0, 0.02  # seconds to wait for the end of a job, and between checks
 
 
 def submit(context: Context, request: Request) -> Reply:
-    """Run a v1 configuration, which came as JSON or as a form; a name in the path goes before its own."""
+    """Submit a v1 configuration in JSON or a form; a name in the path takes precedence."""
     user, config = jobs.submitter(context, request), request.body
     if request.params.get("user", user.name) != user.name:
         raise refusals.forbidden(f"User {user.name} is not allowed to submit jobs of others.")
@@ -39,18 +38,18 @@ def submit(context: Context, request: Request) -> Reply:
 
 
 def submit_either(context: Context, request: Request) -> Reply:
-    """Text is a v2 document here as elsewhere, anything else a v1 configuration."""
+    """Submit text as a v2 document, anything else as a v1 configuration."""
     handler = jobs.submit if isinstance(request.body, str) else submit
     return handler(context, request)
 
 
 def remove(context: Context, request: Request) -> Reply:
-    """Stop the job if it is not over, and forget it."""
+    """Stop the job if necessary, and remove it."""
     job = jobs.own(context, request)
     if job.state not in states.FINAL:
         context.state.set_execution(job.key, STOP)
     limit = time.monotonic() + PATIENCE
-    while not removal.remove(context.state, job.key):
+    while not context.state.remove(job.key):
         if time.monotonic() > limit:
             raise refusals.unknown(f"Job {job.key} does not end.")
         time.sleep(PAUSE)
@@ -58,13 +57,13 @@ def remove(context: Context, request: Request) -> Reply:
 
 
 def get_config(context: Context, request: Request) -> Reply:
-    """The configuration as it was handed in, without secrets."""
+    """The configuration as submitted, without secrets."""
     job = jobs.existing(context, request)
     return _shown(request, context.originals.of(job.key) or jobs.document_of(job))
 
 
 def get_document(context: Context, request: Request) -> Reply:
-    """The v2 document, which a v1 job has as well."""
+    """The v2 document, also of a v1 job."""
     job = context.state.job(jobs.key(request))
     if job is None:
         raise refusals.no_config(jobs.key(request))
@@ -72,10 +71,10 @@ def get_document(context: Context, request: Request) -> Reply:
 
 
 def _shown(request: Request, config: Any) -> Reply:
-    """As JSON, or as YAML for those who ask for it."""
+    """The configuration as JSON, or as YAML if the caller accepts it."""
     if "yaml" in request.headers.get("accept", ""):
-        return 200, Text(dump(config), "text/yaml; charset=utf-8")
-    return 200, Text(jobs.compact(config), "application/json; charset=utf-8")
+        return 200, TextBody(dump(config), "text/yaml; charset=utf-8")
+    return 200, TextBody(jobs.compact(config), "application/json; charset=utf-8")
 
 
 def _headers(user: str, name: str, config: Any) -> dict[str, str]:

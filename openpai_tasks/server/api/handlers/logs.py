@@ -1,9 +1,9 @@
-"""Logs: where they are, for holders of a token, and their content, for holders of a ticket."""
+"""Logs: their addresses, for holders of a token, and their content, for holders of a ticket."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from functools import partial
 from urllib.parse import quote, urlencode
 
 from openpai_tasks.errors import NotFound
@@ -11,9 +11,8 @@ from openpai_tasks.protocol import routes, states
 from openpai_tasks.server import refusals
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers.attempts import task_tries
-from openpai_tasks.server.api.request import FileSlice, Reply, Request
+from openpai_tasks.server.api.request import LogSlice, Reply, Request
 from openpai_tasks.server.api.shapes.profiles import LOG_NODE
-from openpai_tasks.server.state.job_files import is_regular
 from openpai_tasks.server.state.records import Job, Task
 
 TAIL = 16 * 1024
@@ -21,7 +20,7 @@ RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 
 def list_logs(context: Context, request: Request) -> Reply:
-    """Addresses of one try's logs, good for two minutes."""
+    """The addresses of a task attempt's logs, valid for two minutes."""
     job = context.state.job(request.params["job"])
     tries = _tries(context, job, request) if job else []
     if job is None or not tries:  # OpenPAI answers so, not with 404
@@ -47,39 +46,35 @@ def get_log(context: Context, request: Request) -> Reply:
     task = next((one for one in tries if one.uid == claims["uid"]), None)
     if task is None or request.first("pod-uid", task.uid) != task.uid:
         raise refusals.bad_token()
-    path = existing_logs(context, task).get(request.params["file"])
-    if path is None:
+    name = request.params["file"]
+    if name not in context.engine.logs(task):
         raise refusals.no_log()
     wanted = f"bytes=-{TAIL}" if request.first("tail-mode") == "true" else request.headers.get("range", "")
-    return sliced(path, wanted)
+    return slice_log(context, task, name, wanted)
 
 
-def sliced(path: Path, wanted: str) -> Reply:
-    """The file, or the part of it that a Range header wants."""
-    size = path.stat().st_size
+def slice_log(context: Context, task: Task, name: str, wanted: str) -> Reply:
+    """An existing log, or the part of it that a Range header asks for."""
+    size, opened = context.engine.logs(task)[name], partial(context.engine.open_log, task, name)
     match = RANGE.fullmatch(wanted.strip())
     if not match or match[0] == "bytes=-" or (size == 0 and wanted == f"bytes=-{TAIL}"):
-        return 200, FileSlice(path, 0, size, {"accept-ranges": "bytes"})
+        return 200, LogSlice(opened, 0, size, {"accept-ranges": "bytes"})
     start, end = _bounds(match[1], match[2], size)
     if start >= size or end < start:
-        return 416, FileSlice(path, 0, 0, {"content-range": f"bytes */{size}"})
+        return 416, LogSlice(opened, 0, 0, {"content-range": f"bytes */{size}"})
     headers = {"accept-ranges": "bytes", "content-range": f"bytes {start}-{end}/{size}"}
-    return 206, FileSlice(path, start, end - start + 1, headers)
+    return 206, LogSlice(opened, start, end - start + 1, headers)
 
 
 def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
-    """The first and the last byte meant; without a first one, that many from the end."""
+    """The first and the last byte; without a first one, that many bytes from the end."""
     if not first:
         return max(size - int(last), 0), size - 1
     return int(first), min(int(last), size - 1) if last else size - 1
 
 
-def existing_logs(context: Context, task: Task) -> dict[str, Path]:
-    return {name: path for name, path in context.engine.logs(task).items() if is_regular(path)}
-
-
 def _locations(context: Context, job: Job, task: Task, tail: bool) -> list[dict[str, str]]:
-    names = sorted(existing_logs(context, task))
+    names = sorted(context.engine.logs(task))
     if not names:
         raise refusals.no_log()
     claims = {

@@ -1,73 +1,72 @@
 """Logs as the nodes of older clusters served them: pages of YARN's node manager, files of a log manager.
 
-Neither asked for a token: whoever knows a task's id, which cannot be guessed, may read its logs.
+Neither required a token: the id of a task, which cannot be guessed, is enough to read its logs.
 """
 
 from __future__ import annotations
 
 import html
-from pathlib import Path
+from functools import partial
 
 from openpai_tasks.protocol import routes, states
 from openpai_tasks.server import refusals
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.handlers.logs import TAIL, existing_logs, sliced
-from openpai_tasks.server.api.request import FileSlice, Reply, Request, Text
-from openpai_tasks.server.state.job_files import open_regular
+from openpai_tasks.server.api.handlers.logs import TAIL, slice_log
+from openpai_tasks.server.api.request import LogPage, LogSlice, Reply, Request, TextBody
 from openpai_tasks.server.state.records import Task
 
 CONTAINER_FILES = {"user.pai.stdout": "stdout", "user.pai.stderr": "stderr"}
 POD_FILES = {**CONTAINER_FILES, "user.pai.all": "all"}
-PAGE_SHOWS = 4096  # bytes, when nothing else is asked for
-HTML = "text/html; charset=utf-8"
+PAGE_SHOWS = 4096  # bytes by default
+PAGE = "<!DOCTYPE html>\n<html><body>\nBODY\n</body></html>\n"
 
 
 def list_container_logs(context: Context, request: Request) -> Reply:
     """A page with a link to each log."""
-    files = _files(context, _container(context, request), CONTAINER_FILES)
+    sizes = _sizes(context, _container(context, request), CONTAINER_FILES)
     links = [
         f'<p><a href="{_page(request, name)}?start=-{PAGE_SHOWS}">'
-        f"{name} : Total file length is {path.stat().st_size} bytes.</a></p>"
-        for name, path in files.items()
+        f"{name} : Total file length is {size} bytes.</a></p>"
+        for name, size in sizes.items()
     ]
     return _html("\n".join(links) or "<p>No logs available for container</p>")
 
 
 def show_container_log(context: Context, request: Request) -> Reply:
-    """A page with one log: its end, or from ``start`` to ``end``, where less than zero is from the end."""
-    path = _file(context, _container(context, request), CONTAINER_FILES, request)
-    size = path.stat().st_size
+    """A page with one log: its end, or from ``start`` to ``end``; negative numbers count from the end."""
+    task = _container(context, request)
+    log, size = _log(context, task, CONTAINER_FILES, request)
     start = _place(request.first("start"), -PAGE_SHOWS, size)
     end = _place(request.first("end"), size, size)
-    with open_regular(path) as file:
-        file.seek(start)
-        content = file.read(max(end - start, 0)).decode("utf-8", "replace")
     note = ""
     if start > 0:
         link = f'<a href="{_page(request, request.params["file"])}?start=0">here</a>'
         note = f"<p>Showing {size - start} bytes of {size} total. Click {link} for full log.</p>\n"
-    return _html(f"{note}<pre>{html.escape(content, quote=False)}</pre>")
+    part = LogSlice(partial(context.engine.open_log, task, log), start, max(end - start, 0), {})
+    head, tail = PAGE.split("BODY")
+    return 200, LogPage(part, f"{head}{note}<pre>", f"</pre>{tail}")
 
 
 def list_pod_logs(context: Context, request: Request) -> Reply:
-    """The files there are, as a web server lists a folder."""
-    files = _files(context, _pod(context, request), POD_FILES)
-    rows = [f'<a href="{name}">{name}</a> {path.stat().st_size}' for name, path in files.items()]
+    """The existing files, as a web server lists a folder."""
+    sizes = _sizes(context, _pod(context, request), POD_FILES)
+    rows = [f'<a href="{name}">{name}</a> {size}' for name, size in sizes.items()]
     return _html("<pre>\n" + "\n".join(rows) + "\n</pre>")
 
 
 def get_pod_log(context: Context, request: Request) -> Reply:
     """A file, or the part of it that a Range header asks for."""
-    path = _file(context, _pod(context, request), POD_FILES, request)
-    return sliced(path, request.headers.get("range", ""))
+    task = _pod(context, request)
+    log, _ = _log(context, task, POD_FILES, request)
+    return slice_log(context, task, log, request.headers.get("range", ""))
 
 
 def get_pod_log_tail(context: Context, request: Request) -> Reply:
     """The end of a file."""
-    path = _file(context, _pod(context, request), POD_FILES, request)
-    size = path.stat().st_size
+    task = _pod(context, request)
+    log, size = _log(context, task, POD_FILES, request)
     length = min(size, TAIL)
-    return 200, FileSlice(path, size - length, length, {})
+    return 200, LogSlice(partial(context.engine.open_log, task, log), size - length, length, {})
 
 
 def _container(context: Context, request: Request) -> Task:
@@ -88,20 +87,22 @@ def _pod(context: Context, request: Request) -> Task:
     return task
 
 
-def _files(context: Context, task: Task, names: dict[str, str]) -> dict[str, Path]:
-    logs = existing_logs(context, task)
-    return {name: logs[stream] for name, stream in names.items() if stream in logs}
+def _sizes(context: Context, task: Task, names: dict[str, str]) -> dict[str, int]:
+    """The existing files and their sizes; ``names`` has the log of each file."""
+    logs = context.engine.logs(task)
+    return {name: logs[log] for name, log in names.items() if log in logs}
 
 
-def _file(context: Context, task: Task, names: dict[str, str], request: Request) -> Path:
-    path = _files(context, task, names).get(request.params["file"])
-    if path is None:
+def _log(context: Context, task: Task, names: dict[str, str], request: Request) -> tuple[str, int]:
+    """The log that the path names, and its size."""
+    name, sizes = request.params["file"], _sizes(context, task, names)
+    if name not in sizes:
         raise refusals.no_log()
-    return path
+    return names[name], sizes[name]
 
 
 def _place(text: str, default: int, size: int) -> int:
-    """A place in the file that ``text`` names, from its beginning or, below zero, from its end."""
+    """The position that ``text`` names, from the start of the file or, if negative, from its end."""
     digits = text.removeprefix("-")
     number = int(text) if digits.isdecimal() and len(digits) < 18 else default
     return min(max(size + number if number < 0 else number, 0), size)
@@ -113,4 +114,4 @@ def _page(request: Request, name: str) -> str:
 
 
 def _html(body: str) -> Reply:
-    return 200, Text(f"<!DOCTYPE html>\n<html><body>\n{body}\n</body></html>\n", HTML)
+    return 200, TextBody(PAGE.replace("BODY", body), "text/html; charset=utf-8")

@@ -1,4 +1,4 @@
-"""Where a job's tasks take ssh, as OpenPAI 0.14 told it, and the private key of the job for its owner."""
+"""The ssh addresses of a job's tasks, as in OpenPAI 0.14, and the job's private key for its owner."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from openpai_tasks.server import refusals, ssh
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import jobs
-from openpai_tasks.server.api.request import Reply, Request, Text
+from openpai_tasks.server.api.request import Reply, Request, TextBody
 from openpai_tasks.server.ssh import keys
 from openpai_tasks.server.ssh.logins import key_folder
 from openpai_tasks.server.state.records import Job
 from openpai_tasks.settings.key_pairs import KeyPair, read_pair
 
-HDFS_NODE = "127.0.0.1:5070"  # where OpenPAI's name node would be; the name says nothing here
+HDFS_NODE = "127.0.0.1:5070"  # the address of OpenPAI's name node, a mere name here
 
 
 def get_ssh(context: Context, request: Request) -> Reply:
-    """The tasks that can be logged in to now, and the job's own key where it has one."""
+    """The tasks that accept logins now, and the job's key pair, if there is one."""
     job = jobs.existing(context, request)
     ready = [
         {"id": task.uid, "sshIp": task.ip, "sshPort": str(task.ports["ssh"][0])}
@@ -34,12 +34,12 @@ def get_ssh(context: Context, request: Request) -> Reply:
 
 
 def get_no_ssh(context: Context, request: Request) -> Reply:
-    """Since OpenPAI runs on Kubernetes, a task's ports tell it."""
+    """Refuse: in OpenPAI on Kubernetes, clients use the task's ssh port."""
     raise refusals.no_ssh(request.params["job"])
 
 
 def get_key(context: Context, request: Request) -> Reply:
-    """A file of the job's key pair, for its owner, whom a token or a ticket of the link tells."""
+    """A file of the job's key pair, for its owner, by a token or by the ticket in a link."""
     job = context.state.job(request.params["job"])
     caller = _caller(context, request)
     if caller is None and not context.tokens.reads_key_ticket(request.first("ticket"), request.params["job"]):
@@ -52,7 +52,7 @@ def get_key(context: Context, request: Request) -> Reply:
     content = {job.key: pair.private, f"{job.key}.pub": f"{pair.public}\n"}.get(request.params["file"])
     if content is None:
         raise refusals.no_ssh(job.key)
-    return 200, Text(content, "application/octet-stream")
+    return 200, TextBody(content, "application/octet-stream")
 
 
 def _key_pair(context: Context, request: Request, job: Job) -> dict[str, Any] | None:
@@ -72,7 +72,7 @@ def _key_pair(context: Context, request: Request, job: Job) -> dict[str, Any] | 
 
 
 def _caller(context: Context, request: Request) -> Identity | None:
-    """Who asks, for the routes that anybody may ask."""
+    """The caller of a route that needs no token."""
     header = request.headers.get("authorization", "")
     if request.identity is not None or not header:
         return request.identity

@@ -1,4 +1,4 @@
-"""Users, read by anyone with a token and changed by admins or, in part, by themselves."""
+"""Users, shown to anyone with a token and changed by admins or, in part, by themselves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def create_user(context: Context, request: Request) -> Reply:
 
 
 def update_user(context: Context, request: Request) -> Reply:
-    """An admin's change of everything, or with ``patch`` of what is given."""
+    """Replace all fields of a user or, with ``patch``, some."""
     data, patch = _data(request, CREATE)
     name = fields.user_name(data)
     changes = {key: value for key, value in data.items() if key != "username"}

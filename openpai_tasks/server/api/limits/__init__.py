@@ -1,1 +1,1 @@
-"""How much one caller may ask for."""
+"""Limits of what one caller may use."""

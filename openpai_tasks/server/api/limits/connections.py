@@ -1,4 +1,4 @@
-"""Connections that end: one that sends no whole request in time is closed, and there are only so many."""
+"""Limits on connections: their number, and the time for a request to arrive."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEAD_SECONDS = 10.0  # for the head of a request, from its first byte or from the connection on
+HEAD_SECONDS = 10.0  # for the head of a request
 MOST = 400
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 def most() -> int:
-    """How many connections there may be: the rest of the descriptors is for files, and for jobs."""
+    """The highest number of connections; the remaining file descriptors are for files and jobs."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MOST if soft == resource.RLIM_INFINITY else max(8, min(MOST, soft // 3))
 
 
 def at_once() -> int:
-    """How many are taken before any of them begins, and so before the oldest are closed."""
+    """How many connections are accepted in one round, before the oldest can be closed."""
     return max(4, min(128, most() // 3))
 
 
-class Connection(H11Protocol):
-    """HTTP by h11, which also bounds the size of a request's head."""
+class LimitedConnection(H11Protocol):
+    """HTTP by h11, which also limits the size of a request's head."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -34,7 +34,7 @@ class Connection(H11Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """No request has come, or the last one was answered."""
+        """Whether no request is in progress."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -45,8 +45,8 @@ class Connection(H11Protocol):
             self._make_room()
 
     def _make_room(self) -> None:
-        """Close the oldest connections that wait for their callers; this one, if all are at work."""
-        others = [one for one in self.connections if isinstance(one, Connection) and one is not self]
+        """Close the oldest idle connections, or this one if none is idle."""
+        others = [one for one in self.connections if isinstance(one, LimitedConnection) and one is not self]
         alive = [one for one in others if not one.transport.is_closing()]
         waiting = sorted((one for one in alive if one.is_waiting), key=lambda one: one._began)
         excess = max(0, len(alive) + 1 - most())

@@ -1,4 +1,4 @@
-"""Wrong passwords: a few at once, then one now and then, for each caller and name."""
+"""Limits on wrong passwords: a few at once, then one at a time, for each caller and name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from openpai_tasks.server.api.limits.rates import Rate, TooMany
 
-OF_ONE_NAME = Rate(10, 60)  # that many at once, and as many again in that time
+OF_ONE_NAME = Rate(10, 60)  # so many at once, and as many again in so many seconds
 OF_ALL_NAMES = Rate(50, 60)
 MOST_KEPT = 1000
 
-Key = tuple[str, ...]  # the caller, and the name if it is about one
+Key = tuple[str, ...]  # the caller, or the caller and the name
 
 
 @dataclass
@@ -24,9 +24,9 @@ class _Bucket:
 
 
 class Guesses:
-    """Only failures count, so whoever knows the password is never slowed down by using it often.
+    """Counts failures only, so that a known password can be used any number of times.
 
-    The caller is whose process calls: all of this machine's have the same address.
+    A caller is the user whose process calls, since all have the same address.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -52,13 +52,13 @@ class Guesses:
             self._buckets.pop((caller, name), None)
 
     def _wait(self, key: Key) -> float:
-        """Seconds until one more may be tried."""
+        """The seconds until the next guess is allowed."""
         if key not in self._buckets:
             return 0.0
         return (1 - self._filled(key).left) * _speed(key)
 
     def _filled(self, key: Key) -> _Bucket:
-        """The bucket with what time has brought back to it."""
+        """The bucket, refilled for the time that has passed."""
         now, most = self._clock(), float(_rate(key).count)
         if key not in self._buckets and len(self._buckets) >= MOST_KEPT:
             self._drop_full(now)
@@ -82,5 +82,5 @@ def _rate(key: Key) -> Rate:
 
 
 def _speed(key: Key) -> float:
-    """Seconds for one."""
+    """The seconds until one more guess is allowed."""
     return _rate(key).seconds / _rate(key).count

@@ -1,4 +1,4 @@
-"""How many calls are taken in a time: of everyone together, and of each user for lists and submissions."""
+"""Rate limits: of all calls together, and of each user for lists and submissions."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ WORDS = "Too many requests, please try again later."
 
 @dataclass(frozen=True)
 class Rate:
-    """That many calls in that time."""
+    """So many calls in so many seconds."""
 
     count: int
     seconds: float
 
 
 class TooMany(ApiError):
-    """Refused, with the headers that say when to come back."""
+    """Too many calls; the headers say when to try again."""
 
     def __init__(self, headers: Mapping[str, str], window: float) -> None:
         super().__init__(WORDS, 429)
         self.headers = headers
-        self.window = window  # its whole length in seconds
+        self.window = window  # length in seconds
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Limiter:
         self._lock = threading.Lock()
 
     def take(self, name: str, who: str) -> dict[str, str]:
-        """Count a call; the headers that tell the caller what is left, or TooMany."""
+        """Count a call, and return the headers of the rate limit, or raise TooMany."""
         rate = self._rates.get(name)
         if rate is None:
             return {}
@@ -80,12 +80,12 @@ def parse_rate(text: str) -> tuple[str, Rate | None]:
     name, _, rate = text.partition("=")
     match = re.fullmatch(r"(\d{1,9})/(\d{0,6})(s|min|h)", rate, re.ASCII)
     if name not in NAMES or not (match or rate == OFF):
-        raise ConfigError(f"a rate limit is {'|'.join(NAMES)}=COUNT/[N]s|min|h or =off, got {text!r}")
+        raise ConfigError(f"invalid rate limit {text!r}: expected {'|'.join(NAMES)}=COUNT/[N]s|min|h or =off")
     if not match:
         return name, None
     return name, Rate(int(match[1]), max(int(match[2] or 1), 1) * SECONDS[match[3]])
 
 
 def merged(rates: Mapping[str, Rate], changes: Mapping[str, Rate | None]) -> dict[str, Rate]:
-    """The rates after the changes; None takes one away."""
+    """The rates with these changes; None removes one."""
     return {name: rate for name, rate in {**rates, **changes}.items() if rate is not None}

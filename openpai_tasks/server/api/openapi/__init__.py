@@ -1,1 +1,1 @@
-"""The server's description of itself in OpenAPI 3.1, built when it is first asked for."""
+"""The server's description in OpenAPI 3.1, built on demand."""

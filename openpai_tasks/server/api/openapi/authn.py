@@ -1,8 +1,8 @@
-"""Description of what the cluster is, of logging in and out, and of tokens."""
+"""Description of the cluster's information, login and logout, and tokens."""
 
 from __future__ import annotations
 
-from openpai_tasks.server.api.handlers import authn, description
+from openpai_tasks.server.api.handlers import authn
 from openpai_tasks.server.api.openapi.shapes import (
     FLAG,
     HTML,
@@ -11,7 +11,7 @@ from openpai_tasks.server.api.openapi.shapes import (
     PLAIN,
     TEXT,
     WHOLE,
-    Body,
+    BodyShape,
     Content,
     Operation,
     Operations,
@@ -68,12 +68,12 @@ def operations(profile: Profile) -> Operations:
     revoked: dict[int, tuple[str, ...]] = {403: ("ForbiddenUserError",), 500: ("UnknownError",)}
     issued = record({"token": TEXT, "application": FLAG})
     return {
-        description.get_description: Operation("this description", {200: OBJECT}),
+        authn.get_description: Operation("this description", {200: OBJECT}),
         authn.health: Operation("whether the cluster answers", {200: Content(PLAIN)}),
         authn.info: Operation("what the cluster is", {200: ref("Info")}),
         authn.greeting: Operation("a greeting", {200: Content(HTML)}),
         authn.authn_info: Operation("how to log in", {200: ref("AuthnInfo")}),
-        authn.login: Operation("log in", {200: ref("Login")}, {400: wrong}, body=Body(LOGIN_BODY)),
+        authn.login: Operation("log in", {200: ref("Login")}, {400: wrong}, body=BodyShape(LOGIN_BODY)),
         authn.logout: Operation("revoke the token of this call", {200: MESSAGE}),
         authn.list_tokens: Operation("the caller's tokens", {200: record({"tokens": listed(TEXT)})}),
         authn.create_application_token: Operation("a token that does not expire", {200: issued}),

@@ -1,4 +1,4 @@
-"""The whole description, from the route table and what is written of each handler."""
+"""The whole description, from the route table and the operations of the handlers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from openpai_tasks.server.api.openapi.shapes import (
     TEXT,
     WHOLE,
     Answer,
-    Body,
+    BodyShape,
     Content,
     Operation,
     Operations,
@@ -24,7 +24,7 @@ from openpai_tasks.server.api.openapi.shapes import (
     record,
 )
 from openpai_tasks.server.api.pools import OF_HANDLERS
-from openpai_tasks.server.api.router import ANY, Access, Route, is_api
+from openpai_tasks.server.api.router import ANY, Route, RouteAccess, is_api
 from openpai_tasks.server.api.shapes.profiles import PROFILES, Profile
 from openpai_tasks.server.api.table import rows
 
@@ -42,7 +42,7 @@ HOLES = {
 
 @functools.cache
 def describe(name: str) -> dict[str, Any]:
-    """The server with the profile of that name."""
+    """The description of a server with this profile."""
     profile = PROFILES[name]
     return {
         "openapi": "3.1.0",
@@ -64,7 +64,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def template(path: str) -> str:
-    """The path with nameless holes: what routes have in common that no request can tell apart."""
+    """The path with unnamed parameters, which is equal for routes that match the same requests."""
     return re.sub(r"{\w+}", "{}", path).lower()
 
 
@@ -78,7 +78,7 @@ def _paths(profile: Profile) -> dict[str, Any]:
     for part in (authn, users, cluster, job_calls):
         operations |= part.operations(profile)
     paths: dict[str, Any] = {}
-    names: dict[str, str] = {}  # the path under which each template was first met
+    names: dict[str, str] = {}  # the first path of each template
     for row in rows(profile.name):
         path = names.setdefault(template(row.path), row.path)
         for method in METHODS if row.method == ANY else (row.method,):
@@ -88,7 +88,7 @@ def _paths(profile: Profile) -> dict[str, Any]:
 
 
 def _operation(profile: Profile, row: Route, path: str, method: str, one: Operation) -> dict[str, Any]:
-    is_open = row.access is Access.OPEN
+    is_open = row.access is RouteAccess.OPEN
     found = {
         "operationId": f"{method.lower()}{re.sub(r'[^A-Za-z0-9]+', '_', path)}".rstrip("_"),
         "summary": one.summary,
@@ -114,7 +114,7 @@ def _query(parameters: Mapping[str, Schema]) -> Iterator[dict[str, Any]]:
         yield {"name": name, "in": "query", "schema": schema}
 
 
-def _content(body: Body) -> dict[str, Any]:
+def _content(body: BodyShape) -> dict[str, Any]:
     content: dict[str, Any] = {body.text: {"schema": TEXT}} if body.text else {}
     if body.schema is not None:
         content |= {JSON: {"schema": body.schema}, FORM: {"schema": body.schema}}
@@ -142,7 +142,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
 
 
 def _errors(profile: Profile, row: Route, one: Operation) -> dict[int, set[str]]:
-    """The codes of each status, with what any call can meet before its handler."""
+    """The codes of each status, with those that any call can get before its handler."""
     errors: dict[int, set[str]] = {
         400: {NO_CODE, "InvalidParametersError"},  # a body or a query that cannot be read
         403: {"ForbiddenUserError"},  # a host or an origin that is not this machine's
@@ -151,7 +151,7 @@ def _errors(profile: Profile, row: Route, one: Operation) -> dict[int, set[str]]
     }
     if row.handler in OF_HANDLERS:
         errors[503] = {NO_CODE}  # too many such calls at once
-    if row.access is not Access.OPEN:
+    if row.access is not RouteAccess.OPEN:
         errors[401] = {"UnauthorizedUserError"}
     for status, codes in one.errors.items():
         for code in codes:

@@ -15,7 +15,7 @@ from openpai_tasks.server.api.openapi.shapes import (
     TEXT,
     YAML,
     Answer,
-    Body,
+    BodyShape,
     Content,
     Operation,
     Operations,
@@ -57,7 +57,7 @@ def _jobs(profile: Profile) -> Operations:
         jobs.list_jobs: Operation(
             "the jobs of everybody", {200: rows}, odd, dict.fromkeys(sorted(profile.filters), TEXT)
         ),
-        jobs.submit: Operation("submit a job", {202: STATUS_MESSAGE}, _refused(), body=Body(text=YAML)),
+        jobs.submit: Operation("submit a job", {202: STATUS_MESSAGE}, _refused(), body=BodyShape(text=YAML)),
         jobs.get_job: Operation("a job with one of its attempts", {200: ref("JobDetail")}, gone),
         jobs.get_config: Operation("a job's document without secrets", {200: Content(YAML)}, gone),
         jobs.list_events: Operation(
@@ -72,13 +72,13 @@ def _jobs(profile: Profile) -> Operations:
 def _changes() -> Operations:
     refused: Errors = {400: (INVALID,), 403: (FORBIDDEN,), 404: (NO_JOB,)}
     no_tag: Errors = {**refused, 404: (NO_JOB, "NoTagError")}
-    tag = Body(record({"value": {"type": "string", "pattern": "^[^,]+$"}}))
+    tag = BodyShape(record({"value": {"type": "string", "pattern": "^[^,]+$"}}))
     return {
         jobs.set_execution: Operation(
             "stop a job or start it again",
             {202: STATUS_MESSAGE},
             refused,
-            body=Body(record({"value": EXECUTION})),
+            body=BodyShape(record({"value": EXECUTION})),
         ),
         jobs.add_tag: Operation("add a tag", {200: STATUS_MESSAGE}, refused, body=tag),
         jobs.remove_tag: Operation("remove a tag", {200: STATUS_MESSAGE}, no_tag, body=tag),
@@ -106,12 +106,12 @@ def _old_jobs() -> Operations:
     gone: Errors = {404: (NO_JOB,)}
     document: dict[int, Answer] = {200: (OBJECT, Content(YAML))}
     return {
-        jobs_v1.submit: Operation("submit a v1 configuration", {202: MESSAGE}, old, body=Body(OBJECT)),
+        jobs_v1.submit: Operation("submit a v1 configuration", {202: MESSAGE}, old, body=BodyShape(OBJECT)),
         jobs_v1.submit_either: Operation(
             "submit a document, or a v1 configuration",
             {202: {"anyOf": [STATUS_MESSAGE, MESSAGE]}},
             either,
-            body=Body(OBJECT, text=YAML),
+            body=BodyShape(OBJECT, text=YAML),
         ),
         jobs_v1.remove: Operation(
             "stop a job and forget it", {202: MESSAGE}, {**gone, 403: (FORBIDDEN,), 500: ("UnknownError",)}
@@ -157,7 +157,7 @@ def _logs() -> Operations:
 
 
 def _refused() -> Errors:
-    """The ways in which a document is refused; a text that is no YAML has no code."""
+    """The refusals of a document; text that is not YAML has no code."""
     return {
         400: (PROTOCOL,),
         403: (FORBIDDEN,),

@@ -1,4 +1,4 @@
-"""The words that the description is written in: JSON schemas, and operations."""
+"""The vocabulary of the description: JSON schemas and operations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def listed(items: Schema) -> Schema:
 
 
 def by_name(values: Schema) -> Schema:
-    """An object with names of any kind."""
+    """An object with any keys."""
     return {"type": "object", "additionalProperties": values}
 
 
@@ -74,8 +74,8 @@ Answer = Schema | Content | tuple[Schema, Content]
 
 
 @dataclass(frozen=True)
-class Body:
-    """What a call carries: JSON or a form of this schema, and text where ``text`` says which."""
+class BodyShape:
+    """The body of a request: JSON or a form of this schema, or text of the type ``text``."""
 
     schema: Schema | None = None
     text: str = ""
@@ -83,13 +83,13 @@ class Body:
 
 @dataclass(frozen=True)
 class Operation:
-    """What one handler takes and answers; errors are the codes of each status, or NO_CODE."""
+    """The request and the answers of a handler; errors are the codes of each status, or NO_CODE."""
 
     summary: str
     answers: Mapping[int, Answer]
     errors: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     query: Mapping[str, Schema] = field(default_factory=dict)
-    body: Body | None = None
+    body: BodyShape | None = None
     deprecated: bool = False
 
 

@@ -8,7 +8,7 @@ from openpai_tasks.server.api.openapi.shapes import (
     MESSAGE,
     OBJECT,
     TEXT,
-    Body,
+    BodyShape,
     Operation,
     Operations,
     Schema,
@@ -80,10 +80,10 @@ def _users() -> Operations:
         users.list_users: Operation("all users", {200: listed(ref("User"))}),
         users.get_user: Operation("one user", {200: ref("User")}, {400: ("NoUserError",)}),
         users.create_user: Operation(
-            "make a user", {201: MESSAGE}, made, body=Body(record(USER_FIELDS, optional))
+            "make a user", {201: MESSAGE}, made, body=BodyShape(record(USER_FIELDS, optional))
         ),
-        users.update_user: Operation("change a user", {201: MESSAGE}, changed, body=Body(update)),
-        users.update_me: Operation("change oneself", {201: MESSAGE}, changed, body=Body(self_update)),
+        users.update_user: Operation("change a user", {201: MESSAGE}, changed, body=BodyShape(update)),
+        users.update_me: Operation("change oneself", {201: MESSAGE}, changed, body=BodyShape(self_update)),
         users.delete_user: Operation("remove a user", {200: MESSAGE}, removed),
         users.set_groups: _field("set a user's groups", "grouplist", listed(TEXT)),
         users.add_group: _field("add a user to a group", "groupname", GROUP_FIELDS["groupname"]),
@@ -96,7 +96,7 @@ def _users() -> Operations:
             "set a user's password",
             {201: MESSAGE},
             changed,
-            body=Body(record({"oldPassword": TEXT, "newPassword": PASSWORD}, ["oldPassword"])),
+            body=BodyShape(record({"oldPassword": TEXT, "newPassword": PASSWORD}, ["oldPassword"])),
         ),
     }
 
@@ -114,23 +114,25 @@ def _groups() -> Operations:
         groups.list_groups: Operation("all groups", {200: listed(ref("Group"))}),
         groups.get_group: Operation("one group", {200: ref("Group")}, none),
         groups.list_members: Operation("the users in a group", {200: listed(ref("GroupMember"))}, none),
-        groups.create_group: Operation("make a group", {201: MESSAGE}, made, body=Body(fields)),
-        groups.update_group: Operation("change a group", {201: MESSAGE}, changed, body=Body(bare_or_patch)),
+        groups.create_group: Operation("make a group", {201: MESSAGE}, made, body=BodyShape(fields)),
+        groups.update_group: Operation(
+            "change a group", {201: MESSAGE}, changed, body=BodyShape(bare_or_patch)
+        ),
         groups.delete_group: Operation("remove a group", {200: MESSAGE}, removed),
         groups.set_field: Operation(
-            "set one field of a group", {201: MESSAGE}, changed, body=Body(record(one_field, one_field))
+            "set one field of a group", {201: MESSAGE}, changed, body=BodyShape(record(one_field, one_field))
         ),
         groups.set_extension_key: Operation(
             "set what lies at a path in a group's extension",
             {201: MESSAGE},
             changed,
-            body=Body(record({"data": {}})),
+            body=BodyShape(record({"data": {}})),
         ),
     }
 
 
 def _patch(fields: dict[str, Schema]) -> Schema:
-    """``data`` with some of the fields, or with all where ``patch`` is not set."""
+    """``data`` with some of the fields, or with all if ``patch`` is not set."""
     data = record(fields, [name for name in fields if not name.endswith("name")])
     return record({"data": data, "patch": FLAG}, ["patch"])
 
@@ -142,4 +144,4 @@ def _field(summary: str, name: str, schema: Schema) -> Operation:
         403: ("ForbiddenUserError",),
         404: ("NoUserError", "NoGroupError"),
     }
-    return Operation(summary, {201: MESSAGE}, errors, body=Body(record({name: schema})))
+    return Operation(summary, {201: MESSAGE}, errors, body=BodyShape(record({name: schema})))

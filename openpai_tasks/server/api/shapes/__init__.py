@@ -1,1 +1,1 @@
-"""Jobs, nodes and versions in the shapes of the three generations of OpenPAI."""
+"""Jobs, nodes and versions in the formats of the three generations of OpenPAI."""

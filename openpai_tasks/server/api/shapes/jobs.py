@@ -1,4 +1,4 @@
-"""Jobs and tasks as the API shows them: in the shapes of OpenPAI 1.8, less what the profile leaves out."""
+"""Jobs and tasks in the format of OpenPAI 1.8, without the keys that the profile omits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from openpai_tasks.protocol import states
 from openpai_tasks.server.api.shapes.kubernetes import timestamp
 from openpai_tasks.server.api.shapes.profiles import Profile
-from openpai_tasks.server.engines.machine import Machine
+from openpai_tasks.server.engines.base import EngineCapacity
 from openpai_tasks.server.state.records import Attempt, Event, Job, Task
 
 SHORT_TASK = (
@@ -24,11 +24,11 @@ SHORT_TASK = (
 
 
 @dataclass(frozen=True)
-class Lens:
-    """What answers depend on besides the job: the profile, the machine, and the address of this site."""
+class ViewContext:
+    """What answers depend on besides the job: the profile, the nodes, and the address of this site."""
 
     profile: Profile
-    machine: Machine
+    capacity: EngineCapacity
     site: str
 
 
@@ -83,34 +83,34 @@ def _status(profile: Profile, job: Job, attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def task_roles(lens: Lens, job: Job, tasks: Iterable[tuple[Task, Task]]) -> dict[str, Any]:
-    """Task statuses by role, from the latest and the first try of each task."""
+def task_roles(view: ViewContext, job: Job, tasks: Iterable[tuple[Task, Task]]) -> dict[str, Any]:
+    """Task statuses by role, from the latest and the first attempt of each task."""
     roles: dict[str, Any] = {}
     for latest, first in tasks:
-        name = lens.profile.role_name(latest.role)
+        name = view.profile.role_name(latest.role)
         role = roles.setdefault(name, {"taskRoleStatus": {"name": name}, "taskStatuses": []})
-        body = {**_task(lens.profile, latest, first), **_try(lens, job, latest)}
-        role["taskStatuses"].append(lens.profile.without("task", body))
+        body = {**_task(view.profile, latest, first), **_try(view, job, latest)}
+        role["taskStatuses"].append(view.profile.without("task", body))
     return roles
 
 
-def task_detail(lens: Lens, job: Job, tries: list[Task]) -> dict[str, Any]:
-    """One task with all its tries, the newest first."""
+def task_detail(view: ViewContext, job: Job, tries: list[Task]) -> dict[str, Any]:
+    """One task with all its attempts, the newest first."""
     latest, first = tries[0], tries[-1]
     return {
         "username": job.user,
         "jobName": job.name,
         "jobAttemptId": latest.job_attempt,
-        "taskRoleName": lens.profile.role_name(latest.role),
-        **_task(lens.profile, latest, first),
-        "attempts": [_try(lens, job, task) for task in tries],
+        "taskRoleName": view.profile.role_name(latest.role),
+        **_task(view.profile, latest, first),
+        "attempts": [_try(view, job, task) for task in tries],
     }
 
 
 def job_attempt(
     profile: Profile, job: Job, attempt: Attempt, roles: dict[str, Any], latest: bool
 ) -> dict[str, Any]:
-    """An attempt in the older shape, which knows neither STOPPING nor ``appExitType``."""
+    """An attempt in the older format, without STOPPING and ``appExitType``."""
     spec, exit = _spec(profile, attempt.exit_code), _exit(profile, attempt)
     kind, messages = exit.pop("appExitType"), exit["appExitMessages"]
     return {
@@ -143,7 +143,7 @@ def job_attempt(
 
 
 def _short_role(role: dict[str, Any]) -> dict[str, Any]:
-    """A role with the few facts of each task that the older shape has."""
+    """A role with the task fields of the older format."""
     tasks = [
         {key: task[key] for key in SHORT_TASK} | {"taskState": _without_stopping(task["taskState"])}
         for task in role["taskStatuses"]
@@ -155,7 +155,7 @@ def _without_stopping(state: str) -> str:
     return states.RUNNING if state == states.STOPPING else state
 
 
-def event(machine: Machine, one: Event) -> dict[str, Any]:
+def event(host: str, one: Event) -> dict[str, Any]:
     framework = states.debug_id(one.job)
     role = states.role_key(one.role) if one.role is not None else None
     return {
@@ -172,12 +172,12 @@ def event(machine: Machine, one: Event) -> dict[str, Any]:
         "lastTimestamp": timestamp(one.last),
         "count": one.count,
         "sourceComponent": "scheduler",
-        "sourceHost": machine.name,
+        "sourceHost": host,
     }
 
 
 def _standing(profile: Profile, job: Job) -> dict[str, Any]:
-    """Where the job stands, as list and detail both say it."""
+    """The fields that a list and the details have in common."""
     return {
         "state": profile.job_states.get(job.sub_state, job.state),
         "subState": profile.sub_states.get(job.sub_state, job.sub_state),
@@ -219,7 +219,7 @@ def _exit(profile: Profile, attempt: Attempt) -> dict[str, Any]:
 
 
 def _runtime(profile: Profile, attempt: Attempt) -> dict[str, Any] | None:
-    """What the task's runner said of a command that failed, above all its own exit code."""
+    """The runtime's report about a failed command: its exit code and the end of its log."""
     if not attempt.exit_code or attempt.user_exit_code is None:
         return None
     found = profile.runtime(attempt.exit_code, attempt.user_exit_code)
@@ -240,8 +240,8 @@ def _task(profile: Profile, latest: Task, first: Task) -> dict[str, Any]:
     }
 
 
-def _try(lens: Lens, job: Job, task: Task) -> dict[str, Any]:
-    profile, code = lens.profile, task.exit_code
+def _try(view: ViewContext, job: Job, task: Task) -> dict[str, Any]:
+    profile, code = view.profile, task.exit_code
     return {
         "attemptId": task.attempt,
         "attemptState": task.state,
@@ -250,10 +250,10 @@ def _try(lens: Lens, job: Job, task: Task) -> dict[str, Any]:
         "currentAttemptCompletedTime": task.completed,
         "containerId": task.uid,
         "containerIp": task.ip,
-        "containerNodeName": lens.machine.name,
+        "containerNodeName": view.capacity.node_name(task.ip),
         "containerPorts": {label: profile.ports(numbers) for label, numbers in task.ports.items()},
         "containerGpus": profile.gpus(task),
-        "containerLog": profile.log_place(task, job.user, lens.site),
+        "containerLog": profile.log_place(task, job.user, view.site),
         "containerExitCode": None if code is None else profile.task_exit_code(code),
         "containerExitSpec": _spec(profile, code),
         "containerExitDiagnostics": task.diagnostics or None,

@@ -1,4 +1,4 @@
-"""This machine and its tasks in the shape of Kubernetes' node and pod lists."""
+"""Nodes and tasks in the format of Kubernetes' node and pod lists."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from datetime import datetime, timezone
 from typing import Any
 
 from openpai_tasks.protocol import states
-from openpai_tasks.server.engines.machine import Machine
+from openpai_tasks.server.engines.base import EngineCapacity, Node
 from openpai_tasks.server.state.records import Job, Task
 
 NAMESPACE = "default"
-IP = "127.0.0.1"
 PHASES = {
     states.WAITING: "Pending",
     states.RUNNING: "Running",
@@ -19,31 +18,36 @@ PHASES = {
 }
 
 
-def node_list(machine: Machine) -> dict[str, Any]:
-    capacity = {"cpu": str(machine.cpus), "memory": f"{machine.memory_mb * 1024}Ki", "pods": "110"}
-    if machine.gpus:
-        capacity["nvidia.com/gpu"] = str(len(machine.gpus))
-    node = {
-        "metadata": {"name": machine.name, "labels": {"kubernetes.io/hostname": machine.name}},
+def node_list(capacity: EngineCapacity) -> dict[str, Any]:
+    items = [_node(node) for node in capacity.nodes]
+    return {"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": items}
+
+
+def _node(node: Node) -> dict[str, Any]:
+    amount = node.resources
+    capacity = {"cpu": str(amount.cpu), "memory": f"{amount.memory_mb * 1024}Ki", "pods": "110"}
+    if amount.gpu:
+        capacity["nvidia.com/gpu"] = str(amount.gpu)
+    return {
+        "metadata": {"name": node.name, "labels": {"kubernetes.io/hostname": node.name}},
         "spec": {},
         "status": {
             "capacity": capacity,
             "allocatable": capacity,
             "conditions": [{"type": "Ready", "status": "True"}],
             "addresses": [
-                {"type": "InternalIP", "address": IP},
-                {"type": "Hostname", "address": machine.name},
+                {"type": "InternalIP", "address": node.address},
+                {"type": "Hostname", "address": node.name},
             ],
         },
     }
-    return {"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": [node]}
 
 
 def pod_list(pods: list[dict[str, Any]]) -> dict[str, Any]:
     return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods}
 
 
-def pod(machine: Machine, job: Job, task: Task) -> dict[str, Any]:
+def pod(node: str, job: Job, task: Task) -> dict[str, Any]:
     framework, role = states.debug_id(job.key), states.role_key(task.role)
     return {
         "metadata": {
@@ -61,8 +65,8 @@ def pod(machine: Machine, job: Job, task: Task) -> dict[str, Any]:
             },
             "creationTimestamp": timestamp(task.created),
         },
-        "spec": {"nodeName": machine.name, "hostNetwork": True},
-        "status": {"phase": PHASES.get(task.state, "Failed"), "hostIP": IP, "podIP": IP},
+        "spec": {"nodeName": node, "hostNetwork": True},
+        "status": {"phase": PHASES.get(task.state, "Failed"), "hostIP": task.ip, "podIP": task.ip},
     }
 
 

@@ -1,7 +1,7 @@
 """Which OpenPAI the server is: 0.14, 0.18 (the same as 1.0), 1.8, or the union of their routes.
 
-A profile is the differences as a value: what answers leave out and how they say the rest. Which routes
-there are, and who may call them, is a column of the table in table.py.
+A profile holds the differences in answers: omitted keys and other words. Which routes
+there are is a column of the table in table.py.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from openpai_tasks.server.state.records import Task
 UNION, OLDEST, MIDDLE, NEWEST = "union", "0.14", "0.18", "1.8"
 EVERY = frozenset({UNION, OLDEST, MIDDLE, NEWEST})
 
-LOG_NODE = "127.0.0.1:9103"  # where OpenPAI's log manager would be; the name says nothing here
-CONTAINER_NODE = "127.0.0.1:8042"  # and YARN's node manager
+LOG_NODE = "127.0.0.1:9103"  # the address of OpenPAI's log manager, a mere name here
+CONTAINER_NODE = "127.0.0.1:8042"  # and of YARN's node manager
 
 PAGE = 5000
 NO_END = -1
@@ -58,7 +58,7 @@ def _gpu_bits(task: Task) -> int | None:
 
 
 def _log_path(task: Task, user: str, site: str) -> str:
-    """The call that tells where the logs are."""
+    """The path of the call that returns the addresses of logs."""
     return routes.TASK_LOGS.format(
         job=task.job,
         attempt=task.job_attempt,
@@ -69,7 +69,7 @@ def _log_path(task: Task, user: str, site: str) -> str:
 
 
 def _log_folder(task: Task, user: str, site: str) -> str:
-    """The address that the log manager's file names are put behind."""
+    """The address of the log manager's folder, to which file names are appended."""
     path = routes.POD_LOGS_TAIL.format(
         node=LOG_NODE,
         user=user,
@@ -81,13 +81,13 @@ def _log_folder(task: Task, user: str, site: str) -> str:
 
 
 def _log_page(task: Task, user: str, site: str) -> str:
-    """The page of the node manager's that lists the logs."""
+    """The node manager's page that lists the logs."""
     path = routes.CONTAINER_LOGS.format(node=CONTAINER_NODE, container=task.uid, user=user)
     return f"{site}{path}/"
 
 
 def _exit_type(spec: Mapping[str, Any]) -> str:
-    """The name that the framework controller has for an end."""
+    """The framework controller's name of a result."""
     return "Failed" if spec["code"] else "Succeeded"
 
 
@@ -102,30 +102,30 @@ def _runtime(code: int, user_code: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Profile:
-    """What one generation does otherwise than 1.8, whose ways are the defaults."""
+    """How one generation differs from 1.8, whose values are the defaults."""
 
     name: str
     version: str
     launcher: str = "k8s"
-    hidden: Mapping[str, frozenset[str]] = field(default_factory=dict)  # keys left out, by kind of answer
-    filters: frozenset[str] = FILTERS  # what the job list's query may hold
+    hidden: Mapping[str, frozenset[str]] = field(default_factory=dict)  # omitted keys, by kind of answer
+    filters: frozenset[str] = FILTERS  # query parameters of the job list
     page: int = PAGE
     role_name: Callable[[str], str] = states.role_key
     ports: Callable[[Ports], str | int] = _all_ports
     gpus: Callable[[Task], int | None] = _no_gpus
-    log_place: Callable[[Task, str, str], str] = _log_path  # of a task, its user and this site
-    sub_states: Mapping[str, str] = field(default_factory=dict)  # other names for them
-    job_states: Mapping[str, str] = field(default_factory=dict)  # by sub-state, where it is another
+    log_place: Callable[[Task, str, str], str] = _log_path  # of a task, by its user and this site
+    sub_states: Mapping[str, str] = field(default_factory=dict)  # renamed
+    job_states: Mapping[str, str] = field(default_factory=dict)  # by sub-state, where they differ
     task_states: Mapping[str, str] = field(default_factory=dict)
     job_exit_code: Callable[[int], int] = _same
     task_exit_code: Callable[[int], int] = _same
     exit_spec: Callable[[int], dict[str, Any]] = exit_codes.exit_spec
     exit_type: Callable[[Mapping[str, Any]], str] = _exit_type
     runtime: Callable[[int, int], dict[str, Any]] = _runtime
-    any_default: bool = False  # whether every word after ``?default=`` of storages means yes
+    any_default: bool = False  # whether any value of ``?default=`` of storages means true
     tells_bad_tokens: bool = True
-    errors: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # other status and code
-    joint: str = "\n"  # what stands between a role's commands
+    errors: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # where status and code differ
+    joint: str = "\n"  # separates the commands of a role
     rates: Mapping[str, Rate] = field(default_factory=dict)
 
     @property
@@ -133,7 +133,7 @@ class Profile:
         return self.launcher == "yarn"
 
     def without(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer as this generation has it."""
+        """The answer without the keys that this generation lacks."""
         hidden = self.hidden.get(kind, frozenset())
         return {key: value for key, value in body.items() if key not in hidden}
 

@@ -1,4 +1,4 @@
-"""The words of OpenPAI 0.14, whose jobs ran on Hadoop YARN: states, exit codes, queues."""
+"""The vocabulary of OpenPAI 0.14, whose jobs ran on Hadoop YARN: states, exit codes, queues."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from openpai_tasks.protocol import exit_codes, states
-from openpai_tasks.server.engines.machine import Resources
+from openpai_tasks.server.resources import ResourceAmount
 
 SUB_STATES = {
     states.CREATION_PENDING: "FRAMEWORK_WAITING",
@@ -50,9 +50,9 @@ def task_exit_code(code: int) -> int:
 
 
 def exit_spec(code: int) -> dict[str, Any]:
-    """What is told about the exit code of a job, given as the cluster itself counts."""
-    told = job_exit_code(code)
-    return {**exit_codes.exit_spec(code), "code": told, "phrase": PHRASES[told]}
+    """The description of a job's exit code, in the numbers of YARN."""
+    shown = job_exit_code(code)
+    return {**exit_codes.exit_spec(code), "code": shown, "phrase": PHRASES[shown]}
 
 
 def exit_type(spec: Mapping[str, Any]) -> str:
@@ -60,7 +60,7 @@ def exit_type(spec: Mapping[str, Any]) -> str:
 
 
 def runtime(code: int, user_code: int) -> dict[str, Any]:
-    """What the container's runtime left behind after a command that failed."""
+    """The report of the container's runtime about a failed command."""
     return {
         "exitcode": job_exit_code(code),
         "originalUserExitCode": user_code,
@@ -69,8 +69,10 @@ def runtime(code: int, user_code: int) -> dict[str, Any]:
     }
 
 
-def queue(total: Resources, used: Resources, share: dict[str, Any], jobs: dict[str, int]) -> dict[str, Any]:
-    """A virtual cluster, which was a queue of YARN's."""
+def queue(
+    total: ResourceAmount, used: ResourceAmount, share: dict[str, Any], jobs: dict[str, int]
+) -> dict[str, Any]:
+    """A virtual cluster, which was a queue of YARN."""
     return {
         "capacity": share["capacity"],
         "maxCapacity": share["capacity"],
@@ -87,11 +89,11 @@ def queue(total: Resources, used: Resources, share: dict[str, Any], jobs: dict[s
 
 
 def _exit_code(code: int) -> int:
-    """The same where YARN has it; any other failure of a command is the runtime's 255."""
+    """The same code if YARN has it; other failures of a command are the runtime's 255."""
     if code in PHRASES:
         return code
     return RUNTIME_FAILED if code > 0 else UNKNOWN
 
 
-def _resources(amount: Resources) -> dict[str, int]:
+def _resources(amount: ResourceAmount) -> dict[str, int]:
     return {"memory": amount.memory_mb, "vCores": amount.cpu, "GPUs": amount.gpu}

@@ -1,4 +1,4 @@
-"""Which ports a task gets: those OpenPAI's hash would give it, or the next ones that are free here."""
+"""The ports of tasks: those of OpenPAI's hash, or the next free ones."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.server.engines.base import Ports, PortShortage
 
 FIRST, END = 15000, 40000
-LOOK_AFTER = 5.0  # seconds until a port that another program used may be free again
+RECHECK_AFTER = PortShortage.retry_after  # until a port that another program used is tried again
 ALWAYS = {"ssh": 1, "http": 1}
 """Labels every task has, whatever its document asks for."""
 
-Ports = dict[str, tuple[int, ...]]
-
 
 def hashed(uid: str, label: str, number: int) -> int:
-    """The port a cluster gives to one numbered port of a label, by the task's uid alone."""
+    """The port that OpenPAI chooses for one numbered port of a label."""
     text = f"[{uid}][{label}][{number}]"
     digest = hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
     parts = (digest[:12], digest[12:24], digest[24:])
@@ -27,7 +26,7 @@ def hashed(uid: str, label: str, number: int) -> int:
 
 
 def bindable(port: int) -> bool:
-    """Whether a program here could listen on it now."""
+    """Whether a program on this machine can listen on the port now."""
     with contextlib.closing(socket.socket()) as probe:
         try:
             probe.bind(("", port))
@@ -37,16 +36,12 @@ def bindable(port: int) -> bool:
 
 
 def count(wanted: Mapping[str, int]) -> int:
-    """How many ports a task gets that asks for these."""
+    """The number of ports of a task that asks for these."""
     return sum(_counts(wanted).values())
 
 
-class Short(PaiError):
-    """There are not enough free ports now; there may be later."""
-
-
 class PortPool:
-    """Which ports are whose; those of other programs are looked for anew from time to time."""
+    """Which ports are in use, by tasks or by other programs; the latter are tried again after a while."""
 
     def __init__(self, free: Callable[[int], bool] = bindable) -> None:
         self._free = free
@@ -55,14 +50,14 @@ class PortPool:
         self._forget_at = 0.0
 
     def renew(self, held: Iterable[int]) -> None:
-        """Learn which ones tasks have, before any are given away."""
+        """Learn which ports tasks have."""
         self._held = set(held)
         if time.monotonic() >= self._forget_at:
             self._others.clear()
-            self._forget_at = time.monotonic() + LOOK_AFTER
+            self._forget_at = time.monotonic() + RECHECK_AFTER
 
     def take(self, wanted: Mapping[str, Mapping[str, int]]) -> dict[str, Ports]:
-        """The ports of several tasks by uid and label: all of them, or none and an error."""
+        """Choose the ports of several tasks, by uid and label: all of them, or raise an error."""
         needed, total = sum(map(count, wanted.values())), END - FIRST
         if needed > total:
             raise ConfigError(
@@ -71,7 +66,9 @@ class PortPool:
             )
         taken = self._held | self._others
         if needed > total - len(taken):
-            raise Short(f"needs {needed} ports; free on this machine are {total - len(taken)} of {total}")
+            raise PortShortage(
+                f"needs {needed} ports; free on this machine are {total - len(taken)} of {total}"
+            )
         chosen = {uid: self._choose(uid, ports, taken) for uid, ports in wanted.items()}
         self._held = taken - self._others
         return chosen
@@ -91,7 +88,9 @@ class PortPool:
             if self._free(port):
                 return port
             self._others.add(port)
-        raise Short(f"other programs use {len(self._others)} of the {END - FIRST} ports of this machine")
+        raise PortShortage(
+            f"other programs use {len(self._others)} of the {END - FIRST} ports of this machine"
+        )
 
 
 def _counts(wanted: Mapping[str, int]) -> dict[str, int]:

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from openpai_tasks.server.calm import Calm
+from openpai_tasks.server.command import RepeatFilter
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def log(lines: list[str], clock: list[float]) -> logging.Logger:
             lines.append(self.format(record))
 
     handler = Lines()
-    handler.addFilter(Calm(lambda: clock[0]))
+    handler.addFilter(RepeatFilter(lambda: clock[0]))
     found = logging.getLogger("uvicorn.error.of-a-test")
     found.propagate = False
     found.handlers = [handler]

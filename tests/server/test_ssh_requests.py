@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server.ssh import Login, Peer, keys, layout, plugin, services
-from openpai_tasks.server.ssh.plugin import Wish
+from openpai_tasks.server.ssh import Peer, SshLogin, keys, layout, plugin, services
+from openpai_tasks.server.ssh.plugin import SshRequest
 from openpai_tasks.settings.key_pairs import new_pair
 from tests.server.ssh_clients import HAS_SSHD, needs_clients
 
@@ -52,25 +52,25 @@ def test_keys_of_a_profile_may_be_anything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "policy", "wish"),
+    ("parameters", "policy", "expected"),
     [
-        ({}, "", Wish()),
-        ({"userssh": {"type": "custom", "value": PUBLIC}}, "", Wish((BARE,))),
-        ({"userssh": {"type": "none", "value": PUBLIC}, "jobssh": "true"}, "", Wish(job_key=True)),
-        ({"userssh": PUBLIC, "jobssh": False}, "ignore", Wish()),
-        ({"jobssh": True}, "fail", Wish(job_key=True, must=True)),
-        ({"jobssh": True, "sshbarrier": True}, "", Wish(job_key=True, must=True, barrier=30)),
-        ({"jobssh": True, "sshbarrier": True, "sshbarrierTimeout": 2}, "", Wish((), True, True, 2)),
-        ({"jobssh": True, "sshbarrier": True, "sshbarrierTimeout": "x"}, "", Wish((), True, True, 30)),
-        ({"sshbarrier": True}, "", Wish()),
+        ({}, "", SshRequest()),
+        ({"userssh": {"type": "custom", "value": PUBLIC}}, "", SshRequest((BARE,))),
+        ({"userssh": {"type": "none", "value": PUBLIC}, "jobssh": "true"}, "", SshRequest(job_key=True)),
+        ({"userssh": PUBLIC, "jobssh": False}, "ignore", SshRequest()),
+        ({"jobssh": True}, "fail", SshRequest(job_key=True, must=True)),
+        ({"jobssh": True, "sshbarrier": True}, "", SshRequest(job_key=True, must=True, barrier=30)),
+        ({"jobssh": True, "sshbarrier": True, "sshbarrierTimeout": 2}, "", SshRequest((), True, True, 2)),
+        ({"jobssh": True, "sshbarrier": True, "sshbarrierTimeout": "x"}, "", SshRequest((), True, True, 30)),
+        ({"sshbarrier": True}, "", SshRequest()),
     ],
 )
-def test_parameters_of_the_plugin(parameters: dict[str, object], policy: str, wish: Wish) -> None:
-    assert plugin.read(parameters, gang=True, policy=policy) == wish
+def test_parameters_of_the_plugin(parameters: dict[str, object], policy: str, expected: SshRequest) -> None:
+    assert plugin.read(parameters, gang=True, policy=policy) == expected
 
 
 def test_without_gang_allocation_there_is_no_key_of_the_job() -> None:
-    assert plugin.read({"jobssh": True, "sshbarrier": True}, gang=False, policy="") == Wish()
+    assert plugin.read({"jobssh": True, "sshbarrier": True}, gang=False, policy="") == SshRequest()
 
 
 @needs_clients
@@ -79,7 +79,7 @@ def test_openssh_reads_what_is_written(tmp_path: Path) -> None:
     folder = tmp_path / 'a "b" %h c'
     service = services.Service(services.SSHD, "root", ("serve",), "/bin/true")
     host, own = new_pair("host"), new_pair("job")
-    login = Login(service, 2222, host, (own.public,), own, (Peer("main-0", 2222), Peer("main-1", 2223)))
+    login = SshLogin(service, 2222, host, (own.public,), own, (Peer("main-0", 2222), Peer("main-1", 2223)))
     layout.lay_out(folder, login, "/bin/sh")
     config = folder / "ssh" / "config"
     shown = subprocess.run(

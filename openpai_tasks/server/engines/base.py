@@ -1,0 +1,162 @@
+"""The interface between the scheduler and whatever runs tasks.
+
+An engine is a class with these methods and one row in ``settings/engines.py``. Task logs need not be local
+files, and the machines that run tasks need not be this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from openpai_tasks.errors import PaiError
+from openpai_tasks.server.resources import NOTHING, ResourceAmount
+from openpai_tasks.server.state.records import NewEvent, Task
+
+if TYPE_CHECKING:
+    from openpai_tasks.protocol import StorageMount
+    from openpai_tasks.server.ssh import SshLogin
+
+Ports = dict[str, tuple[int, ...]]
+"""Port numbers by label."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine that runs tasks."""
+
+    name: str
+    resources: ResourceAmount
+    address: str = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class EngineCapacity:
+    """The machines of an engine."""
+
+    nodes: tuple[Node, ...]
+
+    @property
+    def total(self) -> ResourceAmount:
+        return sum((node.resources for node in self.nodes), NOTHING)
+
+    def node_name(self, address: str) -> str:
+        """The name of the node with this address, or the address where no node has it."""
+        return next((node.name for node in self.nodes if node.address == address), address)
+
+
+@dataclass(frozen=True)
+class RegistryLogin:
+    """Credentials for an image registry; an empty ``registry`` is Docker Hub."""
+
+    user: str
+    password: str = field(repr=False)
+    registry: str = ""
+
+
+@dataclass(frozen=True)
+class ContainerSpec:
+    """The limits of a task and, for engines with containers, how its container is made."""
+
+    cpu: int = 0  # 0: no limit, here and below
+    memory_mb: int = 0
+    shm_mb: int | None = None
+    gpus: tuple[int, ...] = ()
+    login: RegistryLogin | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything an engine needs to start one attempt of one task."""
+
+    uid: str
+    user: str
+    folder: Path
+    scripts: Mapping[str, str]  # ``command`` is run; the others are files beside it
+    environment: dict[str, str]
+    image: str
+    storages: tuple[StorageMount, ...] | None  # None: no storage; empty: the user's default ones
+    shared: Mapping[str, str] = field(default_factory=dict)  # variables of all tasks of the job attempt
+    container: ContainerSpec = ContainerSpec()
+    ssh: SshLogin | None = None  # the ssh service to start with the task
+
+    def __repr__(self) -> str:
+        return f"Launch({self.uid})"  # the scripts may hold secrets
+
+
+@dataclass(frozen=True)
+class TaskQueued:
+    """The engine has accepted the task and has not started it yet."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class TaskRunning:
+    """The task is running, or about to be started without further waiting."""
+
+
+@dataclass(frozen=True)
+class TaskExit:
+    """How a task ended."""
+
+    user_code: int | None  # the command's exit code, 128+n after signal n; None if there is none
+    reason: str = ""  # what happened, if the command did not end by itself
+    platform_code: int | None = None  # the platform's exit code, if the platform failed
+    stopped: bool = False  # it ended because it was asked to
+    ended: int | None = None
+
+
+TaskStatus = TaskQueued | TaskRunning | TaskExit
+
+
+class PortShortage(PaiError):
+    """Too few ports are free now; there may be enough later."""
+
+    retry_after = 5.0  # seconds
+
+
+class Engine(Protocol):
+    """Runs tasks. Every method may be called again without harm: a task starts at most once."""
+
+    name: str
+    uses_images: bool
+    queues: bool
+    """Whether it schedules by itself. The scheduler then hands over every job at once, without counting
+    resources, and shows the state that ``poll`` reports."""
+
+    def capacity(self) -> EngineCapacity:
+        """The machines it has; called for each request, so it must be quick."""
+
+    def hold(self, tasks: Iterable[Task]) -> None:
+        """Learn which ports and GPUs unfinished tasks have; those of all others are free."""
+
+    def assign_ports(self, wanted: Mapping[str, Mapping[str, int]]) -> dict[str, Ports]:
+        """Choose ports for several tasks, by uid and label: for all of them, or raise PortShortage."""
+
+    def assign_gpus(self, counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """Choose GPUs for several tasks, by uid."""
+
+    def start(self, *launches: Launch) -> None:
+        """Start tasks; ``poll`` reports failures."""
+
+    def poll(self, tasks: Sequence[Task]) -> dict[str, TaskStatus]:
+        """The states of many tasks, by uid; one whose state cannot be read now is left out."""
+
+    def stop(self, task: Task) -> None:
+        """Ask the task to end, and kill it after the grace period."""
+
+    def notes(self, task: Task) -> Sequence[NewEvent]:
+        """New events of the task; after a restart of the server, old ones may be repeated."""
+
+    def logs(self, task: Task) -> dict[str, int]:
+        """The logs that exist and their sizes in bytes, by name."""
+
+    def open_log(self, task: Task, name: str) -> BinaryIO:
+        """Open a log for reading at any position; FileNotFoundError if it does not exist."""
+
+    def close(self) -> None:
+        """Release what the engine holds in this process; tasks continue."""

@@ -1,0 +1,117 @@
+"""The files of a task's folder, which is the working directory."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import time
+
+MANY_VARIABLES = 300  # enough to make bash slow to start
+ATOMIC = 512  # bytes that every system writes to a pipe at once
+F_SETPIPE_SZ = 1031
+
+
+def milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def claim(text: str) -> bool:
+    """Create ``started``, which only one process can."""
+    try:
+        handle = os.open("started", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return False
+    os.write(handle, text.encode())
+    os.close(handle)
+    return True
+
+
+def read_arguments(path: str) -> list[bytes]:
+    """The arguments in a file, or none if it is missing."""
+    try:
+        with open(path, "rb") as file:
+            return file.read().split(b"\0")[:-1]
+    except FileNotFoundError:
+        return []
+
+
+def read_variables(path: str) -> dict[bytes, bytes]:
+    with open(path, "rb") as file:
+        pairs = (entry.partition(b"=") for entry in file.read().split(b"\0") if entry)
+        return {name: value for name, _, value in pairs}
+
+
+class SharedVariables:
+    """The variables that all tasks of an attempt share, read once for all of them."""
+
+    def __init__(self) -> None:
+        self._mark: object = None  # tells whether the file is still the same
+        self._known: dict[bytes, bytes] = {}
+
+    def read(self, folder: str) -> dict[bytes, bytes]:
+        """The variables in a folder of tasks."""
+        path = os.path.join(folder, "environment")
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return {}
+        mark = (path, status.st_mtime_ns, status.st_ino, status.st_size)
+        if self._mark != mark:
+            self._mark, self._known = mark, read_variables(path)
+        return self._known
+
+    def read_all(self) -> dict[bytes, bytes]:
+        """The shared variables and those of the task."""
+        return {**self.read(os.path.abspath("..")), **read_variables("environment")}
+
+
+def spare_locale_search(variables: dict[bytes, bytes]) -> None:
+    """Spare bash a step at its start that takes time by the square of the number of variables.
+
+    It lists them all to find the locale, unless LC_ALL and LANG are set. The C locale is what it would find
+    without LANG, and LC_ALL is unset before the task's script begins.
+    """
+    if b"LC_ALL" not in variables:
+        write_whole("prologue", "unset LC_ALL BASH_ENV\n")
+        prologue = os.fsencode(os.path.abspath("prologue"))
+        variables.update({b"LC_ALL": b"C", b"BASH_ENV": prologue, b"LANG": variables.get(b"LANG") or b"C"})
+
+
+def open_log(name: str) -> int:
+    return os.open(f"logs/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def widen(pipe: int) -> None:
+    """Enlarge a pipe, for fewer switches between a busy task and its runner."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe, F_SETPIPE_SZ, 1 << 20)
+
+
+def write_all(handle: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
+def write_whole(name: str, text: str) -> None:
+    """Write a file atomically."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{name}.new")  # the job may have created a pipe there
+    handle = os.open(f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(handle, text.encode())
+    finally:
+        os.close(handle)
+    os.rename(f"{name}.new", name)
+
+
+def ring(bell: str, folder: str) -> None:
+    """Tell the server that a task has ended, if one is running; it would find out a little later."""
+    message = os.fsencode(folder) + b"\0"
+    with contextlib.suppress(OSError):
+        handle = os.open(bell, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.write(handle, message if len(message) <= ATOMIC else b"?\0")
+        os.close(handle)

@@ -1,0 +1,205 @@
+"""One task, from its first process to its last."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import time
+from typing import NamedTuple
+
+from . import files, processes
+from .files import SharedVariables
+from .processes import HANDLED, prctl, signal_group
+
+CHUNK = 1 << 18
+LINGER = 1.0  # seconds to wait for output of processes that have left the group and cannot be found
+GIVE_UP = 30.0  # seconds after which a process that cannot be killed is left behind
+SIDECAR_RESTARTS = 3
+
+
+class RunnerOptions(NamedTuple):
+    shell: str
+    grace: float
+    bell: str
+    boot: str
+
+
+class Runner:
+    """Runs the task whose folder is the working directory."""
+
+    def __init__(self, options: RunnerOptions, shared: SharedVariables) -> None:
+        self.options = options
+        self.shared = shared
+        self.term = False  # a stop was requested
+        self.kill_at: float | None = None  # when the grace is over
+        self.over_at: float | None = None  # when the killing began
+        self.main = 0
+        self.sidecar = 0
+        self.restarts = SIDECAR_RESTARTS
+        self.status: int | None = None
+        self.childless = False
+        self.last_output = 0.0
+        self.lost = 0
+        self.logs: dict[int, int] = {}  # pipe -> its own log
+        self.poller = select.poll()
+
+    def listen(self) -> None:
+        """Treat TERM as a request, and let signals end a poll."""
+        self.bell, ring = os.pipe()
+        os.set_blocking(ring, False)
+        os.set_blocking(self.bell, False)
+        for number in HANDLED:
+            signal.signal(number, self.on_signal)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
+        self.poller.register(self.bell, select.POLLIN)
+
+    def on_signal(self, number: int, _frame: object) -> None:
+        if number != signal.SIGCHLD:
+            self.term = True
+
+    def run(self) -> None:
+        began = files.milliseconds()
+        if prctl:
+            prctl(processes.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self.start()
+        while not self.finished():
+            for pipe, _ in self.poller.poll(self.patience()):
+                self.copy(pipe)
+            self.reap()
+            self.advance()
+        self.write_exit(began)
+
+    def start(self) -> None:
+        """Fork the shell into a new process group, with a pipe for each output."""
+        self.all = files.open_log("all")
+        outputs = [os.pipe() for _ in range(2)]
+        for name, (end, _) in zip(("stdout", "stderr"), outputs, strict=True):
+            files.widen(end)
+            self.logs[end] = files.open_log(name)
+            self.poller.register(end, select.POLLIN)
+        runner = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)  # until the shell can get them
+        self.start_sidecar(runner)
+        self.main = os.fork()
+        if self.main == 0:
+            processes.become_task(self.options.shell, self.shared, runner, outputs[0][1], outputs[1][1])
+        processes.join_group(self.main)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+        for _, end in outputs:
+            os.close(end)
+        files.write_whole("group", str(self.main))
+
+    def start_sidecar(self, runner: int) -> None:
+        """Fork the sidecar, if there is one; it may fail without harm to the task."""
+        arguments = files.read_arguments("sidecar")
+        if arguments:
+            self.sidecar = os.fork()
+            if self.sidecar == 0:
+                processes.become_sidecar(arguments, self.shared, runner)
+            processes.join_group(self.sidecar)
+
+    def restart_sidecar(self, status: int) -> None:
+        """Start the sidecar again if it was killed, not if it ended by itself."""
+        self.sidecar = 0
+        if os.WIFSIGNALED(status) and self.restarts and self.over_at is None:
+            self.restarts -= 1
+            self.start_sidecar(os.getpid())
+
+    def copy(self, pipe: int) -> None:
+        """Copy output to the logs; a full disk loses output, never the task."""
+        if pipe == self.bell:
+            os.read(pipe, CHUNK)
+            return
+        data = os.read(pipe, CHUNK)
+        if not data:
+            self.poller.unregister(pipe)
+            os.close(pipe)
+            os.close(self.logs.pop(pipe))
+            return
+        self.last_output = time.monotonic()
+        for log in (self.logs[pipe], self.all):
+            try:
+                files.write_all(log, data)
+            except OSError:
+                self.lost += len(data)
+
+    def reap(self) -> None:
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid == self.main:
+                    self.status = status
+                elif pid == self.sidecar:
+                    self.restart_sidecar(status)
+        except ChildProcessError:
+            self.childless = True
+
+    def advance(self) -> None:
+        """Stop the task, or kill it, when it is time to."""
+        if self.over_at is not None or self.is_time_to_kill():
+            self.kill_rest()
+        elif self.term and self.kill_at is None:
+            self.kill_at = time.monotonic() + self.options.grace
+            signal_group(self.main, signal.SIGTERM)
+
+    def is_time_to_kill(self) -> bool:
+        """When the command has ended or, after a stop, when all its processes have or the grace is over."""
+        if self.kill_at is None:
+            return self.status is not None
+        if time.monotonic() >= self.kill_at:
+            return True
+        return self.status is not None and not signal_group(self.main, 0)
+
+    def kill_rest(self) -> None:
+        """Kill the group and what has left it; for a subreaper that is every child process."""
+        if self.over_at is None:
+            self.over_at = time.monotonic()
+        if self.childless and prctl:
+            return
+        signal_group(self.main, signal.SIGKILL)
+        if self.sidecar:
+            signal_group(self.sidecar, signal.SIGKILL)
+        for pid in processes.children():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        self.reap()
+
+    def finished(self) -> bool:
+        if self.over_at is None or self.status is None:
+            return False
+        if self.childless and not self.logs:
+            return True
+        quiet_since = max(self.over_at, self.last_output)
+        waited = time.monotonic() - (quiet_since if self.childless else self.over_at)
+        return waited > (LINGER if self.childless else GIVE_UP)
+
+    def patience(self) -> int | None:
+        """Milliseconds until there is something to do even without an event."""
+        if self.over_at is not None:
+            return 20
+        if self.kill_at is None:
+            return None
+        if self.status is not None:
+            return 50
+        return max(0, int((self.kill_at - time.monotonic()) * 1000)) + 1
+
+    def write_exit(self, began: int) -> None:
+        """Write how the task ended; on a full disk, wait rather than lose the exit code."""
+        code = os.waitstatus_to_exitcode(self.status or 0)
+        stopped = int(self.kill_at is not None)
+        ended = files.milliseconds()
+        text = f"code {code}\nstopped {stopped}\nbegan {began}\nended {ended}\nlost {self.lost}\n"
+        while True:
+            try:
+                files.write_whole("exit", text)
+                return
+            except OSError as err:
+                if err.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                time.sleep(1)

@@ -1,0 +1,48 @@
+"""Amounts of CPUs, memory and GPUs, and what jobs ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from openpai_tasks.protocol import JobDocument, TaskRole
+
+_MOST = 10**9  # more than any machine has, and few enough to be added up in a database
+
+
+@dataclass(frozen=True)
+class ResourceAmount:
+    cpu: int = 0
+    memory_mb: int = 0
+    gpu: int = 0
+
+    def __add__(self, other: ResourceAmount) -> ResourceAmount:
+        return ResourceAmount(self.cpu + other.cpu, self.memory_mb + other.memory_mb, self.gpu + other.gpu)
+
+    def __sub__(self, other: ResourceAmount) -> ResourceAmount:
+        return ResourceAmount(self.cpu - other.cpu, self.memory_mb - other.memory_mb, self.gpu - other.gpu)
+
+    def __mul__(self, times: int) -> ResourceAmount:
+        return ResourceAmount(self.cpu * times, self.memory_mb * times, self.gpu * times)
+
+    def fits(self, free: ResourceAmount) -> bool:
+        """Whether this much is free; an amount of zero or less always fits."""
+        pairs = ((self.cpu, free.cpu), (self.memory_mb, free.memory_mb), (self.gpu, free.gpu))
+        return all(need <= 0 or need <= rest for need, rest in pairs)
+
+    def __str__(self) -> str:
+        return f"{self.cpu} CPU, {self.memory_mb} MB, {self.gpu} GPU"
+
+
+NOTHING = ResourceAmount()
+
+
+def task_demand(role: TaskRole) -> ResourceAmount:
+    """What one instance needs; the protocol accepts absurd numbers, and negative ones count as zero."""
+    return ResourceAmount(*(min(max(0, number), _MOST) for number in (role.cpu, role.memory_mb, role.gpu)))
+
+
+def demand(document: JobDocument) -> ResourceAmount:
+    """What all instances need together."""
+    return sum((task_demand(role) * role.instances for role in document.roles), NOTHING)

@@ -1,0 +1,143 @@
+"""What the tests of engines share: tasks to try an engine with, and a small engine that queues by itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from openpai_tasks.server.engines.base import (
+    ContainerSpec,
+    Engine,
+    Launch,
+    TaskExit,
+    TaskQueued,
+    TaskStatus,
+)
+from openpai_tasks.server.engines.process import ProcessEngine
+from openpai_tasks.server.state.records import Task
+from tests.server.workshop import until
+
+WHY = "Priority"
+
+
+def own(uid: str) -> str:
+    """A uid that no other process of a test run has: everything with the uid of a lost task is killed."""
+    return f"{uid}-{os.getpid()}"
+
+
+def task(folder: Path, uid: str = "uid") -> Task:
+    times = {"created": 0, "launched": 0, "completed": None}
+    ends = {"exit_code": None, "user_exit_code": None, "diagnostics": ""}
+    states = {"state": "RUNNING", "sub_state": "AttemptRunning"}
+    places = {"job": "alice~job", "job_attempt": 0, "role": "main", "index": 0, "attempt": 0}
+    where = {"uid": own(uid), "ip": "", "ports": {}, "gpus": (), "folder": folder / uid}
+    return Task(**where, **times, **ends, **states, **places)  # type: ignore[arg-type]
+
+
+class EngineBench:
+    """An engine over a folder, and tasks in it by short names."""
+
+    image = "some/image"
+
+    def __init__(self, folder: Path, make: Callable[[Path], Engine]) -> None:
+        self.folder, self._make = folder, make
+        self.open()
+
+    def open(self) -> None:
+        """Replace the engine by a new one over the same folder, as a restart of the server does."""
+        self.engine = self._make(self.folder)
+
+    def launch(self, uid: str, command: str, **more: Any) -> Launch:
+        container = ContainerSpec(**{"memory_mb": 64, "cpu": 1, **more.pop("container", {})})
+        variables = {"FC_POD_UID": own(uid), "PAI_MOUNT_ROOT": "/nowhere"}
+        variables |= more.pop("environment", {"PATH": os.environ["PATH"]} if not self.uses_images else {})
+        values = {"user": "alice", "image": self.image, "storages": None, **more}
+        return Launch(
+            uid=own(uid),
+            folder=self.folder / uid,
+            scripts={"command": command},
+            environment=variables,
+            container=container,
+            **values,
+        )
+
+    @property
+    def uses_images(self) -> bool:
+        return self.engine.uses_images
+
+    def start(self, uid: str, command: str, **more: Any) -> Task:
+        self.engine.start(self.launch(uid, command, **more))
+        return task(self.folder, uid)
+
+    def run(self, uid: str, command: str, **more: Any) -> TaskExit:
+        self.start(uid, command, **more)
+        return until(lambda: self.end(uid))
+
+    def status(self, uid: str) -> TaskStatus:
+        one = task(self.folder, uid)
+        return self.engine.poll([one])[one.uid]
+
+    def end(self, uid: str) -> TaskExit | None:
+        found = self.status(uid)
+        return found if isinstance(found, TaskExit) else None
+
+    def log(self, uid: str, name: str = "stdout") -> str:
+        """What the task has written, or nothing while it has no log."""
+        try:
+            with self.engine.open_log(task(self.folder, uid), name) as file:
+                return file.read().decode()
+        except FileNotFoundError:
+            return ""
+
+    def begun(self, uid: str, word: str = "ready") -> None:
+        until(lambda: self.end(uid) or word in self.log(uid))  # an engine that queues starts it in a poll
+        assert word in self.log(uid)
+
+    def notes(self, uid: str) -> dict[str, str]:
+        return {note.reason: note.message for note in self.engine.notes(task(self.folder, uid))}
+
+    def work(self, uid: str, name: str) -> Path:
+        """A file in the folder where the command runs."""
+        return self.folder / uid / "work" / name
+
+
+class QueueingEngine:
+    """Processes behind a queue of its own: so many tasks at a time, in order."""
+
+    name, uses_images, queues = "queueing", False, True
+
+    def __init__(self, inner: ProcessEngine, slots: int) -> None:
+        self._inner, self._slots = inner, slots
+        self._waiting: dict[str, Launch] = {}
+        self._running: set[str] = set()
+        self.polled: list[int] = []  # how many tasks each poll was about
+        for name in ("capacity", "hold", "assign_ports", "assign_gpus", "notes", "logs", "open_log", "close"):
+            setattr(self, name, getattr(inner, name))
+
+    def start(self, *launches: Launch) -> None:
+        for launch in launches:
+            if (launch.folder / "started").exists():
+                self._running.add(launch.uid)
+            elif launch.uid not in self._running:
+                self._waiting.setdefault(launch.uid, launch)
+        self._fill()
+
+    def poll(self, tasks: Sequence[Task]) -> dict[str, TaskStatus]:
+        self.polled.append(len(tasks))
+        found = self._inner.poll([one for one in tasks if one.uid not in self._waiting])
+        self._running -= {uid for uid, status in found.items() if isinstance(status, TaskExit)}
+        self._fill()
+        queued = {one.uid: TaskQueued(WHY) for one in tasks if one.uid in self._waiting}
+        return {**found, **queued}
+
+    def stop(self, one: Task) -> None:
+        self._waiting.pop(one.uid, None)
+        self._inner.stop(one)
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < self._slots:
+            uid = next(iter(self._waiting))
+            self._running.add(uid)
+            self._inner.start(self._waiting.pop(uid))
