@@ -1,11 +1,13 @@
-"""The seam between copying and a place that holds files: what every store can do, and no more.
+"""The interface between copying and the places that have files: what every store can do.
 
-A path in a store is absolute and POSIX (``/a/b``); ``/`` is the store's root. What is missing is NotFound,
-what is forbidden Denied, what did not answer Unreachable (worth another try), the rest PathError.
+A path in a store is absolute and POSIX (``/a/b``); ``/`` is the store's root. Errors: NotFound
+for what is missing, Denied for what is forbidden, Unreachable for a server that does not answer (worth
+another try), PathError for the rest.
 """
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from openpai_tasks.errors import PathError
 
 PIECE = 1 << 20
 """How many bytes travel at a time, unless a store knows better."""
+SHA256 = "sha256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,10 @@ class Entry:
     is_special: bool = False  # neither a file nor a folder: a pipe, a device
     mode: int | None = None  # who may do what, where the store knows
     version: str = ""  # another one whenever the file is written, where the store tells
-    digest: Digest | None = None  # of its content, where whoever told of the file told that too
+    digest: Digest | None = None  # of its content, where the listing has it
     is_arrival: bool = False
     """``mtime_ms`` is when the store got the file; only ``stat`` tells the file's own time."""
-    is_whole_second: bool = False  # its time is told without the milliseconds
+    is_whole_second: bool = False  # its time has no milliseconds
     id: str = ""  # of a folder: its number in its file system, where the store tells
 
 
@@ -55,9 +58,10 @@ class Hasher(Protocol):
 
 
 class Store(Protocol):
-    """A place that holds files. Every method may be called from several threads at once."""
+    """Files and folders somewhere. Every method may be called from several threads at once."""
 
     kind: str
+    """Stores of different kinds have no files in common."""
     knows_digests: bool
     """Whether ``digest`` is a question to the server; otherwise it reads the whole file."""
 
@@ -65,13 +69,13 @@ class Store(Protocol):
         """One name for the file, whichever way it is reached: the same file has the same address."""
 
     def stat(self, path: str) -> Entry | None:
-        """What is there; None when nothing is. A folder's size is 0."""
+        """The entry at the path, or None. A folder's size is 0."""
 
     def list(self, path: str) -> Iterator[Entry]:
-        """What the folder holds, as it comes; every name has passed ``check_name``."""
+        """The entries of the folder as they arrive; every name has passed ``check_name``."""
 
     def make_folder(self, path: str) -> None:
-        """Make the folder and what is missing above it; one that is there is fine, a file is a PathError."""
+        """Make the folder and what is missing above it; an existing folder is fine, a file is a PathError."""
 
     def remove(self, path: str, recursive: bool = False) -> None:
         """Remove a file, a link (not what it leads to) or a folder; a full one only if recursive."""
@@ -86,21 +90,21 @@ class Store(Protocol):
         """Stream to exactly this path (in an existing folder), in place of what is there."""
 
     def digest(self, path: str) -> Digest | None:
-        """The file's fingerprint, if the store can tell."""
+        """The file's digest, if the store has one."""
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
-        """What computes the digest of that kind here; without a kind, the one of files written now."""
+        """A hasher for digests of that kind; without a kind, for files written now."""
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         """Set a file's time of change, where that is possible."""
 
 
 class KnowsPlaces(ABC):
-    """A store that knows a folder by whatever name it is reached."""
+    """A store that recognises a folder under different names."""
 
     @abstractmethod
     def marks(self, path: str, above: bool = False) -> set[str]:
-        """What no other folder has, the same under all its names; ``above``: also those of all it is in."""
+        """Marks that identify the folder under all its names; ``above``: also those of all folders above."""
 
 
 class WritesWhole(ABC):
@@ -122,44 +126,44 @@ class WritesWhole(ABC):
 
 
 class ChecksBytes(ABC):
-    """A store that can compare all bytes on arrival with a sum of them: no digest has to be asked for."""
+    """A store that verifies all bytes on arrival by checksums, so that no digest is needed."""
 
     @abstractmethod
     def read_checked(self, path: str, size: int) -> Iterator[bytes] | None:
-        """The first ``size`` bytes; None where they cannot be had this way now."""
+        """The first ``size`` bytes, verified; None if that is not possible now."""
 
     @abstractmethod
     def write_checked(self, path: str, pieces: Iterable[bytes], size: int | None) -> bool:
-        """As ``write``; False, with no piece asked for, where it cannot be done this way now."""
+        """As ``write``, verified; False, with no piece read, if that is not possible now."""
 
 
 class Appends(ABC):
-    """A store where a file that broke off can be gone on with."""
+    """A store where an interrupted file can be continued."""
 
     @abstractmethod
     def broken_off(self, path: str) -> int:
-        """How many bytes there are of a file whose writer has died; 0 where it cannot be gone on with."""
+        """How many bytes there are of a file whose writer died; 0 if it cannot be continued."""
 
     @abstractmethod
     def append(self, path: str, pieces: Iterable[bytes], size: int) -> None:
-        """Add so many bytes to the end; what goes wrong leaves what has come so far."""
+        """Add so many bytes to the end; an error leaves what has arrived so far."""
 
 
 class KeepsModes(ABC):
-    """A store where a file can be a program."""
+    """A store that keeps which files are executable, and which are private."""
 
     @abstractmethod
     def make_executable(self, path: str) -> None:
-        """Let everybody run it who may read it."""
+        """Make it executable for everybody who may read it."""
 
     @property
     @abstractmethod
     def closed(self) -> Store:
-        """The same store, where new files and folders are closed to everybody else from their beginning."""
+        """The same store, where new files and folders are private from their beginning."""
 
 
 class SetsModes(ABC):
-    """A store whose entries tell their modes, and where they can be set."""
+    """A store whose entries have modes, and where they can be set."""
 
     @abstractmethod
     def set_mode(self, path: str, mode: int) -> None:
@@ -167,35 +171,48 @@ class SetsModes(ABC):
 
     @abstractmethod
     def allowed(self, mode: int) -> int:
-        """What the user lets new files have of the mode (the umask)."""
+        """The mode without the rights that the user's umask removes."""
+
+
+Mounts = tuple[tuple[str, str], ...]
+"""Shares that are mounted on this machine: (address or cluster/storage, folder)."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a back end needs to know to open a storage of a cluster."""
+class StorageSpec:
+    """What is needed to open a storage of a cluster."""
 
     cluster: str  # its alias
     name: str
     kind: str
     data: dict[str, Any] = field(repr=False)  # may hold an account's key
     user: str = ""
-    share: bool = True  # False: each user sees a folder of the user's own
+    share: bool = True  # False: each user has a folder and sees only that
     read_only: bool = False
     cluster_uri: str = ""
     verify: bool | str = True
-    mounts: tuple[tuple[str, str], ...] = ()  # what is mounted here: (address or cluster/storage, folder)
+    mounts: Mounts = ()
     is_own: bool = False
     """Named by the user or the embedded cluster: only then may it be a folder of this machine, or be opened
     with keys of this machine's settings."""
 
+    @property
+    def title(self) -> str:
+        """What to call it in a message."""
+        return f"storage {self.name!r} of {self.cluster!r}"
+
+    def users_folder(self, root: str) -> str:
+        """The user's folder below the root where each user has one, else the root itself."""
+        return root if self.share else join(root, check_name(self.user, f"storage {self.name!r}"))
+
 
 def is_closed(mode: int | None) -> bool:
-    """Whether nobody but the owner may do anything."""
+    """Whether only the owner has any rights."""
     return mode is not None and not mode & 0o077
 
 
 def check_name(name: str, folder: str) -> str:
-    """The name, if it can be one name in a folder and nothing else."""
+    """Return the name if it is a single valid name in a folder."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise PathError(f"{folder} lists the name {name!r}, which cannot be a file's; refused")
     return name
@@ -216,14 +233,32 @@ def base(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
+def is_below(address: str, folder: str) -> bool:
+    """Whether the address is that of the folder or of something in it."""
+    return address == folder or address.startswith(folder.rstrip("/") + "/")
+
+
 def refuse_no_text(path: str, who: str) -> None:
-    """For stores whose names are text, not bytes."""
+    """Refuse a path that is not valid UTF-8, for stores whose names are text."""
     if any("\ud800" <= letter <= "\udfff" for letter in path):
-        raise PathError(f"{path}: the name is no text (UTF-8), so {who} can hold it; choose another one")
+        raise PathError(f"{path}: the name is not valid UTF-8, so {who} can hold it; rename it")
+
+
+class Sha256:
+    """The hasher of stores that have no digest of their own."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def update(self, piece: bytes, /) -> None:
+        self._hash.update(piece)
+
+    def digest(self) -> Digest:
+        return Digest(SHA256, self._hash.hexdigest())
 
 
 def fingerprint(hasher: Hasher, pieces: Iterable[bytes]) -> Digest:
-    """The digest of all the pieces together."""
+    """The digest of all pieces."""
     for piece in pieces:
         hasher.update(piece)
     return hasher.digest()

@@ -14,13 +14,13 @@ from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.sdk.files import packing
 from openpai_tasks.sdk.files.dataset import PackedDataset
 from openpai_tasks.storage.copying.copy import Rules
-from openpai_tasks.storage.copying.progress import Stopped, Watch
+from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.transfer import is_part
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.location import Location, locate
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing.index import Index, Names, Row, Shard
-from openpai_tasks.storage.packing.members import Member, split
+from openpai_tasks.storage.packing.members import PackMember, split
 from openpai_tasks.storage.packing.shards import MOST, cut
 from tests.storage.stores import local
 from tests.storage.trees import at, plant, seen
@@ -193,7 +193,7 @@ def test_a_file_larger_than_a_shard_has_one_of_its_own(here):
 
 
 def member(name, size=0):
-    return Member(name, "/" + name, False, size, 0, 0o644)
+    return PackMember(name, "/" + name, False, size, 0, 0o644)
 
 
 def test_files_of_a_sample_stay_together():
@@ -250,7 +250,7 @@ def test_an_interrupted_pack_leaves_nothing_and_keeps_what_was_there(here):
     packed(at(here, "old"), at(here, "set"))
     before = seen(at(here, "set"))
     watch = Once(lambda: watch.stop())
-    with pytest.raises(Stopped):
+    with pytest.raises(Interrupted):
         packed(at(here, "tree"), at(here, "set"), watch, replace=True)
     assert seen(at(here, "set")) == before
     assert len(list(here.store.list(at(here, "set").path))) == len(before)
@@ -430,7 +430,7 @@ def test_a_shard_that_is_cut_or_missing_is_told_before_anything_is_written(ready
     os.truncate(path, os.stat(path).st_size - 1)
     refused(ready, here, r"x-\w+-000001\.tar: \d+ bytes are there of \d+; cut or changed")
     os.unlink(path)
-    refused(ready, here, r"x-\w+-000001\.tar: a shard that the index tells of is missing")
+    refused(ready, here, r"x-\w+-000001\.tar: a shard of the index is missing")
 
 
 def test_a_folder_without_an_index_is_no_set(ready, here):
@@ -492,14 +492,14 @@ def test_a_location_with_a_dot_at_its_end_is_packed_as_its_folder(tree, here):
 def test_a_data_set_on_a_real_hdfs_is_read_by_ranges(tree, hdfs, monkeypatch):
     url = f"hdfs://root@{hdfs.name_node}/packed"
     packed(tree, locate(url, None), name="x")
-    read, asked = WebHdfs.read, []
+    read, asked = HdfsStore.read, []
 
     def counted(self, path, offset=0, length=None):
         asked.append(length)
         return read(self, path, offset, length)
 
     dataset = PackedDataset(url)
-    monkeypatch.setattr(WebHdfs, "read", counted)
+    monkeypatch.setattr(HdfsStore, "read", counted)
     assert dataset["a/0002.jpg"].data == TREE["a/0002.jpg"]
     assert asked == [len(TREE["a/0002.jpg"])]
     again = pickle.loads(pickle.dumps(dataset))

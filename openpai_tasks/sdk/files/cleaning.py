@@ -1,4 +1,4 @@
-"""Removal of what jobs left behind: never of a job that is not over, and never what is not the job's."""
+"""Remove files that jobs left behind; never those of a job that is still running, or of anything else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRACE = 3600.0
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What is to be removed: folders of jobs, and the archives that nobody uses then."""
+    """What to remove: folders of jobs, and the archives that nobody uses afterwards."""
 
     jobs: tuple[JobFiles, ...]
     archives: tuple[ArchiveFile, ...]
@@ -29,8 +29,8 @@ class Cleaning:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Something that was to go and is still there."""
+class KeptFile:
+    """Something that could not be removed, and why."""
 
     name: str
     reason: str
@@ -38,17 +38,17 @@ class Kept:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What became of it."""
+    """The result of a cleaning."""
 
     jobs: tuple[str, ...]
     archives: tuple[str, ...]
     size: int
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptFile, ...] = ()
     preview: bool = False
 
 
 def plan_cleanup(found: Leftovers, older_than: float, states: Iterable[str] = ()) -> Cleaning:
-    """What can go: files of jobs that are over for so long, and archives that no other job uses."""
+    """What can be removed: files of jobs that ended long enough ago, and archives that no other job uses."""
     wanted = _states(states)
     jobs = tuple(job for job in found.jobs if job.state in wanted and _is_old(job, older_than))
     names = {job.name for job in jobs}
@@ -62,7 +62,7 @@ def _is_old(job: JobFiles, older_than: float) -> bool:
 
 
 def _may_go(archive: ArchiveFile, older_than: float) -> bool:
-    """One that nobody uses is as old as it is; one whose jobs all go, goes with them."""
+    """Whether an archive can be removed: unused for long enough, or used only by jobs that are removed."""
     return bool(archive.jobs) or time.time() - archive.modified / 1000 >= older_than
 
 
@@ -75,7 +75,7 @@ def _states(given: Iterable[str]) -> set[str]:
 
 
 def clean_up(client: Backend, home: Home, cleaning: Cleaning, preview: bool = False) -> Cleaned:
-    """Remove it, after another look at each job: one that was started again keeps its files."""
+    """Remove it, after another look at each job: a job that was started again keeps its files."""
     files = home.files
 
     def remove_job(job: JobFiles) -> str:
@@ -92,11 +92,11 @@ def clean_up(client: Backend, home: Home, cleaning: Cleaning, preview: bool = Fa
     archives = [one for one in cleaning.archives if one.sha256 not in kept]
     size = sum(job.removable for job in jobs) + sum(one.size for one in archives)
     names, sums = tuple(job.name for job in jobs), tuple(one.sha256 for one in archives)
-    return Cleaned(names, sums, size, tuple(Kept(*one) for one in kept.items()), preview)
+    return Cleaned(names, sums, size, tuple(KeptFile(*one) for one in kept.items()), preview)
 
 
 def _tried(remove: Callable[[JobFiles], str], job: JobFiles) -> str:
-    """Why its files are still there; nothing when they are gone."""
+    """Why the job's files are still there; empty when they are gone."""
     try:
         return remove(job)
     except PaiError as err:
@@ -119,15 +119,18 @@ def _reason_to_stay(client: Backend, files: Workspace, job: JobFiles) -> str:
             return f"it is {now.state} now"
     except NotFound:
         pass
-    told = files.told_of(job.name)
-    if not told:
+    references = files.references_of(job.name)
+    if not references:
         return "it is not known whose it is" if files.store.stat(files.job(job.name)) else ""
-    is_same = max(one.submitted for one in told) == job.submitted and state_of(client, told, None) == GONE
+    is_same = (
+        max(one.submitted for one in references) == job.submitted
+        and state_of(client, references, None) == GONE
+    )
     return "" if is_same else "it was submitted again"
 
 
 def check_cleaned(cleaned: Cleaned) -> None:
-    """The error that ends a command that could not remove all."""
+    """Raise an error unless everything was removed."""
     if cleaned.kept:
-        told = ", ".join(f"{one.name} ({one.reason})" for one in cleaned.kept[:3])
-        raise PathError(f"{len(cleaned.kept)} could not be removed: {told}")
+        examples = ", ".join(f"{one.name} ({one.reason})" for one in cleaned.kept[:3])
+        raise PathError(f"{len(cleaned.kept)} could not be removed: {examples}")

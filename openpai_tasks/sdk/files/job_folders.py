@@ -7,49 +7,36 @@ import functools
 import hashlib
 import os
 import socket
+import weakref
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
-from urllib.parse import quote
+from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError
 from openpai_tasks.protocol.document import job_storage, scripts
 from openpai_tasks.sdk.files import storages, user_storages
 from openpai_tasks.sdk.files.selecting import workspace_folder
-from openpai_tasks.sdk.files.user_storage_types import OwnStorage
 from openpai_tasks.settings.home import home as home_folder
 from openpai_tasks.settings.registry import LOCAL, Cluster
-from openpai_tasks.storage.job_files.workspace import Layout, Workspace, clean_path, relative
-from openpai_tasks.storage.location import Location, open_place
-from openpai_tasks.storage.store import Place, Store, join
-
-Mounts = tuple[tuple[str, str], ...]
-"""What is mounted on this machine: (address or cluster/storage, folder)."""
-
-HDFS = "hdfs"
-
-
-@runtime_checkable
-class OnTheWeb(Protocol):
-    """A store that others reach by urls of their own."""
-
-    user: str
-
-    def urls(self, path: str) -> tuple[str, ...]:
-        """The addresses of the path; nothing in them is escaped."""
+from openpai_tasks.storage import kinds
+from openpai_tasks.storage.job_files.workspace import Workspace, WorkspaceLayout, clean_path, relative
+from openpai_tasks.storage.kinds import UserStorage
+from openpai_tasks.storage.location import Location, open_storage
+from openpai_tasks.storage.store import Mounts as Mounts
+from openpai_tasks.storage.store import StorageSpec, Store, join
 
 
 @dataclass(frozen=True)
 class Home:
     """A folder of a storage for the files of a user's jobs; the storage is opened when it is needed."""
 
-    place: Place
+    place: StorageSpec
     path: str
     note: str = ""  # why it is not on the storage that was selected
 
     @property
     def workspace(self) -> str:
-        """The folder as a job's stamp tells it."""
+        """The folder as it is written in a job's stamp."""
         return relative(self.path)
 
     @property
@@ -58,15 +45,15 @@ class Home:
 
     @functools.cached_property
     def store(self) -> Store:
-        return open_place(self.place)
+        return open_storage(self.place)
 
     @property
     def files(self) -> Workspace:
         return Workspace(self.path, self.store)
 
     @property
-    def layout(self) -> Layout:
-        return Layout(self.path)
+    def layout(self) -> WorkspaceLayout:
+        return WorkspaceLayout(self.path)
 
     @property
     def url(self) -> str:
@@ -86,17 +73,15 @@ class Home:
 
     @functools.cached_property
     def seen(self) -> job_storage.Home:
-        """The same folder from inside of a job."""
-        if self.place.kind != HDFS:
-            return job_storage.Mounted(self.storage, join(f"{scripts.MOUNTS}{self.storage}", self.workspace))
-        store = self.store
-        if not isinstance(store, OnTheWeb):
-            raise ConfigError(f"storage {self.storage!r} is no HDFS that a job could reach")
-        return job_storage.WebHdfs(tuple(map(_escaped, store.urls(self.path))), quote(store.user, safe=""))
+        """The same folder as a job sees it."""
+        kind = kinds.find_type(self.place.kind)
+        if kind and kind.job_folder:
+            return kind.open_job_folder(self.store, self.path)
+        return job_storage.Mounted(self.storage, join(f"{scripts.MOUNTS}{self.storage}", self.workspace))
 
 
 def home(client: Backend, workspace: str = "", mounts: Mounts = ()) -> Home | None:
-    """The one that jobs of this user get: what was selected, else the cluster's default storage."""
+    """The folder for jobs of this user: on the selected storage, else on the cluster's default storage."""
     place, why_not = _selected(client, mounts)
     chosen = client.cluster.workspace if place else ""
     if place is None:
@@ -110,7 +95,7 @@ def home(client: Backend, workspace: str = "", mounts: Mounts = ()) -> Home | No
 
 
 def require_home(client: Backend, workspace: str = "", mounts: Mounts = ()) -> Home:
-    """The same, where there must be one."""
+    """The same, or a ConfigError if there is none."""
     found = home(client, workspace, mounts)
     if found is None:
         _, why_not = _selected(client, mounts)
@@ -122,7 +107,7 @@ def require_home(client: Backend, workspace: str = "", mounts: Mounts = ()) -> H
 
 
 def output_home(client: Backend, workspace: str, mounts: Mounts = ()) -> Home | None:
-    """The same for a job's output; a cluster that cannot tell has none, and that is no failure."""
+    """The same for a job's output; None if the cluster does not answer."""
     try:
         return home(client, workspace, mounts)
     except ApiError:
@@ -130,7 +115,7 @@ def output_home(client: Backend, workspace: str, mounts: Mounts = ()) -> Home | 
 
 
 def at(client: Backend, storage: str, workspace: str, user: str, mounts: Mounts = ()) -> Home:
-    """The home that a job was submitted with, by what its stamp says."""
+    """The folder that a job was submitted with, from its stamp."""
     own = user_storages.find(client.cluster, storage)
     if own is not None:
         place = _own_place(client, own, mounts)
@@ -144,15 +129,15 @@ def at(client: Backend, storage: str, workspace: str, user: str, mounts: Mounts 
 
 
 def cluster_mark(cluster: Cluster) -> str:
-    """By what a job's files tell the cluster that it runs on; every machine has a `local` of its own."""
+    """What identifies the cluster in a job's files; every machine has its own `local`."""
     if cluster.alias != LOCAL:
         return cluster.uri
     folder = hashlib.sha256(os.fsencode(home_folder())).hexdigest()
     return f"{LOCAL}@{socket.gethostname()}/{folder[:8]}"
 
 
-def _selected(client: Backend, mounts: Mounts) -> tuple[Place | None, str]:
-    """The storage that was selected; or why jobs cannot use it: the cluster mounts its own only."""
+def _selected(client: Backend, mounts: Mounts) -> tuple[StorageSpec | None, str]:
+    """The selected storage, or why jobs cannot use it: a cluster mounts only those it grants."""
     name = client.cluster.storage
     if not name:
         return None, ""
@@ -162,29 +147,33 @@ def _selected(client: Backend, mounts: Mounts) -> tuple[Place | None, str]:
         place = storages.place_of(client, storages.detail_of(client, name), mounts)
     else:
         place = _own_place(client, own, mounts)
-        if place.kind != HDFS:
+        if not own.kind.job_folder:
             return None, f"{passed_over}, as the cluster cannot mount it"
     return (None, f"{passed_over}, as you may only read it") if place.read_only else (place, "")
 
 
-def _own_place(client: Backend, own: OwnStorage, mounts: Mounts) -> Place:
-    return user_storages.place(client.cluster, own, user_storages.kept_secret(client.cluster, own), mounts)
+def _own_place(client: Backend, own: UserStorage, mounts: Mounts) -> StorageSpec:
+    return user_storages.make_spec(
+        client.cluster, own, user_storages.kept_secret(client.cluster, own), mounts
+    )
 
 
-@functools.lru_cache(maxsize=32)  # a sweep asks a thousand times
+_first_writable: weakref.WeakKeyDictionary[Backend, dict[str, Any] | None] = weakref.WeakKeyDictionary()
+"""Answers of ``_granted`` for the clients in use: a sweep asks a thousand times."""
+
+
 def _granted(client: Backend) -> dict[str, Any] | None:
-    """The first default storage that takes files."""
+    """The first default storage that takes files; each client asks its cluster once."""
+    if client not in _first_writable:
+        _first_writable[client] = _find_writable(client)
+    return _first_writable[client]
+
+
+def _find_writable(client: Backend) -> dict[str, Any] | None:
     if not client.dialect.storages:
         return storages.HDFS
-    for summary in storages.named(client.storages(default=True) or client.storages()):
+    for summary in storages.with_names(client.storages(default=True) or client.storages()):
         detail = client.storage(summary["name"])
         if not detail.get("readOnly"):
             return {**detail, "name": summary["name"]}
     return None
-
-
-def _escaped(url: str) -> str:
-    """The address with everything but its first part escaped."""
-    scheme, _, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}://{host}{slash}{quote(path, safe='/')}"

@@ -1,4 +1,4 @@
-"""What a person wants done with files, here and on storages."""
+"""Operations on files, on this machine and on storages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from openpai_tasks.storage.copying import plan
 from openpai_tasks.storage.copying.copy import Copied, Rules
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import is_part
-from openpai_tasks.storage.copying.walk import Found, stream, walk
+from openpai_tasks.storage.copying.walk import WalkedEntry, stream, walk
 from openpai_tasks.storage.location import Book, Location, naming
 from openpai_tasks.storage.location import locate as locate
 from openpai_tasks.storage.store import Entry, join
@@ -25,7 +25,7 @@ FILE, FOLDER = "file", "folder"
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One file or folder, as commands tell it."""
+    """One file or folder, as commands show it."""
 
     name: str
     type: str
@@ -37,7 +37,7 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class FileFacts:
-    """All that is known of one file or folder."""
+    """Everything known about one file or folder."""
 
     url: str
     type: str
@@ -49,8 +49,8 @@ class FileFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """How much is below a place."""
+class StorageUsage:
+    """How much space a folder takes."""
 
     url: str
     files: int
@@ -59,7 +59,7 @@ class Usage:
 
 
 def locate_all(texts: Sequence[str], book: Book) -> list[Location]:
-    """What the texts name, patterns resolved; what is not there is an error."""
+    """The locations of these paths, with patterns resolved; a missing one is an error."""
     return [match for text in texts for match in _fitting(locate(text, book))]
 
 
@@ -69,7 +69,7 @@ def _fitting(place: Location) -> list[Location]:
 
 
 def list_files(places: Sequence[Location], parts: bool = False) -> Iterator[FileInfo]:
-    """What the folders hold, as it comes; a file tells itself. ``parts``: those too."""
+    """The entries of the folders as they arrive, or the file itself; ``parts``: with unfinished files."""
     for place in places:
         entry = existing(place)
         if not entry.is_folder:
@@ -93,7 +93,7 @@ def existing(place: Location) -> Entry:
 def file_facts(place: Location, checksum: bool = False) -> FileFacts:
     entry = existing(place)
     with naming(place):
-        told = place.store.digest(place.path) if checksum and not entry.is_folder else None
+        digest = place.store.digest(place.path) if checksum and not entry.is_folder else None
     return FileFacts(
         place.url,
         FOLDER if entry.is_folder else FILE,
@@ -101,12 +101,12 @@ def file_facts(place: Location, checksum: bool = False) -> FileFacts:
         entry.mtime_ms,
         entry.is_link,
         place.store.kind,
-        f"{told.kind}:{told.value}" if told else "",
+        f"{digest.kind}:{digest.value}" if digest else "",
     )
 
 
 def copy_rules(workers: int, checksum: bool = False, delete: bool = False, preview: bool = False) -> Rules:
-    """How to copy, from what a person typed."""
+    """How to copy, from the flags."""
     return Rules(amounts.workers(workers), checksum, delete, preview)
 
 
@@ -119,7 +119,7 @@ def sync(source: Location, target: Location, rules: Rules, watch: Watch) -> Copi
 
 
 def check_copied(copied: Copied) -> None:
-    """The error that ends a command whose copy is not complete."""
+    """Raise an error unless everything was copied."""
     if copied.failed:
         done = copied.files + copied.skipped
         raise PathError(f"{len(copied.failed)} of {done + len(copied.failed)} did not arrive")
@@ -147,7 +147,7 @@ def read_files(places: Sequence[Location]) -> Iterator[bytes]:
 
 
 def head(place: Location, lines: int) -> Iterator[bytes]:
-    """The first lines, and no more read than that."""
+    """The first lines, reading no more than needed."""
     left = at_least(lines, 0, "--lines")
     for piece in read_files([place]):
         count = piece.count(b"\n")
@@ -163,13 +163,13 @@ def _refuse_folder(place: Location) -> None:
         raise PathError(f"{place.url} is a folder, not a file")
 
 
-def disk_usage(place: Location) -> Iterator[Usage]:
-    """What each thing in the folder takes up, as it comes, and the folder itself last."""
+def disk_usage(place: Location) -> Iterator[StorageUsage]:
+    """The size of each entry of the folder as it is known, and of the folder itself last."""
     with naming(place):
         yield from _usage(place)
 
 
-def _usage(place: Location) -> Iterator[Usage]:
+def _usage(place: Location) -> Iterator[StorageUsage]:
     entry = existing(place)
     total = _count([entry]) if not entry.is_folder else (0, 0, 0)
     folders: list[Entry] = []
@@ -179,13 +179,13 @@ def _usage(place: Location) -> Iterator[Usage]:
         else:
             row = _count([found])
             total = _sum(total, row)
-            yield Usage(join(place.url, found.name), *row)
+            yield StorageUsage(join(place.url, found.name), *row)
     for folder in folders:
         inner = stream(place.join(folder.name))
         row = _sum(_count([folder]), _count(found.entry for found in inner))
         total = _sum(total, row)
-        yield Usage(join(place.url, folder.name), *row)
-    yield Usage(place.url, *total)
+        yield StorageUsage(join(place.url, folder.name), *row)
+    yield StorageUsage(place.url, *total)
 
 
 Count = tuple[int, int, int]
@@ -203,8 +203,8 @@ def _sum(one: Count, other: Count) -> Count:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
-def tree(place: Location, depth: int = 0) -> Iterator[tuple[str, Found]]:
-    """All below the folder, so many levels of it (0: all), each with the lines of a drawn tree before it."""
+def tree(place: Location, depth: int = 0) -> Iterator[tuple[str, WalkedEntry]]:
+    """Everything below the folder down to a depth (0: all), each with the branches of a drawn tree."""
     levels = at_least(depth, 0, "--depth") or None
     _refuse_file(place)
     last_at: dict[int, bool] = {}
@@ -216,8 +216,8 @@ def tree(place: Location, depth: int = 0) -> Iterator[tuple[str, Found]]:
         yield bars + ("└── " if is_last else "├── "), found
 
 
-def _with_last(found: list[Found]) -> list[tuple[Found, bool]]:
-    """Each with whether nothing follows it in its folder."""
+def _with_last(found: list[WalkedEntry]) -> list[tuple[WalkedEntry, bool]]:
+    """Each entry, and whether it is the last of its folder."""
     seen: set[str] = set()
     marked = []
     for item in reversed(found):
@@ -230,7 +230,7 @@ def _with_last(found: list[Found]) -> list[tuple[Found, bool]]:
 def find_files(
     place: Location, name: str | None, kind: str | None, min_size: str | int
 ) -> Iterator[FileInfo]:
-    """What is below the folder and fits the pattern, the type and the size, as it comes."""
+    """Everything below the folder that matches the pattern, the type and the size, as it is found."""
     least = size(min_size, "--min-size")
     _refuse_file(place)
     if kind not in (None, FILE, FOLDER):
@@ -242,7 +242,7 @@ def find_files(
             yield info
 
 
-def _below(place: Location) -> Iterator[Found]:
+def _below(place: Location) -> Iterator[WalkedEntry]:
     with naming(place):
         yield from stream(place)
 

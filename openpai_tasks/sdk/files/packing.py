@@ -1,4 +1,4 @@
-"""Packing a folder into a few large files, and unpacking it again: what a person asks for, checked."""
+"""Check the flags, and pack a folder into a few large files or unpack it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from openpai_tasks.storage.copying.copy import Copied, Rules
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import pack as packs
-from openpai_tasks.storage.packing.formats import named
+from openpai_tasks.storage.packing.formats import find_format
 from openpai_tasks.storage.packing.opened import open_set
 from openpai_tasks.storage.packing.pack import Packed, Packing
 from openpai_tasks.storage.packing.packed_store import PackedStore
+from openpai_tasks.storage.store import is_below
 
 NAMELESS = "data"
 """What the shards of a storage's root are called."""
@@ -28,11 +29,11 @@ def packing_rules(
     replace: bool = False,
     workers: int = copying.WORKERS,
 ) -> Packing:
-    """How to pack, from what a person typed; the shards are named like the folder unless told otherwise."""
-    named(format)
+    """How to pack, from the flags; the shards are named like the folder unless a name is given."""
+    find_format(format)
     chosen = (tree.name or NAMELESS) if name is None else name
     if not chosen or "/" in chosen or "\0" in chosen or chosen.startswith("."):
-        raise ConfigError(f"--name {chosen!r} cannot be what the names of shards begin with")
+        raise ConfigError(f"--name {chosen!r} cannot begin the names of shards")
     shard = amounts.size(shard_size, "--shard-size", least=1)
     return Packing(format, shard, chosen, replace, amounts.workers(workers))
 
@@ -42,13 +43,13 @@ def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Pack
     if not existing(tree).is_folder:
         raise PathError(f"{tree.url} is a file, not a folder: pack takes folders")
     here, there = tree.store.address(tree.path), target.store.address(target.path)
-    if plan.is_below(there, here) or plan.is_within(target, tree):
+    if is_below(there, here) or plan.is_within(target, tree):
         raise PathError(f"{tree.url} cannot be packed into itself ({target.url})")
     return packs.pack(tree, target, rules, watch)
 
 
 def unpack(source: Location, target: Location, rules: Rules, watch: Watch) -> Copied:
-    """What was packed as files again, in the target folder, by the rules of a copy."""
+    """Unpack the files into the target folder, by the rules of a copy."""
     if source.store.address(source.path) == target.store.address(target.path):
         raise PathError(f"{source.url} cannot be unpacked into itself")
     packed = Location(PackedStore(open_set(source)), "/", source.url)

@@ -1,4 +1,4 @@
-"""Removing files: what cannot be meant is refused before anything goes."""
+"""Remove files; what is likely a mistake is refused before anything is removed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
 from openpai_tasks.settings import home
 from openpai_tasks.storage import patterns
-from openpai_tasks.storage.copying.plan import is_below
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Book, Location, has_empty_name, locate, naming
-from openpai_tasks.storage.store import Entry, join, parent
+from openpai_tasks.storage.store import Entry, is_below, join, parent
 
 
 @dataclass(frozen=True)
 class Removal:
-    """What is to be removed."""
+    """A file or folder to remove."""
 
     place: Location
     is_full: bool
@@ -32,7 +31,7 @@ class Removal:
 
 
 def plan_removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Removal]:
-    """What the texts name, each once, all of it checked before any of it goes."""
+    """The files and folders of these paths, each once, all checked before anything is removed."""
     for text in texts:
         _refuse_empty_names(text)
     found = {_key(one.place): one for text in texts for one in _named(text, book)}
@@ -44,7 +43,7 @@ def plan_removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Rem
 
 
 def _goes_with_another(key: str, found: Mapping[str, Removal]) -> bool:
-    """It is in a folder that is to be removed too."""
+    """Whether it is in a folder that is removed too."""
     above = key
     while above != parent(above):
         above = parent(above)
@@ -60,14 +59,14 @@ def remove(removals: Sequence[Removal]) -> None:
 
 
 def refuse_guesses(removals: Sequence[Removal]) -> None:
-    """Where nobody can be asked, what may not be meant stays."""
+    """Refuse what may be a mistake where the user cannot be asked."""
     for removal in removals:
         if removal.doubt:
             raise ConfigError(removal.doubt)
 
 
 def _named(text: str, book: Book) -> list[Removal]:
-    """The very thing with this name, else what the pattern fits."""
+    """What has exactly this name, else what the pattern matches."""
     place = locate(text, book)
     if place.is_root or place.is_content:
         raise Denied(f"{place.url}: the root of a storage, `.` and `..` are never removed", 403)
@@ -94,7 +93,7 @@ def _doubt(pattern: Location, match: Location) -> str:
 def _removal(place: Location, entry: Entry, doubt: str = "") -> Removal:
     is_folder = entry.is_folder and not entry.is_link
     if place.is_folder and not is_folder:
-        raise PathError(f"{place.url} is no folder, so it is not removed with a slash at its end")
+        raise PathError(f"{place.url} is not a folder: leave out the slash at its end to remove it")
     return Removal(place, is_folder and next(place.store.list(place.path), None) is not None, doubt)
 
 

@@ -1,4 +1,4 @@
-"""Which storage of a cluster is worked on, and storages of one's own: tried first, and only then kept."""
+"""Select a cluster's storage, and add storages: each is tried first and kept only if it works."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from openpai_tasks.sdk.clusters import choices
 from openpai_tasks.sdk.clusters.sign_in import Say
 from openpai_tasks.sdk.files import user_storages
 from openpai_tasks.sdk.files.storages import ClusterStorages, StorageRow
-from openpai_tasks.sdk.files.user_storage_types import OwnStorage
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import Cluster
+from openpai_tasks.storage.kinds import UserStorage
 from openpai_tasks.storage.local import mounted
-from openpai_tasks.storage.location import open_place
-from openpai_tasks.storage.store import Place, Store
+from openpai_tasks.storage.location import open_storage
+from openpai_tasks.storage.store import StorageSpec, Store
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What `storage.select` chose."""
+    """The result of `storage.select`."""
 
     cluster: str
     storage: str
@@ -33,7 +33,7 @@ class Selection:
 def select_storage(
     settings: Settings, alias: str | None, storage: str, workspace: str, say: Say
 ) -> Selection:
-    """Make it the storage of the cluster; the workspace is made on it, which also shows that it works."""
+    """Select the storage of the cluster and create the workspace on it, which also shows that it works."""
     alias = alias or settings.cluster_alias
     place, store = ClusterStorages(settings, say).opened(alias, storage)
     folder = workspace_folder(place, workspace)
@@ -48,8 +48,8 @@ def select_storage(
     return Selection(alias, place.name, kept, f"pai://{alias}/{place.name}{kept or '/'}")
 
 
-def workspace_folder(place: Place, workspace: str) -> str:
-    """``/<user>/<workspace>``; where each user has a folder of their own, that one is the root already."""
+def workspace_folder(place: StorageSpec, workspace: str) -> str:
+    """``/<user>/<workspace>``; without the user where each one has a folder, which is the root already."""
     parts = [part for part in workspace.split("/") if part]
     if "//" in workspace or any(part in (".", "..") or "\0" in part for part in parts):
         raise PathError(f"{workspace!r} cannot be a workspace: it is a folder such as `experiments/first`")
@@ -58,17 +58,19 @@ def workspace_folder(place: Place, workspace: str) -> str:
     return "/" + "/".join([*above, *parts])
 
 
-def add_storage(settings: Settings, alias: str | None, own: OwnStorage, secret: str, say: Say) -> StorageRow:
+def add_storage(settings: Settings, alias: str | None, own: UserStorage, secret: str, say: Say) -> StorageRow:
     """Connect to the storage and remember it."""
     alias = alias or settings.cluster_alias
     book = ClusterStorages(settings, say)
     record = book.record(alias)
-    if own.name in map(user_storages.named, record.own_storages):
-        raise Conflict(f"{alias!r} has a storage {own.name!r} of yours; `storage.forget {own.name}` first")
+    if own.name in map(user_storages.row_name, record.own_storages):
+        raise Conflict(
+            f"{alias!r} already has your storage {own.name!r}; run `pai storage.forget {own.name}` first"
+        )
     if own.name in book.storages(alias):
         raise Conflict(f"{alias!r} grants a storage named {own.name!r}; choose another name", 409)
-    place = user_storages.place(record, own, secret, mounted.mount_map(settings.storage_mounts))
-    _look(open_place(place), "/", place, own.path)
+    place = user_storages.make_spec(record, own, secret, mounted.mount_map(settings.storage_mounts))
+    _look(open_storage(place), "/", place, own.path)
     where = user_storages.keep_secret(record, own, secret) if secret else ""
     try:
         choices.change(settings, alias, lambda now: _with(now, own))
@@ -83,38 +85,38 @@ def add_storage(settings: Settings, alias: str | None, own: OwnStorage, secret: 
 
 
 def forget_storages(settings: Settings, alias: str | None, wanted: Iterable[str], say: Say) -> None:
-    """Forget storages of one's own and their secrets; all must be known, or none is forgotten."""
+    """Forget storages that the user added, and their secrets; an unknown name forgets nothing."""
     alias, gone = alias or settings.cluster_alias, set(wanted)
     book = ClusterStorages(settings, say)
-    own = [user_storages.named(row) for row in book.record(alias).own_storages]
+    own = [user_storages.row_name(row) for row in book.record(alias).own_storages]
     for name in sorted(gone - set(own)):
         known = ", ".join(own) or "none"
         raise NotFound(f"{alias!r} has no storage {name!r} that `storage.add` added (known: {known})", 404)
     choices.change(settings, alias, lambda now: _without(now, gone))
 
 
-def _with(cluster: Cluster, own: OwnStorage) -> Cluster:
-    rows = [row for row in cluster.own_storages if user_storages.named(row) != own.name]
+def _with(cluster: Cluster, own: UserStorage) -> Cluster:
+    rows = [row for row in cluster.own_storages if user_storages.row_name(row) != own.name]
     return dataclasses.replace(cluster, own_storages=(*rows, user_storages.record(own)))
 
 
 def _without(cluster: Cluster, gone: set[str]) -> Cluster:
-    rows = tuple(row for row in cluster.own_storages if user_storages.named(row) not in gone)
+    rows = tuple(row for row in cluster.own_storages if user_storages.row_name(row) not in gone)
     if cluster.storage in gone:
         cluster = dataclasses.replace(cluster, storage="", workspace="")
     return dataclasses.replace(cluster, own_storages=rows)
 
 
-def _look(store: Store, path: str, place: Place, told: str = "") -> None:
-    """Whether the storage answers and shows the folder: one entry of it is enough."""
+def _look(store: Store, path: str, place: StorageSpec, shown: str = "") -> None:
+    """Raise an error unless the storage shows the folder; one entry is enough."""
     found = store.stat(path)
     if found is None or not found.is_folder:
-        raise PathError(f"storage {place.name!r} has no folder {told or path}")
+        raise PathError(f"storage {place.name!r} has no folder {shown or path}")
     next(iter(store.list(path)), None)
 
 
 def no_storage_named(settings: Settings, alias: str | None, say: Say) -> ConfigError:
-    """The error that names what can be selected."""
+    """The error for a missing name, with the storages to select from."""
     alias = alias or settings.cluster_alias
     known = ", ".join(ClusterStorages(settings, say).storages(alias)) or "none"
-    return ConfigError(f"name a storage of {alias!r}: storage.select STORAGE (known: {known})")
+    return ConfigError(f"name a storage of {alias!r}: `pai storage.select STORAGE` (known: {known})")

@@ -1,4 +1,4 @@
-"""The storages of the known clusters: which there are, and what a url leads to."""
+"""The storages of the known clusters, and the stores behind them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from openpai_tasks.sdk.files.user_storages import owned
 from openpai_tasks.sdk.parallel import abreast
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import LOCAL, Cluster
+from openpai_tasks.storage import kinds
 from openpai_tasks.storage.local import mounted
-from openpai_tasks.storage.location import SELECTED, open_place
-from openpai_tasks.storage.store import Place, Store, join
+from openpai_tasks.storage.location import SELECTED, open_storage
+from openpai_tasks.storage.store import Mounts, StorageSpec, Store
 
 HDFS = {"name": "hdfs", "type": "hdfs", "data": {}, "share": True, "default": True}
 """What a cluster from before there were storages has: the HDFS behind its own address."""
@@ -31,12 +32,12 @@ HDFS = {"name": "hdfs", "type": "hdfs", "data": {}, "share": True, "default": Tr
 AT_ONCE = 16  # storages that a cluster is asked about side by side
 
 CLUSTER, OWN = "cluster", "own"
-"""Who told of a storage: the cluster, or the user with `storage.add`."""
+"""Where a storage comes from: the cluster grants it, or the user added it."""
 
 
 @dataclass(frozen=True)
 class StorageRow:
-    """What `storage.list` tells of a storage; never a key or a password."""
+    """A row of `storage.list`, without keys and passwords."""
 
     cluster: str
     name: str
@@ -53,7 +54,7 @@ class StorageRow:
 
 
 class ClusterStorages:
-    """The storages of every known cluster, each cluster asked when it is first needed."""
+    """The storages of all known clusters; each cluster is asked when it is first needed."""
 
     def __init__(self, settings: Settings, say: Say = lambda line: None) -> None:
         self._settings, self._say = settings, say
@@ -72,7 +73,7 @@ class ClusterStorages:
         client, mounts = self._client(cluster), self._mounts
         found = with_defaults(client, granted(client))
         theirs = [place_of(client, detail, mounts) for detail in self._details(client, found)]
-        own = [user_storages.place(record, one, "", mounts) for one in owned(record).values()]
+        own = [user_storages.make_spec(record, one, "", mounts) for one in owned(record).values()]
         rows = [
             _row(place, bool(summary.get("default"))) for place, summary in zip(theirs, found, strict=True)
         ]
@@ -80,7 +81,7 @@ class ClusterStorages:
         return [_marked(row, record) for row in rows]
 
     def _details(self, client: Backend, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """All about these storages, asked for side by side; in short of one that gives no answer."""
+        """The details of these storages, requested in parallel; the summary where there is no answer."""
 
         def ask(summary: dict[str, Any]) -> dict[str, Any]:
             try:
@@ -97,63 +98,63 @@ class ClusterStorages:
         batches = (found[first : first + AT_ONCE] for first in range(0, len(found), AT_ONCE))
         return [one for batch in batches for one in abreast(ask, batch, seconds, give_up)]
 
-    def opened(self, cluster: str, storage: str) -> tuple[Place, Store]:
+    def opened(self, cluster: str, storage: str) -> tuple[StorageSpec, Store]:
         place = self.place(cluster, storage)
         return place, self._store(cluster, place.name)
 
     def _opened_store(self, cluster: str, storage: str) -> Store:
-        return open_place(self.place(cluster, storage))
+        return open_storage(self.place(cluster, storage))
 
     def _record(self, cluster: str) -> Cluster:
-        """What is kept of the cluster; only the embedded one has to run for it."""
+        """The record of the cluster; only the embedded one has to run for it."""
         if cluster == LOCAL:
             return self._client(cluster).cluster
         return clusters.open_registry(self._settings).get(cluster)
 
-    def _place(self, cluster: str, storage: str) -> Place:
-        """Of one of the user's own, no cluster is asked."""
+    def _place(self, cluster: str, storage: str) -> StorageSpec:
+        """What is needed to open the storage; for one that the user added, without asking the cluster."""
         record = self.record(cluster)
         wanted = (record.storage or SELECTED) if storage == SELECTED else storage
         own = user_storages.find(record, wanted)
         if own is not None:
-            return user_storages.place(record, own, user_storages.kept_secret(record, own), self._mounts)
+            return user_storages.make_spec(record, own, user_storages.kept_secret(record, own), self._mounts)
         client: Backend = self._client(cluster)
         return place_of(client, detail_of(client, wanted, tuple(owned(record))), self._mounts)
 
     @functools.cached_property
-    def _mounts(self) -> tuple[tuple[str, str], ...]:
+    def _mounts(self) -> Mounts:
         return mounts(self._settings)
 
 
 def granted(client: Backend) -> list[dict[str, Any]]:
-    """What the cluster grants this user, in short; each has a name."""
+    """Summaries of the storages that the cluster grants this user; each has a name."""
     if not client.dialect.storages:
         return [HDFS]
-    return named(client.storages())
+    return with_names(client.storages())
 
 
-def named(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_names(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**one, "name": text(one.get("name"))} for one in found if text(one.get("name"))]
 
 
 def with_defaults(client: Backend, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same with what is default; servers before 1.1 tell it only by a list of those that are."""
+    """The same with the field `default`, which servers before 1.1 only have as a list."""
     if client.dialect.generation != "0.18" or any("default" in one for one in found):
         return found
-    default = {one["name"] for one in named(client.storages(default=True))}
+    default = {one["name"] for one in with_names(client.storages(default=True))}
     return [{**one, "default": one["name"] in default} for one in found]
 
 
 def detail_of(client: Backend, storage: str, own: tuple[str, ...] = ()) -> dict[str, Any]:
-    """All about one storage; ``0`` is the selected one, else the default one, else the first."""
+    """The details of one storage; ``0`` is the selected one, else the default one, else the first."""
     if storage == SELECTED:
         storage = client.cluster.storage or _first(client)
     if not client.dialect.storages and storage == HDFS["name"]:
         return HDFS
     known = [found["name"] for found in granted(client)]
     if storage not in known:
-        told = ", ".join([*known, *own]) or "none"
-        raise NotFound(f"no storage named {storage!r} on {client.cluster.alias!r} (known: {told})", 404)
+        names = ", ".join([*known, *own]) or "none"
+        raise NotFound(f"no storage named {storage!r} on {client.cluster.alias!r} (known: {names})", 404)
     return _detail(client, storage)
 
 
@@ -178,11 +179,11 @@ def list_storages(settings: Settings, alias: str | None, say: Say) -> list[Stora
     return rows
 
 
-def place_of(client: Backend, detail: dict[str, Any], mounts: tuple[tuple[str, str], ...]) -> Place:
-    """What a back end needs to know of a storage that the cluster has told all about."""
+def place_of(client: Backend, detail: dict[str, Any], mounts: Mounts) -> StorageSpec:
+    """What is needed to open a storage, from the details that the cluster gives."""
     detail = _with_folder(client, detail)
     data = {key: text(value) for key, value in mapping(detail.get("data")).items() if text(value)}
-    return Place(
+    return StorageSpec(
         cluster=client.cluster.alias,
         name=detail["name"],
         kind=(text(detail.get("type")) or "unknown").lower(),
@@ -208,13 +209,14 @@ def _with_folder(client: Backend, detail: dict[str, Any]) -> dict[str, Any]:
     return {**detail, "type": own.get("type"), "data": {"path": own.get("path")}} if own else detail
 
 
-def _row(place: Place, default: bool) -> StorageRow:
+def _row(place: StorageSpec, default: bool) -> StorageRow:
+    kind = kinds.find_type(place.kind)
     return StorageRow(
         cluster=place.cluster,
         name=place.name,
         type=place.kind,
-        server=_server(place),
-        mount_point=f"/mnt/{place.name}" if place.kind != "hdfs" else "",
+        server=kind.describe_server(place) if kind else str(place.data.get("path", "")),
+        mount_point="" if kind and kind.job_folder else f"/mnt/{place.name}",
         permission="ro" if place.read_only else "rw",
         default=default,
         share=place.share,
@@ -227,18 +229,6 @@ def _marked(row: StorageRow, record: Cluster) -> StorageRow:
     return dataclasses.replace(row, selected=is_selected, workspace=record.workspace if is_selected else "")
 
 
-def _server(place: Place) -> str:
-    """Where it is, for a person to read."""
-    data = place.data
-    if place.kind == "azureblob":
-        return f"{data.get('accountName', '')}/{data.get('containerName', '')}"
-    if place.kind == "s3":
-        return join(str(data.get("endpoint") or "s3:/"), str(data.get("bucket", "")))
-    if place.kind == "hdfs":
-        return str(data.get("namenode") or data.get("webhdfs") or place.cluster_uri)
-    return mounted.address(place) or str(data.get("path", ""))
-
-
-def mounts(settings: Settings) -> tuple[tuple[str, str], ...]:
+def mounts(settings: Settings) -> Mounts:
     """Storages that are mounted on this machine, as the settings list them."""
     return mounted.mount_map(settings.storage_mounts)

@@ -40,7 +40,7 @@ from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, origin_of_file, ori
 from openpai_tasks.sdk.jobs.validation import as_v1
 from openpai_tasks.sdk.known_names import note_jobs
 from openpai_tasks.storage.job_files.archive import Archive, pack
-from openpai_tasks.storage.job_files.sources import Source, collect
+from openpai_tasks.storage.job_files.sources import SourceFile, collect
 from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative
 
 
@@ -75,14 +75,14 @@ class JobFiles:
 
 
 def prepare(
-    client: Backend, request: JobRequest, here: Path, mounts: Mounts = (), extra: Sequence[Source] = ()
+    client: Backend, request: JobRequest, here: Path, mounts: Mounts = (), extra: Sequence[SourceFile] = ()
 ) -> Submission:
     """Name the job, pack its files and build its document; nothing is sent yet."""
     return build(*pack_files(client, request, here, mounts, extra))
 
 
 def pack_files(
-    client: Backend, request: JobRequest, here: Path, mounts: Mounts = (), extra: Sequence[Source] = ()
+    client: Backend, request: JobRequest, here: Path, mounts: Mounts = (), extra: Sequence[SourceFile] = ()
 ) -> tuple[JobRequest, JobFiles]:
     """Name the job, pack its sources and find where they go; the request then says so.
 

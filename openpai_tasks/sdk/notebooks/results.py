@@ -13,7 +13,7 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk.files.job_folders import Mounts, OnTheWeb
+from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import documents, outputs, records
 from openpai_tasks.sdk.jobs.outputs import Outputs
 from openpai_tasks.sdk.notebooks import downloads as ours_here
@@ -22,7 +22,7 @@ from openpai_tasks.sdk.notebooks.summary import Told, told
 from openpai_tasks.sdk.payloads.notebook_runner import EXECUTED
 from openpai_tasks.sdk.payloads.notebook_server import digest_of
 from openpai_tasks.storage.copying import copy as copying
-from openpai_tasks.storage.copying.copy import Copied, Failure
+from openpai_tasks.storage.copying.copy import Copied, CopyFailure
 from openpai_tasks.storage.copying.plan import Errand
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.local.store import LocalStore
@@ -150,7 +150,7 @@ def _one(results: Results, name: str, folder: Path, watch: Watch | None) -> tupl
             [Errand(source, entry, Location(LocalStore(), str(path), str(path)))], watch=watch
         )
     except PaiError as err:
-        return Copied(failed=(Failure(name, str(err)),)), None
+        return Copied(failed=(CopyFailure(name, str(err)),)), None
     if copied.failed:
         return copied, None
     return copied, _once(Result(str(path), entry.size, str(wanted) if path != wanted else ""))
@@ -169,7 +169,7 @@ def _sum(parts: Iterable[Copied]) -> Copied:
 
 def when_it_ends(found: Outputs, job: JobInfo) -> str:
     """Why there is nothing yet, where the storage is the reason."""
-    is_late = not job.final and isinstance(found.folder.store, OnTheWeb)
+    is_late = not job.final and found.folder.store.kind == "hdfs"
     return "; to HDFS it is written when the job ends" if is_late else ""
 
 

@@ -14,8 +14,8 @@ FOLDER, LINK, SPECIAL, ARRIVAL, WHOLE_SECOND = 1, 2, 4, 8, 16
 TEXT = ("utf-8", "surrogatepass")  # names that are no text come back as they were
 
 
-class Held:
-    """What a folder holds, by name: only what decides whether a file is copied over another one."""
+class CompactListing:
+    """The entries of a folder by name, with only what decides whether a file is copied over another one."""
 
     def __init__(self, folder: str, entries: Iterable[Entry] = ()) -> None:
         self._folder = folder
@@ -28,8 +28,8 @@ class Held:
     def __iter__(self) -> Iterator[Entry]:
         return map(self._entry, self._rows)
 
-    def take(self, name: str) -> Entry | None:
-        """The entry of that name; ``drop_taken`` lets go of it."""
+    def pop(self, name: str) -> Entry | None:
+        """Return the entry of that name; ``drop_popped`` frees its memory."""
         key, found = name.encode(*TEXT) + END, None
         at = bisect_left(self._rows, key)
         while at < len(self._rows) and self._rows[at].startswith(key):  # a bucket may list it twice
@@ -37,8 +37,8 @@ class Held:
             at += 1
         return found
 
-    def drop_taken(self) -> None:
-        """Hold on to the rest alone."""
+    def drop_popped(self) -> None:
+        """Keep only the entries that were not popped."""
         self._rows = [row for row, is_taken in zip(self._rows, self._is_taken, strict=True) if not is_taken]
         self._is_taken = bytearray(len(self._rows))
 

@@ -1,4 +1,4 @@
-"""Copy files and trees between any two places: many at once, whole or not at all, and all accounted for."""
+"""Copy files and trees between any two stores: many at once, each complete or absent, all accounted for."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.plain_text import one_line
-from openpai_tasks.storage.copying.compare import is_same, is_told_same
+from openpai_tasks.storage.copying.compare import is_same, looks_same
 from openpai_tasks.storage.copying.plan import Errand, can_meet, refuse_loss
-from openpai_tasks.storage.copying.progress import Stopped, Watch
-from openpai_tasks.storage.copying.stale import clear_stale
-from openpai_tasks.storage.copying.transfer import transfer
+from openpai_tasks.storage.copying.progress import Copied as Copied
+from openpai_tasks.storage.copying.progress import CopyFailure as CopyFailure
+from openpai_tasks.storage.copying.progress import Interrupted, Watch
+from openpai_tasks.storage.copying.transfer import clear_stale, transfer
 from openpai_tasks.storage.copying.walk import Item, Step, Steps, Surplus, Trouble, checked_link
 from openpai_tasks.storage.location import naming
 from openpai_tasks.storage.retry import retrying
@@ -38,36 +39,16 @@ class Rules:
     preview: bool = False
 
 
-@dataclass(frozen=True)
-class Failure:
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Copied:
-    """What became of it all."""
-
-    files: int = 0
-    bytes: int = 0
-    skipped: int = 0
-    removed: int = 0
-    failed: tuple[Failure, ...] = ()
-    seconds: float = 0.0
-    preview: bool = False
-    interrupted: bool = False
-
-
 @dataclass
 class _Tally:
-    """The count so far, kept by several threads."""
+    """The counts so far, shared by several threads."""
 
     watch: Watch
     files: int = 0
     bytes: int = 0
     skipped: int = 0
     removed: int = 0
-    failed: list[Failure] = field(default_factory=list)
+    failed: list[CopyFailure] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     began: float = field(default_factory=time.monotonic)
 
@@ -83,7 +64,7 @@ class _Tally:
 
     def fail(self, path: str, reason: str) -> None:
         with self.lock:
-            self.failed.append(Failure(path, reason.removeprefix(f"{one_line(path)}: ")))
+            self.failed.append(CopyFailure(path, reason.removeprefix(f"{one_line(path)}: ")))
         self.watch.ended(path, "failed", 0)
 
     def result(self, preview: bool, interrupted: bool = False) -> Copied:
@@ -92,8 +73,8 @@ class _Tally:
         return Copied(*counts, tuple(self.failed), seconds, preview, interrupted)
 
 
-class _Line:
-    """The files that wait to be copied; nobody waits at either end of it once the copy is to end."""
+class _ItemQueue:
+    """The files that wait to be copied; putting and getting end when the copy is interrupted."""
 
     def __init__(self, watch: Watch) -> None:
         self._queue: queue.Queue[Item | None] = queue.Queue(AHEAD)
@@ -117,7 +98,7 @@ class _Line:
 
 
 def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | None = None) -> Copied:
-    """Do the errands; a file that fails does not stop the others."""
+    """Copy everything; a file that fails does not stop the others."""
     rules, watch = rules or Rules(), watch or Watch()
     if rules.delete:
         refuse_loss(errands)
@@ -126,15 +107,15 @@ def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | N
         surplus = _copied(errands, tally, rules)
         if rules.delete and not tally.failed:
             _remove(surplus, tally, rules.preview)
-    except (KeyboardInterrupt, Stopped):
+    except (KeyboardInterrupt, Interrupted):
         watch.interrupted(tally.result(rules.preview, interrupted=True))
         raise
     return tally.result(rules.preview)
 
 
 def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surplus]:
-    """Copy all files; what the target has too much is left."""
-    watch, line = tally.watch, _Line(tally.watch)
+    """Copy all files; return what only the target has."""
+    watch, line = tally.watch, _ItemQueue(tally.watch)
     workers: list[Future[None]] = []
     with ThreadPoolExecutor(max(1, rules.workers)) as pool:
 
@@ -148,8 +129,8 @@ def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surp
             for _ in workers:
                 line.put(None)
             _results(workers)
-            watch.check()  # whoever was told to end has left files behind
-        except Stopped:
+            watch.check()  # workers that were interrupted have left files behind
+        except Interrupted:
             _results(workers)  # a bug in one of them may be why
             raise
         except BaseException:  # Ctrl-C above all: leaving the pool waits for the workers
@@ -166,12 +147,12 @@ def _results(workers: Iterable[Future[None]]) -> None:
 def _hand_out(
     errands: Sequence[Errand], hand_on: Callable[[Item], None], tally: _Tally, rules: Rules
 ) -> list[Surplus]:
-    """Walk the trees and hand on the files that need a look; what the target has too much is for the end."""
+    """Walk the trees and hand on the files to look at; return what only the target has."""
     surplus: list[Surplus] = []
     for step in _steps(errands, tally.watch, rules):
         if isinstance(step, Item):
             tally.watch.found(step.entry.size)
-            if step.there and not rules.checksum and is_told_same(step.entry, step.there):
+            if step.there and not rules.checksum and looks_same(step.entry, step.there):
                 tally.watch.check()
                 tally.add(step.entry.path, "skipped", step.entry.size)
             else:
@@ -203,19 +184,19 @@ def _make_folder(watch: Watch, store: Store, path: str) -> None:
         retrying(lambda: store.make_folder(path), watch.wait)
 
 
-def _work(line: _Line, tally: _Tally, rules: Rules) -> None:
-    """Copy what is queued until there is no more; every file ends as one line of the tally."""
+def _work(line: _ItemQueue, tally: _Tally, rules: Rules) -> None:
+    """Copy queued files until there are no more; every file ends in the tally."""
     try:
         while (item := line.get()) is not None:
             try:
                 outcome, size = _handle(item, tally.watch, rules)
-            except Stopped:
+            except Interrupted:
                 return
             except PaiError as err:
-                tally.fail(item.entry.path, item.told(err))
+                tally.fail(item.entry.path, item.describe_error(err))
             else:
                 tally.add(item.entry.path, outcome, size)
-    except Stopped:
+    except Interrupted:
         return
     except BaseException:  # a bug of ours: nobody shall wait for this worker
         tally.watch.stop()
@@ -223,7 +204,7 @@ def _work(line: _Line, tally: _Tally, rules: Rules) -> None:
 
 
 def _handle(item: Item, watch: Watch, rules: Rules) -> tuple[str, int]:
-    """What became of the file, and how large it is."""
+    """Copy or skip the file; return the outcome and its size."""
     watch.check()
     checked_link(item.entry, item.source)
     if item.there and is_same(item.source, item.entry, item.target, item.there, rules.checksum):

@@ -1,4 +1,4 @@
-"""What goes where: the rules of ``cp -r``, decided before a byte moves."""
+"""Which file is copied where: the rules of ``cp -r``, applied before anything is copied."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, naming
-from openpai_tasks.storage.store import Entry, KnowsPlaces, Store, join, parent
+from openpai_tasks.storage.store import Entry, KnowsPlaces, Store, is_below, join, parent
 
 
 @dataclass(frozen=True)
 class Errand:
-    """One source, what it is, and the very path it shall have."""
+    """One source, its entry, and the exact path of its copy."""
 
     source: Location
     entry: Entry
@@ -24,7 +24,7 @@ class Errand:
 
 
 def copies(sources: Sequence[Location], target: Location) -> list[Errand]:
-    """The errands of ``copy``; what cannot be is refused as a whole."""
+    """The errands of ``copy``; all are refused if one of them is impossible."""
     found = [match for place in sources for match in _fitting(place)]
     if not found:
         raise PathError("nothing to copy: name a source and a target")
@@ -80,7 +80,7 @@ def _there(place: Location) -> Entry:
 
 
 def refuse_itself(errand: Errand) -> None:
-    """A copy onto itself, or of a folder into itself, by whatever names the two are reached."""
+    """Refuse a copy onto itself, or of a folder into itself, even if they are reached by different names."""
     here, there = _address(errand.source), _address(errand.target)
     if here == there or (not errand.entry.is_folder and _is_same_file(errand.source, errand.target)):
         raise PathError(f"{errand.source.url} and {errand.target.url} are the same")
@@ -89,9 +89,9 @@ def refuse_itself(errand: Errand) -> None:
 
 
 def refuse_loss(errands: Sequence[Errand]) -> None:
-    """What must not be emptied by a copy that deletes, refused before anything is done."""
+    """Refuse a copy with ``--delete`` that could empty what must not be emptied."""
     if len(errands) > 1:
-        raise PathError("to delete what the source does not have takes one source")
+        raise PathError("--delete takes exactly one source")
     for errand in errands:
         here, there, url = _address(errand.source), _address(errand.target), errand.target.url
         if errand.target.has_empty_name:
@@ -99,28 +99,23 @@ def refuse_loss(errands: Sequence[Errand]) -> None:
         if there == LocalStore().address("/"):
             raise PathError(f"{url}: the root of this machine; nothing is deleted there")
         if errand.target.is_root and not errand.target.is_content:
-            raise PathError(f"{url}: the root of a storage; write {join(url, '.')} if all of it is meant")
+            raise PathError(f"{url}: the root of a storage; write {join(url, '.')} to mean all of it")
         if is_below(here, there) or is_below(there, here) or is_within(errand.source, errand.target):
             raise PathError(f"{errand.source.url} is in {url}: deleting there would remove the source")
 
 
 def can_meet(errands: Sequence[Errand]) -> bool:
-    """Whether two of them may have a file for the same path: others with the same target are refused."""
+    """Whether two errands may write the same path; others with the same target are refused."""
     return len(errands) > 1 and any(errand.source.is_content for errand in errands)
 
 
-def is_below(address: str, folder: str) -> bool:
-    """Whether the address is that of the folder or of something in it."""
-    return address == folder or address.startswith(folder.rstrip("/") + "/")
-
-
 def is_within(place: Location, folder: Location) -> bool:
-    """Whether the place is the folder or in it, by whatever names the two are reached."""
+    """Whether the place is the folder or in it, even if they are reached by different names."""
     return _shares_marks(folder, place, above=True)
 
 
 def _shares_marks(one: Location, other: Location, above: bool = False) -> bool:
-    """Whether they are one thing; ``above``: or one of the folders that the other is in."""
+    """Whether both are the same; ``above``: or the first is a folder above the other."""
     here, there = one.store, other.store
     if here.kind != there.kind or not (isinstance(here, KnowsPlaces) and isinstance(there, KnowsPlaces)):
         return False

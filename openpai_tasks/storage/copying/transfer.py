@@ -1,8 +1,9 @@
-"""One file from store to store: under another name first, verified, and only then under its own."""
+"""Copy one file: under another name first, verified, and only then renamed."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import secrets
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from openpai_tasks.errors import NotFound, PaiError, PathError
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.copying.resume import Note, is_broken_off, is_claimed, note_of
+from openpai_tasks.storage.copying.resume import ResumeNote, is_broken_off, is_claimed, note_of
 from openpai_tasks.storage.copying.sending import Passing, Sending, verify
 from openpai_tasks.storage.retry import Damaged, paused, retrying
 from openpai_tasks.storage.store import (
@@ -32,7 +33,9 @@ PART = ".pai-part-"
 PART_NAME = re.compile(re.escape(PART) + r"([0-9a-f]{8})[0-9a-f]{8}")
 DAY, WEEK = 24 * 3600, 7 * 24 * 3600
 GROWN = 60
-"""Seconds after which a time of change tells that a part has grown, and is not just when it was begun."""
+"""Seconds after which a time of change shows that a part has grown, and is not just when it was begun."""
+LOOKED_AT = 1000
+"""Names of a folder that are looked at when only single files go there: what one request returns."""
 
 
 def transfer(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -> int:
@@ -107,7 +110,7 @@ def _put_once(store: Store, path: str, pieces: Iterable[bytes], size: int | None
 
 
 def is_part(entry: Entry) -> bool:
-    """Whether it is a file that is being written, or was when its copy was killed."""
+    """Whether it is an unfinished file, of a running copy or a killed one."""
     return not (entry.is_folder or entry.is_link) and PART_NAME.fullmatch(entry.name) is not None
 
 
@@ -124,8 +127,25 @@ def is_stale(part: Entry) -> bool:
     return not is_claimed(part.name)
 
 
+def clear_stale(store: Store, folder: str) -> None:
+    """Remove parts that killed copies left in the folder, as far as one look shows them."""
+    if isinstance(store, WritesWhole):  # parts are never seen there
+        return
+    with contextlib.suppress(PaiError):  # who may not list may still write
+        for entry in itertools.islice(store.list(folder), LOOKED_AT):
+            if is_part(entry):
+                remove_stale(store, entry)
+
+
+def remove_stale(store: Store, part: Entry) -> None:
+    """Remove the part if no copy works on it any more."""
+    with contextlib.suppress(PaiError):
+        if is_stale(part):
+            store.remove(part.path)
+
+
 def _begun(name: str) -> float:
-    """When the part was begun, by its name; what is no part never is."""
+    """When the part was begun, from its name; infinity for other names."""
     named = PART_NAME.fullmatch(name)
     return int(named[1], 16) if named else float("inf")
 
@@ -136,7 +156,7 @@ def part_name() -> str:
 
 @contextlib.contextmanager
 def _part(
-    store: Store, path: str, note: Note | None = None, entry: Entry | None = None
+    store: Store, path: str, note: ResumeNote | None = None, entry: Entry | None = None
 ) -> Iterator[tuple[str, bool]]:
     """Another name in the same folder, and whether an earlier try has begun it.
 
@@ -168,8 +188,8 @@ def _part(
         note.forget()
 
 
-def _renewed(store: Store, part: str, note: Note | None) -> str:
-    """The part, under a new name if its own is old: with its source's time it would look like a stale one."""
+def _renewed(store: Store, part: str, note: ResumeNote | None) -> str:
+    """The part, renamed if its name is old: with its source's time it would look stale."""
     if time.time() - _begun(base(part)) < DAY / 2:
         return part
     renewed = join(parent(part), part_name())
@@ -180,7 +200,7 @@ def _renewed(store: Store, part: str, note: Note | None) -> str:
 
 
 def _set_mode(store: Store, part: str, path: str, entry: Entry | None = None) -> None:
-    """The mode of the file that is replaced; a new one gets the source's, or the usual one."""
+    """Give the part the mode of the file it replaces; a new file gets the source's, or the usual one."""
     if isinstance(store, SetsModes):
         there = store.stat(path)
         kept = there.mode if there is not None and not there.is_link else None

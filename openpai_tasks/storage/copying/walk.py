@@ -6,24 +6,32 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from openpai_tasks.errors import PaiError, PathError
-from openpai_tasks.storage.copying.compact_listing import Held
-from openpai_tasks.storage.copying.plan import Errand, is_below
-from openpai_tasks.storage.copying.stale import remove_stale
-from openpai_tasks.storage.copying.transfer import is_part
+from openpai_tasks.storage.copying.compact_listing import CompactListing
+from openpai_tasks.storage.copying.plan import Errand
+from openpai_tasks.storage.copying.transfer import is_part, remove_stale
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.store import Entry, KeepsModes, KnowsPlaces, SetsModes, Store, is_closed, join
+from openpai_tasks.storage.store import (
+    Entry,
+    KeepsModes,
+    KnowsPlaces,
+    SetsModes,
+    Store,
+    is_below,
+    is_closed,
+    join,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Something below a folder; ``depth`` 1 is directly in it."""
+class WalkedEntry:
+    """An entry below a folder; ``depth`` 1 is directly in it."""
 
     entry: Entry
     name: str
     depth: int
 
 
-def walk(place: Location, depth: int | None = None) -> Iterator[Found]:
+def walk(place: Location, depth: int | None = None) -> Iterator[WalkedEntry]:
     """All below the folder, by name, each folder before what is in it; links to folders are not entered."""
     stack = [iter(_sorted(place.store, place.path, "", 1))]
     while stack:
@@ -37,22 +45,22 @@ def walk(place: Location, depth: int | None = None) -> Iterator[Found]:
             stack.append(iter(_sorted(place.store, found.entry.path, found.name + "/", found.depth + 1)))
 
 
-def stream(place: Location) -> Iterator[Found]:
-    """The same as it comes, each folder before what is in it: only folders are kept in mind."""
-    stack = [Found(Entry("", place.path, True), "", 0)]
+def stream(place: Location) -> Iterator[WalkedEntry]:
+    """The same as it arrives, each folder before its entries; only folders are kept in memory."""
+    stack = [WalkedEntry(Entry("", place.path, True), "", 0)]
     while stack:
         folder = stack.pop()
         above = folder.name + "/" if folder.name else ""
         for entry in place.store.list(folder.entry.path):
-            found = Found(entry, above + entry.name, folder.depth + 1)
+            found = WalkedEntry(entry, above + entry.name, folder.depth + 1)
             if entry.is_folder and not entry.is_link:
                 stack.append(found)
             yield found
 
 
-def _sorted(store: Store, path: str, above: str, depth: int) -> list[Found]:
+def _sorted(store: Store, path: str, above: str, depth: int) -> list[WalkedEntry]:
     entries = sorted(store.list(path), key=lambda entry: entry.name)
-    return [Found(entry, above + entry.name, depth) for entry in entries]
+    return [WalkedEntry(entry, above + entry.name, depth) for entry in entries]
 
 
 @dataclass(frozen=True)
@@ -67,16 +75,16 @@ class Item:
     origin: str = ""
     """What the url of the target has before a path."""
 
-    def told(self, err: PaiError) -> str:
-        return _told(err, self.entry.path, self.path, self.origin)
+    def describe_error(self, err: PaiError) -> str:
+        return _describe_error(err, self.entry.path, self.path, self.origin)
 
 
 @dataclass(frozen=True)
 class Surplus:
-    """What a folder of the target has and the source does not."""
+    """Entries of a target folder that the source does not have."""
 
     store: Store
-    entries: Held
+    entries: CompactListing
 
 
 @dataclass(frozen=True)
@@ -91,7 +99,7 @@ Step = Item | Surplus | Trouble
 
 
 @dataclass(frozen=True)
-class _Folder:
+class _CopiedFolder:
     source: str
     target: str
     is_new: bool
@@ -101,7 +109,7 @@ class _Folder:
 
 
 class Made:
-    """The folders that a copy writes to, so as not to copy them on and on where they are in its source."""
+    """The folders that a copy creates, so that it does not enter them where they are in its source."""
 
     def __init__(self, source: Store, target: Store) -> None:
         self._source, self._target = source, target
@@ -130,7 +138,7 @@ class Made:
 
 
 class Steps:
-    """What to do for one errand, in order, folders made on the way."""
+    """The steps of one errand in order; folders are created on the way."""
 
     def __init__(
         self, errand: Errand, make_folder: Callable[[Store, str], None], preview: bool, taken: set[str] | None
@@ -156,37 +164,39 @@ class Steps:
             return
         self._made.note(errand.target.path, there)
         entered = (self._source.address(errand.source.path),)
-        stack = [_Folder(errand.source.path, errand.target.path, there is None, errand.entry.mode, entered)]
+        stack = [
+            _CopiedFolder(errand.source.path, errand.target.path, there is None, errand.entry.mode, entered)
+        ]
         while stack:
             folder = stack.pop()
             try:
                 for step in self._folder(folder):
-                    if isinstance(step, _Folder):
+                    if isinstance(step, _CopiedFolder):
                         stack.append(step)
                     else:
                         yield step
             except PaiError as err:
-                reason = _told(err, folder.source, folder.target, self._origin)
+                reason = _describe_error(err, folder.source, folder.target, self._origin)
                 yield Trouble(folder.source, reason)
 
-    def _folder(self, folder: _Folder) -> Iterator[Step | _Folder]:
+    def _folder(self, folder: _CopiedFolder) -> Iterator[Step | _CopiedFolder]:
         if folder.is_new and not self._preview:
             self._make_new(folder)
-        there = Held(folder.target, () if folder.is_new else self._existing(folder.target))
+        there = CompactListing(folder.target, () if folder.is_new else self._existing(folder.target))
         for entry in self._source.list(folder.source):
             if is_part(entry):
                 continue
-            old, path = there.take(entry.name), join(folder.target, entry.name)
+            old, path = there.pop(entry.name), join(folder.target, entry.name)
             if entry.is_link and self._is_at_target(entry):
                 yield Trouble(entry.path, "a link that leads to the target of the copy, above or into it")
             else:
                 is_folder = entry.is_folder
                 yield self._inner(entry, path, old, folder) if is_folder else self._file(entry, path, old)
-        there.drop_taken()
+        there.drop_popped()
         if there:
             yield Surplus(self._target, there)
 
-    def _make_new(self, folder: _Folder) -> None:
+    def _make_new(self, folder: _CopiedFolder) -> None:
         """Make the folder as open as the source's, but never closed to ourselves."""
         target = self._target
         if is_closed(folder.mode) and isinstance(target, KeepsModes):
@@ -201,7 +211,7 @@ class Steps:
         return is_below(leads, self._root) or (link.is_folder and is_below(self._root, leads))
 
     def _existing(self, path: str) -> Iterator[Entry]:
-        """What the target folder holds; what a copy that was killed left there long ago is removed."""
+        """The entries of the target folder; old parts of killed copies are removed."""
         for entry in self._target.list(path):
             if not is_part(entry):
                 yield entry
@@ -224,7 +234,9 @@ class Steps:
             self._taken.add(path)
         return Item(self._source, entry, self._target, path, there, self._origin)
 
-    def _inner(self, entry: Entry, path: str, there: Entry | None, folder: _Folder) -> _Folder | Trouble:
+    def _inner(
+        self, entry: Entry, path: str, there: Entry | None, folder: _CopiedFolder
+    ) -> _CopiedFolder | Trouble:
         entered = folder.entered
         if reason := self._barred(path, there):
             return Trouble(entry.path, reason)
@@ -236,10 +248,10 @@ class Steps:
             if any(is_below(place, leads) for place in (*entered, here)):
                 return Trouble(entry.path, "a link to a folder above it: the copy would never end")
             entered = (*entered, leads)
-        return _Folder(entry.path, path, there is None, entry.mode, entered)
+        return _CopiedFolder(entry.path, path, there is None, entry.mode, entered)
 
     def _barred(self, path: str, there: Entry | None) -> str:
-        """Why no folder can be put at the path; links are not entered, for they lead to other folders."""
+        """Why the path cannot become a folder; links are not entered, as they lead to other folders."""
         if path in (self._taken or ()) or (there is not None and not there.is_folder):
             return f"a file is at {self._origin}{path}, so the folder cannot be put there"
         if there is not None and there.is_link:
@@ -247,7 +259,7 @@ class Steps:
         return ""
 
 
-def _told(err: PaiError, source: str, target: str, origin: str) -> str:
+def _describe_error(err: PaiError, source: str, target: str, origin: str) -> str:
     """The error, with the storage before a path of the target."""
     text = str(err)
     is_there = text.startswith((f"{target}:", f"{target} ")) and not text.startswith(f"{source}:")
@@ -255,6 +267,6 @@ def _told(err: PaiError, source: str, target: str, origin: str) -> str:
 
 
 def checked_link(entry: Entry, store: Store) -> None:
-    """A link that leads nowhere, told before it is read."""
+    """Refuse a dangling link before it is read."""
     if entry.is_link and store.stat(entry.path) is None:
         raise PathError(f"{entry.path}: a link that leads nowhere")

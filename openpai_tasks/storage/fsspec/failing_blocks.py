@@ -16,7 +16,7 @@ def failures() -> list[BaseException]:
 
 
 def is_cut_short() -> bool:
-    """Whether a file of a cache of fsspec's is sent because it is closed by a block that fails."""
+    """Whether fsspec's cache sends a file only because a failing block closes it."""
     from fsspec.implementations.cached import LocalTempFile  # type: ignore[import-untyped]
 
     frames = iter(_frames())
@@ -37,7 +37,7 @@ def _is_exit(frame: FrameType) -> bool:
 
 
 def _failing(frame: FrameType) -> list[BaseException]:
-    """The errors that the end of a ``with`` block is told of."""
+    """The errors that the end of a ``with`` block gets."""
     if not _is_exit(frame):
         return []
     given = inspect.getargvalues(frame)

@@ -1,4 +1,4 @@
-"""The files of ``pai://`` for fsspec, one to read and one to write, and what is wrapped around the latter."""
+"""The files of ``pai://`` for fsspec: to read, to write, and the wrappers around the latter."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import io
 import tempfile
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]
 
 from openpai_tasks.errors import Denied, NotFound, Unreachable
 from openpai_tasks.storage.copying.transfer import put
@@ -17,21 +17,18 @@ from openpai_tasks.storage.fsspec.failing_blocks import failures
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import PIECE, parent
 
-if TYPE_CHECKING:
-    from openpai_tasks.storage.fsspec.filesystem import ClusterFileSystem
-
 
 class Download(AbstractBufferedFile):  # type: ignore[misc]
     """A file to read anywhere in it, a block ahead."""
 
-    def __init__(self, fs: ClusterFileSystem, path: str, block_size: int | str, **options: Any) -> None:
+    def __init__(self, fs: AbstractFileSystem, path: str, block_size: int | str, **options: Any) -> None:
         super().__init__(fs, path, mode="rb", block_size=block_size, **options)
         if self.details["type"] == "directory":
             raise IsADirectoryError(path)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         place = self.fs._place(self.path)  # looked up each time: the process may be a child by now
-        with told(self.path):
+        with mapping_errors(self.path):
             block = b"".join(place.store.read(place.path, start, end - start))
         if _facts(self.fs.info(self.path)) != _facts(self.details):
             raise OSError(f"{place.url}: the file was changed while it was read; open it again")
@@ -39,11 +36,11 @@ class Download(AbstractBufferedFile):  # type: ignore[misc]
 
 
 def _facts(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What another file of that name would not have: its version where the store tells, else its time."""
+    """What distinguishes the file from another of that name: its version, else its time."""
     return row["size"], row["version"] or row["mtime"]
 
 
-class Upload(io.BufferedIOBase):
+class FileUpload(io.BufferedIOBase):
     """A file to write; it is there, complete and verified, when it is closed.
 
     One that is closed because a ``with`` block fails, or that nobody closes, never is.
@@ -91,7 +88,7 @@ class Upload(io.BufferedIOBase):
         """Send what was written; a transaction does so at its end."""
         if self._file.closed:  # of a block that failed
             return
-        with self._file, told(self._place.url):
+        with self._file, mapping_errors(self._place.url):
             self._place.store.make_folder(parent(self._place.path))
             size = self._file.seek(0, io.SEEK_END)
             put(self._place.store, self._place.path, self._pieces, size)
@@ -119,15 +116,15 @@ class Upload(io.BufferedIOBase):
             self.discard()
 
 
-class Text(io.TextIOWrapper):
-    """Text to write; that a block fails is seen by the file below."""
+class TextUpload(io.TextIOWrapper):
+    """A text file to write; the file below sees that a block fails."""
 
     def __exit__(self, *error: Any) -> None:
         self.close()
 
 
 class Compressed(io.BufferedIOBase):
-    """A file to write that is compressed on its way; fsspec's own does not close the file below."""
+    """A file to write that is compressed on its way; that of fsspec does not close the file below."""
 
     def __init__(self, below: Any, path: str, compression: str | None) -> None:
         from fsspec.compression import compr  # type: ignore[import-untyped]
@@ -157,14 +154,14 @@ class Compressed(io.BufferedIOBase):
         self._below._dealloc_warn(source)
 
     def __del__(self) -> None:
-        """Nobody has closed it, so what has come so far is no file."""
+        """Discard a file that was never closed."""
         if not self.closed:
             self._below.__del__()
 
 
 @contextlib.contextmanager
-def told(path: str) -> Iterator[None]:
-    """Our errors as Python's own."""
+def mapping_errors(path: str) -> Iterator[None]:
+    """Raise our errors as the built-in ones that callers of fsspec expect."""
     try:
         yield
     except NotFound as err:

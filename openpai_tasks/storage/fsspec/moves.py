@@ -1,4 +1,4 @@
-"""Moving things within ``pai://``: nothing goes before it has arrived, and nothing onto or into itself."""
+"""Move files within ``pai://``: nothing is removed before it has arrived, nor moved onto or into itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from openpai_tasks.storage.store import Entry, WritesWhole, parent
 
 
 def move(source: Location, entry: Entry, target: Location) -> None:
-    """Give it the target's path, in place of a file that may be there; folders are merged."""
+    """Move to the target's path, replacing a file there; folders are merged."""
     if source.is_root:
         raise PermissionError(f"{source.url}: the root of a storage is never moved")
     errand = Errand(source, entry, target)
@@ -22,7 +22,7 @@ def move(source: Location, entry: Entry, target: Location) -> None:
         source.store.rename(source.path, target.path)
         return
     if is_within(source, target):
-        raise PathError(f"{source.url} is in {target.url}: what of it arrives there could be removed with it")
+        raise PathError(f"{source.url} is in {target.url}: copied files could be removed with it")
     copied = copy([errand], Rules(checksum=True))  # what only looks the same is not there yet
     if copied.failed:
         failure = copied.failed[0]
@@ -43,7 +43,7 @@ def _refuse_other_kind(errand: Errand, there: Entry | None) -> None:
 
 
 def _is_renamed(errand: Errand, there: Entry | None) -> bool:
-    """Whether its store can do it by itself: a bucket has no folders that could get another name."""
+    """Whether the store can rename it; object stores have no folders to rename."""
     if errand.source.store is not errand.target.store:
         return False
     is_bucket = isinstance(errand.source.store, WritesWhole)

@@ -15,7 +15,7 @@ import pyhdfs
 
 from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage.hdfs.digest import BlockHasher, Shape
-from openpai_tasks.storage.hdfs.native.files import Direct, Layout
+from openpai_tasks.storage.hdfs.native.files import Direct, FileLayout
 from openpai_tasks.storage.hdfs.native.rpc import Status
 from openpai_tasks.storage.hdfs.web.connections import V1, Wire
 from openpai_tasks.storage.hdfs.web.data_nodes import FAST, HttpBytes
@@ -46,7 +46,7 @@ RECOVERY = 20.0  # seconds that a data node may take to tell what it has of a fi
 CRCS = {1: "CRC32", 2: "CRC32C"}
 
 
-class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
+class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
     """The files below ``root`` of an HDFS; threads share its connections."""
 
     kind = "hdfs"
@@ -72,7 +72,7 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         self._wire = Wire(prefix, timeout, verify)
         self._names = NameNodes(self.hosts, user, scheme, self._wire, timeout, patience or Patience())
         self._http = HttpBytes(self._names, fast)
-        self._layout: Layout | None = None
+        self._layout: FileLayout | None = None
         self._direct = Direct(user, timeout)
         self._is_closed = False  # to others: what is made here
 
@@ -84,7 +84,7 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         return f"hdfs://{','.join(sorted(self.hosts))}{self._prefix.removesuffix(V1)}{self._real(path)}"
 
     @cached_property
-    def closed(self) -> WebHdfs:
+    def closed(self) -> HdfsStore:
         store = copy.copy(self)
         store._is_closed = True
         return store
@@ -103,14 +103,14 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
 
     @cached_property
     def _pool(self) -> str:
-        """The name of the HDFS itself; a gateway does not let us ask."""
+        """The name of the HDFS itself; empty behind a gateway, which does not give it."""
         if self._prefix != V1:
             return ""
-        told = (self._wire.block_pool(self._scheme, host) for host in self._names.hosts)
-        return next(filter(None, told), "")
+        pools = (self._wire.block_pool(self._scheme, host) for host in self._names.hosts)
+        return next(filter(None, pools), "")
 
     def urls(self, path: str) -> tuple[str, ...]:
-        """Where anybody who speaks WebHDFS finds the file: at each name node; nothing in it is escaped."""
+        """The WebHDFS urls of the file, one for each name node, not escaped."""
         return tuple(f"{self._scheme}://{host}{self._prefix}{self._real(path)}" for host in self.hosts)
 
     def stat(self, path: str) -> Entry | None:
@@ -141,10 +141,10 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
     def remove(self, path: str, recursive: bool = False) -> None:
         real, flag = self._real(path), "true" if recursive else "false"
 
-        def act(number: int) -> bool:
+        def attempt(number: int) -> bool:
             return bool(self._names.delete(real, recursive=flag)) or number > 0  # its answer was lost
 
-        if not self._names.patiently(act, path):
+        if not self._names.patiently(attempt, path):
             raise NotFound(f"{path}: no such file or folder on HDFS", 404)
 
     def rename(self, source: str, target: str) -> None:
@@ -153,7 +153,7 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         if self._direct.ask(lambda names: names.rename(real, new)):
             return
 
-        def act(number: int) -> None:
+        def attempt(number: int) -> None:
             try:
                 self._names.replace(real, new)
             except pyhdfs.HdfsFileNotFoundException:
@@ -161,7 +161,7 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
                 if is_first or not self._names.exists(new):  # else it went well, and its answer was lost
                     raise
 
-        self._names.patiently(act, source)
+        self._names.patiently(attempt, source)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         return self._http.read(self._real(path), path, offset, length)
@@ -205,14 +205,14 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
     def digest(self, path: str) -> Digest | None:
         real = self._real(path)
 
-        def act(_: int) -> Any:
+        def attempt(_: int) -> Any:
             return self._http.elsewhere(lambda but: self._names.checksum(real, **but))
 
-        algorithm, value = self._names.patiently(act, path)
-        return Digest(algorithm, value[24:56] if Shape.of(algorithm) else value)
+        algorithm, value = self._names.patiently(attempt, path)
+        return Digest(algorithm, value[24:56] if Shape.parse(algorithm) else value)
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
-        shape = Shape.of(kind) if kind else self._written_now()
+        shape = Shape.parse(kind) if kind else self._written_now()
         return BlockHasher(shape) if shape else None
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
@@ -259,17 +259,17 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
             left = left if after != before else 0
 
     def _written_now(self) -> Shape | None:
-        """What decides the fingerprint of a new file; None where an older HDFS does not tell."""
+        """What decides the digest of a new file; None if an older HDFS does not say."""
         layout = self._layout_now()
         return layout.shape if layout else None
 
-    def _layout_now(self) -> Layout | None:
+    def _layout_now(self) -> FileLayout | None:
         if self._layout is None:
             with contextlib.suppress(PathError):
                 found = self._names.patiently(lambda _: self._names.server_defaults(), "/")
                 if crc := CRCS.get(found["checksumType"]):
                     shape = Shape(found["blockSize"], found["bytesPerChecksum"], crc)
-                    self._layout = Layout(shape, found["replication"], bool(found["encryptDataTransfer"]))
+                    self._layout = FileLayout(shape, found["replication"], bool(found["encryptDataTransfer"]))
         return self._layout
 
     def _opened(self, real: str, is_new: bool) -> bool:
@@ -284,19 +284,19 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
 
 def _direct_entry(status: Status, name: str, path: str) -> Entry:
     facts = status.is_folder, status.size, status.mtime_ms, status.is_link
-    return _told(name, path, *facts, status.mode, status.id)
+    return _make_entry(name, path, *facts, status.mode, status.id)
 
 
 def _entry(status: Any, name: str, path: str) -> Entry:
     is_folder, is_link = status["type"] == "DIRECTORY", status["type"] == "SYMLINK"
     facts = is_folder, status["length"], status["modificationTime"], is_link
-    return _told(name, path, *facts, status["permission"], status["fileId"])
+    return _make_entry(name, path, *facts, status["permission"], status["fileId"])
 
 
-def _told(
+def _make_entry(
     name: str, path: str, is_folder: bool, size: int, mtime_ms: int, is_link: bool, mode: int, number: object
 ) -> Entry:
-    """Of the mode, only that nobody else may read it: the others are HDFS's usual ones, and nobody's wish."""
+    """Make an entry; of the mode only privacy counts, as the rest are defaults of HDFS."""
     can_run = bool(mode & 0o100) and not is_folder
     closed = mode & 0o777 if is_closed(mode) else None
     size, number = (0, str(number)) if is_folder else (size, "")

@@ -1,4 +1,4 @@
-"""Which files go along with a job: what is named, less what ``.gitignore`` and ``.paiignore`` leave out."""
+"""The files to send with a job: those named, without what ``.gitignore`` and ``.paiignore`` exclude."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ NEVER = (".git/", "__pycache__/", ".openpai/", "*.pyc")
 
 
 @dataclass(frozen=True)
-class Source:
-    """A file here, and the relative name it gets in the job's working folder."""
+class SourceFile:
+    """A file of this machine, and its relative name in the job's working folder."""
 
     path: Path
     name: str
     size: int
 
 
-def collect(paths: Sequence[str], root: Path) -> tuple[Source, ...]:
+def collect(paths: Sequence[str], root: Path) -> tuple[SourceFile, ...]:
     """Every file behind ``paths`` (relative to ``root``), each once, by name.
 
     What is named itself is taken even if an ignore file lists it; inside a named folder the rules hold.
     A path outside ``root`` keeps its last part only. Links are followed, but not out of a fence.
     """
-    found: dict[str, Source] = {}
+    found: dict[str, SourceFile] = {}
     for given in paths:
         for source in _behind(given, root):
             if isinstance(paths, Fenced):
@@ -45,7 +45,7 @@ def collect(paths: Sequence[str], root: Path) -> tuple[Source, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def _behind(given: str, root: Path) -> Iterator[Source]:
+def _behind(given: str, root: Path) -> Iterator[SourceFile]:
     if not given.strip():
         raise PathError("a source is empty: name a file or a folder, `.` for this one")
     path = Path(os.path.normpath(root / given))
@@ -64,17 +64,17 @@ def _behind(given: str, root: Path) -> Iterator[Source]:
 
 
 def _check_inside(path: Path, root: Path, fence: Fenced) -> None:
-    """Refuse a file that a link brings from elsewhere, where nobody typed the sources."""
+    """Refuse a file that a link leads to outside, unless the user named the sources."""
     if not fence.holds(path, root):
         why = f"{path} leads to {path.resolve()}, and the sources are those of the project's settings"
         hint = shlex.join(word for source in fence for word in ("--sources", source))
-        raise PathError(f"{why}; to take it along all the same, say `{hint}`")
+        raise PathError(f"{why}; to send it anyway, use `{hint}`")
 
 
-def _source(path: Path, name: str) -> Source:
+def _source(path: Path, name: str) -> SourceFile:
     if not os.access(path, os.R_OK):
         raise PathError(f"cannot read the source {path}: permission denied")
-    return Source(path, name, path.stat().st_size)
+    return SourceFile(path, name, path.stat().st_size)
 
 
 Rules = list[tuple[Path, "GitIgnoreSpec"]]
@@ -96,7 +96,7 @@ def _rules_in(folder: Path) -> Rules:
     return [(folder, GitIgnoreSpec.from_lines(lines))] if lines else []
 
 
-def _walk(folder: Path, name: str, rules: Rules, above: frozenset[Path]) -> Iterator[Source]:
+def _walk(folder: Path, name: str, rules: Rules, above: frozenset[Path]) -> Iterator[SourceFile]:
     from pathspec import GitIgnoreSpec
 
     real = folder.resolve()
@@ -120,7 +120,7 @@ def _walk(folder: Path, name: str, rules: Rules, above: frozenset[Path]) -> Iter
 
 
 def _ignored(path: Path, is_folder: bool, rules: Rules) -> bool:
-    """As git decides: the last pattern that speaks of the path, nearest file last."""
+    """Decide as git does: the last pattern that matches the path wins, nearest file last."""
     verdict = False
     for folder, spec in rules:
         relative = os.path.relpath(path, folder) + "/" * is_folder

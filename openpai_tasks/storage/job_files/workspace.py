@@ -28,12 +28,12 @@ NO_ARCHIVE = "none"
 """What the reference of a job without sources is named by."""
 ASIDE = ".removing-"
 """What the name of an archive begins with while it is on its way out."""
-LONGEST = 64 << 10  # bytes of a reference; a longer file is none
+LONGEST = 64 << 10  # bytes of a reference; a longer file is not a reference
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Whose job it is, and which archive it uses (none: ``archive`` is empty)."""
+    """A job, its owner, and the archive it uses (empty if none)."""
 
     job: str
     user: str
@@ -53,8 +53,8 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """What is where in a workspace."""
+class WorkspaceLayout:
+    """The paths in a workspace."""
 
     path: str
 
@@ -83,7 +83,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Workspace(Layout):
+class Workspace(WorkspaceLayout):
     """A workspace on its store."""
 
     store: Store
@@ -91,18 +91,18 @@ class Workspace(Layout):
     # What a job is sent with
 
     def refer(self, reference: Reference, sha256: str = NO_ARCHIVE) -> None:
-        """Note whose the job is and that it uses the archive, but not in the folder of another one's job."""
+        """Record the job's owner and archive; refuse the folder of another job."""
         folder = self.source(reference.job)
-        for told in self.told_of(reference.job):
-            if (told.cluster, told.user) != (reference.cluster, reference.user):
-                whose = f"cluster {told.cluster} has a job {told.job!r} of {told.user!r} with its files in"
+        for other in self.references_of(reference.job):
+            if (other.cluster, other.user) != (reference.cluster, reference.user):
+                whose = f"cluster {other.cluster} has a job {other.job!r} of {other.user!r} with its files in"
                 raise Conflict(f"{whose} {self.job(reference.job)}; choose another job name", 409)
         text = json.dumps(asdict(reference), indent=2).encode() + b"\n"
         self.store.make_folder(folder)
         put(self.store, join(folder, f"{sha256}.json"), lambda: [text], len(text))
 
     def send(self, archive: Archive) -> bool:
-        """Put the archive where it belongs, unless it is there; whether it was sent."""
+        """Upload the archive unless it is there; return whether it was sent."""
         path = self.archive(archive.sha256)
         if self._has(archive, self.store.stat(path)):
             return False
@@ -111,7 +111,7 @@ class Workspace(Layout):
         return True
 
     def withdraw(self, job: str, archive: Archive | None, was_sent: bool) -> None:
-        """Take back what was put here for a job that the cluster refused, as far as that goes."""
+        """Remove what was uploaded for a job that the cluster refused, as far as possible."""
         with contextlib.suppress(PaiError):
             self.store.remove(join(self.source(job), f"{archive.sha256 if archive else NO_ARCHIVE}.json"))
             self.store.remove(self.source(job))
@@ -127,7 +127,7 @@ class Workspace(Layout):
     # What is left
 
     def references(self) -> dict[str, set[str]]:
-        """Which jobs use each archive."""
+        """The jobs that use each archive."""
         found: dict[str, set[str]] = {}
         for job in self.job_folders():
             for entry in self._references_in(join(job.path, "source")):
@@ -143,13 +143,13 @@ class Workspace(Layout):
         named = ((ARCHIVE.fullmatch(entry.name), entry) for entry in self._listed(self.archives))
         return {match[1]: entry for match, entry in named if match and not entry.is_folder}
 
-    def told_of(self, job: str) -> tuple[Reference, ...]:
-        """What was noted when the job was submitted; nothing where the folder is no job's."""
-        told = map(self._reference, self._references_in(self.source(job)))
-        return tuple(one for one in told if one is not None and one.job == job)
+    def references_of(self, job: str) -> tuple[Reference, ...]:
+        """The references recorded when the job was submitted; empty if the folder is not a job's."""
+        found = map(self._reference, self._references_in(self.source(job)))
+        return tuple(one for one in found if one is not None and one.job == job)
 
     def remove_job(self, name: str) -> None:
-        """Remove what is the job's, its references last; what else there is in its folder stays there."""
+        """Remove the job's files, its references last; other files in its folder stay."""
         for path in (self.output(name), self.deadline(name), self.source(name)):
             with contextlib.suppress(NotFound):
                 self.store.remove(path, recursive=True)
@@ -183,13 +183,13 @@ class Workspace(Layout):
         return join(self.archives, ASIDE + archive_name(sha256))
 
     def _has(self, archive: Archive, there: Entry | None) -> bool:
-        """Whether what is there is the archive, by a digest of the server's, else by reading all of it."""
+        """Whether the stored file is the archive, by the server's digest, else by reading it."""
         if there is None or there.size != archive.size:
             return False
-        told = self.store.digest(there.path) if self.store.knows_digests else None
-        hasher = self.store.hasher(told.kind) if told else None
+        digest = self.store.digest(there.path) if self.store.knows_digests else None
+        hasher = self.store.hasher(digest.kind) if digest else None
         if hasher is not None:
-            return fingerprint(hasher, archive.pieces()) == told
+            return fingerprint(hasher, archive.pieces()) == digest
         try:
             return _sha256(self.store.read(there.path)) == archive.sha256
         except NotFound:  # it has gone in between
@@ -200,10 +200,10 @@ class Workspace(Layout):
 
     def _reference(self, entry: Entry) -> Reference | None:
         try:
-            told = Reference(**json.loads(b"".join(self.store.read(entry.path, 0, LONGEST))))
+            reference = Reference(**json.loads(b"".join(self.store.read(entry.path, 0, LONGEST))))
         except (ValueError, TypeError, RecursionError, NotFound, Denied):
             return None
-        return told if told.is_sound else None
+        return reference if reference.is_sound else None
 
     def _listed(self, folder: str) -> Iterator[Entry]:
         try:
@@ -213,12 +213,12 @@ class Workspace(Layout):
 
 
 def clean_path(workspace: str) -> str:
-    """The workspace as an absolute path, if it can stand in a job's document."""
+    """The workspace as an absolute path that a job's document can contain."""
     names = [name for name in workspace.split("/") if name]
     if ".." in names or "." in names or "\0" in workspace:
-        raise PathError(f"a workspace cannot hold '..' or '.': {workspace!r}")
+        raise PathError(f"a workspace cannot contain '..' or '.': {workspace!r}")
     if OPEN in workspace:
-        raise PathError(f"a workspace cannot hold {OPEN!r}: {workspace!r}")
+        raise PathError(f"a workspace cannot contain {OPEN!r}: {workspace!r}")
     return "/" + "/".join(names)
 
 

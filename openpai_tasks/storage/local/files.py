@@ -1,4 +1,4 @@
-"""What is done to files of this machine, with errors in our words."""
+"""Operations on files of this machine, with errors of ours."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def umask(second: int) -> int:
 
 
 def regular(handle: int, path: str) -> BinaryIO:
-    """The file; what is none (a pipe, a device) would keep us waiting, or never end."""
+    """The open file; pipes and devices are refused, as reading them could wait or never end."""
     file = os.fdopen(handle, "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         file.close()
@@ -72,8 +72,8 @@ def write_all(file: BinaryIO, piece: bytes) -> None:
 
 
 @contextlib.contextmanager
-def told(path: str) -> Iterator[None]:
-    """Errors of the system in our words."""
+def mapping_errors(path: str) -> Iterator[None]:
+    """Raise errors of the system as ours."""
     try:
         yield
     except PathError:

@@ -1,46 +1,44 @@
-"""Files on this machine: any path a person names, or a folder that nothing leads out of."""
+"""Files on this machine: any path, or a folder that no link leads out of."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
-from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
-from openpai_tasks.settings.home import make_private
+from openpai_tasks.errors import Denied, NotFound, PathError
 from openpai_tasks.storage.local.clearing import open_folder
-from openpai_tasks.storage.local.entries import entry, link, listed
 from openpai_tasks.storage.local.files import (
     make_folders,
+    mapping_errors,
     regular,
     remove_tree,
-    told,
     umask,
     write_all,
 )
-from openpai_tasks.storage.local.identity import numbers
-from openpai_tasks.storage.local.real import real_path
-from openpai_tasks.storage.sha256 import SHA256, Sha256
+from openpai_tasks.storage.local.identity import number_of, numbers, real_path
 from openpai_tasks.storage.store import (
     PIECE,
+    SHA256,
     Appends,
     Digest,
     Entry,
     Hasher,
     KnowsPlaces,
-    Place,
     SetsModes,
+    Sha256,
     base,
     check_name,
+    is_below,
     join,
 )
 
 
 class LocalStore(Appends, KnowsPlaces, SetsModes):
-    """The files below ``root``; with a root of its own, no link leads out of it."""
+    """The files below ``root``; no link leads out of it unless it is ``/``."""
 
     kind = "local"
     knows_digests = False
@@ -57,33 +55,33 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         return numbers(real_path(self._plain(path)), above)
 
     def stat(self, path: str) -> Entry | None:
-        """What is there; of a link that leads out of the storage, the link itself."""
+        """The entry at the path; for a link that leads out of the storage, the link itself."""
         place = self._plain(path)
-        with contextlib.suppress(NotFound), told(path):
-            if self._leads_out(place) and os.path.islink(place.rstrip("/")) and self._is_held(place):
-                return link(place.rstrip("/"), base(path), path)
-            return entry(self._inside(path), base(path), path)
+        with contextlib.suppress(NotFound), mapping_errors(path):
+            if self._leads_out(place) and os.path.islink(place.rstrip("/")) and self._is_parent_inside(place):
+                return _link_entry(place.rstrip("/"), base(path), path)
+            return _entry(self._inside(path), base(path), path)
         return None
 
     def list(self, path: str) -> Iterator[Entry]:
         place = self._inside(path)
-        with told(path), os.scandir(place) as entries:
+        with mapping_errors(path), os.scandir(place) as entries:
             for found in entries:
                 inner = join(path, check_name(found.name, path))
                 if self._confined and found.is_symlink() and self._leads_out(join(place, found.name)):
-                    yield link(join(place, found.name), found.name, inner)
+                    yield _link_entry(join(place, found.name), found.name, inner)
                 else:
-                    yield listed(found, found.name, inner)
+                    yield _listed_entry(found, found.name, inner)
 
     def make_folder(self, path: str) -> None:
-        """By its names: a link that is put there meanwhile gets an empty folder made elsewhere, no more."""
+        """Create by path: a link that appears meanwhile can at most lead to an empty folder elsewhere."""
         self._refuse_change(path)
-        with told(path):
+        with mapping_errors(path):
             make_folders(self._inside(path))
 
     def remove(self, path: str, recursive: bool = False) -> None:
         place = self._holding(path)
-        with told(path), self._open_holder(place) as holder:
+        with mapping_errors(path), self._open_holder(place) as holder:
             name = base(place)
             if not stat.S_ISDIR(os.lstat(name, dir_fd=holder).st_mode):
                 os.unlink(name, dir_fd=holder)
@@ -94,11 +92,15 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
 
     def rename(self, source: str, target: str) -> None:
         old, new = self._holding(source), self._holding(target)
-        with told(target), self._held(old) as (one, here), self._held(new) as (other, there):
+        with (
+            mapping_errors(target),
+            self._in_parent(old) as (one, here),
+            self._in_parent(new) as (other, there),
+        ):
             os.replace(one, other, src_dir_fd=here, dst_dir_fd=there)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        with told(path), regular(self._opened(path), path) as file:
+        with mapping_errors(path), regular(self._opened(path), path) as file:
             file.seek(offset)
             left = length
             while left is None or left > 0:
@@ -120,11 +122,11 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
 
     def _stream(self, path: str, pieces: Iterable[bytes], how: int) -> None:
         place = self._holding(path)
-        with told(path), self._held(place) as (name, holder):
+        with mapping_errors(path), self._in_parent(place) as (name, holder):
             handle = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | how, 0o600, dir_fd=holder)
         with os.fdopen(handle, "wb", buffering=0) as file:
             for piece in pieces:  # what goes wrong over there keeps its own name
-                with told(path):
+                with mapping_errors(path):
                     write_all(file, piece)
 
     def digest(self, path: str) -> Digest | None:
@@ -138,11 +140,11 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         moment = mtime_ms * 1_000_000
-        with told(path), self._led_to(path) as (name, holder):
+        with mapping_errors(path), self._led_to(path) as (name, holder):
             os.utime(name, ns=(moment, moment), dir_fd=holder, follow_symlinks=holder is None)
 
     def set_mode(self, path: str, mode: int) -> None:
-        with told(path):
+        with mapping_errors(path):
             handle = self._opened(path) if self._confined else path
             try:
                 os.chmod(handle, mode)
@@ -164,22 +166,22 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         return place
 
     def _leads_out(self, place: str) -> bool:
-        return self._confined and not _is_below(real_path(place), self.root)
+        return self._confined and not is_below(real_path(place), self.root)
 
-    def _is_held(self, place: str) -> bool:
-        """Whether the folder that holds the name is inside, wherever the name leads."""
+    def _is_parent_inside(self, place: str) -> bool:
+        """Whether the folder above is inside, wherever the name itself leads."""
         return not self._leads_out(os.path.dirname(place.rstrip("/")))
 
     def _holding(self, path: str) -> str:
-        """The path of a name itself, even if it is a link, to be changed; what holds it must be inside."""
+        """The path to change, which may be a link; the folder above must be inside."""
         self._refuse_change(path)
         place = self._plain(path.rstrip("/"))
-        if not self._is_held(place):
+        if not self._is_parent_inside(place):
             raise PathError(f"{path} leads out of the storage, by a link or by '..'")
         return place
 
     def _opened(self, path: str) -> int:
-        """What the path leads to, open to be read; a pipe is not waited for."""
+        """Open what the path leads to for reading, without waiting for a pipe."""
         with self._led_to(path) as (name, holder):
             how = os.O_RDONLY | os.O_NONBLOCK | (0 if holder is None else os.O_NOFOLLOW)
             return os.open(name, how, dir_fd=holder)
@@ -187,10 +189,10 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
     def _led_to(self, path: str) -> contextlib.AbstractContextManager[tuple[str, int | None]]:
         place = self._inside(path)
         real = real_path(place) if self._confined else place
-        return self._held(join(real, ".") if real == self.root else real)
+        return self._in_parent(join(real, ".") if real == self.root else real)
 
     @contextlib.contextmanager
-    def _held(self, place: str) -> Iterator[tuple[str, int | None]]:
+    def _in_parent(self, place: str) -> Iterator[tuple[str, int | None]]:
         """A name, and the folder that holds it, open: what was checked is what is used.
 
         Whoever writes to a storage, as jobs do, may put a link in the place of a folder. Elsewhere there is
@@ -204,9 +206,9 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
 
     @contextlib.contextmanager
     def _open_holder(self, place: str) -> Iterator[int]:
-        """The folder that holds the name, as it is now: nobody can put a link in its place any more."""
+        """Open the folder above the name, so that it cannot be replaced by a link any more."""
         folder = real_path(os.path.dirname(place) or "/")
-        if not _is_below(folder, self.root):
+        if not is_below(folder, self.root):
             raise PathError(f"{place} leads out of the storage, by a link or by '..'")
         handle = open_folder(folder, self.root)
         try:
@@ -219,31 +221,31 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
             raise Denied(f"{path}: the storage is read-only for you", 403)
 
 
-def open_store(place: Place) -> LocalStore:
-    """A storage that is a folder of this machine: the embedded cluster's, or the user's."""
-    if not place.is_own:
-        raise ConfigError(
-            f"cluster {place.cluster!r} says that its storage {place.name!r} is a folder of this machine: "
-            "refused; if you want that, add it yourself: `pai storage.add NAME --type local --path FOLDER`"
-        )
-    if not os.path.isabs(str(place.data.get("path", ""))):
-        raise ConfigError(f"storage {place.name!r} of {place.cluster!r} does not say which folder it is")
-    root = users_part(Path(place.data["path"]), place)
-    if not place.share:
-        make_private(root)
-    elif not root.is_dir():
-        raise ConfigError(
-            f"storage {place.name!r} of {place.cluster!r} is the folder {root}, which is missing"
-        )
-    return LocalStore(str(root), place.read_only)
+def _entry(place: str, name: str, path: str) -> Entry:
+    facts = os.lstat(place)
+    is_link = stat.S_ISLNK(facts.st_mode)
+    return _make_entry(name, path, os.stat(place) if is_link else facts, is_link)
 
 
-def users_part(root: Path, place: Place) -> Path:
-    """The folder of the user where each one has their own, else all of it."""
-    if place.share:
-        return root
-    return root / check_name(place.user, f"storage {place.name!r}")
+def _link_entry(place: str, name: str, path: str) -> Entry:
+    """The link itself, whatever it leads to."""
+    return Entry(name, path, False, mtime_ms=os.lstat(place).st_mtime_ns // 1_000_000, is_link=True)
 
 
-def _is_below(path: str, root: str) -> bool:
-    return path == root or path.startswith(root.rstrip("/") + "/")
+def _listed_entry(found: os.DirEntry[str], name: str, path: str) -> Entry:
+    try:
+        return _make_entry(name, path, found.stat(), found.is_symlink())
+    except OSError as err:  # a dangling link, or a file that has just gone
+        if err.errno == errno.ENAMETOOLONG:  # of a folder, all that is in it would be left out in silence
+            raise
+        return Entry(name, path, False, is_link=found.is_symlink())
+
+
+def _make_entry(name: str, path: str, facts: os.stat_result, is_link: bool) -> Entry:
+    is_folder = stat.S_ISDIR(facts.st_mode)
+    can_run = bool(facts.st_mode & stat.S_IXUSR) and not is_folder
+    size = 0 if is_folder else facts.st_size
+    is_special = not is_folder and not stat.S_ISREG(facts.st_mode)
+    mtime_ms, mode = facts.st_mtime_ns // 1_000_000, facts.st_mode & 0o777
+    number = number_of(facts) if is_folder else ""
+    return Entry(name, path, is_folder, size, mtime_ms, is_link, can_run, is_special, mode, id=number)

@@ -1,4 +1,4 @@
-"""What the services of objects answer with, in our words: the one place that knows which code means what.
+"""Errors of object services as errors of ours: the one place that knows what their codes mean.
 
 Also how long an answer is waited for.
 """
@@ -27,23 +27,27 @@ SLOWEST = 1 << 16  # bytes per second, below which a request is given up
 CHATTY = ("botocore", "aiobotocore", "s3fs", "azure", "adlfs")
 
 
-def told(status: int, code: str, text: str, key: str, address: str) -> PaiError:
+class PastEnd(PathError):
+    """Raised for a range that begins behind the end of the object."""
+
+
+def make_error(status: int, code: str, text: str, key: str, address: str) -> PaiError:
     """The answer to a request about the key; ``code`` is the service's own word for it."""
     where = f"{address}/{key}".rstrip("/")
-    said = line(text) or code or f"http status {status}"
+    message = line(text) or code or f"http status {status}"
     if code in NO_BUCKET:
         return NotFound(f"{address}: there is no such place, or it is not in this account", 404)
-    if code in DAMAGES or (status == 400 and "md5" in said.lower()):
+    if code in DAMAGES or (status == 400 and "md5" in message.lower()):
         return Damaged(f"{where}: damaged on the way ({code})")
     if status == 412:
         return Damaged(f"{where}: it changed while it was read")
     if (status >= 500 and status != NOT_IMPLEMENTED) or status == 429 or code in PASSING:
-        return Unreachable(f"{where}: the server cannot now: {said}")
+        return Unreachable(f"{where}: the server is not ready: {message}")
     if status == 404:
         return NotFound(f"{where}: no such file", 404)
     if status in (401, 403) or code in REFUSALS:
-        return Denied(f"{where}: refused: {said} (is the key right, and may it do this?)", status)
-    return PathError(f"{where}: the server says: {said}")
+        return Denied(f"{where}: refused: {message} (check the key and its permissions)", status)
+    return PathError(f"{where}: the server answered: {message}")
 
 
 async def limited(size: int, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
@@ -52,38 +56,38 @@ async def limited(size: int, act: Callable[..., Awaitable[Any]], *args: Any, **v
 
 
 def silent(err: BaseException, key: str, address: str) -> Unreachable:
-    """No answer, or half of one."""
+    """The error for no answer, or an incomplete one."""
     why = line(str(err)) or type(err).__name__
     return Unreachable(f"{f'{address}/{key}'.rstrip('/')}: no answer: {why}")
 
 
 @contextlib.contextmanager
 def understood(key: str, address: str) -> Iterator[None]:
-    """Tell an answer that is not what the service's own would be as one error."""
+    """Raise one error for an answer that the service itself would not give."""
     try:
         yield
     except PaiError:
         raise
     except UNFIT as err:
         where = f"{address}/{key}".rstrip("/")
-        raise PathError(f"{where}: what the server answers is not understood; is its address right?") from err
+        raise PathError(f"{where}: cannot understand the server's answer; check its address") from err
 
 
 def release(err: BaseException | None) -> None:
-    """Let go of what the calls that failed had in hand, megabytes of a file: nothing else soon would."""
+    """Free the data that failed calls still refer to, which may be megabytes."""
     while err is not None:
         traceback.clear_frames(err.__traceback__)
         err = err.__cause__ or err.__context__
 
 
 def line(text: str) -> str:
-    """The first line; what follows it, and the query of a url, may quote what was signed."""
+    """The first line without queries of urls; the rest may quote what was signed."""
     first = text.strip().partition("\n")[0]
     return re.sub(r"\?[^\s\"']*", "", " ".join(first.split()))[:300]
 
 
 def hush() -> None:
-    """Keep requests with their signatures out of a log, unless somebody has asked for them by name."""
+    """Keep requests with their signatures out of logs, unless they were enabled by name."""
     for name in CHATTY:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:

@@ -1,4 +1,4 @@
-"""Folders and files as people know them, over a store of objects that has only keys.
+"""Folders and files over an object store, which has only keys.
 
 A folder is what keys have in common, or an empty object whose key ends with a slash, so that empty ones last.
 A file appears as a whole when the last request for it succeeds, so it is written under its own name at once.
@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
 from openpai_tasks.storage.hosts import by_numbers
 from openpai_tasks.storage.objects.md5 import MD5, PARTS, Md5, Md5OfParts
-from openpai_tasks.storage.objects.upload import Bin, Budget, Upload, send
+from openpai_tasks.storage.objects.upload import Budget, ObjectUpload, UploadTarget, send
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import (
     Digest,
@@ -33,39 +33,40 @@ AT_ONCE = 1000  # keys in one request
 
 
 @dataclass(frozen=True)
-class Thing:
+class ObjectEntry:
     """An object, or (``is_folder``) what several keys begin with."""
 
     key: str
     is_folder: bool = False
     size: int = 0
     arrived_ms: int = 0
-    mtime_ms: int | None = None  # of the file itself, where whoever told of it told that too
+    mtime_ms: int | None = None  # of the file itself, where the listing has it
     version: str = ""
     digest: Digest | None = None
 
 
 @dataclass(frozen=True)
 class Page:
-    """Some of a listing, and what to ask for the rest with."""
+    """Part of a listing, and the token for the rest."""
 
-    things: list[Thing]
+    things: list[ObjectEntry]
     rest: str | None = None
 
 
 Keys: TypeAlias = list[str]
-Things: TypeAlias = list[Thing]
+ObjectEntries: TypeAlias = list[ObjectEntry]
 
 
-class Bucket(Bin, Protocol):
-    """The few requests that a service of objects answers; its errors are ours, with the key."""
+class Bucket(UploadTarget, Protocol):
+    """The requests that an object service must answer; errors are ours, with the key."""
 
     kind: str
     address: str  # for people
+    is_known_by_host: bool  # whether the number of the server and the path say which object it is
     identity: str  # the same for the same place, however it was written
-    keeps_folders: bool  # False once it is known that objects whose keys end with a slash are none there
+    keeps_folders: bool  # False once the service has dropped an object whose key ends with a slash
 
-    def head(self, key: str) -> Thing | None: ...
+    def head(self, key: str) -> ObjectEntry | None: ...
 
     def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> Page:
         """What begins with the prefix: up to the next slash, or (``flat``) all of it."""
@@ -97,8 +98,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
         return f"{self._bucket.identity}/{self._key(path)}".rstrip("/")
 
     def marks(self, path: str, above: bool = False) -> set[str]:
-        """Nothing of Azure's, where many accounts are at one machine, and only the name tells them apart."""
-        return by_numbers(self.address(path), above) if self.kind == "s3" else set()
+        return by_numbers(self.address(path), above) if self._bucket.is_known_by_host else set()
 
     def stat(self, path: str) -> Entry | None:
         key = self._key(path)
@@ -185,7 +185,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
         check: Callable[[], None] | None = None,
     ) -> None:
         self._refuse_change(path)
-        send(self._bucket, self._budget, Upload(self._key(path), mtime_ms, size, check), pieces)
+        send(self._bucket, self._budget, ObjectUpload(self._key(path), mtime_ms, size, check), pieces)
 
     def digest(self, path: str) -> Digest | None:
         thing = retrying(lambda: self._bucket.head(self._key(path)))
@@ -218,7 +218,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
         prefix = self._below(path)
         return retrying(lambda: self._bucket.page(prefix, flat, rest, limit))
 
-    def _pages(self, path: str) -> Iterator[Things]:
+    def _pages(self, path: str) -> Iterator[ObjectEntries]:
         """All below the folder; its own object is not among them."""
         rest, prefix = None, self._below(path)
         while True:
@@ -232,7 +232,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
         return bool(self._page(path, flat=True, limit=1).things)
 
     def _is_folder(self, path: str) -> bool:
-        """Whether it is one; a file is an error, as it stands where a folder should."""
+        """Whether it is a folder; a file is an error."""
         if self._any_below(path):
             return True
         entry = self.stat(path)
@@ -262,7 +262,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
 def resumed(
     opened: Callable[[int, int | None], Generator[bytes, None, None]], offset: int, length: int | None
 ) -> Iterator[bytes]:
-    """The bytes by one request after another: where one is cut, the next goes on."""
+    """The bytes of an object; where a request is cut short, the next one continues."""
     moved = 0
 
     def first() -> tuple[bytes, Generator[bytes, None, None]]:
@@ -279,7 +279,7 @@ def resumed(
             return
 
 
-def _entry(thing: Thing, name: str, path: str) -> Entry:
+def _entry(thing: ObjectEntry, name: str, path: str) -> Entry:
     if thing.is_folder:
         return Entry(name, path, True)
     is_arrival, mtime_ms = thing.mtime_ms is None, thing.mtime_ms

@@ -1,14 +1,12 @@
-"""Bytes into an object: one request if they are few, else parts, and nothing to be seen before the last."""
+"""Upload bytes to an object: in one request if they are few, else in parts that only the last one shows."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
-import ctypes
-import functools
 import hashlib
 import io
-import sys
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,13 +20,12 @@ MIB = 1 << 20
 PART = 8 * MIB
 PART_OF_UNKNOWN = 16 * MIB
 ROOM = 3 * PART  # bytes that all uploads of a store hold together
-M_MMAP_THRESHOLD = -3
-ABREAST = 3  # parts of one file on their way at once
+PARALLEL = 3  # parts of one file on their way at once
 
 
 @dataclass(frozen=True)
-class Upload:
-    """What is to be written, and what has to hold before it can be seen."""
+class ObjectUpload:
+    """An object to write, and the check that must pass before it becomes visible."""
 
     key: str
     mtime_ms: int | None
@@ -37,90 +34,102 @@ class Upload:
 
 
 @dataclass(frozen=True)
-class Body:
-    """What one request sends, and the MD5 that the service refuses a damaged one by."""
+class ObjectBody:
+    """The bytes of one request, and their MD5 for the service to verify."""
 
     data: bytes
     md5: bytes
 
 
-class Session(Protocol):
-    """A file on its way in parts, which nobody sees yet."""
+class UploadSession(Protocol):
+    """An object that is sent in parts and not visible yet."""
 
-    def part(self, number: int, body: Body) -> None:
+    def part(self, number: int, body: ObjectBody) -> None:
         """Send the part, the first is 1; called from several threads."""
 
     def complete(self, md5: bytes) -> None:
-        """Let it be seen; once more does no harm, if the answer was lost."""
+        """Make the object visible; may be repeated if the answer was lost."""
 
     def is_right(self, size: int, md5: bytes) -> bool:
-        """Whether what can be seen is what was sent."""
+        """Whether the visible object is what was sent."""
 
     def remove(self) -> bool:
-        """Remove what was put together; False where something else has its name now, or may have."""
+        """Remove the object; False if something else has its name now, or may have."""
 
     def abort(self) -> None: ...
 
 
-class Bin(Protocol):
-    """What a service of objects takes."""
+class UploadTarget(Protocol):
+    """The writing half of an object service."""
 
     most_parts: int
 
-    def put(self, key: str, body: Body, mtime_ms: int | None) -> None: ...
+    def put(self, key: str, body: ObjectBody, mtime_ms: int | None) -> None: ...
 
     def put_folder(self, key: str) -> None: ...
 
     def delete(self, keys: list[str]) -> None:
         """Delete them all; what is missing is fine."""
 
-    def begin(self, key: str, mtime_ms: int | None, part_size: int) -> Session: ...
+    def begin(self, key: str, mtime_ms: int | None, part_size: int) -> UploadSession: ...
 
 
 class Budget:
-    """Room in memory, which whoever sends waits for."""
+    """Memory for uploads; senders wait until there is room."""
 
     def __init__(self, room: int = ROOM) -> None:
-        _give_back_at_once()
         self._room, self._used = room, 0
         self._changed = threading.Condition()
+        self._allocator, self._process = ThreadPoolExecutor(1), os.getpid()
 
-    def take(self, size: int) -> None:
-        """What is larger than all the room has it for itself."""
+    def acquire(self, size: int) -> None:
+        """Wait for room; a size larger than all of it waits until nothing else is held."""
         with self._changed:
             self._changed.wait_for(lambda: not self._used or self._used + size <= self._room)
             self._used += size
 
-    def give(self, size: int) -> None:
+    def release(self, size: int) -> None:
         with self._changed:
             self._used -= size
             self._changed.notify_all()
 
+    def buffer(self, size: int) -> io.BytesIO:
+        """Allocate all of the buffer at once, always in the same thread.
 
-@functools.cache
-def _give_back_at_once() -> None:
-    """Let go of large blocks when they are freed: glibc would keep some for each thread that ever had one."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):  # another library of C
-            ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MIB)
+        glibc keeps freed memory for the thread that has allocated it: with many senders that is much more
+        than they use at a time.
+        """
+        with self._changed:
+            if self._process != os.getpid():  # a forked process has none of the threads
+                self._allocator, self._process = ThreadPoolExecutor(1), os.getpid()
+        return self._allocator.submit(_allocate, size).result()
 
 
-class Cut:
-    """Pieces of any size as bodies of one size; ``is_over`` tells when the last one came."""
+def _allocate(size: int) -> io.BytesIO:
+    buffer = io.BytesIO()
+    buffer.seek(size - 1)
+    buffer.write(b"\0")
+    buffer.seek(0)
+    return buffer
 
-    def __init__(self, pieces: Iterable[bytes], part_size: int) -> None:
+
+class PartCutter:
+    """Pieces of any size as bodies of one size; ``is_over`` is set with the last one."""
+
+    def __init__(self, pieces: Iterable[bytes], part_size: int, size: int | None, budget: Budget) -> None:
         self._pieces, self._part_size = iter(pieces), part_size
+        self._expected, self._budget = size, budget
         self._rest: bytes | memoryview = b""
         self._md5 = hashlib.md5(usedforsecurity=False)
         self.size, self.is_over = 0, False
 
     @property
     def md5(self) -> bytes:
-        """Of all that came so far."""
+        """The MD5 of everything so far."""
         return self._md5.digest()
 
-    def body(self) -> Body:
-        buffer, left = io.BytesIO(), self._part_size
+    def body(self) -> ObjectBody:
+        buffer, left = self._buffer(), self._part_size
         while left:
             piece = self._next()
             if not piece:
@@ -130,10 +139,18 @@ class Cut:
             left -= min(left, len(piece))
         self._rest = self._next()  # whether there is more
         self.is_over = not self._rest
+        buffer.truncate()
         data = buffer.getvalue()
         self.size += len(data)
         self._md5.update(data)
-        return Body(data, hashlib.md5(data, usedforsecurity=False).digest())
+        return ObjectBody(data, hashlib.md5(data, usedforsecurity=False).digest())
+
+    def _buffer(self) -> io.BytesIO:
+        """Room for the next body; one that may be short grows as it is filled."""
+        expected = self.size and self._part_size  # of unknown size, but more than one part
+        if self._expected is not None:
+            expected = max(0, min(self._part_size, self._expected - self.size))
+        return self._budget.buffer(expected) if expected > MIB else io.BytesIO()
 
     def _next(self) -> bytes | memoryview:
         if self._rest:
@@ -141,12 +158,12 @@ class Cut:
         return next((piece for piece in self._pieces if piece), b"")
 
 
-def send(target: Bin, budget: Budget, upload: Upload, pieces: Iterable[bytes]) -> None:
-    """All of it or nothing."""
+def send(target: UploadTarget, budget: Budget, upload: ObjectUpload, pieces: Iterable[bytes]) -> None:
+    """Send the object, completely or not at all."""
     part_size = _part_size(upload.size, target.most_parts)
-    cut = Cut(pieces, part_size)
+    cut = PartCutter(pieces, part_size, upload.size, budget)
     share = part_size if upload.size is None else min(part_size, upload.size)
-    with _taken(budget, share):
+    with _acquired(budget, share):
         first = cut.body()
         if cut.is_over:
             _check(upload, cut.size)
@@ -165,17 +182,19 @@ def send(target: Bin, budget: Budget, upload: Upload, pieces: Iterable[bytes]) -
         raise Damaged(f"{upload.key}: not what was sent; it was removed")
 
 
-def _send_parts(session: Session, cut: Cut, budget: Budget, part_size: int, most: int) -> None:
-    """All parts but the first, several at once."""
+def _send_parts(session: UploadSession, cut: PartCutter, budget: Budget, part_size: int, most: int) -> None:
+    """Send all parts but the first, several at once."""
     underway: collections.deque[Future[None]] = collections.deque()
     number = 1
-    with ThreadPoolExecutor(ABREAST) as pool:
+    with ThreadPoolExecutor(PARALLEL) as pool:
         try:
             while not cut.is_over:
                 number += 1
                 if number > most:
-                    raise PathError(f"more than {most * part_size} bytes, whose number was not told before")
-                if len(underway) == ABREAST:
+                    raise PathError(
+                        f"more than {most * part_size} bytes, too many for a file of unknown size"
+                    )
+                if len(underway) == PARALLEL:
                     underway.popleft().result()
                 underway.append(_start(pool, session, number, cut, budget, part_size))
             while underway:
@@ -188,33 +207,33 @@ def _send_parts(session: Session, cut: Cut, budget: Budget, part_size: int, most
 
 def _start(
     pool: ThreadPoolExecutor,
-    session: Session,
+    session: UploadSession,
     number: int,
-    cut: Cut,
+    cut: PartCutter,
     budget: Budget,
     part_size: int,
 ) -> Future[None]:
-    """Send the next part beside the others; its room is free when it is there, or given up."""
-    budget.take(part_size)
+    """Start to send the next part; its memory is released when it has arrived or failed."""
+    budget.acquire(part_size)
     try:
         body = cut.body()
         future = pool.submit(lambda: retrying(lambda: session.part(number, body)))
     except BaseException:
-        budget.give(part_size)
+        budget.release(part_size)
         raise
-    future.add_done_callback(lambda _: budget.give(part_size))
+    future.add_done_callback(lambda _: budget.release(part_size))
     return future
 
 
 def _part_size(size: int | None, most_parts: int) -> int:
-    """Of all parts but the last; what is very large needs larger ones."""
+    """The size of all parts but the last; very large objects need larger ones."""
     if size is None:
         return PART_OF_UNKNOWN
     least = -(-size // most_parts)
     return max(PART, -(-least // MIB) * MIB)
 
 
-def _check(upload: Upload, size: int) -> None:
+def _check(upload: ObjectUpload, size: int) -> None:
     if upload.check is not None:
         upload.check()
     if upload.size is not None and size != upload.size:
@@ -222,16 +241,16 @@ def _check(upload: Upload, size: int) -> None:
 
 
 @contextlib.contextmanager
-def _taken(budget: Budget, size: int) -> Iterator[None]:
-    budget.take(size)
+def _acquired(budget: Budget, size: int) -> Iterator[None]:
+    budget.acquire(size)
     try:
         yield
     finally:
-        budget.give(size)
+        budget.release(size)
 
 
 @contextlib.contextmanager
-def _aborted_unless_done(session: Session) -> Iterator[None]:
+def _aborted_unless_done(session: UploadSession) -> Iterator[None]:
     try:
         yield
     except BaseException:

@@ -6,26 +6,29 @@ an error. In a folder the files come first, those of one sample (the same name u
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import struct
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from openpai_tasks.errors import NotFound, PathError
-from openpai_tasks.storage.copying.plan import is_below
 from openpai_tasks.storage.copying.transfer import is_part
 from openpai_tasks.storage.copying.walk import checked_link
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.store import Entry, Store, join
+from openpai_tasks.storage.store import Entry, Store, is_below, join
 
 FACTS = struct.Struct(">QqH")
+TREE_FACTS = struct.Struct(">?QqH")
+MARK_LENGTH = 10
 ASKED, MANY = 8, 1000
 """Questions for files at once, and entries that are looked at together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class PackMember:
     """A file or folder to pack; its name is relative to the tree."""
 
     name: str
@@ -37,7 +40,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class _Folder:
+class _OpenFolder:
     path: str
     name: str
     mode: int
@@ -52,21 +55,21 @@ def split(name: str) -> tuple[str, str]:
     return (folder + slash + stem, rest) if stem else (name, "")
 
 
-def members(tree: Location, target: str) -> Iterator[Member]:
+def members(tree: Location, target: str) -> Iterator[PackMember]:
     """All below the folder; ``target`` is the address that a link must not lead to."""
     store = tree.store
-    stack = [_Folder(tree.path, "", 0, (store.address(tree.path),))]
+    stack = [_OpenFolder(tree.path, "", 0, (store.address(tree.path),))]
     while stack:
         folder = stack.pop()
         if folder.name:
-            yield Member(folder.name, folder.path, True, 0, 0, folder.mode)
+            yield PackMember(folder.name, folder.path, True, 0, 0, folder.mode)
         files, folders = _listed(store, folder, target)
         while files:  # each is let go as it is handed on: a folder may hold millions
             yield _member(files.pop(), folder)
         stack += folders
 
 
-def _listed(store: Store, folder: _Folder, target: str) -> tuple[list[bytes], list[_Folder]]:
+def _listed(store: Store, folder: _OpenFolder, target: str) -> tuple[list[bytes], list[_OpenFolder]]:
     """The files, packed small, and the folders; the first of either last."""
     files, folders = [], []
     for entry in _with_own_times(store, store.list(folder.path)):
@@ -111,14 +114,14 @@ def _small(entry: Entry) -> bytes:
     return name + FACTS.pack(entry.size, entry.mtime_ms, mode & 0o777)
 
 
-def _member(small: bytes, folder: _Folder) -> Member:
+def _member(small: bytes, folder: _OpenFolder) -> PackMember:
     size, mtime_ms, mode = FACTS.unpack_from(small, len(small) - FACTS.size)
     name = small[: -FACTS.size].replace(b"\0", b"").decode("utf-8", "surrogateescape")
     path = join(folder.path, name)
-    return Member(f"{folder.name}/{name}" if folder.name else name, path, False, size, mtime_ms, mode)
+    return PackMember(f"{folder.name}/{name}" if folder.name else name, path, False, size, mtime_ms, mode)
 
 
-def _inner(store: Store, entry: Entry, folder: _Folder) -> _Folder:
+def _inner(store: Store, entry: Entry, folder: _OpenFolder) -> _OpenFolder:
     entered = folder.entered
     if entry.is_link:
         leads = store.address(entry.path)
@@ -126,10 +129,46 @@ def _inner(store: Store, entry: Entry, folder: _Folder) -> _Folder:
             raise PathError(f"{entry.path}: a link to a folder above it, which would never end")
         entered = (*entered, leads)
     name = f"{folder.name}/{entry.name}" if folder.name else entry.name
-    return _Folder(entry.path, name, 0o755 if entry.mode is None else entry.mode & 0o777, entered)
+    return _OpenFolder(entry.path, name, 0o755 if entry.mode is None else entry.mode & 0o777, entered)
 
 
 def _refuse_target(store: Store, link: Entry, target: str) -> None:
     leads = store.address(link.path)
     if is_below(leads, target) or (link.is_folder and is_below(target, leads)):
         raise PathError(f"{link.path}: a link that leads to the target, above or into it")
+
+
+class PackTree:
+    """A tree as it was found before anything is written, in few bytes for each name.
+
+    Its names, sizes, times and modes make its marks.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root, self._found = root, deque[bytes]()
+        self._hash = hashlib.sha256()
+
+    def add(self, member: PackMember, is_packed: bool = True) -> None:
+        """Add a member; one that is not packed itself only counts for the marks."""
+        facts = TREE_FACTS.pack(member.is_folder, member.size, member.mtime_ms, member.mode)
+        small = facts + member.name.encode("utf-8", "surrogateescape")
+        self._hash.update(small + b"\0")
+        if is_packed:
+            self._found.append(small)
+
+    def members(self) -> Iterator[PackMember]:
+        """Yield all members once, forgetting each."""
+        while self._found:
+            small = self._found.popleft()
+            is_folder, size, mtime_ms, mode = TREE_FACTS.unpack_from(small)
+            name = small[TREE_FACTS.size :].decode("utf-8", "surrogateescape")
+            yield PackMember(name, join(self._root, name), is_folder, size, mtime_ms, mode)
+
+    def marks(self, *rules: object) -> Iterator[str]:
+        """Marks for the tree packed by these rules: always the same ones, in the same order."""
+        number = 0
+        while True:
+            own = self._hash.copy()
+            own.update(repr((*rules, number)).encode())
+            yield own.hexdigest()[:MARK_LENGTH]
+            number += 1

@@ -16,14 +16,13 @@ from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import target as targets
 from openpai_tasks.storage.packing.crc import crc32c
-from openpai_tasks.storage.packing.formats import Format, named
+from openpai_tasks.storage.packing.formats import Format, find_format
 from openpai_tasks.storage.packing.index import Index, Row, Shard
-from openpai_tasks.storage.packing.members import Member, members
+from openpai_tasks.storage.packing.members import PackMember, PackTree, members
 from openpai_tasks.storage.packing.publish import NewSet, gathered
 from openpai_tasks.storage.packing.shards import cut
 from openpai_tasks.storage.packing.sources import contents
-from openpai_tasks.storage.packing.target import Held
-from openpai_tasks.storage.packing.walked import Walked
+from openpai_tasks.storage.packing.target import PackTarget
 from openpai_tasks.storage.store import Store
 
 
@@ -40,7 +39,7 @@ class Packing:
 
 @dataclass(frozen=True)
 class Packed:
-    """What became of it."""
+    """The result of packing."""
 
     url: str
     format: str
@@ -54,12 +53,12 @@ class Packed:
 
 def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Packed:
     """Pack what is in the folder into shards in the target folder."""
-    began, form = time.monotonic(), named(rules.format)
-    held, index = targets.held(target, rules.replace), Index(rules.format)
+    began, form = time.monotonic(), find_format(rules.format)
+    there, index = targets.inspect_target(target, rules.replace), Index(rules.format)
     walked = _walked(tree, target, form, index, watch)
     target.store.make_folder(target.path)
-    targets.clear(target, held)
-    new = NewSet(target, _free(walked, held, rules), held.shards)
+    targets.clear(target, there)
+    new = NewSet(target, _free(walked, there, rules), there.shards)
     try:
         new.begin()
         for number, shard in enumerate(cut(walked.members(), rules.shard_size, form.measure)):
@@ -76,9 +75,9 @@ def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Pack
     return Packed(target.url, rules.format, *counts, sum(shard.size for shard in index.shards), seconds)
 
 
-def _walked(tree: Location, target: Location, form: Format, index: Index, watch: Watch) -> Walked:
+def _walked(tree: Location, target: Location, form: Format, index: Index, watch: Watch) -> PackTree:
     """What goes into shards; the folders only where the format has a place for them."""
-    walked = Walked(tree.path)
+    walked = PackTree(tree.path)
     for member in members(tree, target.store.address(target.path)):
         watch.check()
         walked.add(member, form.holds_folders or not member.is_folder)
@@ -91,14 +90,14 @@ def _walked(tree: Location, target: Location, form: Format, index: Index, watch:
     return walked
 
 
-def _free(walked: Walked, held: Held, rules: Packing) -> str:
+def _free(walked: PackTree, there: PackTarget, rules: Packing) -> str:
     """What the shards' names begin with: the first of the tree's marks that nothing in the folder has."""
     marks = walked.marks(rules.format, rules.shard_size)
-    return next(begins for mark in marks if not held.is_taken(begins := f"{rules.name}-{mark}-"))
+    return next(begins for mark in marks if not there.is_taken(begins := f"{rules.name}-{mark}-"))
 
 
 def _written(
-    source: Store, shard: list[Member], number: int, store: Store, path: str, rules: Packing, watch: Watch
+    source: Store, shard: list[PackMember], number: int, store: Store, path: str, rules: Packing, watch: Watch
 ) -> tuple[Index, int]:
     """The shard is there, with other tries where they help: where its members are, and its size."""
 
@@ -119,22 +118,22 @@ def _written(
 
 
 def _take_back(moved: list[int], watch: Watch) -> None:
-    """What came in a try that failed has not."""
+    """Subtract what a failed try has counted."""
     watch.moved(-moved[0])
     moved[0] = 0
 
 
 def _shard(
     source: Store,
-    shard: list[Member],
+    shard: list[PackMember],
     number: int,
     rules: Packing,
     rows: Index,
     watch: Watch,
     moved: list[int],
 ) -> Iterator[bytes]:
-    """The bytes of a shard; ``rows`` and ``moved`` are told what has gone by."""
-    encoder = named(rules.format).encoder(shard)
+    """The bytes of a shard; ``rows`` and ``moved`` get what has been sent."""
+    encoder = find_format(rules.format).encoder(shard)
     yield (head := encoder.head())
     at = len(head)
     for member, pieces in contents(source, shard, rules.workers, watch):

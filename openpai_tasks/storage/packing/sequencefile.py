@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.packing.index import Index, Row, checked
-from openpai_tasks.storage.packing.members import Member
+from openpai_tasks.storage.packing.members import PackMember
 
 MAGIC = b"SEQ\x06"
 TEXT, BYTES = "org.apache.hadoop.io.Text", "org.apache.hadoop.io.BytesWritable"
@@ -40,7 +40,7 @@ def text(value: str) -> bytes:
 
 
 class SequenceEncoder:
-    def __init__(self, members: list[Member]) -> None:
+    def __init__(self, members: list[PackMember]) -> None:
         """The mark is made from what the shard holds: unlikely to be in it, and the same each time."""
         names = hashlib.md5(usedforsecurity=False)
         for member in members:
@@ -53,7 +53,7 @@ class SequenceEncoder:
         kinds = text(TEXT) + text(BYTES)
         return MAGIC + kinds + b"\0\0" + INT.pack(0) + self._sync  # neither compressed; no metadata
 
-    def before(self, member: Member, position: int) -> bytes:
+    def before(self, member: PackMember, position: int) -> bytes:
         mark = b""
         if position >= self._synced + INTERVAL:
             mark = ESCAPE + self._sync
@@ -65,7 +65,7 @@ class SequenceEncoder:
     def passing(self, piece: bytes) -> None:
         """There is no checksum of the content here; the index has one."""
 
-    def after(self, member: Member) -> bytes:
+    def after(self, member: PackMember) -> bytes:
         return b""
 
     def tail(self) -> bytes:
@@ -77,10 +77,10 @@ class SequenceFile:
     most = MOST
     holds_folders = False
 
-    def encoder(self, members: list[Member]) -> SequenceEncoder:
+    def encoder(self, members: list[PackMember]) -> SequenceEncoder:
         return SequenceEncoder(members)
 
-    def measure(self, member: Member) -> int:
+    def measure(self, member: PackMember) -> int:
         return member.size + 40 + len(member.name)
 
     def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
@@ -91,7 +91,7 @@ class SequenceFile:
                 raise parts.cut()
             parts.at += INT.size
             if first == ESCAPE:
-                if parts.take(SYNC) != sync:
+                if parts.read(SYNC) != sync:
                     raise PathError(f"{url}: damaged at byte {at}: not the mark that was expected")
             else:
                 index.add(_row(parts, INT.unpack(first)[0], shard, at))
@@ -99,7 +99,7 @@ class SequenceFile:
 
 
 class _Parts:
-    """The parts of a file one after the other; what is missing is told as such."""
+    """The parts of a file one after the other; missing bytes are an error."""
 
     def __init__(self, file: BinaryIO, url: str) -> None:
         self._file, self.url, self.at = file, url, 0
@@ -109,7 +109,7 @@ class _Parts:
     def cut(self) -> PathError:
         return PathError(f"{self.url}: cut at byte {self._size}, in the middle of a record")
 
-    def take(self, count: int) -> bytes:
+    def read(self, count: int) -> bytes:
         found = self._file.read(count)
         if len(found) < count:
             raise self.cut()
@@ -122,26 +122,26 @@ class _Parts:
         self.at = self._file.seek(self.at + count)
 
     def number(self) -> int:
-        return int(INT.unpack(self.take(INT.size))[0])
+        return int(INT.unpack(self.read(INT.size))[0])
 
     def text(self) -> str:
-        first = self.take(1)[0]
-        count = first if first <= 127 else int.from_bytes(self.take(256 - 112 - first), "big")
-        return self.take(count).decode("utf-8", "surrogateescape")
+        first = self.read(1)[0]
+        count = first if first <= 127 else int.from_bytes(self.read(256 - 112 - first), "big")
+        return self.read(count).decode("utf-8", "surrogateescape")
 
 
 def _opened(parts: _Parts, url: str) -> bytes:
     """The file's own mark; what cannot be read here is refused by name."""
-    if parts.take(len(MAGIC)) != MAGIC:
-        raise PathError(f"{url}: no SequenceFile of version 6")
+    if parts.read(len(MAGIC)) != MAGIC:
+        raise PathError(f"{url}: not a SequenceFile of version 6")
     kinds = parts.text(), parts.text()
     if kinds != (TEXT, BYTES):
         raise PathError(f"{url}: from {kinds[0]} to {kinds[1]}; only Text to BytesWritable can be read")
-    if parts.take(2) != b"\0\0":
+    if parts.read(2) != b"\0\0":
         raise PathError(f"{url}: compressed; only SequenceFiles that are not can be read")
     for _ in range(2 * parts.number()):
         parts.text()
-    return parts.take(SYNC)
+    return parts.read(SYNC)
 
 
 def _row(parts: _Parts, length: int, shard: int, at: int) -> Row:

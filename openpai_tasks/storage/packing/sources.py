@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.packing.members import Member
+from openpai_tasks.storage.packing.members import PackMember
 from openpai_tasks.storage.store import PIECE, Store
 
 AT_ONCE = 32
@@ -19,8 +19,8 @@ QUICK = 0.0005
 
 
 def contents(
-    store: Store, members: Iterable[Member], workers: int, watch: Watch
-) -> Iterator[tuple[Member, Iterable[bytes]]]:
+    store: Store, members: Iterable[PackMember], workers: int, watch: Watch
+) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
     """Each member with the pieces of its content, in order; a file that changes meanwhile is an error."""
     batches = _batches(members)
     first = next(batches, [])
@@ -32,14 +32,14 @@ def contents(
         for batch in batches:
             yield from _handed_on(store, batch, None, watch)
     else:
-        yield from _abreast(store, batches, workers, watch)
+        yield from _in_parallel(store, batches, workers, watch)
 
 
-def _abreast(
-    store: Store, batches: Iterable[list[Member]], workers: int, watch: Watch
-) -> Iterator[tuple[Member, Iterable[bytes]]]:
+def _in_parallel(
+    store: Store, batches: Iterable[list[PackMember]], workers: int, watch: Watch
+) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
     """As many small batches fetched at once as there are workers, and as many more ahead."""
-    ahead: deque[tuple[list[Member], Future[list[bytes]] | None]] = deque()
+    ahead: deque[tuple[list[PackMember], Future[list[bytes]] | None]] = deque()
     with ThreadPoolExecutor(workers, "pack") as pool:
         try:
             for batch in batches:
@@ -54,9 +54,9 @@ def _abreast(
             pool.shutdown(cancel_futures=True)
 
 
-def _batches(members: Iterable[Member]) -> Iterator[list[Member]]:
+def _batches(members: Iterable[PackMember]) -> Iterator[list[PackMember]]:
     """Neighbours that are small together; a large file alone."""
-    batch: list[Member] = []
+    batch: list[PackMember] = []
     size = 0
     for member in members:
         if batch and (size + member.size > PIECE or len(batch) == AT_ONCE):
@@ -68,19 +68,19 @@ def _batches(members: Iterable[Member]) -> Iterator[list[Member]]:
         yield batch
 
 
-def _is_small(batch: list[Member]) -> bool:
+def _is_small(batch: list[PackMember]) -> bool:
     return bool(batch) and batch[0].size <= PIECE
 
 
 def _awaited(
-    store: Store, batch: list[Member], fetched: Future[list[bytes]] | None, watch: Watch
-) -> Iterator[tuple[Member, Iterable[bytes]]]:
+    store: Store, batch: list[PackMember], fetched: Future[list[bytes]] | None, watch: Watch
+) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
     yield from _handed_on(store, batch, fetched.result() if fetched else None, watch)
 
 
 def _handed_on(
-    store: Store, batch: list[Member], fetched: list[bytes] | None, watch: Watch
-) -> Iterator[tuple[Member, Iterable[bytes]]]:
+    store: Store, batch: list[PackMember], fetched: list[bytes] | None, watch: Watch
+) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
     watch.check()
     if fetched is None:
         yield from ((member, _content(store, member, watch)) for member in batch)
@@ -88,16 +88,16 @@ def _handed_on(
         yield from ((member, [content]) for member, content in zip(batch, fetched, strict=True))
 
 
-def _fetched(store: Store, batch: list[Member], watch: Watch) -> list[bytes]:
+def _fetched(store: Store, batch: list[PackMember], watch: Watch) -> list[bytes]:
     return [b"".join(_content(store, member, watch)) for member in batch]
 
 
-def _content(store: Store, member: Member, watch: Watch) -> Iterator[bytes]:
+def _content(store: Store, member: PackMember, watch: Watch) -> Iterator[bytes]:
     """The pieces, as many bytes as were listed, and the very ones that the store tells of, where it does."""
     if member.is_folder:
         return
-    told = store.digest(member.path) if store.knows_digests else None
-    hasher = store.hasher(told.kind) if told else None
+    digest = store.digest(member.path) if store.knows_digests else None
+    hasher = store.hasher(digest.kind) if digest else None
     count = 0
     for piece in store.read(member.path, 0, member.size or None):  # what claims to be empty may not be
         watch.check()
@@ -107,14 +107,14 @@ def _content(store: Store, member: Member, watch: Watch) -> Iterator[bytes]:
         if hasher:
             hasher.update(piece)
         yield piece
-    _refuse_changed(store, member, count, hasher is None or hasher.digest() == told)
+    _refuse_changed(store, member, count, hasher is None or hasher.digest() == digest)
 
 
-def _refuse_changed(store: Store, member: Member, count: int, is_as_told: bool) -> None:
+def _refuse_changed(store: Store, member: PackMember, count: int, is_intact: bool) -> None:
     now = store.stat(member.path)
     if now is None or (count, now.size, now.mtime_ms) != (member.size, member.size, member.mtime_ms):
         raise PathError(
             f"{member.path}: it changed while it was packed; pack again when nothing writes to it"
         )
-    if not is_as_told:
+    if not is_intact:
         raise PathError(f"{member.path}: damaged on the way, its checksum is another one")

@@ -12,7 +12,7 @@ from openpai_tasks.errors import PathError
 from openpai_tasks.storage.packing import example
 from openpai_tasks.storage.packing.crc import crc32c
 from openpai_tasks.storage.packing.index import Index, Row, checked
-from openpai_tasks.storage.packing.members import Member
+from openpai_tasks.storage.packing.members import PackMember
 
 LENGTH, CRC = struct.Struct("<Q"), struct.Struct("<I")
 MOST = (1 << 31) - (1 << 16)
@@ -33,7 +33,7 @@ class TFRecordEncoder:
     def head(self) -> bytes:
         return b""
 
-    def before(self, member: Member, position: int) -> bytes:
+    def before(self, member: PackMember, position: int) -> bytes:
         facts: dict[str, bytes | int] = {"name": member.name.encode("utf-8", "surrogateescape")}
         facts |= {"mode": member.mode, "mtime_ms": member.mtime_ms}
         begun = example.head(facts, "content", member.size)
@@ -44,7 +44,7 @@ class TFRecordEncoder:
     def passing(self, piece: bytes) -> None:
         self._crc = crc32c(piece, self._crc)
 
-    def after(self, member: Member) -> bytes:
+    def after(self, member: PackMember) -> bytes:
         return CRC.pack(masked(self._crc))
 
     def tail(self) -> bytes:
@@ -56,22 +56,22 @@ class TFRecord:
     most = MOST
     holds_folders = False
 
-    def encoder(self, members: list[Member]) -> TFRecordEncoder:
+    def encoder(self, members: list[PackMember]) -> TFRecordEncoder:
         return TFRecordEncoder()
 
-    def measure(self, member: Member) -> int:
+    def measure(self, member: PackMember) -> int:
         return member.size + 128 + len(member.name)
 
     def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
-        """Every record is read and its CRCs compared; one that is no Example of a file is a file itself."""
+        """Read all records and compare their CRCs; one that is not an Example of a file is a file itself."""
         stem, at, number = url.rpartition("/")[2].partition(".")[0], 0, 0
         while head := file.read(LENGTH.size + CRC.size):
             size = _length(head, url, number)
-            record, told = file.read(size), file.read(CRC.size)
-            if len(record) < size or len(told) < CRC.size:
+            record, checksum = file.read(size), file.read(CRC.size)
+            if len(record) < size or len(checksum) < CRC.size:
                 raise PathError(f"{url}: record {number} is cut")
-            if CRC.unpack(told)[0] != masked(crc32c(record)):
-                raise PathError(f"{url}: record {number} is damaged; its CRC32C is another one")
+            if CRC.unpack(checksum)[0] != masked(crc32c(record)):
+                raise PathError(f"{url}: record {number} is damaged: wrong CRC32C")
             index.add(_row(record, at + len(head), f"{stem}-{number:08d}", url, shard))
             at, number = at + len(head) + size + CRC.size, number + 1
 
@@ -80,7 +80,7 @@ def _length(head: bytes, url: str, number: int) -> int:
     if len(head) < LENGTH.size + CRC.size:
         raise PathError(f"{url}: record {number} is cut")
     if CRC.unpack_from(head, LENGTH.size)[0] != masked(crc32c(head[: LENGTH.size])):
-        raise PathError(f"{url}: record {number} is damaged, or this is no TFRecord file")
+        raise PathError(f"{url}: record {number} is damaged, or this is not a TFRecord file")
     return int(LENGTH.unpack_from(head)[0])
 
 

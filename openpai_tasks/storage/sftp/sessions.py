@@ -1,23 +1,27 @@
-"""Sessions for the files of a container, over one connection that is made again when it broke."""
+"""SFTP sessions of a container over one connection, which is renewed when it breaks."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import secrets
+import shlex
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
-from openpai_tasks.errors import Denied, Lost, NotFound, PaiError, PathError
+from openpai_tasks.errors import Denied, Lost, NotFound, PaiError, PathError, Unreachable
 from openpai_tasks.storage.retry import retrying
-from openpai_tasks.storage.sftp.checksums import Sums
 
+SECONDS = 1800.0  # for one file, however large
+UMASK = 0o022
+_HASH = 64
 GONE = (errno.ENOENT, errno.ENOTDIR)
 
 Result = TypeVar("Result")
 
 
-class Login(Protocol):
+class RemoteConnection(Protocol):
     """A connection to a container."""
 
     @property
@@ -36,18 +40,73 @@ class Login(Protocol):
         """Turns what a broken connection raises into errors of ours."""
 
 
-class Sessions:
-    """``renew`` makes the connection; a session is one person's at a time, and kept for the next."""
+class ChecksumShell:
+    """A shell in the container that computes checksums; without one, nothing is known and nothing fails."""
 
-    def __init__(self, renew: Callable[[], Login]) -> None:
+    def __init__(self, login: RemoteConnection) -> None:
+        self.login = login
+        self._lock = threading.Lock()
+        self._channel: Any = None
+        self._rest = b""
+        self.umask = UMASK
+        try:
+            self.can = self._open()
+        except Unreachable:  # where files may be copied and nothing run, the connection is still good
+            if not login.is_open:
+                raise
+            self.can = False
+
+    def sha256(self, path: str) -> str:
+        """The SHA-256 of the file; empty if unknown."""
+        if not self.can:
+            return ""
+        with self._lock:
+            words = self._asked(f"sha256sum < {shlex.quote(path)} 2>/dev/null").split()
+        return words[0] if words and len(words[0]) == _HASH else ""
+
+    def _open(self) -> bool:
+        """Whether there is a shell with what is needed; whatever it says first is passed over."""
+        with self.login.losing():
+            self._channel = self.login.session()
+            self._channel.settimeout(SECONDS)
+            self._channel.exec_command("exec sh")
+            mask = self._asked("umask").strip()
+            self.umask = int(mask, 8) if mask and set(mask) <= set("01234567") else UMASK
+            return bool(self._asked("command -v sha256sum").strip())
+
+    def _asked(self, command: str) -> str:
+        """What the command writes; a mark that nothing else can hold ends it."""
+        mark = secrets.token_hex(8)
+        line = f"echo {mark}; {command}; echo; echo {mark}\n"
+        with self.login.losing():
+            self._channel.sendall(line.encode("utf-8", "surrogateescape"))
+            text = self._until(f"{mark}\n".encode(), 2)
+        return text.decode("utf-8", "replace")
+
+    def _until(self, mark: bytes, times: int) -> bytes:
+        """What comes between the marks; a shell that ends leaves nothing."""
+        text = self._rest
+        while text.count(mark) < times:
+            piece = self._channel.recv(1 << 16)
+            if not piece:
+                return b""
+            text += piece
+        _, between, self._rest = text.split(mark, times)
+        return between.strip()
+
+
+class Sessions:
+    """A pool of sessions: each is used by one caller at a time; ``renew`` makes the connection."""
+
+    def __init__(self, renew: Callable[[], RemoteConnection]) -> None:
         self._renew = renew
-        self._login: Login | None = None
-        self._sums: Sums | None = None
+        self._login: RemoteConnection | None = None
+        self._sums: ChecksumShell | None = None
         self._idle: list[Any] = []
         self._lock = threading.Lock()
 
     def asked(self, path: str, act: Callable[[Any], Result]) -> Result:
-        """What a session says; where its connection is lost, what one on the next says."""
+        """Ask a session; where its connection is lost, ask one on a new connection."""
 
         def once() -> Result:
             with self.files(path) as files:
@@ -55,8 +114,8 @@ class Sessions:
 
         return retrying(once)
 
-    def sums_told(self, act: Callable[[Sums], Result]) -> Result:
-        """What the shell for fingerprints says, in the same way."""
+    def ask_shell(self, act: Callable[[ChecksumShell], Result]) -> Result:
+        """Ask the checksum shell, in the same way."""
 
         def once() -> Result:
             with self._holding() as login:
@@ -66,10 +125,10 @@ class Sessions:
 
     @contextlib.contextmanager
     def files(self, path: str) -> Iterator[Any]:
-        """A session that nobody else uses meanwhile; one that something broke is not used again."""
+        """A session that nobody else uses meanwhile; a broken one is not used again."""
         login = files = None
         try:
-            with _told(path), self._holding() as login:
+            with _mapping_errors(path), self._holding() as login:
                 files = self._spare(login) or login.files()
                 yield files
         except NotFound:
@@ -81,7 +140,7 @@ class Sessions:
         self._give_back(login, files)
 
     @contextlib.contextmanager
-    def _holding(self) -> Iterator[Login]:
+    def _holding(self) -> Iterator[RemoteConnection]:
         """The connection; what comes after it was lost, such as clearing up, gets a new one at once."""
         login = self.connected()
         try:
@@ -93,17 +152,17 @@ class Sessions:
                     self._forget()
             raise
 
-    def _spare(self, login: Login) -> Any:
+    def _spare(self, login: RemoteConnection) -> Any:
         with self._lock:
             return self._idle.pop() if self._idle and self._login is login else None
 
-    def _give_back(self, login: Login | None, files: Any) -> None:
+    def _give_back(self, login: RemoteConnection | None, files: Any) -> None:
         with self._lock:
             if self._login is login:
                 return self._idle.append(files)
         _end(files)
 
-    def connected(self) -> Login:
+    def connected(self) -> RemoteConnection:
         with self._lock:
             if self._login is None or not self._login.is_open:
                 self._forget()
@@ -114,10 +173,10 @@ class Sessions:
         self._idle.clear()
         self._sums = self._login = None
 
-    def _sums_of(self, login: Login) -> Sums:
+    def _sums_of(self, login: RemoteConnection) -> ChecksumShell:
         with self._lock:
             if self._sums is None or self._sums.login is not login:
-                self._sums = Sums(login)
+                self._sums = ChecksumShell(login)
             return self._sums
 
     def close(self) -> None:
@@ -135,8 +194,8 @@ def _end(files: Any) -> None:
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Errors of the server in our words."""
+def _mapping_errors(path: str) -> Iterator[None]:
+    """Raise errors of the server as ours."""
     try:
         yield
     except (PaiError, ConnectionError, TimeoutError):

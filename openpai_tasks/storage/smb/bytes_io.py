@@ -47,13 +47,13 @@ def ahead(tree: Any, handle: Any, offset: int, end: int) -> Iterator[bytes]:
             piece = _piece(request, read)
             if piece:
                 yield piece
-            if len(piece) < count:  # it has become shorter; whoever wants the rest asks again
+            if len(piece) < count:  # it has become shorter; the caller asks again for the rest
                 return
     finally:
         _drain(waiting)
 
 
-class Upload:
+class SmbUpload:
     """A file that is being written: a few blocks are on their way at once."""
 
     def __init__(self, tree: Any, name: str) -> None:

@@ -1,9 +1,8 @@
-"""One connection to an SMB server for all threads, made when it is needed and made anew when it broke."""
+"""One connection to an SMB server for all threads, opened when needed and again when it breaks."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import socket
@@ -12,6 +11,7 @@ import sys
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,14 +28,14 @@ from smbprotocol.session import Session  # type: ignore[import-untyped]
 from smbprotocol.tree import TreeConnect  # type: ignore[import-untyped]
 
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
-from openpai_tasks.storage.smb.errors import LOST, NO_LOGIN, NO_SHARE, NoShare, told
+from openpai_tasks.storage.smb.errors import LOST, NO_LOGIN, NO_SHARE, NoShare, make_error
 
 for _name in ("smbprotocol", "spnego"):  # they tell of every packet, tokens of the login among them
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
 CONNECT = 15  # seconds for a server to take the call
 SILENCE = 60.0  # seconds without any answer, while one is owed, until the connection counts as dead
-PENDING = 120  # seconds for an answer that the server has said to be late
+PENDING = 120  # seconds for an answer that the server has announced to be late
 LOOK = 1.0  # seconds between two looks whether the connection still is one
 CREDITS = 128  # what is asked for with a request while there are fewer than ENOUGH: 64 KiB in flight each
 ENOUGH = 1024
@@ -46,8 +46,8 @@ Step = tuple[Any, Callable[[Any], Any]]
 
 
 @dataclass(frozen=True)
-class Login:
-    """Who asks which server."""
+class SmbLogin:
+    """A server and the user who logs in."""
 
     host: str
     port: int
@@ -56,14 +56,14 @@ class Login:
     must_encrypt: bool = False
 
 
-class Line(Connection):  # type: ignore[misc]
+class SmbConnection(Connection):  # type: ignore[misc]
     """A connection that many threads can use at once, and that never waits for ever."""
 
-    def __init__(self, login: Login) -> None:
+    def __init__(self, login: SmbLogin) -> None:
         super().__init__(uuid.uuid4(), login.host, login.port, require_signing=True)
         self._turn = threading.Lock()
 
-    def open(self) -> Line:
+    def open(self) -> SmbConnection:
         self.connect(timeout=CONNECT)
         wire = self.transport._sock
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -120,10 +120,10 @@ class Line(Connection):  # type: ignore[misc]
             return int(self.sequence_window["high"] - self.sequence_window["low"])
 
 
-class Server:
-    """What knows one user's way to a server: one connection, one session, a tree for each share."""
+class SmbServer:
+    """A server as one user sees it: one connection, one session, a tree for each share."""
 
-    def __init__(self, login: Login) -> None:
+    def __init__(self, login: SmbLogin) -> None:
         self.login = login
         self._lock = threading.Lock()
         self._session: Any = None
@@ -141,6 +141,10 @@ class Server:
                 self._trees[share] = self._entered(share)
             return self._trees[share]
 
+    def __del__(self) -> None:
+        if self._session is not None and self._process == os.getpid():
+            _close(self._session.connection)
+
     def drop(self, tree: Any) -> None:
         """Close the connection that the tree is of: it cannot be used any more."""
         with self._lock:
@@ -149,7 +153,7 @@ class Server:
     def _logged_in(self) -> Any:
         login = self.login
         with _connecting(login):
-            line = Line(login)
+            line = SmbConnection(login)
             try:
                 line.open()
                 is_safe = bool(line.supports_encryption)
@@ -172,12 +176,21 @@ class Server:
         return tree
 
 
-server = functools.cache(Server)
-"""The one for a login: what is on the same server shares its connection."""
+_servers: weakref.WeakValueDictionary[SmbLogin, SmbServer] = weakref.WeakValueDictionary()
+_servers_lock = threading.Lock()
+
+
+def shared_server(login: SmbLogin) -> SmbServer:
+    """The server for the login, with one connection for all stores that use it at the same time."""
+    with _servers_lock:
+        server = _servers.get(login)
+        if server is None:
+            server = _servers[login] = SmbServer(login)
+        return server
 
 
 def exchange(tree: Any, steps: Sequence[Step]) -> list[Any]:
-    """The answers to messages that travel together; each must be taken, and the first refusal is told."""
+    """The answers to messages that travel together; each must be read, and the first refusal is raised."""
     session = tree.session
     messages = [message for message, _ in steps]
     requests = session.connection.send_compound(
@@ -196,7 +209,7 @@ def exchange(tree: Any, steps: Sequence[Step]) -> list[Any]:
 
 
 @contextlib.contextmanager
-def using(host: Server, share: str, path: str) -> Iterator[Any]:
+def using(host: SmbServer, share: str, path: str) -> Iterator[Any]:
     """The tree to ask, over the connection that there is or a new one."""
     tree = host.tree(share)
     with guarded(host, tree, path):
@@ -204,14 +217,14 @@ def using(host: Server, share: str, path: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def guarded(host: Server, tree: Any, path: str) -> Iterator[None]:
-    """What goes wrong is told in our words, and a broken connection is given up."""
+def guarded(host: SmbServer, tree: Any, path: str) -> Iterator[None]:
+    """Raise errors of SMB as ours, and drop a broken connection."""
     try:
         yield
     except SMBResponseException as err:
         if err.status in LOST:
             host.drop(tree)
-        raise told(err.status, path, host.login.host) from err
+        raise make_error(err.status, path, host.login.host) from err
     except PaiError:
         raise
     except (SMBException, OSError) as err:
@@ -220,7 +233,7 @@ def guarded(host: Server, tree: Any, path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _connecting(login: Login, share: str = "") -> Iterator[None]:
+def _connecting(login: SmbLogin, share: str = "") -> Iterator[None]:
     where = f"{login.host}:{login.port}"
     try:
         yield
@@ -229,7 +242,7 @@ def _connecting(login: Login, share: str = "") -> Iterator[None]:
             raise Denied(f"{where} refuses the user {login.user!r}: {NO_LOGIN[err.status]}", 401) from err
         if err.status in NO_SHARE:
             raise NoShare(f"{where} has no share {share!r}", 404) from err
-        raise told(err.status, f"share {share!r}" if share else where, where) from err
+        raise make_error(err.status, f"share {share!r}" if share else where, where) from err
     except SMBAuthenticationError as err:
         raise Denied(f"{where} refuses the user {login.user!r}", 401) from err
     except PaiError:

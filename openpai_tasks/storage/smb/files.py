@@ -33,7 +33,7 @@ ALL = ShareAccess.FILE_SHARE_READ | ShareAccess.FILE_SHARE_WRITE | ShareAccess.F
 
 
 @dataclass(frozen=True)
-class Way:
+class OpenMode:
     """How something is opened; others may use it at the same time."""
 
     access: int
@@ -41,20 +41,22 @@ class Way:
     disposition: int = CreateDisposition.FILE_OPEN
 
 
-LOOK = Way(_Access.FILE_READ_ATTRIBUTES)
-LIST = Way(_Access.FILE_READ_DATA, _Options.FILE_DIRECTORY_FILE)  # of a folder, the same bit means: list it
-READ = Way(_Access.FILE_READ_DATA | _Access.FILE_READ_ATTRIBUTES, _Options.FILE_NON_DIRECTORY_FILE)
-WRITE = Way(
+LOOK = OpenMode(_Access.FILE_READ_ATTRIBUTES)
+LIST = OpenMode(
+    _Access.FILE_READ_DATA, _Options.FILE_DIRECTORY_FILE
+)  # of a folder, the same bit means: list it
+READ = OpenMode(_Access.FILE_READ_DATA | _Access.FILE_READ_ATTRIBUTES, _Options.FILE_NON_DIRECTORY_FILE)
+WRITE = OpenMode(
     _Access.FILE_WRITE_DATA | _Access.FILE_READ_ATTRIBUTES,
     _Options.FILE_NON_DIRECTORY_FILE,
     CreateDisposition.FILE_OVERWRITE_IF,
 )
-MAKE = Way(_Access.FILE_READ_ATTRIBUTES, _Options.FILE_DIRECTORY_FILE, CreateDisposition.FILE_CREATE)
-MOVE = Way(_Access.DELETE | _Access.FILE_READ_ATTRIBUTES, _Options.FILE_OPEN_REPARSE_POINT)
-DATE = Way(_Access.FILE_WRITE_ATTRIBUTES)
+MAKE = OpenMode(_Access.FILE_READ_ATTRIBUTES, _Options.FILE_DIRECTORY_FILE, CreateDisposition.FILE_CREATE)
+MOVE = OpenMode(_Access.DELETE | _Access.FILE_READ_ATTRIBUTES, _Options.FILE_OPEN_REPARSE_POINT)
+DATE = OpenMode(_Access.FILE_WRITE_ATTRIBUTES)
 
 
-def once(tree: Any, name: str, way: Way, *middle: Step) -> Any:
+def once(tree: Any, name: str, way: OpenMode, *middle: Step) -> Any:
     """Open, do the steps and close, in one message; what was opened, and the answers."""
     handle = Open(tree, name)
     _, *answers, _ = exchange(tree, [opening(handle, way), *middle, handle.close(send=False)])
@@ -62,7 +64,7 @@ def once(tree: Any, name: str, way: Way, *middle: Step) -> Any:
 
 
 @contextlib.contextmanager
-def opened(tree: Any, name: str, way: Way) -> Iterator[Any]:
+def opened(tree: Any, name: str, way: OpenMode) -> Iterator[Any]:
     """The open file, closed at the end."""
     handle = Open(tree, name)
     exchange(tree, [opening(handle, way)])
@@ -79,7 +81,7 @@ def closing(handle: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def abandoned(handle: Any) -> Iterator[None]:
-    """Closed if something goes wrong, which is told, and not that it could not be closed."""
+    """Close the file if the block fails; an error of closing never hides the first one."""
     try:
         yield
     except BaseException:
@@ -95,8 +97,8 @@ def looked_up(tree: Any, name: str) -> Any:
 
 def renamed(tree: Any, name: str, target: str, replace: bool) -> None:
     text = target.encode("utf-16-le")
-    told = struct.pack("<B7xQI", replace, 0, len(text)) + text
-    once(tree, name, MOVE, _setting(FileInformationClass.FILE_RENAME_INFORMATION, told))
+    content = struct.pack("<B7xQI", replace, 0, len(text)) + text
+    once(tree, name, MOVE, _setting(FileInformationClass.FILE_RENAME_INFORMATION, content))
 
 
 def removed(tree: Any, name: str) -> None:
@@ -105,8 +107,8 @@ def removed(tree: Any, name: str) -> None:
 
 def dated(tree: Any, name: str, filetime: int) -> None:
     """Set the time of the last change; 0 leaves the others as they are."""
-    told = struct.pack("<qqqqII", 0, 0, filetime, 0, 0, 0)
-    once(tree, name, DATE, _setting(FileInformationClass.FILE_BASIC_INFORMATION, told))
+    content = struct.pack("<qqqqII", 0, 0, filetime, 0, 0, 0)
+    once(tree, name, DATE, _setting(FileInformationClass.FILE_BASIC_INFORMATION, content))
 
 
 def listed(tree: Any, name: str, pattern: str = "*") -> tuple[Any, Iterator[bytes]]:
@@ -137,7 +139,7 @@ def _batches(tree: Any, handle: Any, pattern: str) -> Iterator[bytes]:
         flags = 0
 
 
-def opening(handle: Any, way: Way) -> Step:
+def opening(handle: Any, way: OpenMode) -> Step:
     """The message that opens it."""
     step: Step = handle.create(
         ImpersonationLevel.Impersonation, way.access, 0, ALL, way.disposition, way.options, send=False
@@ -145,10 +147,10 @@ def opening(handle: Any, way: Way) -> Step:
     return step
 
 
-def _setting(kind: int, told: bytes) -> Step:
+def _setting(kind: int, content: bytes) -> Step:
     message = SMB2SetInfoRequest()
     message["info_type"] = InfoType.SMB2_0_INFO_FILE
     message["file_info_class"] = kind
     message["file_id"] = Open._RELATED_COMPOUND_FILE_ID
-    message["buffer"] = told
+    message["buffer"] = content
     return message, lambda request: request._connection.receive(request)

@@ -8,7 +8,7 @@ import threading
 import time
 
 from openpai_tasks import exits, render
-from openpai_tasks.storage.copying.progress import Stopped, Watch
+from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import settings, show
@@ -117,7 +117,7 @@ def ended_by(told):
     try:
         with terminable():
             yield
-    except (KeyboardInterrupt, Stopped) as err:
+    except (KeyboardInterrupt, Interrupted) as err:
         code = exits.TERMINATED if isinstance(err, Terminated) else exits.INTERRUPTED
         raise terminal.ending(code, *f"interrupted: {told()}".split("\n")) from err
 

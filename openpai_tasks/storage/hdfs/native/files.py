@@ -18,24 +18,24 @@ from openpai_tasks.errors import PaiError, Unreachable
 from openpai_tasks.storage.hdfs.digest import Shape
 from openpai_tasks.storage.hdfs.native.blocks import DataNodes, Feed, Wrong
 from openpai_tasks.storage.hdfs.native.protobuf import Garbled
-from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, Refused
+from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, RpcRefused
 from openpai_tasks.storage.hdfs.ranges import ahead
 from openpai_tasks.storage.hdfs.web.http import why
-from openpai_tasks.storage.hdfs.web.name_nodes import told
+from openpai_tasks.storage.hdfs.web.name_nodes import make_error
 
 WIDE = 8 << 20  # bytes; to fetch less by another thread does not pay
 BARRED = 60.0  # seconds after a failure in which WebHDFS does it all
 RENEWAL = 20.0  # seconds; who is silent for 60 may lose the file
 FIRST_PAUSE, LONGEST_PAUSE, CLOSING = 0.001, 0.4, 60.0  # seconds, for a data node to tell of its block
-FAILED = (OSError, Refused, Garbled, Wrong)
+FAILED = (OSError, RpcRefused, Garbled, Wrong)
 ELSEWHERE = ("StandbyException", "RetriableException", "AccessControlException")
 """What another name node may answer, or this one to somebody who can prove who they are."""
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Layout:
-    """What new files get."""
+class FileLayout:
+    """The layout of new files."""
 
     shape: Shape
     replication: int
@@ -60,7 +60,7 @@ class Direct:
         return self._names is not None
 
     def open(self, find: Callable[[], tuple[str, int] | None]) -> bool:
-        """Whether the name node can be asked; ``find`` tells its address."""
+        """Whether the name node can be asked; ``find`` returns its address."""
         with self._lock:
             if self._names is None and time.monotonic() >= self._lost:
                 address = find()
@@ -79,20 +79,20 @@ class Direct:
             nodes.close()
 
     def ask(self, question: Callable[[NameNode], Result]) -> Result | None:
-        """What the name node says; None when it says no, or cannot be asked: WebHDFS will tell why."""
+        """The name node's answer; None when it refuses or cannot be asked: WebHDFS will say why."""
         names = self._names
         if names is None:
             return None
         try:
             return question(names)
         except FAILED as err:
-            if not isinstance(err, Refused) or err.kind in ELSEWHERE:
+            if not isinstance(err, RpcRefused) or err.kind in ELSEWHERE:
                 self._lost = time.monotonic() + BARRED
                 self.close()
             return None
 
     def read(self, real: str, path: str, offset: int, length: int) -> Iterator[bytes] | None:
-        """The bytes, all checked; None when they cannot be had this way."""
+        """The bytes, all verified; None if that is not possible."""
         nodes = self._nodes
         if nodes is None or time.monotonic() < self._barred:
             return None
@@ -103,9 +103,9 @@ class Direct:
         return ahead(pieces) if length >= WIDE else pieces
 
     def write(
-        self, real: str, path: str, pieces: Iterable[bytes], size: int | None, layout: Layout, mode: int
+        self, real: str, path: str, pieces: Iterable[bytes], size: int | None, layout: FileLayout, mode: int
     ) -> bool:
-        """Write a new file, every byte checked there; False, with no piece asked for, when it cannot be."""
+        """Write a new file, every byte verified; False, with no piece read, if that is not possible."""
         names, nodes = self._names, self._nodes
         if names is None or nodes is None or time.monotonic() < self._barred:
             return False
@@ -142,14 +142,14 @@ class Direct:
                         raise _ours(err, path) from err
 
     def _bar(self, err: Exception) -> None:
-        if not isinstance(err, Refused):  # which is a no to this file, not to this way
+        if not isinstance(err, RpcRefused):  # which is a no to this file, not to this way
             self._barred = time.monotonic() + BARRED
 
 
 class _Writing:
     """One new file: its blocks one after another, and then closed."""
 
-    def __init__(self, names: NameNode, nodes: DataNodes, path: str, layout: Layout, mode: int) -> None:
+    def __init__(self, names: NameNode, nodes: DataNodes, path: str, layout: FileLayout, mode: int) -> None:
         self._names, self._nodes, self._path, self._shape = names, nodes, path, layout.shape
         self._file = names.create(path, layout.replication, layout.shape.block, mode)
 
@@ -171,21 +171,21 @@ class _Writing:
         pause, end = FIRST_PAUSE, time.monotonic() + CLOSING
         while not self._names.complete(self._path, self._file, last):
             if time.monotonic() > end:
-                raise Wrong("no data node tells of its block")
+                raise Wrong("no data node knows its block")
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def _ours(err: Exception, path: str) -> PaiError:
-    """The error as it would be had WebHDFS met it."""
-    if not isinstance(err, Refused):
+    """The error that WebHDFS would have raised."""
+    if not isinstance(err, RpcRefused):
         return Unreachable(f"{path}: HDFS does not answer: {why(err)}")
     kind = getattr(pyhdfs, f"Hdfs{err.kind}", pyhdfs.HdfsIOException)
-    return told(kind(str(err), err.kind, kind._expected_status_code), path)
+    return make_error(kind(str(err), err.kind, kind._expected_status_code), path)
 
 
 def _kept(pieces: Iterable[bytes], names: NameNode) -> Iterator[bytes]:
-    """The pieces; now and then the name node is told that somebody still writes."""
+    """The pieces; now and then the name node learns that somebody still writes."""
     renewed = time.monotonic()
     for piece in pieces:
         if time.monotonic() - renewed > RENEWAL:

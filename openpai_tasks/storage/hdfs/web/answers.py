@@ -1,4 +1,4 @@
-"""What a name node answers, read by type: whatever does not fit is one error."""
+"""Read the answers of a name node with checked types; anything else is one error."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Answer = TypeVar("Answer")
 
 
 class Misfit(PathError):
-    """An answer that is not one of WebHDFS."""
+    """Raised for an answer that is not one of WebHDFS."""
 
 
 @contextlib.contextmanager
 def reading(foreign: tuple[type[Exception], ...], path: str) -> Iterator[None]:
-    """Tell what is missing in an answer, or of another type, as a Misfit."""
+    """Raise Misfit for a field that is missing or of another type."""
     try:
         yield
     except PaiError:
@@ -28,7 +28,7 @@ def reading(foreign: tuple[type[Exception], ...], path: str) -> Iterator[None]:
     except foreign:  # some of them are ValueErrors too
         raise
     except UNFIT as err:
-        raise Misfit(f"{path}: what HDFS answers is not understood; is it WebHDFS?") from err
+        raise Misfit(f"{path}: cannot understand the answer of HDFS; is it WebHDFS?") from err
 
 
 def understood(ask: Callable[..., Answer], foreign: tuple[type[Exception], ...]) -> Callable[..., Answer]:
@@ -72,13 +72,13 @@ def batch(value: Any) -> tuple[list[dict[str, Any]], int]:
 
 
 def defaults(value: Any) -> dict[str, int]:
-    """What new files get, in numbers; all of them are needed."""
-    told = value["FsServerDefaults"]
+    """The defaults of new files, all of them needed."""
+    defaults = value["FsServerDefaults"]
     keys = ("blockSize", "bytesPerChecksum", "checksumType", "replication")
-    found = {key: count(told[key]) for key in keys}
+    found = {key: count(defaults[key]) for key in keys}
     if not found["blockSize"] or not found["bytesPerChecksum"]:
         raise ValueError("no sizes of blocks")
-    return found | {"encryptDataTransfer": bool(told["encryptDataTransfer"])}
+    return found | {"encryptDataTransfer": bool(defaults["encryptDataTransfer"])}
 
 
 def is_address(url: str) -> bool:

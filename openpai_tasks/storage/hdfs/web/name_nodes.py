@@ -38,11 +38,11 @@ FOREIGN = (pyhdfs.HdfsException, RequestException)
 """What PyHDFS and the wire below it raise."""
 
 
-logging.getLogger("pyhdfs").addHandler(logging.NullHandler())  # what fails is told by the error, once
+logging.getLogger("pyhdfs").addHandler(logging.NullHandler())  # failures are raised, not logged
 
 
 class BelowFile(PathError):
-    """A path that goes through a file as if it were a folder."""
+    """Raised for a path that uses a file as a folder."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Patience:
     """How often to try, and how long to wait in between: twice as long each time, a little at random.
 
     An HDFS that has answered before is waited for as long as its nodes may take to come back or to take over;
-    one that never did may be a wrong address.
+    a host that never answered may be a wrong address.
     """
 
     tries: int = 9
@@ -95,7 +95,7 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
             try:
                 return act(number)
             except FOREIGN as err:
-                ours = told(err, path)
+                ours = make_error(err, path)
                 pause = self.patience.pause(number, self._wire.has_answered)
                 if pause is None or not isinstance(ours, Unreachable) or paused(pause):
                     ours.is_given_up = True
@@ -103,7 +103,7 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
         raise AssertionError("counting never ends")
 
     def _request(self, *args: Any, **kwargs: Any) -> Any:
-        """PyHDFS says that no name node could be used; why is what the person wants to know."""
+        """Ask a name node; where PyHDFS only says that none could be used, raise the reason."""
         try:
             with reading(FOREIGN, str(args[1])):
                 return super()._request(*args, **kwargs)
@@ -126,13 +126,13 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
             return answers.status(self._get(path, "GETFILESTATUS").json()["FileStatus"])
 
     def checksum(self, path: str, **but: str) -> tuple[str, str]:
-        """The kind of a file's fingerprint, and the fingerprint."""
+        """The kind of a file's digest, and the digest."""
         with reading(FOREIGN, path):
             found = self.get_file_checksum(path, **but)
             return text(found["algorithm"]), text(found["bytes"])
 
     def server_defaults(self) -> dict[str, int]:
-        """What new files get: blockSize, bytesPerChecksum, checksumType."""
+        """The defaults of new files: blockSize, bytesPerChecksum, checksumType."""
         with reading(FOREIGN, "/"):
             return answers.defaults(self._get("/", "GETSERVERDEFAULTS").json())
 
@@ -153,12 +153,12 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
         return (host, int(port)) if host and is_port and not is_gateway else None
 
     def replace(self, path: str, target: str) -> None:
-        """Rename a file in place of the one that may have the name: one step for whoever looks."""
+        """Rename a file in one step, replacing the file that has the name."""
         self._put(path, "RENAME", HTTPStatus.OK, destination=target, renameoptions="OVERWRITE")
 
 
-def told(err: Exception, path: str) -> PaiError:
-    """A foreign error in our words: one line with the path."""
+def make_error(err: Exception, path: str) -> PaiError:
+    """An error of PyHDFS as one of ours: one line with the path."""
     if not isinstance(err, pyhdfs.HdfsHttpException):
         return Unreachable(f"{path}: HDFS does not answer: {_line(str(err))}")
     line = _line(err.message.partition("\n")[0])  # a stack trace may follow
@@ -167,7 +167,7 @@ def told(err: Exception, path: str) -> PaiError:
     if isinstance(err, pyhdfs.HdfsFileNotFoundException):
         return NotFound(f"{path}: no such file or folder on HDFS", 404)
     if isinstance(err, (pyhdfs.HdfsRetriableException, pyhdfs.HdfsStandbyException)) or _may_pass(err, line):
-        return Unreachable(f"{path}: HDFS cannot now: {line}")
+        return Unreachable(f"{path}: HDFS is not ready: {line}")
     if isinstance(err, pyhdfs.HdfsFileAlreadyExistsException):
         return PathError(f"{path}: there is a file or folder of that name")
     if NO_FOLDER.search(line):

@@ -25,17 +25,18 @@ from fsspec.asyn import sync  # type: ignore[import-untyped]
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
 from openpai_tasks.storage.objects.azure.account import Account
 from openpai_tasks.storage.objects.errors import (
+    PastEnd,
     hush,
     limited,
     line,
+    make_error,
     release,
     silent,
-    told,
     understood,
 )
 from openpai_tasks.storage.objects.md5 import MD5
-from openpai_tasks.storage.objects.store import Page, Thing, resumed
-from openpai_tasks.storage.objects.upload import Body
+from openpai_tasks.storage.objects.store import ObjectEntry, Page, resumed
+from openpai_tasks.storage.objects.upload import ObjectBody
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import Digest
 
@@ -54,6 +55,7 @@ class BlobContainer:
 
     kind = "azureblob"
     most_parts = 50_000
+    is_known_by_host = False  # one machine serves many accounts, which only their names tell apart
     keeps_folders = True
 
     def __init__(self, name: str, account: Account) -> None:
@@ -66,7 +68,7 @@ class BlobContainer:
     def close(self) -> None:
         """Its connections are closed when it is no more used."""
 
-    def head(self, key: str) -> Thing | None:
+    def head(self, key: str) -> ObjectEntry | None:
         try:
             with understood(key, self.address):
                 return _thing(self.run(key, self._container.get_blob_client(key).get_blob_properties, **CALM))
@@ -94,7 +96,7 @@ class BlobContainer:
         version: dict[str, Any] = {}
         return resumed(lambda at, left: self._get(key, at, left, version), offset, length)
 
-    def put(self, key: str, body: Body, mtime_ms: int | None) -> None:
+    def put(self, key: str, body: ObjectBody, mtime_ms: int | None) -> None:
         """What arrives damaged is refused by its MD5."""
         self.run(
             key,
@@ -141,7 +143,7 @@ class BlobContainer:
                 return sync(self._fs.loop, limited, size, act, *args, **values)
         except FOREIGN as err:
             release(err)
-            raise self._told(err, key) from err
+            raise self._make_error(err, key) from err
 
     async def _delete(self, keys: list[str]) -> None:
         gate = asyncio.Semaphore(ABREAST)
@@ -168,7 +170,7 @@ class BlobContainer:
 
             try:
                 piece, facts = self.run(key, chunk)
-            except _PastEnd:
+            except PastEnd:
                 return
             version.update(etag=facts.etag, match_condition=MatchConditions.IfNotModified)
             offset += len(piece)
@@ -178,16 +180,16 @@ class BlobContainer:
                 return
             yield piece
 
-    def _told(self, err: BaseException, key: str) -> PaiError:
+    def _make_error(self, err: BaseException, key: str) -> PaiError:
         if not isinstance(err, HttpResponseError):
             return silent(err, key, self.address)
         code, status = str(err.error_code if hasattr(err, "error_code") else ""), err.status_code or 0
         code = code.rpartition(".")[2]
         if status == 416:
-            return _PastEnd(f"{self.address}/{key}: ends before that")
+            return PastEnd(f"{self.address}/{key}: ends before that")
         if isinstance(err, ClientAuthenticationError) and not status:
             return Denied(f"{self.address}: refused: {line(err.message)}", 401)
-        return told(status, code, err.message, key, self.address)
+        return make_error(status, code, err.message, key, self.address)
 
 
 class BlobSession:
@@ -198,9 +200,9 @@ class BlobSession:
         self._metadata = _metadata(mtime_ms)
         self._mark = secrets.token_hex(8)  # another copy to the same name must not take our blocks
         self._blocks: set[int] = set()
-        self._version = ""  # of the whole, as the service has told
+        self._version = ""  # of the whole object, from the service's answer
 
-    def part(self, number: int, body: Body) -> None:
+    def part(self, number: int, body: ObjectBody) -> None:
         self._run(self._blob.stage_block, self._id(number), body.data, len(body.data), validate_content=True)
         self._blocks.add(number)
 
@@ -237,13 +239,9 @@ class BlobSession:
         return self._container.run(self._key, act, *args, **values, **CALM)
 
 
-class _PastEnd(PathError):
-    """There is nothing from the asked byte on."""
-
-
-def _thing(one: Any) -> Thing:
+def _thing(one: Any) -> ObjectEntry:
     if not isinstance(one, BlobProperties):  # what several names begin with
-        return Thing(str(one.name), True)
+        return ObjectEntry(str(one.name), True)
     metadata = {name.lower(): value for name, value in (one.metadata or {}).items()}
     is_folder = one.name.endswith("/") or any(metadata.get(name, "").lower() == "true" for name in FOLDERS)
     arrived, md5 = int(one.last_modified.timestamp()) * 1000, one.content_settings.content_md5
@@ -251,7 +249,7 @@ def _thing(one: Any) -> Thing:
     mtime_ms = _milliseconds(metadata.get(MTIME, ""))
     if mtime_ms is None:
         mtime_ms = arrived  # a listing tells as much as a question: there is no more to know
-    return Thing(one.name, is_folder, one.size, arrived, mtime_ms, str(one.etag).strip('"'), digest)
+    return ObjectEntry(one.name, is_folder, one.size, arrived, mtime_ms, str(one.etag).strip('"'), digest)
 
 
 def _settings(md5: bytes) -> ContentSettings:

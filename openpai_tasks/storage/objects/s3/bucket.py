@@ -1,4 +1,4 @@
-"""A bucket of S3 as a store of objects wants it."""
+"""A bucket of S3, as ObjectStore needs it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from openpai_tasks.storage.objects.errors import understood
 from openpai_tasks.storage.objects.s3 import answers
 from openpai_tasks.storage.objects.s3.connection import S3Wire
 from openpai_tasks.storage.objects.s3.upload_session import S3Session, abort_stale
-from openpai_tasks.storage.objects.store import Page, Thing, resumed
-from openpai_tasks.storage.objects.upload import Body
+from openpai_tasks.storage.objects.store import ObjectEntry, Page, resumed
+from openpai_tasks.storage.objects.upload import ObjectBody
 from openpai_tasks.storage.retry import Damaged
 
 COPIED_AT_ONCE = 5 << 30  # bytes, the most that one request can copy
@@ -24,16 +24,17 @@ class S3Bucket:
 
     kind = "s3"
     most_parts = 10_000
+    is_known_by_host = True
 
     def __init__(self, wire: S3Wire) -> None:
         self.wire, self.address, self.identity = wire, wire.address, wire.identity
         self._lock = threading.Lock()
-        self.keeps_folders, self._was_told = True, False  # until it is known
+        self.keeps_folders, self._is_probed = True, False  # until it is known
 
     def close(self) -> None:
         """Its connections are closed when it is no more used."""
 
-    def head(self, key: str) -> Thing | None:
+    def head(self, key: str) -> ObjectEntry | None:
         return self.wire.head(key)
 
     def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> Page:
@@ -41,7 +42,7 @@ class S3Bucket:
         cut: dict[str, Any] = {} if flat else {"Delimiter": "/"}
         found = self.wire.call("list_objects_v2", "", Prefix=prefix, MaxKeys=limit, **more, **cut)
         with understood(prefix, self.wire.address):
-            things = [Thing(one["Prefix"], True) for one in found.get("CommonPrefixes", ())]
+            things = [ObjectEntry(one["Prefix"], True) for one in found.get("CommonPrefixes", ())]
             things += [answers.listed(one) for one in found.get("Contents", ())]
         return Page(things, found.get("NextContinuationToken") if found.get("IsTruncated") else None)
 
@@ -49,7 +50,7 @@ class S3Bucket:
         version: dict[str, Any] = {}
         return resumed(lambda at, left: self.wire.pieces(key, at, left, version), offset, length)
 
-    def put(self, key: str, body: Body, mtime_ms: int | None) -> None:
+    def put(self, key: str, body: ObjectBody, mtime_ms: int | None) -> None:
         metadata, content = answers.dated(mtime_ms), answers.content(body)
         answer = self.wire.call("put_object", key, Metadata=metadata, **content)
         try:
@@ -59,21 +60,21 @@ class S3Bucket:
             raise
 
     def put_folder(self, key: str) -> None:
-        """Some servers (rclone's) make a file of it, in the way of what shall be in the folder: not there."""
-        if not self._was_told:
+        """Put an object for a folder, but not on servers (rclone) that turn it into a file."""
+        if not self._is_probed:
             with self._lock:
-                if not self._was_told:
+                if not self._is_probed:
                     self._put_first_folder(key)
                     return
         if self.keeps_folders:
-            self.wire.call("put_object", key, Body=b"")
+            self.wire.call("put_object", key, ObjectBody=b"")
 
     def _put_first_folder(self, key: str) -> None:
-        self.wire.call("put_object", key, Body=b"")
+        self.wire.call("put_object", key, ObjectBody=b"")
         if self.head(key.rstrip("/")) is not None:
             self.keeps_folders = False
             self.delete([key.rstrip("/")])
-        self._was_told = True
+        self._is_probed = True
 
     def begin(self, key: str, mtime_ms: int | None, part_size: int) -> S3Session:
         with contextlib.suppress(PaiError):
@@ -92,7 +93,7 @@ class S3Bucket:
         head = self.wire.call("head_object", source)
         size = head["ContentLength"]
         if size <= COPIED_AT_ONCE:
-            self.wire.call("copy_object", target, size, CopySource=self.wire.place(source))
+            self.wire.call("copy_object", target, size, CopySource=self.wire.parameters(source))
             return
         kept = {name: value for name, value in head["Metadata"].items() if name != answers.PART_SIZE}
         S3Session(self.wire, target, kept).copy(source, size)
@@ -105,7 +106,7 @@ class S3Bucket:
                 "copy_object",
                 key,
                 head["ContentLength"],
-                CopySource=self.wire.place(key),
+                CopySource=self.wire.parameters(key),
                 Metadata={**head["Metadata"], **answers.dated(mtime_ms)},
                 MetadataDirective="REPLACE",
                 ContentType=head.get("ContentType", "binary/octet-stream"),

@@ -20,11 +20,19 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
 )
 from fsspec.asyn import sync  # type: ignore[import-untyped]
 
-from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
+from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.net import addresses
-from openpai_tasks.storage.objects.errors import hush, limited, release, silent, told, understood
+from openpai_tasks.storage.objects.errors import (
+    PastEnd,
+    hush,
+    limited,
+    make_error,
+    release,
+    silent,
+    understood,
+)
 from openpai_tasks.storage.objects.s3 import answers
-from openpai_tasks.storage.objects.store import Thing
+from openpai_tasks.storage.objects.store import ObjectEntry
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import PIECE
 
@@ -36,7 +44,7 @@ EXPRESS = "--x-s3"  # how the name of a bucket ends whose ETags are no MD5s
 
 
 class S3Wire:
-    """The way to one bucket of a server; what goes wrong on it is told in our words."""
+    """Requests to one bucket of a server; their errors are raised as ours."""
 
     def __init__(
         self, name: str, endpoint: str = "", key: str = "", secret: str = "", token: str = ""
@@ -60,19 +68,19 @@ class S3Wire:
             self._fs.retries = 1  # of s3fs, too: we know after what it helps
             self._fs.connect()
         except (BotoCoreError, ValueError) as err:  # such as a profile that is not there
-            raise ConfigError(f"{self.address}: what is set for AWS: {err}") from err
+            raise ConfigError(f"{self.address}: invalid AWS settings: {err}") from err
 
-    def place(self, key: str) -> dict[str, str]:
+    def parameters(self, key: str) -> dict[str, str]:
         return {"Bucket": self._name, "Key": key}
 
     def call(self, method: str, key: str, size: int = 0, **values: Any) -> Any:
-        """What the request brings; ``size`` is how much it moves."""
-        named = self.place(key) if key else {"Bucket": self._name}
+        """Return the answer to a request; ``size`` is how many bytes it moves."""
+        named = self.parameters(key) if key else {"Bucket": self._name}
         size = size or len(values.get("Body", b""))
         with self._tells(key), understood(key, self.address):
             return sync(self._fs.loop, limited, size, self._fs._call_s3, method, **named, **values)
 
-    def head(self, key: str) -> Thing | None:
+    def head(self, key: str) -> ObjectEntry | None:
         try:
             with understood(key, self.address):
                 return answers.thing(key, self.call("head_object", key))
@@ -87,7 +95,7 @@ class S3Wire:
         part: dict[str, Any] = {"Range": f"bytes={offset}-{last}"} if offset or last else {}
         try:
             answer = self.call("get_object", key, **part, **version)
-        except _PastEnd:
+        except PastEnd:
             return
         version.setdefault("IfMatch", answer["ETag"])
         body = answer["Body"]
@@ -104,8 +112,8 @@ class S3Wire:
             body.close()
 
     def compare(self, answer: dict[str, Any], md5: str, key: str) -> None:
-        """For a server that does not look at the MD5 it is sent."""
-        found = answers.told_md5(answer)
+        """Compare the MD5, for a server that does not check it."""
+        found = answers.md5_of(answer)
         if found and found != md5 and not self._name.endswith(EXPRESS):
             raise Damaged(f"{self.address}/{key}: damaged on the way (MD5 {found} instead of {md5})")
 
@@ -113,10 +121,10 @@ class S3Wire:
         named = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
         for error in self.call("delete_objects", "", Delete=named).get("Errors", ()):
             refusal = ClientError({"Error": error, "ResponseMetadata": {}}, "")
-            raise self._told(refusal, error.get("Key", ""))
+            raise self._make_error(refusal, error.get("Key", ""))
 
     def delete_version(self, key: str, version: str) -> bool:
-        """Delete it if it is that version still; False where it is another one."""
+        """Delete the object if it still has that version; False if it has another one."""
         there = self.head(key)
         if there is not None and there.version != version:
             return False
@@ -131,9 +139,9 @@ class S3Wire:
             raise
         except FOREIGN as err:
             release(err)
-            raise self._told(err, key) from err
+            raise self._make_error(err, key) from err
 
-    def _told(self, err: BaseException, key: str) -> PaiError:
+    def _make_error(self, err: BaseException, key: str) -> PaiError:
         cause = err.__cause__ or err
         if isinstance(cause, (NoCredentialsError, PartialCredentialsError)):
             return ConfigError(
@@ -145,9 +153,9 @@ class S3Wire:
         error = cause.response.get("Error", {})
         code, status = str(error.get("Code", "")), cause.response["ResponseMetadata"].get("HTTPStatusCode", 0)
         if status == 416 or code == "InvalidRange":
-            return _PastEnd(f"{self.address}/{key}: ends before that")
+            return PastEnd(f"{self.address}/{key}: ends before that")
         status = status or {"AccessDenied": 403, "InternalError": 500}.get(code, 400)
-        return told(status, code, str(error.get("Message", "")), key, self.address)
+        return make_error(status, code, str(error.get("Message", "")), key, self.address)
 
 
 def _usual_endpoint() -> str:
@@ -163,16 +171,12 @@ def checked_endpoint(url: str, where: str) -> str:
         addresses.web_url(url)
     except ValueError as err:
         form = "http://HOST:PORT or https://HOST:PORT"
-        raise ConfigError(f"{where}: {url!r} is no url of an S3 server: {form}") from err
+        raise ConfigError(f"{where}: invalid url of an S3 server {url!r}: expected {form}") from err
     return url
 
 
-class _PastEnd(PathError):
-    """There is nothing from the asked byte on."""
-
-
 def _session() -> AioSession:
-    """One that reads the person's settings anew, and the description of S3 only once."""
+    """A session with the user's current settings; the description of S3 is loaded only once."""
     session = AioSession()
     session.register_component("data_loader", _loader())
     return session

@@ -1,4 +1,4 @@
-"""A file that goes to S3 in parts, from here or from another place of the bucket."""
+"""An object that is sent to S3 in parts, from here or from another object of the bucket."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from openpai_tasks.errors import NotFound, PaiError
 from openpai_tasks.storage.objects.s3 import answers
 from openpai_tasks.storage.objects.s3.connection import S3Wire
-from openpai_tasks.storage.objects.upload import Body
+from openpai_tasks.storage.objects.upload import ObjectBody
 
 COPIED_PART = 1 << 30
 STALE = 24 * 3600
@@ -25,15 +25,15 @@ class S3Session:
         self._etags: dict[int, str] = {}
         self._md5s: dict[int, bytes] = {}
         self._was_asked = False
-        self._version = ""  # of the whole, as the server has told
+        self._version = ""  # of the whole object, from the server's answer
 
-    def part(self, number: int, body: Body) -> None:
+    def part(self, number: int, body: ObjectBody) -> None:
         answer = self._call("upload_part", PartNumber=number, **answers.content(body))
         self._wire.compare(answer, body.md5.hex(), self._key)
         self._etags[number], self._md5s[number] = answer["ETag"], body.md5
 
     def complete(self, md5: bytes = b"") -> None:
-        """Put the parts together; that there are none any more means that the last answer was lost."""
+        """Put the parts together; if they are gone, the last answer was lost."""
         parts = [{"PartNumber": number, "ETag": etag} for number, etag in sorted(self._etags.items())]
         try:
             answer = self._call("complete_multipart_upload", MultipartUpload={"Parts": parts})
@@ -55,11 +55,11 @@ class S3Session:
         if there is None or there.size != size:
             return False
         of_parts = hashlib.md5(b"".join(self._md5s[n] for n in sorted(self._md5s)), usedforsecurity=False)
-        told_md5 = all(self._etags[n].strip('"') == self._md5s[n].hex() for n in self._md5s)
-        return not told_md5 or there.version in (f"{of_parts.hexdigest()}-{len(self._md5s)}", md5.hex())
+        has_md5s = all(self._etags[n].strip('"') == self._md5s[n].hex() for n in self._md5s)
+        return not has_md5s or there.version in (f"{of_parts.hexdigest()}-{len(self._md5s)}", md5.hex())
 
     def copy(self, source: str, size: int) -> None:
-        """All of another object of the bucket, by the server itself; there as a whole or not at all."""
+        """Copy another object of the bucket on the server, completely or not at all."""
         try:
             for number, start in enumerate(range(0, size, COPIED_PART), 1):
                 self._copy_part(number, source, start, min(start + COPIED_PART, size) - 1)
@@ -70,7 +70,7 @@ class S3Session:
             raise
 
     def _copy_part(self, number: int, source: str, start: int, end: int) -> None:
-        which = {"CopySource": self._wire.place(source), "CopySourceRange": f"bytes={start}-{end}"}
+        which = {"CopySource": self._wire.parameters(source), "CopySourceRange": f"bytes={start}-{end}"}
         answer = self._call("upload_part_copy", size=end - start, PartNumber=number, **which)
         self._etags[number] = answer["CopyPartResult"]["ETag"]
 
@@ -79,7 +79,7 @@ class S3Session:
 
 
 def abort_stale(wire: S3Wire, key: str) -> None:
-    """What a copy that was killed has sent of this file a day ago costs money, and nobody sees it."""
+    """Abort uploads of this object that killed copies began a day ago: they are invisible and cost money."""
     found = wire.call("list_multipart_uploads", "", Prefix=key)
     for upload in found.get("Uploads", ()):
         if upload["Key"] == key and time.time() - upload["Initiated"].timestamp() > STALE:
