@@ -49,22 +49,22 @@ WISHES = {(f"{what} {way}", "rclone"): 1.0 for what in ("large", "small") for wa
 def ours(way: str, here: str, there: str, host: str) -> None:
     from openpai_tasks.storage.copying.copy import copy
     from openpai_tasks.storage.copying.plan import copies
-    from openpai_tasks.storage.hdfs.store import WebHdfs
+    from openpai_tasks.storage.hdfs.store import HdfsStore
     from openpai_tasks.storage.local.store import LocalStore
     from openpai_tasks.storage.location import Location
 
     local = Location(LocalStore(), here, here)
-    remote = Location(WebHdfs([host], "root"), there, there)
+    remote = Location(HdfsStore([host], "root"), there, there)
     copied = copy(copies([local], remote) if way == "up" else copies([remote], local))
     if copied.failed:
         sys.exit(copied.failed[0].reason)
 
 
 def bytes_only(way: str, here: str, there: str, host: str) -> None:
-    from openpai_tasks.storage.hdfs.store import WebHdfs
+    from openpai_tasks.storage.hdfs.store import HdfsStore
     from openpai_tasks.storage.local.store import LocalStore
 
-    local, remote = LocalStore(), WebHdfs([host], "root")
+    local, remote = LocalStore(), HdfsStore([host], "root")
     source, target = (local, remote) if way == "up" else (remote, local)
     one, other = (here, there) if way == "up" else (there, here)
     entry = source.stat(one)

@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "settings": BASE | {"protocol"},
     "backends": VALUES,
     "storage": VALUES | {"backends"},
-    "storage.hdfs": VALUES | {"storage.store", "storage.retry", "storage.location", "storage.hdfs"},
+    "storage.hdfs": VALUES | {"storage.store", "storage.retry", "storage.kinds", "storage.hdfs"},
     "sdk": CLIENTS | {"sdk.files", "sdk.ssh"},
     "sdk.ssh": CLIENTS,
     "sdk.clusters": CLUSTERS,

@@ -1,61 +1,31 @@
-"""What a person types for a place, turned into a store and a path in it.
+"""What the user types for a file or folder, as a store and a path in it.
 
-``./x`` and ``/x`` are here; ``pai://<cluster>/<storage>/<path>`` is on a cluster's storage; ``hdfs://`` and
-``webhdfs://`` lead to a name node directly, ``smb://`` to a share. Behind ``pai://`` nothing is decoded:
-``%``, ``#`` and ``?`` are letters like others.
+``./x`` and ``/x`` are on this machine; ``pai://<cluster>/<storage>/<path>`` is on a cluster's storage; other
+schemes belong to a kind of storage (see ``kinds``). Behind ``pai://`` nothing is decoded: ``%``, ``#`` and
+``?`` are characters like others.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from openpai_tasks.errors import ConfigError, PaiError, PathError
+from openpai_tasks.storage import kinds
 from openpai_tasks.storage.cluster_folders import StoragesStore
 from openpai_tasks.storage.local.store import LocalStore
-from openpai_tasks.storage.store import Place, Store, base, join
+from openpai_tasks.storage.store import StorageSpec, Store, base, join
 
 PAI = "pai://"
 USER = "${PAI_USER_NAME}"
 SELECTED = "0"
 """The name of a storage that stands for the selected one, as in the older clients."""
 
-BACKENDS = {
-    "local": "openpai_tasks.storage.local.store:open_store",
-    "nfs": "openpai_tasks.storage.local.mounted:open_store",
-    "samba": "openpai_tasks.storage.smb.kind:open_store",
-    "azurefile": "openpai_tasks.storage.smb.kind:open_store",
-    "other": "openpai_tasks.storage.local.mounted:open_store",
-    "hdfs": "openpai_tasks.storage.hdfs.kind:open_store",
-    "azureblob": "openpai_tasks.storage.objects.azure.kind:open_store",
-    "s3": "openpai_tasks.storage.objects.s3.kind:open_store",
-}
-"""Type of a storage (small letters) -> ``factory(place: Place) -> Store``, imported when first used."""
-
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
-SCHEMES = {
-    "hdfs": "openpai_tasks.storage.hdfs.kind:open_url",
-    "webhdfs": "openpai_tasks.storage.hdfs.kind:open_url",
-    "smb": "openpai_tasks.storage.smb.kind:open_url",
-    "s3": "openpai_tasks.storage.objects.s3.kind:open_url",
-    "az": "openpai_tasks.storage.objects.azure.kind:open_url",
-    "abfs": "openpai_tasks.storage.objects.azure.kind:open_url",
-}
-"""Scheme of a url -> ``factory(url: str) -> tuple[Store, str]`` (the store, and the path in it)."""
-
-EXTRAS = {
-    "openpai_tasks.storage.smb.kind": "smb",
-    "openpai_tasks.storage.objects.s3.kind": "s3",
-    "openpai_tasks.storage.objects.azure.kind": "azure",
-}
-"""Module of a back end -> the extra of this package that brings what it needs."""
-USED = {"openpai_tasks.storage.smb.kind": "openpai_tasks.storage.smb.store"}
-"""Module of a back end -> the one that imports what it needs, if that is another one."""
 
 
 class Book(Protocol):
@@ -64,7 +34,7 @@ class Book(Protocol):
     def storages(self, cluster: str) -> tuple[str, ...]:
         """The names of what the cluster grants this user."""
 
-    def opened(self, cluster: str, storage: str) -> tuple[Place, Store]:
+    def opened(self, cluster: str, storage: str) -> tuple[StorageSpec, Store]:
         """What is known of a storage, and its store; ``0`` is the selected one."""
 
 
@@ -135,51 +105,23 @@ def _located(text: str, book: Book) -> Location:
     scheme, mark, _ = text.partition("://")
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         return _here(text)
-    if scheme.lower() not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in ("pai", *SCHEMES))
-        raise ConfigError(f"no storage behind {scheme}:// (known: {known}, and paths of this machine)")
-    store, path = made(SCHEMES[scheme.lower()], scheme, text)
+    kind = kinds.find_scheme(scheme)
+    if kind is None:
+        schemes = ("pai", *(name for kind in kinds.all_kinds() for name in kind.schemes))
+        known = kinds.describe_known((*(f"{name}://" for name in schemes), "paths of this machine"))
+        raise ConfigError(f"{text!r}: unknown kind of storage {scheme}://{known}")
+    store, path = kind.open_url(text)
     clean, is_content = _clean(path, text)
     return Location(store, clean, text[: len(text) - len(path)] + clean, text.endswith("/"), is_content)
 
 
-def open_place(place: Place) -> Store:
-    """The store behind a storage of a cluster."""
-    backend = BACKENDS.get(place.kind.lower())
-    if backend is None:
-        raise ConfigError(
-            f"storage {place.name!r} of {place.cluster!r} is of type {place.kind!r}, "
-            f"which cannot be reached from here (known: {', '.join(BACKENDS)})"
-        )
-    store: Store = made(backend, place.kind, place)
-    return store
-
-
-def made(row: str, kind: str, given: Place | str) -> Any:
-    """What the factory of a row makes; a missing package ends in one line that says what to install."""
-    module, _, name = row.partition(":")
-    with _told_missing(module, kind):
-        return getattr(importlib.import_module(module), name)(given)
-
-
-def refuse_missing(kind: str) -> None:
-    """The same for a kind of storage, before anything is asked for that it needs."""
-    module = BACKENDS[kind].partition(":")[0]
-    with _told_missing(module, kind):
-        importlib.import_module(USED.get(module, module))
-
-
-@contextlib.contextmanager
-def _told_missing(module: str, kind: str) -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as err:
-        missing = (err.name or "").partition(".")[0]
-        if missing == __package__.partition(".")[0]:
-            raise  # one of our own modules: a bug
-        extra = EXTRAS.get(module)
-        what = f"'openpai-tasks[{extra}]'" if extra else missing
-        raise ConfigError(f"{kind!r} storage needs the package {missing!r}: pip install {what}") from err
+def open_storage(spec: StorageSpec) -> Store:
+    """Open a storage of a cluster, or one that the user added."""
+    kind = kinds.find_type(spec.kind)
+    if kind is None:
+        known = kinds.describe_known(tuple(kind.name for kind in kinds.all_kinds()))
+        raise ConfigError(f"{spec.title} is of type {spec.kind!r}, which this program cannot reach{known}")
+    return kind.open_store(spec)
 
 
 def _here(text: str) -> Location:
@@ -228,7 +170,7 @@ def _clean(path: str, text: str) -> tuple[str, bool]:
     return "/" + "/".join(name for name in names if name != "."), names[-1:] == ["."]
 
 
-def _expanded(path: str, place: Place) -> str:
+def _expanded(path: str, place: StorageSpec) -> str:
     if USER not in path:
         return path
     if not place.user:

@@ -58,6 +58,7 @@ class Store(Protocol):
     """A place that holds files. Every method may be called from several threads at once."""
 
     kind: str
+    """Stores of different kinds have no files in common."""
     knows_digests: bool
     """Whether ``digest`` is a question to the server; otherwise it reads the whole file."""
 
@@ -170,23 +171,36 @@ class SetsModes(ABC):
         """What the user lets new files have of the mode (the umask)."""
 
 
+Mounts = tuple[tuple[str, str], ...]
+"""Shares that are mounted on this machine: (address or cluster/storage, folder)."""
+
+
 @dataclass(frozen=True)
-class Place:
-    """What a back end needs to know to open a storage of a cluster."""
+class StorageSpec:
+    """What is needed to open a storage of a cluster."""
 
     cluster: str  # its alias
     name: str
     kind: str
     data: dict[str, Any] = field(repr=False)  # may hold an account's key
     user: str = ""
-    share: bool = True  # False: each user sees a folder of the user's own
+    share: bool = True  # False: each user has a folder and sees only that
     read_only: bool = False
     cluster_uri: str = ""
     verify: bool | str = True
-    mounts: tuple[tuple[str, str], ...] = ()  # what is mounted here: (address or cluster/storage, folder)
+    mounts: Mounts = ()
     is_own: bool = False
     """Named by the user or the embedded cluster: only then may it be a folder of this machine, or be opened
     with keys of this machine's settings."""
+
+    @property
+    def title(self) -> str:
+        """What to call it in a message."""
+        return f"storage {self.name!r} of {self.cluster!r}"
+
+    def users_folder(self, root: str) -> str:
+        """The user's folder below the root where each user has one, else the root itself."""
+        return root if self.share else join(root, check_name(self.user, f"storage {self.name!r}"))
 
 
 def is_closed(mode: int | None) -> bool:
@@ -214,6 +228,11 @@ def parent(path: str) -> str:
 def base(path: str) -> str:
     """The last name of the path; the root has none."""
     return path.rstrip("/").rpartition("/")[2]
+
+
+def is_below(address: str, folder: str) -> bool:
+    """Whether the address is that of the folder or of something in it."""
+    return address == folder or address.startswith(folder.rstrip("/") + "/")
 
 
 def refuse_no_text(path: str, who: str) -> None:

@@ -144,7 +144,7 @@ def test_a_secret_comes_from_a_file_the_environment_or_the_terminal_and_is_shown
         (("a/b", "--type", "local", "--path", "/"), "may have letters"),
         (
             ("x", "--type", "hdfs", "--address", "http://127.0.0.1:99999"),
-            "'http://127.0.0.1:99999' is no url",
+            "'http://127.0.0.1:99999': expected http",
         ),
         (("x", "--type", "hdfs", "--address", "http://nn:1", "--option", "port=2"), "url has its port in it"),
         (

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.storage.hdfs import store as webhdfs_store
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.name_nodes import Patience
-from openpai_tasks.storage.location import open_place
+from openpai_tasks.storage.location import open_storage
 from openpai_tasks.storage.retry import retrying
-from openpai_tasks.storage.store import Place, Store
+from openpai_tasks.storage.store import StorageSpec, Store
 from tests.properties.mutations import BROKEN, ODD, body, odd, steady
 from tests.scripted import Asked, Said, Scripted
 
@@ -103,7 +103,7 @@ def name_node():
 
 
 def use(name_node: NameNode, op: str) -> None:
-    store = WebHdfs([f"127.0.0.1:{name_node.port}"], "ann", patience=Patience(tries=1))
+    store = HdfsStore([f"127.0.0.1:{name_node.port}"], "ann", patience=Patience(tries=1))
     with contextlib.closing(store):
         try:
             USES[op](store)
@@ -115,7 +115,7 @@ def use(name_node: NameNode, op: str) -> None:
 def test_no_answer_of_a_name_node_ends_in_a_traceback(name_node, op, monkeypatch):
     monkeypatch.setattr(webhdfs_store, "RECOVERY", 0.0)
     name_node.odd_op, name_node.where, real = "", "", HDFS[op]
-    USES[op](WebHdfs([f"127.0.0.1:{name_node.port}"], "ann", patience=Patience(tries=1)))
+    USES[op](HdfsStore([f"127.0.0.1:{name_node.port}"], "ann", patience=Patience(tries=1)))
     name_node.odd_op = op
 
     @steady(50)
@@ -135,7 +135,7 @@ def test_no_redirect_of_a_name_node_ends_in_a_traceback(name_node, op, target):
     name_node.odd_op, name_node.where = op, "name node"
     for text in ("", "body"):
         name_node.odd = Said(text, 307, (("Location", target),) if target else ())
-        store = WebHdfs([f"127.0.0.1:{name_node.port}"], "ann", patience=Patience(tries=1))
+        store = HdfsStore([f"127.0.0.1:{name_node.port}"], "ann", patience=Patience(tries=1))
         with contextlib.closing(store), pytest.raises(PaiError):
             USES[op](store)
 
@@ -186,7 +186,11 @@ def container():
     pytest.importorskip("adlfs")
     server = Scripted({})
     data = {"accountName": "acct", "accountKey": "a2V5", "containerName": "data"}
-    yield server, open_place(Place("lab", "blobs", "azureblob", data | {"dataStore": f"{server.uri}/acct"}))
+    data["dataStore"] = f"{server.uri}/acct"
+    yield (
+        server,
+        open_storage(StorageSpec("lab", "blobs", "azureblob", data)),
+    )
     server.close()
 
 
@@ -195,7 +199,7 @@ def bucket():
     pytest.importorskip("s3fs")
     server = Scripted({})
     keys = {"accessKeyId": "AK", "secretAccessKey": "theirs", "bucket": "data", "endpoint": server.uri}
-    yield server, open_place(Place("lab", "objects", "s3", keys))
+    yield server, open_storage(StorageSpec("lab", "objects", "s3", keys))
     server.close()
 
 

@@ -13,7 +13,7 @@ from openpai_tasks.sdk.files import operations, removing
 from openpai_tasks.storage.copying.transfer import part_name
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.store import Entry, Place
+from openpai_tasks.storage.store import Entry, StorageSpec
 
 LINES = b"".join(b"line %d\n" % number for number in range(300_000))  # more than one piece
 
@@ -106,7 +106,7 @@ class Home:
         return ("home",)
 
     def opened(self, cluster, storage):
-        return Place("lab", "home", "local", {}), LocalStore(str(self.root / "d"))
+        return StorageSpec("lab", "home", "local", {}), LocalStore(str(self.root / "d"))
 
 
 @pytest.fixture

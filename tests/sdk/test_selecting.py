@@ -10,11 +10,11 @@ from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiErr
 from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.clusters.known import NewCluster, Renewal
 from openpai_tasks.sdk.files import selecting, storages, user_storages
-from openpai_tasks.sdk.files.user_storage_types import KINDS
 from openpai_tasks.settings import credentials
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
+from openpai_tasks.storage import kinds
 from openpai_tasks.storage.location import locate
 from tests.sdk.pai_server import PASSWORD, USER
 from tests.sdk.test_storages import StorageServer
@@ -115,7 +115,7 @@ def test_what_cannot_be_selected_changes_nothing(lab, home, tmp_path, storage, w
 
 def test_a_share_that_is_not_there_is_not_selected(lab, home, tmp_path):
     (tmp_path / "team").rmdir()
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         selecting.select(lab, None, "team", "w", silent)
     assert "storage_name" not in kept(home)
 
@@ -197,7 +197,7 @@ def test_what_is_forgotten_is_no_longer_selected(lab, home, tmp_path):
 def data(type, secret="", **said):
     given = {"address": "", "path": "", "user": "", "options": (), "read_only": False, **said}
     own = user_storages.new("x", type, **given)
-    return user_storages.place(Cluster("lab", "http://lab", "ann"), own, secret, ()).data
+    return user_storages.make_spec(Cluster("lab", "http://lab", "ann"), own, secret, ()).data
 
 
 @pytest.mark.parametrize(
@@ -237,17 +237,21 @@ def test_every_type_tells_its_back_end_what_it_needs(made, expected):
 @pytest.mark.parametrize(
     "type, said, words",
     [
-        ("ftp", {}, "no storage is of type 'ftp'"),
-        ("", {}, "say what kind of storage it is"),
+        ("ftp", {}, "unknown storage type 'ftp'"),
+        ("", {}, "say which type of storage it is"),
         ("azureblub", {}, "did you mean 'azureblob'"),
         ("hdfs", {}, "needs --address"),
         ("local", {"path": "here"}, "absolute"),
         ("s3", {"path": "/b", "options": ["secretKey=x"]}, "does not go on the command line"),
         ("samba", {"address": "//h/s", "options": ["servers_data:password=x"]}, "does not go on the command"),
-        ("samba", {"address": "//h/s", "options": ["domian=x"]}, "not one of a storage of type 'samba'"),
+        (
+            "samba",
+            {"address": "//h/s", "options": ["domian=x"]},
+            "unknown option of storages",
+        ),
         ("samba", {"address": "//h/s", "options": ["domain"]}, "needs NAME=VALUE"),
-        ("samba", {"address": "h"}, "a share is //HOST/SHARE"),
-        ("hdfs", {"address": "ftp://h"}, "name nodes are HOST:PORT"),
+        ("samba", {"address": "h"}, "must be //HOST/SHARE"),
+        ("hdfs", {"address": "ftp://h"}, "must be HOST:PORT"),
         ("azureblob", {"user": "a", "path": "/c", "address": "https://a.host/?sv=1&sig=x"}, "leave it out"),
         ("azureblob", {"user": "a", "path": "/c?sv=1&sig=x"}, "leave it out"),
         ("s3", {"path": "/b", "address": "https://ann:a/b=x@host"}, "leave it out"),
@@ -284,6 +288,4 @@ def test_a_certificate_is_known_from_every_folder(tmp_path, monkeypatch):
 
 
 def test_every_type_that_can_be_opened_can_be_added():
-    from openpai_tasks.storage.location import BACKENDS
-
-    assert set(BACKENDS) - {"other"} <= set(KINDS)
+    assert {kind.name for kind in kinds.KINDS} - {"other"} == set(kinds.ADDABLE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ import pytest
 
 from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.storage.local.store import LocalStore
-from openpai_tasks.storage.location import Location, open_place
+from openpai_tasks.storage.location import Location, open_storage
 from openpai_tasks.storage.sftp.store import SftpStore
-from openpai_tasks.storage.store import Place
+from openpai_tasks.storage.store import StorageSpec
 from tests.sdk import sshd_server
 from tests.storage import hdfs_jars, hdfs_server, object_servers, samba_server
+from tests.storage import third_party as example
 
 
 @contextlib.contextmanager
@@ -33,8 +35,8 @@ def local(folder: Path) -> Iterator[Location]:
 @contextlib.contextmanager
 def embedded(folder: Path) -> Iterator[Location]:
     """The embedded cluster's storage: a folder of the user's own in a folder of this machine."""
-    place = Place("local", "home", "local", {"path": str(folder)}, user="ann", share=False, is_own=True)
-    yield Location(open_place(place), "/", "pai://local/home/")
+    place = StorageSpec("local", "home", "local", {"path": str(folder)}, user="ann", share=False, is_own=True)
+    yield Location(open_storage(place), "/", "pai://local/home/")
 
 
 @contextlib.contextmanager
@@ -42,8 +44,8 @@ def mounted(folder: Path) -> Iterator[Location]:
     """A share that the mount map knows."""
     mounts = (("10.0.0.1:/exports", str(folder)),)
     (folder / "data").mkdir()
-    place = Place("lab", "data", "nfs", {"server": "10.0.0.1", "path": "/exports/data"}, mounts=mounts)
-    yield Location(open_place(place), "/", "pai://lab/data/")
+    place = StorageSpec("lab", "data", "nfs", {"server": "10.0.0.1", "path": "/exports/data"}, mounts=mounts)
+    yield Location(open_storage(place), "/", "pai://lab/data/")
 
 
 @contextlib.contextmanager
@@ -53,7 +55,7 @@ def hdfs(folder: Path) -> Iterator[Location]:
         pytest.skip(f"no HDFS: {reason}")
     host, port = hdfs_server.shared().name_node.split(":")
     data = {"namenode": host, "port": port, "path": f"/{folder.name}"}
-    store = open_place(Place("lab", "hdfs", "hdfs", data, user="root"))
+    store = open_storage(StorageSpec("lab", "hdfs", "hdfs", data, user="root"))
     store.make_folder("/")
     yield Location(store, "/", "pai://lab/hdfs/")
     store.remove("/", recursive=True)
@@ -69,7 +71,7 @@ def samba(folder: Path) -> Iterator[Location]:
     login = {"username": samba_server.USER, "password": samba_server.PASSWORD}
     data = {"address": f"//127.0.0.1:{server.port}/data", "rootPath": f"/{folder.name}", **login}
     (server.data / folder.name).mkdir()
-    yield Location(open_place(Place("lab", "docs", "samba", data)), "/", "pai://lab/docs/")
+    yield Location(open_storage(StorageSpec("lab", "docs", "samba", data)), "/", "pai://lab/docs/")
     shutil.rmtree(server.data / folder.name)
 
 
@@ -88,7 +90,7 @@ def s3(folder: Path) -> Iterator[Location]:
     if reason := object_servers.missing("s3rver"):
         pytest.skip(f"no S3: {reason}")
     data = s3_data(object_servers.shared("s3rver"), folder.name)
-    store = open_place(Place("lab", "objects", "s3", data))
+    store = open_storage(StorageSpec("lab", "objects", "s3", data))
     yield Location(store, "/", "pai://lab/objects/")
     store.remove("/", recursive=True)
     store.close()
@@ -107,7 +109,7 @@ def azure_blob(folder: Path) -> Iterator[Location]:
     if reason := object_servers.missing("azurite"):
         pytest.skip(f"no Azure Blob: {reason}")
     data = azure_data(object_servers.shared("azurite"), folder.name)
-    store = open_place(Place("lab", "blobs", "azureBlob", data))
+    store = open_storage(StorageSpec("lab", "blobs", "azureBlob", data))
     yield Location(store, "/", "pai://lab/blobs/")
     store.remove("/", recursive=True)
     store.close()
@@ -125,6 +127,19 @@ def _container() -> SftpStore:
     return SftpStore("ann~train-main-0", Remote(server.target(server.folder)).open)
 
 
+@contextlib.contextmanager
+def third_party(folder: Path) -> Iterator[Location]:
+    """A kind that another package adds."""
+    sys.path.insert(0, str(example.install(folder)))
+    try:
+        data = {"path": str(folder / "base.db")}
+        yield Location(
+            open_storage(StorageSpec("lab", "box", "sqlite", data, is_own=True)), "/", "pai://lab/box/"
+        )
+    finally:
+        sys.path.remove(str(folder))
+
+
 STORES: dict[str, Any] = {
     "local": local,
     "embedded": embedded,
@@ -134,4 +149,5 @@ STORES: dict[str, Any] = {
     "s3": s3,
     "azure_blob": azure_blob,
     "sftp": sftp,
+    "third_party": third_party,
 }

@@ -12,7 +12,7 @@ from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import copies
 from openpai_tasks.storage.copying.walk import walk
-from openpai_tasks.storage.local.real import real_path
+from openpai_tasks.storage.local.identity import real_path
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 

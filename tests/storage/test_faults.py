@@ -18,7 +18,7 @@ from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import copies
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.hdfs.native.rpc import Block
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
@@ -42,7 +42,7 @@ def own_home(tmp_path, monkeypatch):
 @pytest.fixture
 def store(hdfs, request):
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
-    store = WebHdfs([hdfs.name_node], "root", root=f"/{name}", patience=QUICK, timeout=20)
+    store = HdfsStore([hdfs.name_node], "root", root=f"/{name}", patience=QUICK, timeout=20)
     store.make_folder("/")
     yield store
     store.close()
@@ -107,7 +107,7 @@ def test_a_data_node_that_falls_silent_is_given_up_in_time(hdfs, store, bad_line
     content = noise(tmp_path / "f")
     store.write("/g", [content], SIZE)
     bad_line("stall", TO_SERVER if is_upload else TO_CLIENT, MEGABYTE, times=99)
-    hasty = WebHdfs([hdfs.name_node], "root", root=store.root, timeout=2, patience=QUICK)
+    hasty = HdfsStore([hdfs.name_node], "root", root=store.root, timeout=2, patience=QUICK)
     start = time.monotonic()
     errands = (
         copies([at(LocalStore(), tmp_path / "f")], at(hasty, "/"))
@@ -138,7 +138,7 @@ def test_a_data_node_killed_in_the_middle_of_a_copy_costs_a_try(hdfs, store, tmp
             return super().wait(seconds)
 
     def run():
-        patient = WebHdfs([hdfs.name_node], "root", root=store.root)  # until the block is reported
+        patient = HdfsStore([hdfs.name_node], "root", root=store.root)  # until the block is reported
         results.append(copy(copies([at(LocalStore(), tmp_path / "f")], at(patient, "/")), watch=Half()))
         patient.close()
 
@@ -158,7 +158,7 @@ def test_a_data_node_killed_in_the_middle_of_a_copy_costs_a_try(hdfs, store, tmp
 def test_a_dead_name_node_in_the_list_is_passed_over(hdfs, store, tmp_path):
     content = noise(tmp_path / "f")
     hosts = [f"127.0.0.1:{refusing_port()}", hdfs.name_node]
-    there = WebHdfs(hosts, "root", root=store.root, patience=QUICK)
+    there = HdfsStore(hosts, "root", root=store.root, patience=QUICK)
     assert copy(copies([at(LocalStore(), tmp_path / "f")], at(there, "/"))).failed == ()
     arrived(there, "/f", content)
     there.close()
@@ -168,7 +168,7 @@ def test_a_name_node_that_dies_between_two_requests_costs_nothing(hdfs, store, t
     content = noise(tmp_path / "f")
     with Gateway(hdfs.name_node) as first:
         hosts = [first.host, hdfs.name_node]
-        there = WebHdfs(hosts, "root", root=store.root, patience=QUICK)
+        there = HdfsStore(hosts, "root", root=store.root, patience=QUICK)
         assert copy(copies([at(LocalStore(), tmp_path / "f")], at(there, "/"))).failed == ()
         assert first.asked
     assert copy(copies([at(there, "/f")], at(LocalStore(), tmp_path / "back"))).failed == ()

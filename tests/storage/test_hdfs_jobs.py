@@ -29,7 +29,7 @@ from openpai_tasks.server.engines.process import GRACE
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.storage.copying.walk import walk
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
 from openpai_tasks.storage.job_files.workspace import Workspace
@@ -60,7 +60,7 @@ def gateway(hdfs):
 @pytest.fixture
 def store(gateway, tmp_path):
     """HDFS as it is seen through OpenPAI's gateway, in a folder of the test's own."""
-    store = WebHdfs([gateway.host], "root", prefix="/webhdfs/api/v1", root=f"/jobs-{tmp_path.name}")
+    store = HdfsStore([gateway.host], "root", prefix="/webhdfs/api/v1", root=f"/jobs-{tmp_path.name}")
     yield store
     store.remove("/", recursive=True)
     store.close()

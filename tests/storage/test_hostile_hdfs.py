@@ -5,7 +5,7 @@ import time
 import pytest
 
 from openpai_tasks.errors import PaiError, Unreachable
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from tests.hostile import CHUNKED, OK, Hostile, for_ever
 
@@ -32,7 +32,7 @@ FLOODS = {
 
 
 def store_of(server, timeout=TIMEOUT):
-    return WebHdfs([f"127.0.0.1:{server.port}"], "root", timeout=timeout, patience=ONCE)
+    return HdfsStore([f"127.0.0.1:{server.port}"], "root", timeout=timeout, patience=ONCE)
 
 
 @pytest.mark.parametrize("begin, again", DRIPS.values(), ids=DRIPS)

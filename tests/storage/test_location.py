@@ -14,8 +14,8 @@ from openpai_tasks.storage.local import clearing
 from openpai_tasks.storage.local import store as local
 from openpai_tasks.storage.local.mounted import mount_map
 from openpai_tasks.storage.local.store import LocalStore
-from openpai_tasks.storage.location import Location, locate, open_place
-from openpai_tasks.storage.store import Place
+from openpai_tasks.storage.location import Location, locate, open_storage
+from openpai_tasks.storage.store import StorageSpec
 from tests.storage.trees import at, plant
 
 
@@ -23,13 +23,13 @@ class OneCluster:
     """A cluster `lab` with a storage `home`."""
 
     def __init__(self, root, user="ann"):
-        self.given = Place("lab", "home", "local", {"path": str(root)}, user, is_own=True)
+        self.given = StorageSpec("lab", "home", "local", {"path": str(root)}, user, is_own=True)
 
     def storages(self, cluster):
         return ("home", "data")
 
     def opened(self, cluster, storage):
-        return self.given, open_place(self.given)
+        return self.given, open_storage(self.given)
 
 
 @pytest.fixture
@@ -108,8 +108,8 @@ def test_paths_of_this_machine(book, tmp_path, monkeypatch):
 
 
 def test_a_storage_of_an_unknown_type_is_told(book):
-    with pytest.raises(ConfigError, match="type 'dshuttle', which cannot be reached"):
-        open_place(Place("lab", "fast", "dshuttle", {}))
+    with pytest.raises(ConfigError, match="type 'dshuttle', which this program cannot reach"):
+        open_storage(StorageSpec("lab", "fast", "dshuttle", {}))
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b"])
@@ -158,7 +158,7 @@ def test_a_read_only_storage_is_not_changed(tmp_path):
 
 
 def nfs(mounts, path="/exports/team", share=True):
-    return Place(
+    return StorageSpec(
         "lab", "data", "nfs", {"server": "nas", "path": path}, "ann", share, mounts=mount_map(mounts)
     )
 
@@ -167,17 +167,17 @@ def test_a_share_is_found_by_the_mount_map(tmp_path):
     for name in ("own", "exports/team", "team"):
         (tmp_path / name).mkdir(parents=True)
     rows = [f"nas:/exports={tmp_path}/exports", f"nas:/exp={tmp_path}/own"]
-    assert open_place(nfs(rows)).root == str(tmp_path / "exports" / "team")
-    assert open_place(nfs([*rows, f"nas:/exports/team={tmp_path}/team"])).root == str(tmp_path / "team")
-    assert open_place(nfs([*rows, f"lab/data={tmp_path}/own"])).root == str(tmp_path / "own")
-    assert open_place(nfs([*rows], share=False)).root == str(tmp_path / "exports" / "team" / "ann")
+    assert open_storage(nfs(rows)).root == str(tmp_path / "exports" / "team")
+    assert open_storage(nfs([*rows, f"nas:/exports/team={tmp_path}/team"])).root == str(tmp_path / "team")
+    assert open_storage(nfs([*rows, f"lab/data={tmp_path}/own"])).root == str(tmp_path / "own")
+    assert open_storage(nfs([*rows], share=False)).root == str(tmp_path / "exports" / "team" / "ann")
 
 
 def test_a_share_that_is_not_mounted_says_what_to_do(tmp_path):
     with pytest.raises(ConfigError, match=r"config.set storage.mounts=lab/data=FOLDER"):
-        open_place(nfs([]))
-    with pytest.raises(ConfigError, match="is not mounted there"):
-        open_place(nfs([f"lab/data={tmp_path}/none"]))
+        open_storage(nfs([]))
+    with pytest.raises(ConfigError, match=r"is not mounted: .*is not a folder"):
+        open_storage(nfs([f"lab/data={tmp_path}/none"]))
     with pytest.raises(ConfigError, match="must be WHAT=FOLDER"):
         mount_map(("lab/data",))
 

@@ -17,7 +17,7 @@ from openpai_tasks.storage.copying.plan import copies, synced
 from openpai_tasks.storage.copying.transfer import PART, part_name, put
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, locate
-from openpai_tasks.storage.store import Place
+from openpai_tasks.storage.store import StorageSpec
 from tests.storage.trees import at, plant, seen
 
 DELETE = Rules(delete=True)
@@ -43,7 +43,7 @@ class Home:
         self.store = LocalStore(folder)
 
     def opened(self, cluster, storage):
-        return Place(cluster, storage, "local", {}), self.store
+        return StorageSpec(cluster, storage, "local", {}), self.store
 
 
 def mode(place, name):

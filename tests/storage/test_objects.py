@@ -17,10 +17,10 @@ from openpai_tasks.storage.copying.copy import Rules, copy
 from openpai_tasks.storage.copying.plan import copies, synced
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import put, transfer
-from openpai_tasks.storage.location import Location, locate, open_place
+from openpai_tasks.storage.location import Location, locate, open_storage
 from openpai_tasks.storage.objects import errors, upload
 from openpai_tasks.storage.retry import Damaged
-from openpai_tasks.storage.store import Place, fingerprint
+from openpai_tasks.storage.store import StorageSpec, fingerprint
 from tests import memory
 from tests.storage import object_servers
 from tests.storage.relay import TO_CLIENT, TO_SERVER, Fault, Relay
@@ -52,8 +52,8 @@ class Service:
         }
 
     def open(self, host="", **others):
-        place = Place("lab", "objects", KINDS[self.name], {**self.data(host), **others})
-        return Location(open_place(place), "/", "pai://lab/objects/")
+        place = StorageSpec("lab", "objects", KINDS[self.name], {**self.data(host), **others})
+        return Location(open_storage(place), "/", "pai://lab/objects/")
 
     def wrong_key(self):
         name = "accountKey" if self.name == "azurite" else "secretAccessKey"
@@ -206,7 +206,9 @@ def test_a_small_tree_goes_to_a_fresh_rclone_and_back(here, tmp_path):
     try:
         with Relay(server.host) as relay:
             data = s3_data(server, "new") | {"endpoint": f"http://{relay.host}"}
-            place = Location(open_place(Place("lab", "objects", "s3", data)), "/", "pai://lab/objects/")
+            place = Location(
+                open_storage(StorageSpec("lab", "objects", "s3", data)), "/", "pai://lab/objects/"
+            )
             assert copy(copies([at(here, "tree")], at(place, "up"))).failed == ()
             assert copy(copies([at(place, "up")], at(here, "back"))).failed == ()
             relay.asked.clear()
@@ -248,15 +250,15 @@ def test_what_arrived_wrong_is_removed_if_it_is_ours(service, monkeypatch):
 
 KILLED = """
 import sys, json, time
-from openpai_tasks.storage.location import open_place
-from openpai_tasks.storage.store import Place
+from openpai_tasks.storage.location import open_storage
+from openpai_tasks.storage.store import StorageSpec
 def pieces():
     for _ in range(5):
         yield b"x" * (4 << 20)
     print("sent", flush=True)
     time.sleep(60)
 kind, data = json.loads(sys.stdin.readline())
-open_place(Place("lab", "objects", kind, data)).write_whole("/f", pieces(), 100 << 20)
+open_storage(StorageSpec("lab", "objects", kind, data)).write_whole("/f", pieces(), 100 << 20)
 """
 
 
@@ -403,7 +405,7 @@ def test_threads_share_a_store(service):
 
 @over("azurite")
 def test_a_read_only_storage_is_not_changed(service):
-    store = open_place(Place("lab", "blobs", "azureBlob", service.data(), read_only=True))
+    store = open_storage(StorageSpec("lab", "blobs", "azureBlob", service.data(), read_only=True))
     for act in (store.make_folder, store.remove, lambda path: put(store, path, lambda: [b"1"])):
         with pytest.raises(Denied, match="read-only"):
             act("/f")
@@ -411,7 +413,7 @@ def test_a_read_only_storage_is_not_changed(service):
 
 @over("azurite")
 def test_each_user_has_a_folder_where_the_storage_is_not_shared(service):
-    store = open_place(Place("lab", "blobs", "azureBlob", service.data(), user="ann", share=False))
+    store = open_storage(StorageSpec("lab", "blobs", "azureBlob", service.data(), user="ann", share=False))
     put(store, "/f", lambda: [b"1"])
     assert seen(service.open()) == {"ann/f": b"1"}
 
@@ -420,11 +422,11 @@ COPIES = """
 import json, sys
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.local.store import LocalStore
-from openpai_tasks.storage.location import Location, open_place
+from openpai_tasks.storage.location import Location, open_storage
 from openpai_tasks.storage.copying.plan import copies
-from openpai_tasks.storage.store import Place
+from openpai_tasks.storage.store import StorageSpec
 kind, data, folder = json.loads(sys.argv[1])
-there = Location(open_place(Place("lab", "objects", kind, data)), "/up", "there")
+there = Location(open_storage(StorageSpec("lab", "objects", kind, data)), "/up", "there")
 here, back = (Location(LocalStore(), f"{folder}/{name}", name) for name in ("files", "back"))
 for source, target in ((here, there), (there, back)):
     copied = copy(copies([source], target))
@@ -457,7 +459,7 @@ def test_s3_urls_take_the_usual_settings(service, monkeypatch):
     assert seen(service.open()) == {"100%#?.txt": b"1"}
     with pytest.raises(ConfigError, match="names no bucket"):
         locate("s3:///x", None)
-    with pytest.raises(ConfigError, match="names the bucket 'b', which none can be called: two letters"):
+    with pytest.raises(ConfigError, match="names an invalid bucket 'b': expected at least two letters"):
         locate("s3://b/x", None)
 
 
@@ -502,13 +504,13 @@ def test_a_token_opens_a_storage_as_a_key_does(service):
         permission="rwdl",
         expiry=datetime.now(timezone.utc) + timedelta(hours=1),
     )
-    store = open_place(Place("lab", "blobs", "azureBlob", {**data, "accountSASToken": token}))
+    store = open_storage(StorageSpec("lab", "blobs", "azureBlob", {**data, "accountSASToken": token}))
     put(store, "/f", lambda: [b"1"])
     assert seen(Location(store, "/", "")) == {"f": b"1"}
     with Relay("127.0.0.1:9") as relay:
         away = {**data, "accountSASToken": token, "dataStore": f"http://{relay.host}/{data['accountName']}"}
     with pytest.raises(Unreachable) as told:
-        open_place(Place("lab", "blobs", "azureBlob", away)).stat("/f")
+        open_storage(StorageSpec("lab", "blobs", "azureBlob", away)).stat("/f")
     assert "sig=" not in str(told.value)
 
 
@@ -517,7 +519,7 @@ def test_a_storage_without_a_key_does_not_get_the_azure_login_of_this_machine(mo
     monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sig=mine")
     data = {"containerName": "data", "accountName": "lab", "dataStore": "https://127.0.0.1:9/lab"}
     with pytest.raises(ConfigError, match="comes without a key"):
-        open_place(Place("lab", "blobs", "azureBlob", data))
+        open_storage(StorageSpec("lab", "blobs", "azureBlob", data))
 
 
 @pytest.mark.parametrize("kind, data", [("s3", {}), ("azureBlob", {"containerName": "c"}), ("azureBlob", {})])
@@ -525,7 +527,7 @@ def test_a_storage_that_says_too_little_is_told(kind, data):
     pytest.importorskip("s3fs")
     pytest.importorskip("adlfs")
     with pytest.raises(ConfigError, match="names no"):
-        open_place(Place("lab", "objects", kind, data))
+        open_storage(StorageSpec("lab", "objects", kind, data))
 
 
 @pytest.mark.parametrize(
@@ -549,7 +551,7 @@ def test_a_storage_with_a_mistake_in_its_address_is_told(kind, data, says):
     pytest.importorskip("s3fs")
     pytest.importorskip("adlfs")
     with pytest.raises(ConfigError, match=f"^storage 'objects' of 'lab': .*{says}"):
-        open_place(Place("lab", "objects", kind, data))
+        open_storage(StorageSpec("lab", "objects", kind, data))
 
 
 @pytest.mark.parametrize(

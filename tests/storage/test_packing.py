@@ -16,7 +16,7 @@ from openpai_tasks.sdk.files.dataset import PackedDataset
 from openpai_tasks.storage.copying.copy import Rules
 from openpai_tasks.storage.copying.progress import Stopped, Watch
 from openpai_tasks.storage.copying.transfer import is_part
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.location import Location, locate
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing.index import Index, Names, Row, Shard
@@ -490,14 +490,14 @@ def test_a_location_with_a_dot_at_its_end_is_packed_as_its_folder(tree, here):
 def test_a_data_set_on_a_real_hdfs_is_read_by_ranges(tree, hdfs, monkeypatch):
     url = f"hdfs://root@{hdfs.name_node}/packed"
     packed(tree, locate(url, None), name="x")
-    read, asked = WebHdfs.read, []
+    read, asked = HdfsStore.read, []
 
     def counted(self, path, offset=0, length=None):
         asked.append(length)
         return read(self, path, offset, length)
 
     dataset = PackedDataset(url)
-    monkeypatch.setattr(WebHdfs, "read", counted)
+    monkeypatch.setattr(HdfsStore, "read", counted)
     assert dataset["a/0002.jpg"].data == TREE["a/0002.jpg"]
     assert asked == [len(TREE["a/0002.jpg"])]
     again = pickle.loads(pickle.dumps(dataset))

@@ -9,11 +9,11 @@ import pytest
 
 from openpai_tasks.errors import NotFound
 from openpai_tasks.storage.fsspec.filesystem import ClusterFileSystem
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.store import Place
+from openpai_tasks.storage.store import StorageSpec
 from tests.storage.stores import s3
 from tests.storage.trees import plant, seen
 
@@ -32,7 +32,7 @@ class Book:
     def opened(self, cluster, storage):
         if storage not in self.stores:
             raise NotFound(f"no storage named {storage!r}", 404)
-        return Place(cluster, storage, "local", {}, user="root"), self.stores[storage]
+        return StorageSpec(cluster, storage, "local", {}, user="root"), self.stores[storage]
 
 
 class Tried(ClusterFileSystem):
@@ -98,8 +98,8 @@ def test_nothing_goes_onto_or_into_itself(fs, place, verb, source, target):
 def twins(hdfs, request):
     """One folder of HDFS as two storages, by the number and by the name of its name node."""
     port, root = hdfs.name_node.partition(":")[2], f"/{request.node.name}"
-    stores = {"one": WebHdfs([hdfs.name_node], "root", root=root)}
-    stores["twin"] = WebHdfs([f"localhost:{port}"], "root", root=root)
+    stores = {"one": HdfsStore([hdfs.name_node], "root", root=root)}
+    stores["twin"] = HdfsStore([f"localhost:{port}"], "root", root=root)
     yield Tried(stores)
     stores["one"].remove("/", recursive=True)
     for store in stores.values():
@@ -213,7 +213,7 @@ def test_a_name_that_exists_is_no_pattern(fs, place):
 def test_a_storage_that_does_not_answer_is_no_answer(ask):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # and never listens
-        store = WebHdfs([f"127.0.0.1:{silent.getsockname()[1]}"], "root", patience=Patience(tries=1))
+        store = HdfsStore([f"127.0.0.1:{silent.getsockname()[1]}"], "root", patience=Patience(tries=1))
         with pytest.raises(ConnectionError):
             getattr(Tried({"one": store}), ask)(f"{ROOT}f")
         store.close()

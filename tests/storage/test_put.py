@@ -11,7 +11,7 @@ import pytest
 from openpai_tasks.errors import PathError, Unreachable
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.transfer import put
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
 from openpai_tasks.storage.job_files.workspace import Reference, Workspace
@@ -30,7 +30,7 @@ def archive(tmp_path):
 def test_sources_arrive_by_a_line_that_is_cut(hdfs, archive, tmp_path):
     cut = Fault("CREATE", "cut", 4096, is_upload=True), Fault("CREATE", "cut", 10, times=2, is_upload=True)
     with Gateway(hdfs.name_node, faults=list(cut)) as gateway:
-        store = WebHdfs([gateway.host], "root", prefix="/webhdfs/api/v1", root=f"/{tmp_path.name}")
+        store = HdfsStore([gateway.host], "root", prefix="/webhdfs/api/v1", root=f"/{tmp_path.name}")
         workspace = Workspace("/w", store)
         assert workspace.send(archive)
         workspace.refer(Reference("job", "ann", "lab", archive.sha256, archive.size, 1, 0), archive.sha256)
@@ -43,7 +43,7 @@ def test_sources_arrive_by_a_line_that_is_cut(hdfs, archive, tmp_path):
 
 def test_sources_outlive_a_data_node_that_dies_in_the_middle(hdfs, archive, tmp_path):
     half, is_back = threading.Event(), threading.Event()
-    store = WebHdfs([hdfs.name_node], "root", root=f"/{tmp_path.name}")
+    store = HdfsStore([hdfs.name_node], "root", root=f"/{tmp_path.name}")
     sent, pieces = [], archive.pieces
 
     def dying():

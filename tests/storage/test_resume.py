@@ -18,7 +18,7 @@ from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.progress import Stopped, Watch
 from openpai_tasks.storage.copying.resume import LARGE, note_of
 from openpai_tasks.storage.copying.transfer import PART, PART_NAME, is_stale, transfer
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.store import base
@@ -209,7 +209,7 @@ import sys
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import transfer
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 way, here, there, host, prefix = sys.argv[1:]
 class Slow(Watch):
     total = 0
@@ -217,7 +217,7 @@ class Slow(Watch):
         self.total += count
         print(self.total, flush=True)
         self.wait(0.01)
-local, remote = LocalStore(), WebHdfs([host], "root", prefix=prefix)
+local, remote = LocalStore(), HdfsStore([host], "root", prefix=prefix)
 source, one, target, other = (local, here, remote, there) if way == "up" else (remote, there, local, here)
 transfer(source, source.stat(one), target, other, Slow())
 """
@@ -241,7 +241,7 @@ def test_a_copy_that_was_killed_goes_on_where_it_was(hdfs, data, tmp_path, way, 
     with contextlib.ExitStack() as stack:
         behind = prefix != "/webhdfs/v1"
         host = stack.enter_context(Gateway(hdfs.name_node)).host if behind else hdfs.name_node
-        store = WebHdfs([host], "root", prefix=prefix)
+        store = HdfsStore([host], "root", prefix=prefix)
         folder = f"/resume-{way}-{behind}"
         here, there = (data[0] if way == "up" else tmp_path / "back"), f"{folder}/f"
         store.make_folder(folder)
@@ -259,11 +259,11 @@ def test_a_copy_that_was_killed_goes_on_where_it_was(hdfs, data, tmp_path, way, 
         store.close()
 
 
-def rest(store: WebHdfs, here: Path, there: str, way: str) -> int:
+def rest(store: HdfsStore, here: Path, there: str, way: str) -> int:
     """Do the copy again; how many bytes crossed the wire."""
     crossed = []
 
-    class Seen(WebHdfs):
+    class Seen(HdfsStore):
         def read(self, path, offset=0, length=None):
             for piece in super().read(path, offset, length):
                 crossed.append(len(piece))
@@ -295,7 +295,7 @@ def rest(store: WebHdfs, here: Path, there: str, way: str) -> int:
 def test_a_line_that_breaks_costs_only_what_was_on_it(hdfs, data, tmp_path):
     """Within one copy, too: the next try goes on, in the same process."""
     with Gateway(hdfs.name_node) as gateway:
-        store = WebHdfs([gateway.host], "root", prefix="/webhdfs/api/v1", patience=Patience(3, 0.02))
+        store = HdfsStore([gateway.host], "root", prefix="/webhdfs/api/v1", patience=Patience(3, 0.02))
         store.make_folder("/resume-line")
         gateway.faults.append(Fault("APPEND", "cut", 3 * SIZE // 4, is_upload=True))
         send(LocalStore(), data[0], store, "/resume-line/f")

@@ -13,7 +13,7 @@ from openpai_tasks.storage.copying import walk
 from openpai_tasks.storage.copying.copy import Rules, copy
 from openpai_tasks.storage.copying.plan import Errand, copies, synced
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hosts import by_numbers
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
@@ -47,11 +47,11 @@ def named(hdfs, request):
     port, root = hdfs.name_node.partition(":")[2], f"/{request.node.name}"
     with Gateway(hdfs.name_node) as gateway:
         ways = {
-            "number": WebHdfs([hdfs.name_node], "root", root=root),
-            "name": WebHdfs([f"localhost:{port}"], "root", root=root),
-            "nodes": WebHdfs([f"localhost:{port}", "localhost:9"], "root", root=root),
-            "gateway": WebHdfs([gateway.host], "root", root=root, prefix="/webhdfs/api/v1"),
-            "whole": WebHdfs([f"localhost:{port}"], "root"),
+            "number": HdfsStore([hdfs.name_node], "root", root=root),
+            "name": HdfsStore([f"localhost:{port}"], "root", root=root),
+            "nodes": HdfsStore([f"localhost:{port}", "localhost:9"], "root", root=root),
+            "gateway": HdfsStore([gateway.host], "root", root=root, prefix="/webhdfs/api/v1"),
+            "whole": HdfsStore([f"localhost:{port}"], "root"),
         }
         plant(Location(ways["number"], "/", "hdfs"), {"own/sub/f": b"f", "own/g": b"g", "other/": None})
 

@@ -8,24 +8,24 @@ import pytest
 
 from openpai_tasks.errors import ConfigError, PaiError, PathError
 from openpai_tasks.storage.local.mounted import mount_map
-from openpai_tasks.storage.location import open_place
-from openpai_tasks.storage.store import Place
+from openpai_tasks.storage.location import open_storage
+from openpai_tasks.storage.store import StorageSpec
 from tests.scripted import Said, Scripted
 
 
 def test_a_folder_of_this_machine_is_no_storage_of_a_cluster_elsewhere(tmp_path):
-    place = Place("lab", "home", "local", {"path": str(tmp_path)}, "ann")
-    with pytest.raises(ConfigError, match="'lab' says that its storage 'home' is a folder of this machine"):
-        open_place(place)
+    place = StorageSpec("lab", "home", "local", {"path": str(tmp_path)}, "ann")
+    with pytest.raises(ConfigError, match="'lab' claims that its storage 'home' is a folder of this machine"):
+        open_storage(place)
     for kind in ("Local", "LOCAL"):
         with pytest.raises(ConfigError, match="refused"):
-            open_place(Place("lab", "home", kind, {"path": str(tmp_path)}, "ann", share=False))
+            open_storage(StorageSpec("lab", "home", kind, {"path": str(tmp_path)}, "ann", share=False))
     assert not (tmp_path / "ann").exists()
 
 
 def nfs(tmp_path, path, **options):
     rows = mount_map([f"nas:/exports={tmp_path}/mount"])
-    return Place("lab", "data", "nfs", {"server": "nas", "path": path}, "ann", mounts=rows, **options)
+    return StorageSpec("lab", "data", "nfs", {"server": "nas", "path": path}, "ann", mounts=rows, **options)
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,12 @@ def test_a_path_of_a_server_never_leads_out_of_its_mount(tmp_path, path):
     for folder in ("mount/team", "mine"):
         (tmp_path / folder).mkdir(parents=True)
     with pytest.raises(PathError, match=r"'data' of 'lab' names .* below its mount: refused"):
-        open_place(nfs(tmp_path, path))
+        open_storage(nfs(tmp_path, path))
 
 
 def test_empty_names_and_dots_in_a_path_of_a_server_are_left_out(tmp_path):
     (tmp_path / "mount/team").mkdir(parents=True)
-    assert open_place(nfs(tmp_path, "/exports/.//team/")).root == str(tmp_path / "mount/team")
+    assert open_storage(nfs(tmp_path, "/exports/.//team/")).root == str(tmp_path / "mount/team")
 
 
 @pytest.mark.parametrize("address", ["//nas/docs/../mine", "\\\\nas\\docs\\..\\mine"])
@@ -58,7 +58,7 @@ def test_a_share_of_samba_stays_in_its_mount_too(tmp_path, address):
     (tmp_path / "mount").mkdir()
     data = {"address": address, "username": "u", "password": "p"}
     with pytest.raises(PathError, match="refused"):
-        open_place(Place("lab", "docs", "samba", data, mounts=(("//nas/docs", f"{tmp_path}/mount"),)))
+        open_storage(StorageSpec("lab", "docs", "samba", data, mounts=(("//nas/docs", f"{tmp_path}/mount"),)))
 
 
 def test_a_link_in_a_mount_does_not_lead_out_of_it(tmp_path):
@@ -66,17 +66,17 @@ def test_a_link_in_a_mount_does_not_lead_out_of_it(tmp_path):
     (tmp_path / "mine").mkdir()
     os.symlink(tmp_path / "mine", tmp_path / "mount/team")
     with pytest.raises(PathError, match=r"leads out of .*mount"):
-        open_place(nfs(tmp_path, "/exports/team"))
+        open_storage(nfs(tmp_path, "/exports/team"))
     os.symlink(tmp_path / "mine", tmp_path / "mount/ann")
     with pytest.raises(PathError, match=r"leads out of .*mount"):
-        open_place(nfs(tmp_path, "/exports", share=False))
+        open_storage(nfs(tmp_path, "/exports", share=False))
 
 
 def test_a_link_within_a_mount_is_followed_and_the_mount_may_be_one(tmp_path):
     (tmp_path / "disk/2024").mkdir(parents=True)
     os.symlink("2024", tmp_path / "disk/team")
     os.symlink("disk", tmp_path / "mount")
-    assert open_place(nfs(tmp_path, "/exports/team")).root == str(tmp_path / "disk/2024")
+    assert open_storage(nfs(tmp_path, "/exports/team")).root == str(tmp_path / "disk/2024")
 
 
 def test_a_key_of_the_user_never_signs_what_goes_to_a_bucket_that_a_cluster_names(monkeypatch):
@@ -88,12 +88,12 @@ def test_a_key_of_the_user_never_signs_what_goes_to_a_bucket_that_a_cluster_name
         data = {"bucket": "data", "endpoint": server.uri}
         for more in ({}, {"accessKeyId": "AK"}):
             with pytest.raises(ConfigError, match=r"yours is not used .*pai storage.add NAME --type s3"):
-                open_place(Place("lab", "objects", "s3", data | more)).stat("/f")
+                open_storage(StorageSpec("lab", "objects", "s3", data | more)).stat("/f")
         assert server.seen == []
         server.say = lambda asked: Said("", 404)
         keys = {"accessKeyId": "AK", "secretAccessKey": "theirs"}
         with pytest.raises(PaiError):
-            list(open_place(Place("lab", "objects", "s3", data | keys)).list("/"))
+            list(open_storage(StorageSpec("lab", "objects", "s3", data | keys)).list("/"))
         assert server.seen and "the-users-own" not in repr(server.seen)
     finally:
         server.close()
@@ -104,4 +104,4 @@ def test_a_login_of_the_user_never_opens_a_container_that_a_cluster_names(monkey
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "dGhlLXVzZXJzLW93bg==")
     data = {"accountName": "acct", "containerName": "data", "dataStore": "blobs.example"}
     with pytest.raises(ConfigError, match=r"comes without a key.*pai storage.add NAME --type azureblob"):
-        open_place(Place("lab", "blobs", "azureblob", data))
+        open_storage(StorageSpec("lab", "blobs", "azureblob", data))

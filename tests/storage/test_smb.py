@@ -18,10 +18,10 @@ from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.copy import Rules, copy
 from openpai_tasks.storage.copying.plan import copies
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.location import Location, locate, open_place
+from openpai_tasks.storage.location import Location, locate, open_storage
 from openpai_tasks.storage.smb import connection, files, kind
 from openpai_tasks.storage.smb import names as smb_names
-from openpai_tasks.storage.store import Place
+from openpai_tasks.storage.store import StorageSpec
 from tests.memory import measurable, peak
 from tests.storage.relay import TO_CLIENT, TO_SERVER, Fault, Relay
 from tests.storage.samba_server import PASSWORD, USER, Samba
@@ -37,11 +37,11 @@ CUTS = [
 
 def place(port, share="data", **more):
     login = {"username": USER, "password": PASSWORD}
-    return Place("lab", "docs", "samba", {"address": f"//127.0.0.1:{port}/{share}", **login, **more})
+    return StorageSpec("lab", "docs", "samba", {"address": f"//127.0.0.1:{port}/{share}", **login, **more})
 
 
 def on(port, share="data", **more):
-    return Location(open_place(place(port, share, **more)), "/", "pai://lab/docs/")
+    return Location(open_storage(place(port, share, **more)), "/", "pai://lab/docs/")
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_who_cannot_come_in_is_told_why(samba, change, error, text, caplog, monk
     data = place(samba.port).data | {
         key: value.replace("{port}", str(samba.port)) for key, value in change.items()
     }
-    store = open_place(Place("lab", "docs", "samba", data))
+    store = open_storage(StorageSpec("lab", "docs", "samba", data))
     with pytest.raises(error, match=text) as raised:
         list(store.list("/"))
     if "rootPath" in change:
@@ -105,7 +105,7 @@ def test_a_server_that_takes_anybody_as_a_guest_is_refused(own_samba):
     server = own_samba("map to guest = bad user")
     data = place(server.port).data | {"username": "nobody-here"}
     with pytest.raises(Denied, match="as a guest, whose messages cannot be signed"):
-        open_place(Place("lab", "docs", "samba", data)).stat("/")
+        open_storage(StorageSpec("lab", "docs", "samba", data)).stat("/")
 
 
 def test_a_read_only_share_is_read_and_not_changed(samba, here):
@@ -128,7 +128,7 @@ def test_a_read_only_share_is_read_and_not_changed(samba, here):
 
 def test_a_storage_that_is_read_only_for_the_user_is_not_changed(samba):
     data = place(samba.port).data
-    store = open_place(Place("lab", "docs", "samba", data, read_only=True))
+    store = open_storage(StorageSpec("lab", "docs", "samba", data, read_only=True))
     for act in (
         lambda: store.write("/f", [b""]),
         lambda: store.remove("/f"),
@@ -161,7 +161,9 @@ def test_what_the_server_offers_is_used_and_signing_is_always_on(own_samba, opti
 def test_an_azure_file_share_is_reached_with_the_key_and_only_encrypted(own_samba):
     def opened(server):
         data = {"shareName": "data", "accountName": USER, "accountKey": PASSWORD, "path": "in/it"}
-        return open_place(Place("lab", "az", "azurefile", data | {"dataStore": f"127.0.0.1:{server.port}"}))
+        return open_storage(
+            StorageSpec("lab", "az", "azurefile", data | {"dataStore": f"127.0.0.1:{server.port}"})
+        )
 
     server = own_samba()
     (server.data / "in" / "it").mkdir(parents=True)
@@ -173,7 +175,7 @@ def test_an_azure_file_share_is_reached_with_the_key_and_only_encrypted(own_samb
 
 def test_an_azure_file_share_is_on_the_accounts_own_server():
     older = {"fileShare": "s", "accountName": "acc", "key": "k"}
-    store = open_place(Place("lab", "az", "azurefile", older))
+    store = open_storage(StorageSpec("lab", "az", "azurefile", older))
     assert store.address("/x") == "smb://acc.file.core.windows.net:445/s/x"
     assert store._server.login.must_encrypt
 
@@ -190,8 +192,8 @@ def test_an_azure_file_share_is_on_the_accounts_own_server():
     ],
 )
 def test_all_ways_to_write_an_address_lead_there(data, address):
-    store = open_place(
-        Place("lab", "docs", "samba", {**data, "userName": "u", "password": "p", "domain": "LAB"})
+    store = open_storage(
+        StorageSpec("lab", "docs", "samba", {**data, "userName": "u", "password": "p", "domain": "LAB"})
     )
     assert store.address("/x") == address and store._server.login.user == "LAB\\u"
 
@@ -200,37 +202,40 @@ def test_all_ways_to_write_an_address_lead_there(data, address):
     "data, text",
     [
         ({"address": "//nas", "username": "u", "password": "p"}, "does not say which share"),
-        ({"address": "//nas/s", "username": "u"}, "comes without a password; mount it"),
-        ({"address": "//nas/s", "password": "p"}, "comes without a user name; mount it"),
-        ({"address": "//nas:x/s", "username": "u", "password": "p"}, "is no server"),
-        ({"address": "//nas:99999/s", "username": "u", "password": "p"}, "'nas:99999' is no server"),
-        ({"address": "//nas/s", "username": "u", "password": "p", "port": "abc"}, "'nas:abc' is no server"),
-        ({"address": "//nas/s", "username": "u", "password": "p", "port": 99999}, "'nas:99999' is no server"),
-        ({"address": "//[::1/s", "username": "u", "password": "p"}, r"'\[::1' is no server"),
+        ({"address": "//nas/s", "username": "u"}, "has no password; mount it"),
+        ({"address": "//nas/s", "password": "p"}, "has no user name; mount it"),
+        ({"address": "//nas:x/s", "username": "u", "password": "p"}, "invalid server"),
+        ({"address": "//nas:99999/s", "username": "u", "password": "p"}, "invalid server 'nas:99999'"),
+        ({"address": "//nas/s", "username": "u", "password": "p", "port": "abc"}, "invalid server 'nas:abc'"),
+        (
+            {"address": "//nas/s", "username": "u", "password": "p", "port": 99999},
+            "invalid server 'nas:99999'",
+        ),
+        ({"address": "//[::1/s", "username": "u", "password": "p"}, r"invalid server '\[::1'"),
     ],
 )
 def test_what_names_no_share_is_refused(data, text, monkeypatch):
     monkeypatch.setenv(kind.PASSWORD, "for another server")
     with pytest.raises(ConfigError, match=text):
-        open_place(Place("lab", "docs", "samba", data))
+        open_storage(StorageSpec("lab", "docs", "samba", data))
 
 
 def test_a_server_is_known_by_its_number_of_ipv6_too():
     data = {"address": "//[::1]/docs", "username": "u", "password": "p"}
-    assert open_place(Place("lab", "docs", "samba", data)).marks("/a") == {"::1:445/docs/a"}
+    assert open_storage(StorageSpec("lab", "docs", "samba", data)).marks("/a") == {"::1:445/docs/a"}
 
 
 def test_a_share_that_is_mounted_is_not_asked_for_by_smb(tmp_path):
     data = {"address": "//nas/docs", "username": "u", "password": "p"}
     for what in ("lab/docs", "//nas/docs"):
-        store = open_place(Place("lab", "docs", "samba", data, mounts=((what, str(tmp_path)),)))
+        store = open_storage(StorageSpec("lab", "docs", "samba", data, mounts=((what, str(tmp_path)),)))
         assert (store.kind, store.root) == ("local", str(tmp_path))
 
 
 def test_each_user_has_a_folder_where_the_storage_is_not_shared(samba, tmp_path):
     data = place(samba.port, rootPath=f"/{tmp_path.name}/users").data
     (samba.data / tmp_path.name / "users").mkdir(parents=True)
-    store = open_place(Place("lab", "docs", "samba", data, user="ann", share=False))
+    store = open_storage(StorageSpec("lab", "docs", "samba", data, user="ann", share=False))
     assert list(store.list("/")) == []
     store.write("/f", [b"1"])
     assert (samba.data / tmp_path.name / "users" / "ann" / "f").read_bytes() == b"1"
@@ -280,18 +285,18 @@ def test_a_missing_package_is_told_with_the_extra():
 import sys
 sys.modules["smbprotocol"] = None
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.storage.location import open_place
-from openpai_tasks.storage.store import Place
+from openpai_tasks.storage.location import open_storage
+from openpai_tasks.storage.store import StorageSpec
 data = {"address": "//nas/s", "username": "u", "password": "p"}
-open_place(Place("lab", "d", "samba", data, mounts=(("lab/d", "/"),)))
+open_storage(StorageSpec("lab", "d", "samba", data, mounts=(("lab/d", "/"),)))
 try:
-    open_place(Place("lab", "d", "samba", data))
+    open_storage(StorageSpec("lab", "d", "samba", data))
 except ConfigError as err:
     print(err)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     line = "storage needs the package 'smbprotocol': pip install 'openpai-tasks[smb]'\n"
-    assert ran.stdout == f"'samba' {line}", ran.stderr
+    assert ran.stdout == f"Samba {line}", ran.stderr
 
 
 def test_a_missing_package_is_told_before_a_password_is_asked_for():
@@ -299,12 +304,12 @@ def test_a_missing_package_is_told_before_a_password_is_asked_for():
 import sys
 sys.modules["smbprotocol"] = None
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk import own_storages
+from openpai_tasks.sdk.files import user_storages
 from openpai_tasks.storage.location import locate
 def own(*options):
-    return own_storages.new("d", "samba", "//nas/s", "", "ann", options, False)
-own_storages.refuse_missing(own("mount=/mnt"))
-for act in (lambda: own_storages.refuse_missing(own()), lambda: locate("smb://ann@nas/s/f", None)):
+    return user_storages.new("d", "samba", "//nas/s", "", "ann", options, False)
+user_storages.refuse_missing(own("mount=/mnt"))
+for act in (lambda: user_storages.refuse_missing(own()), lambda: locate("smb://ann@nas/s/f", None)):
     try:
         act()
     except ConfigError as err:
@@ -313,7 +318,7 @@ for act in (lambda: own_storages.refuse_missing(own()), lambda: locate("smb://an
     environment = {**os.environ, "OPENPAI_SMB_PASSWORD": ""}
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     line = "storage needs the package 'smbprotocol': pip install 'openpai-tasks[smb]'\n"
-    assert ran.stdout == f"'samba' {line}'smb' {line}", ran.stderr
+    assert ran.stdout == f"Samba {line}" * 2, ran.stderr
 
 
 # Names

@@ -21,14 +21,14 @@ from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import transfer
 from openpai_tasks.storage.hdfs.digest import SUMS, translated_sums
 from openpai_tasks.storage.hdfs.kind import open_store, open_url
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.data_nodes import WIDE
 from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.hdfs.web.name_nodes import told as told_of
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.retry import Damaged, retrying
-from openpai_tasks.storage.store import Place, fingerprint
+from openpai_tasks.storage.store import StorageSpec, fingerprint
 from tests.memory import measurable
 from tests.sdk.sshd_server import refusing_port
 from tests.storage.gateway import Fault, Gateway
@@ -40,7 +40,7 @@ MEGABYTE = 1 << 20
 @pytest.fixture
 def store(hdfs, request):
     """A folder of the test's own as a store."""
-    store = WebHdfs([hdfs.name_node], "root", root=f"/{request.node.name.replace('[', '/').rstrip(']')}")
+    store = HdfsStore([hdfs.name_node], "root", root=f"/{request.node.name.replace('[', '/').rstrip(']')}")
     store.make_folder("/")
     yield store
     store.close()
@@ -52,13 +52,13 @@ def gateway(hdfs):
         yield gateway
 
 
-def behind(gateway: Gateway, store: WebHdfs, **options) -> WebHdfs:
+def behind(gateway: Gateway, store: HdfsStore, **options) -> HdfsStore:
     """The same folder, through the gateway."""
     options = {"patience": QUICK, "prefix": "/webhdfs/api/v1", **options}
-    return WebHdfs([gateway.host], "root", root=store.root, **options)
+    return HdfsStore([gateway.host], "root", root=store.root, **options)
 
 
-def content(store: WebHdfs, path: str, *span: int) -> bytes:
+def content(store: HdfsStore, path: str, *span: int) -> bytes:
     return b"".join(store.read(path, *span))
 
 
@@ -133,7 +133,7 @@ def test_a_listing_with_a_name_that_escapes_is_an_error(store, gateway):
 
 def test_what_is_refused_or_missing_is_asked_for_once(store, gateway):
     store.write("/f", [b"x"], 1)
-    other = WebHdfs([gateway.host], "eve", root=store.root, prefix="/webhdfs/api/v1")
+    other = HdfsStore([gateway.host], "eve", root=store.root, prefix="/webhdfs/api/v1")
     for act, error in (
         (lambda: other.make_folder("/mine"), Denied),
         (lambda: other.remove("/f"), Denied),
@@ -155,7 +155,7 @@ def test_an_upload_that_is_refused_ends_at_once(store):
             sent.append(1)
             yield bytes(MEGABYTE)
 
-    eve = WebHdfs(store.hosts, "eve", root=store.root)
+    eve = HdfsStore(store.hosts, "eve", root=store.root)
     with pytest.raises(Denied, match="Permission denied: user=eve"):
         eve.write("/f", pieces(), 200 * MEGABYTE)
     assert len(sent) < 100
@@ -306,7 +306,7 @@ def test_an_hdfs_that_never_answered_is_soon_given_up():
         threading.Thread(target=hang_up, args=(server, tried), daemon=True).start()
         host = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(Unreachable):
-            retrying(lambda: WebHdfs([host], "root", patience=Patience(first=0.001)).stat("/"))
+            retrying(lambda: HdfsStore([host], "root", patience=Patience(first=0.001)).stat("/"))
         assert len(tried) == 5
 
 
@@ -380,7 +380,7 @@ def test_name_nodes_take_over_from_each_other(store, hdfs):
     with Gateway(hdfs.name_node) as second:
         with Gateway(hdfs.name_node) as first:
             options = {"root": store.root, "prefix": "/webhdfs/api/v1", "patience": QUICK}
-            there = WebHdfs([first.host, second.host], "root", **options)
+            there = HdfsStore([first.host, second.host], "root", **options)
             there.write("/f", [b"x"], 1)
             assert first.asked and not second.asked
             first.faults.append(Fault("GETFILESTATUS", "standby"))
@@ -393,7 +393,7 @@ def test_name_nodes_take_over_from_each_other(store, hdfs):
 
 def test_no_name_node_at_all_is_one_line():
     port = refusing_port()
-    store = WebHdfs([f"127.0.0.1:{port}"], "root", patience=QUICK)
+    store = HdfsStore([f"127.0.0.1:{port}"], "root", patience=QUICK)
     with pytest.raises(
         Unreachable, match=rf"^/x: HDFS does not answer: 127.0.0.1:{port}: Connection refused$"
     ):
@@ -408,7 +408,7 @@ def test_a_connection_that_was_closed_while_idle_is_replaced(store, gateway):
 
 
 def test_a_storage_of_an_old_cluster_is_reached_through_its_gateway(hdfs, gateway):
-    place = Place("lab", "hdfs-0", "hdfs", {"webhdfs": f"{gateway.uri}/webhdfs"}, user="root")
+    place = StorageSpec("lab", "hdfs-0", "hdfs", {"webhdfs": f"{gateway.uri}/webhdfs"}, user="root")
     store = open_store(place)
     name = "/ä b#%?&+.txt"
     store.write(name, [b"through"], 7)
@@ -445,9 +445,9 @@ def test_a_large_file_is_read_in_several_ranges_and_little_memory(store, gateway
     there = behind(gateway, store)
     code = (
         "import hashlib, sys\n"
-        "from openpai_tasks.storage.hdfs.store import WebHdfs\n"
+        "from openpai_tasks.storage.hdfs.store import HdfsStore\n"
         f"options = dict(root={store.root!r}, prefix='/webhdfs/api/v1', fast=1e12)\n"
-        f"store = WebHdfs([{gateway.host!r}], 'root', **options)\n"
+        f"store = HdfsStore([{gateway.host!r}], 'root', **options)\n"
         f"piece, count = bytes(range(256)) * 4096, {size} >> 20\n"
         "hasher = store.hasher()\n"
         "def pieces():\n"
@@ -470,7 +470,7 @@ def test_a_large_file_is_read_in_several_ranges_and_little_memory(store, gateway
 
 
 def test_leaving_a_large_read_early_leaves_nothing_behind(store):
-    hasty = WebHdfs(store.hosts, "root", root=store.root, fast=1e12)
+    hasty = HdfsStore(store.hosts, "root", root=store.root, fast=1e12)
     hasty.write("/f", (bytes(MEGABYTE) for _ in range(WIDE >> 20)), WIDE)
     before, most, moved = threading.active_count(), 0, 0
     pieces = hasty.read("/f")
@@ -531,30 +531,32 @@ def test_a_url_without_a_name_node_is_an_error(url):
     ],
 )
 def test_a_storage_names_its_name_nodes(data, hosts):
-    place = Place("lab", "data", "hdfs", data, user="ann", share=False, cluster_uri="http://lab.example")
+    place = StorageSpec(
+        "lab", "data", "hdfs", data, user="ann", share=False, cluster_uri="http://lab.example"
+    )
     store = open_store(place)
     assert (store.hosts, store.root) == (hosts, "/ann")
 
 
 def test_a_storage_that_names_nothing_is_an_error():
-    with pytest.raises(ConfigError, match="'data' of 'lab' names no HDFS"):
-        open_store(Place("lab", "data", "hdfs", {}, user="ann"))
+    with pytest.raises(ConfigError, match="'data' of 'lab': invalid url of HDFS"):
+        open_store(StorageSpec("lab", "data", "hdfs", {}, user="ann"))
 
 
 @pytest.mark.parametrize(
     "data, says",
     [
-        ({"webhdfs": "http://nn:99999"}, "'http://nn:99999' is no url"),
-        ({"webhdfs": "http://[::1"}, r"'http://\[::1' is no url"),
-        ({"webhdfs": "https://nn1:9871,nn2:9871"}, "'nn2:9871' is no url: http://HOST:PORT or https://"),
+        ({"webhdfs": "http://nn:99999"}, "invalid url of HDFS 'http://nn:99999'"),
+        ({"webhdfs": "http://[::1"}, r"invalid url of HDFS 'http://\[::1'"),
+        ({"webhdfs": "https://nn1:9871,nn2:9871"}, "'nn2:9871': expected http://HOST:PORT or https://"),
         ({"webhdfs": "https://nn1:9871,http://nn2:9870"}, "must all be http or all https"),
         ({"webhdfs": "http://nn1/webhdfs,http://nn2"}, "with one path"),
-        ({"namenode": "nn", "port": "abc"}, "'nn:abc' is no name node"),
+        ({"namenode": "nn", "port": "abc"}, "invalid name node 'nn:abc'"),
     ],
 )
 def test_a_storage_with_a_mistake_in_its_address_is_refused_in_one_line(data, says):
     with pytest.raises(ConfigError, match=says) as caught:
-        open_store(Place("lab", "data", "hdfs", data, user="ann"))
+        open_store(StorageSpec("lab", "data", "hdfs", data, user="ann"))
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -566,7 +568,9 @@ def test_of_several_name_nodes_with_https_the_one_that_is_active_serves(hdfs, st
     ):
         urls = f"https://127.0.0.1:{refusing_port()},{standby.uri},{active.uri}"
         data = {"webhdfs": urls, "path": store.root}
-        there = open_store(Place("lab", "data", "hdfs", data, "root", verify=str(tmp_path / "cert.pem")))
+        there = open_store(
+            StorageSpec("lab", "data", "hdfs", data, "root", verify=str(tmp_path / "cert.pem"))
+        )
         there.write("/f", [b"secret"], 6)
         assert content(there, "/f") == content(store, "/f") == b"secret"
         assert "PUT CREATE" in standby.asked and active.count("CREATE") == 2
@@ -575,7 +579,7 @@ def test_of_several_name_nodes_with_https_the_one_that_is_active_serves(hdfs, st
 
 def test_the_port_of_hadoops_own_protocol_is_told_from_the_web_port(hdfs):
     with pytest.raises(Unreachable, match=f"404 from {hdfs.rpc}, .* web port of a name node is wanted"):
-        WebHdfs([hdfs.rpc], "root", patience=QUICK).stat("/")
+        HdfsStore([hdfs.rpc], "root", patience=QUICK).stat("/")
 
 
 @pytest.mark.parametrize("way", ["direct", "gateway"])

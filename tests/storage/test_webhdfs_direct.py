@@ -26,7 +26,7 @@ from openpai_tasks.storage.hdfs.native.protobuf import (
     take_message,
 )
 from openpai_tasks.storage.hdfs.native.rpc import Block
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
@@ -41,13 +41,13 @@ QUICK = Patience(tries=3, first=0.02)
 @pytest.fixture
 def store(hdfs, request):
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
-    store = WebHdfs([hdfs.name_node], "root", root=f"/{name}", patience=QUICK)
+    store = HdfsStore([hdfs.name_node], "root", root=f"/{name}", patience=QUICK)
     store.make_folder("/")
     yield store
     store.close()
 
 
-class Told(WebHdfs):
+class Told(HdfsStore):
     """A store that notes what it does over HTTP with the bytes of files."""
 
     def __init__(self, *args, **options) -> None:
@@ -112,7 +112,7 @@ def test_where_only_http_leads_nothing_goes_past_it(hdfs, store, tmp_path, way):
     """A person who asked for https gets no plain connection, and nobody goes round a gateway."""
     (tmp_path / "f").write_bytes(b"x" * 1000)
     with Gateway(hdfs.name_node) as gateway:
-        there = WebHdfs([gateway.host], "root", root=store.root, patience=QUICK)
+        there = HdfsStore([gateway.host], "root", root=store.root, patience=QUICK)
         if way == "https":
             there._scheme = "https"
         transfer(LocalStore(), LocalStore().stat(str(tmp_path / "f")), there, "/f", Watch())
@@ -124,7 +124,7 @@ def test_a_refusal_is_told_as_webhdfs_tells_it(hdfs, store, tmp_path):
     (tmp_path / "f").write_bytes(b"x" * 1000)
     put(store, "/secret", lambda: [b"s"])
     store._names.set_permission(f"{store.root}/secret", permission="600")
-    eve = WebHdfs([hdfs.name_node], "eve", root=store.root, patience=QUICK)
+    eve = HdfsStore([hdfs.name_node], "eve", root=store.root, patience=QUICK)
     with pytest.raises(Denied, match="Permission denied: user=eve"):
         put(eve, "/f", lambda: [b"x"])
     copied = copy(copies([Location(eve, "/secret", "")], Location(LocalStore(), str(tmp_path / "to"), "")))
@@ -185,8 +185,8 @@ def test_a_large_copy_takes_little_memory(hdfs, store, tmp_path):
         "from openpai_tasks.storage.local.store import LocalStore\n"
         "from openpai_tasks.storage.copying.progress import Watch\n"
         "from openpai_tasks.storage.copying.transfer import transfer\n"
-        "from openpai_tasks.storage.hdfs.store import WebHdfs\n"
-        f"here, there = LocalStore(), WebHdfs([{hdfs.name_node!r}], 'root', root={store.root!r})\n"
+        "from openpai_tasks.storage.hdfs.store import HdfsStore\n"
+        f"here, there = LocalStore(), HdfsStore([{hdfs.name_node!r}], 'root', root={store.root!r})\n"
         f"transfer(here, here.stat('{tmp_path}/f'), there, '/f', Watch())\n"
         f"transfer(there, there.stat('/f'), here, '{tmp_path}/back', Watch())\n"
         "assert there._direct.is_open\n"

@@ -10,7 +10,7 @@ import pytest
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import Errand
 from openpai_tasks.storage.copying.walk import walk
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from tests.storage import hdfs_jars
@@ -32,7 +32,7 @@ def test_files_outlive_the_name_node_that_was_active(pair, tmp_path):
     (tmp_path / "sent").mkdir()
     for number, name in enumerate(NAMES):
         (tmp_path / "sent" / name).write_bytes(os.urandom(100_000 if number < 3 else 0))
-    store, here = WebHdfs(pair.name_nodes, "root"), LocalStore()
+    store, here = HdfsStore(pair.name_nodes, "root"), LocalStore()
     there = Location(store, "/data", "hdfs")
 
     pair.activate("two")  # the first that is asked is on standby

@@ -12,7 +12,7 @@ import pytest
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import copies
-from openpai_tasks.storage.hdfs.store import WebHdfs
+from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.connections import V1
 from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.local.store import LocalStore
@@ -27,7 +27,7 @@ QUICK = Patience(tries=3, first=0.02)
 
 @pytest.fixture
 def root(hdfs, request):
-    store = WebHdfs([hdfs.name_node], "root")
+    store = HdfsStore([hdfs.name_node], "root")
     root = f"/{request.node.name.partition('[')[0]}"
     store.make_folder(root)
     yield root
@@ -37,7 +37,7 @@ def root(hdfs, request):
 
 def secure(gateway, root, folder):
     options = {"prefix": "/webhdfs/api/v1", "patience": QUICK, "verify": str(folder / "cert.pem")}
-    return WebHdfs([gateway.host], "root", scheme="https", root=root, **options)
+    return HdfsStore([gateway.host], "root", scheme="https", root=root, **options)
 
 
 @pytest.mark.parametrize("port", ["", ":80", ":its own"], ids=["no port", "80", "its own port"])
@@ -53,7 +53,7 @@ def test_a_gateway_that_forgets_its_own_tls_is_asked_by_tls(hdfs, root, tmp_path
 
 
 def test_nothing_goes_in_plain_to_another_server(hdfs, root, tmp_path):
-    with contextlib.closing(WebHdfs([hdfs.name_node], "root", root=root)) as direct:
+    with contextlib.closing(HdfsStore([hdfs.name_node], "root", root=root)) as direct:
         direct.write("/f", [b"known"], 5)
     with (
         Relay(hdfs.data_node) as plain,
@@ -80,12 +80,12 @@ def test_nothing_goes_in_plain_to_another_server(hdfs, root, tmp_path):
 def there(request, hdfs, root):
     """A folder of HDFS by either way of its bytes."""
     if request.param == "direct":
-        store = WebHdfs([hdfs.name_node], "root", root=root, prefix=V1)
+        store = HdfsStore([hdfs.name_node], "root", root=root, prefix=V1)
         yield Location(store, "/", "hdfs")
         store.close()
         return
     with Gateway(hdfs.name_node) as gateway:
-        store = WebHdfs([gateway.host], "root", root=root, prefix="/webhdfs/api/v1")
+        store = HdfsStore([gateway.host], "root", root=root, prefix="/webhdfs/api/v1")
         yield Location(store, "/", "hdfs")
         store.close()
 

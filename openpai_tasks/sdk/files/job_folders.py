@@ -8,42 +8,28 @@ import hashlib
 import os
 import socket
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
-from urllib.parse import quote
+from typing import Any
 
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError
 from openpai_tasks.protocol.document import job_storage, scripts
 from openpai_tasks.sdk.files import storages, user_storages
 from openpai_tasks.sdk.files.selecting import workspace_folder
-from openpai_tasks.sdk.files.user_storage_types import OwnStorage
 from openpai_tasks.settings.home import home as home_folder
 from openpai_tasks.settings.registry import LOCAL, Cluster
+from openpai_tasks.storage import kinds
 from openpai_tasks.storage.job_files.workspace import Layout, Workspace, clean_path, relative
-from openpai_tasks.storage.location import Location, open_place
-from openpai_tasks.storage.store import Place, Store, join
-
-Mounts = tuple[tuple[str, str], ...]
-"""What is mounted on this machine: (address or cluster/storage, folder)."""
-
-HDFS = "hdfs"
-
-
-@runtime_checkable
-class OnTheWeb(Protocol):
-    """A store that others reach by urls of their own."""
-
-    user: str
-
-    def urls(self, path: str) -> tuple[str, ...]:
-        """The addresses of the path; nothing in them is escaped."""
+from openpai_tasks.storage.kinds import UserStorage
+from openpai_tasks.storage.location import Location, open_storage
+from openpai_tasks.storage.store import Mounts as Mounts
+from openpai_tasks.storage.store import StorageSpec, Store, join
 
 
 @dataclass(frozen=True)
 class Home:
     """A folder of a storage for the files of a user's jobs; the storage is opened when it is needed."""
 
-    place: Place
+    place: StorageSpec
     path: str
     note: str = ""  # why it is not on the storage that was selected
 
@@ -58,7 +44,7 @@ class Home:
 
     @functools.cached_property
     def store(self) -> Store:
-        return open_place(self.place)
+        return open_storage(self.place)
 
     @property
     def files(self) -> Workspace:
@@ -87,12 +73,10 @@ class Home:
     @functools.cached_property
     def seen(self) -> job_storage.Home:
         """The same folder from inside of a job."""
-        if self.place.kind != HDFS:
-            return job_storage.Mounted(self.storage, join(f"{scripts.MOUNTS}{self.storage}", self.workspace))
-        store = self.store
-        if not isinstance(store, OnTheWeb):
-            raise ConfigError(f"storage {self.storage!r} is no HDFS that a job could reach")
-        return job_storage.WebHdfs(tuple(map(_escaped, store.urls(self.path))), quote(store.user, safe=""))
+        kind = kinds.find_type(self.place.kind)
+        if kind and kind.job_folder:
+            return kind.open_job_folder(self.store, self.path)
+        return job_storage.Mounted(self.storage, join(f"{scripts.MOUNTS}{self.storage}", self.workspace))
 
 
 def home(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home | None:
@@ -151,7 +135,7 @@ def cluster_mark(cluster: Cluster) -> str:
     return f"{LOCAL}@{socket.gethostname()}/{folder[:8]}"
 
 
-def _selected(client: Client, mounts: Mounts) -> tuple[Place | None, str]:
+def _selected(client: Client, mounts: Mounts) -> tuple[StorageSpec | None, str]:
     """The storage that was selected; or why jobs cannot use it: the cluster mounts its own only."""
     name = client.cluster.storage
     if not name:
@@ -162,13 +146,15 @@ def _selected(client: Client, mounts: Mounts) -> tuple[Place | None, str]:
         place = storages.place_of(client, storages.detail_of(client, name), mounts)
     else:
         place = _own_place(client, own, mounts)
-        if place.kind != HDFS:
+        if not own.kind.job_folder:
             return None, f"{passed_over}, as the cluster cannot mount it"
     return (None, f"{passed_over}, as you may only read it") if place.read_only else (place, "")
 
 
-def _own_place(client: Client, own: OwnStorage, mounts: Mounts) -> Place:
-    return user_storages.place(client.cluster, own, user_storages.kept_secret(client.cluster, own), mounts)
+def _own_place(client: Client, own: UserStorage, mounts: Mounts) -> StorageSpec:
+    return user_storages.make_spec(
+        client.cluster, own, user_storages.kept_secret(client.cluster, own), mounts
+    )
 
 
 @functools.lru_cache(maxsize=32)  # a sweep asks a thousand times
@@ -181,10 +167,3 @@ def _granted(client: Client) -> dict[str, Any] | None:
         if not detail.get("readOnly"):
             return {**detail, "name": summary["name"]}
     return None
-
-
-def _escaped(url: str) -> str:
-    """The address with everything but its first part escaped."""
-    scheme, _, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}://{host}{slash}{quote(path, safe='/')}"

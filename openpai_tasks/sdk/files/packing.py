@@ -15,6 +15,7 @@ from openpai_tasks.storage.packing.formats import named
 from openpai_tasks.storage.packing.opened import open_set
 from openpai_tasks.storage.packing.pack import Packed, Packing
 from openpai_tasks.storage.packing.packed_store import PackedStore
+from openpai_tasks.storage.store import is_below
 
 NAMELESS = "data"
 """What the shards of a storage's root are called."""
@@ -42,7 +43,7 @@ def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Pack
     if not existing(tree).is_folder:
         raise PathError(f"{tree.url} is a file, not a folder: pack takes folders")
     here, there = tree.store.address(tree.path), target.store.address(target.path)
-    if plan.is_below(there, here) or plan.is_within(target, tree):
+    if is_below(there, here) or plan.is_within(target, tree):
         raise PathError(f"{tree.url} cannot be packed into itself ({target.url})")
     return packs.pack(tree, target, rules, watch)
 

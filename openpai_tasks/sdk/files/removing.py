@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
 from openpai_tasks.settings import home
 from openpai_tasks.storage import patterns
-from openpai_tasks.storage.copying.plan import is_below
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Book, Location, has_empty_name, locate, naming
-from openpai_tasks.storage.store import Entry, join, parent
+from openpai_tasks.storage.store import Entry, is_below, join, parent
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from openpai_tasks.sdk.clusters import choices
 from openpai_tasks.sdk.clusters.sign_in import Say
 from openpai_tasks.sdk.files import user_storages
 from openpai_tasks.sdk.files.storages import Clusters, StorageRow
-from openpai_tasks.sdk.files.user_storage_types import OwnStorage
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import Cluster
+from openpai_tasks.storage.kinds import UserStorage
 from openpai_tasks.storage.local import mounted
-from openpai_tasks.storage.location import open_place
-from openpai_tasks.storage.store import Place, Store
+from openpai_tasks.storage.location import open_storage
+from openpai_tasks.storage.store import StorageSpec, Store
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def select(settings: Settings, alias: str | None, storage: str, workspace: str, 
     return Selection(alias, place.name, kept, f"pai://{alias}/{place.name}{kept or '/'}")
 
 
-def workspace_folder(place: Place, workspace: str) -> str:
+def workspace_folder(place: StorageSpec, workspace: str) -> str:
     """``/<user>/<workspace>``; where each user has a folder of their own, that one is the root already."""
     parts = [part for part in workspace.split("/") if part]
     if "//" in workspace or any(part in (".", "..") or "\0" in part for part in parts):
@@ -56,7 +56,7 @@ def workspace_folder(place: Place, workspace: str) -> str:
     return "/" + "/".join([*above, *parts])
 
 
-def add(settings: Settings, alias: str | None, own: OwnStorage, secret: str, say: Say) -> StorageRow:
+def add(settings: Settings, alias: str | None, own: UserStorage, secret: str, say: Say) -> StorageRow:
     """Connect to the storage and remember it."""
     alias = alias or settings.cluster_alias
     book = Clusters(settings, say)
@@ -65,8 +65,8 @@ def add(settings: Settings, alias: str | None, own: OwnStorage, secret: str, say
         raise Conflict(f"{alias!r} has a storage {own.name!r} of yours; `storage.forget {own.name}` first")
     if own.name in book.storages(alias):
         raise Conflict(f"{alias!r} grants a storage named {own.name!r}; choose another name", 409)
-    place = user_storages.place(record, own, secret, mounted.mount_map(settings.storage_mounts))
-    _look(open_place(place), "/", place, own.path)
+    place = user_storages.make_spec(record, own, secret, mounted.mount_map(settings.storage_mounts))
+    _look(open_storage(place), "/", place, own.path)
     where = user_storages.keep_secret(record, own, secret) if secret else ""
     try:
         choices.change(settings, alias, lambda now: _with(now, own))
@@ -91,7 +91,7 @@ def forget(settings: Settings, alias: str | None, wanted: Iterable[str], say: Sa
     choices.change(settings, alias, lambda now: _without(now, gone))
 
 
-def _with(cluster: Cluster, own: OwnStorage) -> Cluster:
+def _with(cluster: Cluster, own: UserStorage) -> Cluster:
     rows = [row for row in cluster.own_storages if user_storages.named(row) != own.name]
     return dataclasses.replace(cluster, own_storages=(*rows, user_storages.record(own)))
 
@@ -103,7 +103,7 @@ def _without(cluster: Cluster, gone: set[str]) -> Cluster:
     return dataclasses.replace(cluster, own_storages=rows)
 
 
-def _look(store: Store, path: str, place: Place, told: str = "") -> None:
+def _look(store: Store, path: str, place: StorageSpec, told: str = "") -> None:
     """Whether the storage answers and shows the folder: one entry of it is enough."""
     found = store.stat(path)
     if found is None or not found.is_folder:

@@ -20,9 +20,10 @@ from openpai_tasks.sdk.files.user_storages import owned
 from openpai_tasks.sdk.parallel import abreast
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import LOCAL, Cluster
+from openpai_tasks.storage import kinds
 from openpai_tasks.storage.local import mounted
-from openpai_tasks.storage.location import SELECTED, open_place
-from openpai_tasks.storage.store import Place, Store, join
+from openpai_tasks.storage.location import SELECTED, open_storage
+from openpai_tasks.storage.store import Mounts, StorageSpec, Store
 
 HDFS = {"name": "hdfs", "type": "hdfs", "data": {}, "share": True, "default": True}
 """What a cluster from before there were storages has: the HDFS behind its own address."""
@@ -72,7 +73,7 @@ class Clusters:
         client, mounts = self._client(cluster), self._mounts
         found = with_defaults(client, granted(client))
         theirs = [place_of(client, detail, mounts) for detail in self._details(client, found)]
-        own = [user_storages.place(record, one, "", mounts) for one in owned(record).values()]
+        own = [user_storages.make_spec(record, one, "", mounts) for one in owned(record).values()]
         rows = [
             _row(place, bool(summary.get("default"))) for place, summary in zip(theirs, found, strict=True)
         ]
@@ -97,12 +98,12 @@ class Clusters:
         batches = (found[first : first + AT_ONCE] for first in range(0, len(found), AT_ONCE))
         return [one for batch in batches for one in abreast(ask, batch, seconds, give_up)]
 
-    def opened(self, cluster: str, storage: str) -> tuple[Place, Store]:
+    def opened(self, cluster: str, storage: str) -> tuple[StorageSpec, Store]:
         place = self.place(cluster, storage)
         return place, self._store(cluster, place.name)
 
     def _opened_store(self, cluster: str, storage: str) -> Store:
-        return open_place(self.place(cluster, storage))
+        return open_storage(self.place(cluster, storage))
 
     def _record(self, cluster: str) -> Cluster:
         """What is kept of the cluster; only the embedded one has to run for it."""
@@ -110,18 +111,18 @@ class Clusters:
             return self._client(cluster).cluster
         return clusters.registry(self._settings).get(cluster)
 
-    def _place(self, cluster: str, storage: str) -> Place:
+    def _place(self, cluster: str, storage: str) -> StorageSpec:
         """Of one of the user's own, no cluster is asked."""
         record = self.record(cluster)
         wanted = (record.storage or SELECTED) if storage == SELECTED else storage
         own = user_storages.find(record, wanted)
         if own is not None:
-            return user_storages.place(record, own, user_storages.kept_secret(record, own), self._mounts)
+            return user_storages.make_spec(record, own, user_storages.kept_secret(record, own), self._mounts)
         client: Client = self._client(cluster)
         return place_of(client, detail_of(client, wanted, tuple(owned(record))), self._mounts)
 
     @functools.cached_property
-    def _mounts(self) -> tuple[tuple[str, str], ...]:
+    def _mounts(self) -> Mounts:
         return mounted.mount_map(self._settings.storage_mounts)
 
 
@@ -178,11 +179,11 @@ def listed(settings: Settings, alias: str | None, say: Say) -> list[StorageRow]:
     return rows
 
 
-def place_of(client: Client, detail: dict[str, Any], mounts: tuple[tuple[str, str], ...]) -> Place:
+def place_of(client: Client, detail: dict[str, Any], mounts: Mounts) -> StorageSpec:
     """What a back end needs to know of a storage that the cluster has told all about."""
     detail = _with_folder(client, detail)
     data = {key: text(value) for key, value in mapping(detail.get("data")).items() if text(value)}
-    return Place(
+    return StorageSpec(
         cluster=client.cluster.alias,
         name=detail["name"],
         kind=(text(detail.get("type")) or "unknown").lower(),
@@ -208,13 +209,14 @@ def _with_folder(client: Client, detail: dict[str, Any]) -> dict[str, Any]:
     return {**detail, "type": own.get("type"), "data": {"path": own.get("path")}} if own else detail
 
 
-def _row(place: Place, default: bool) -> StorageRow:
+def _row(place: StorageSpec, default: bool) -> StorageRow:
+    kind = kinds.find_type(place.kind)
     return StorageRow(
         cluster=place.cluster,
         name=place.name,
         type=place.kind,
-        server=_server(place),
-        mount_point=f"/mnt/{place.name}" if place.kind != "hdfs" else "",
+        server=kind.describe_server(place) if kind else str(place.data.get("path", "")),
+        mount_point="" if kind and kind.job_folder else f"/mnt/{place.name}",
         permission="ro" if place.read_only else "rw",
         default=default,
         share=place.share,
@@ -225,15 +227,3 @@ def _row(place: Place, default: bool) -> StorageRow:
 def _marked(row: StorageRow, record: Cluster) -> StorageRow:
     is_selected = bool(record.storage) and row.name == record.storage
     return dataclasses.replace(row, selected=is_selected, workspace=record.workspace if is_selected else "")
-
-
-def _server(place: Place) -> str:
-    """Where it is, for a person to read."""
-    data = place.data
-    if place.kind == "azureblob":
-        return f"{data.get('accountName', '')}/{data.get('containerName', '')}"
-    if place.kind == "s3":
-        return join(str(data.get("endpoint") or "s3:/"), str(data.get("bucket", "")))
-    if place.kind == "hdfs":
-        return str(data.get("namenode") or data.get("webhdfs") or place.cluster_uri)
-    return mounted.address(place) or str(data.get("path", ""))

@@ -16,12 +16,12 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.net import addresses
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.clusters import choices
-from openpai_tasks.sdk.files.user_storage_types import KINDS, Data, OwnStorage
 from openpai_tasks.settings import credentials
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import LOCAL, Cluster, storage_destination
-from openpai_tasks.storage import location
-from openpai_tasks.storage.store import Place
+from openpai_tasks.storage import kinds
+from openpai_tasks.storage.kinds import StorageKind, UserStorage
+from openpai_tasks.storage.store import Mounts, StorageSpec
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 SECRET_WORDS = re.compile(r"pass|secret|key|token|sas|pwd", re.IGNORECASE)
@@ -34,7 +34,7 @@ SECRET_VALUE = re.compile(r"(sig|pass|secret|key|token|pwd)[\w-]*=", re.IGNORECA
 
 def new(
     name: str, type: str, address: str, path: str, user: str, options: Iterable[str], read_only: bool
-) -> OwnStorage:
+) -> UserStorage:
     """What the flags say, checked as far as that goes without connecting."""
     if LOGIN.match(address) or SECRET_VALUE.search(address) or SECRET_VALUE.search(path.partition("?")[2]):
         hint = "it is asked for, or read from --password-file or OPENPAI_STORAGE_PASSWORD"
@@ -44,35 +44,41 @@ def new(
 
 def _checked(
     name: str, type: str, address: str, path: str, user: str, options: Iterable[str], read_only: bool
-) -> OwnStorage:
-    kind = type.lower()
-    if not kind:
-        raise ConfigError(f"say what kind of storage it is: --type (known: {', '.join(KINDS)})")
-    if kind not in KINDS:
-        hint = closest(kind, KINDS) or f" (known: {', '.join(KINDS)})"
-        raise ConfigError(f"no storage is of type {type!r}{hint}")
+) -> UserStorage:
+    kind = _find_kind(type)
     if not NAME.fullmatch(name) or name == "0":
         raise ConfigError(f"the name {name!r} may have letters, digits, '.', '_' and '-' only, and is not 0")
     pairs = tuple(_option(text, kind) for text in options)
-    made = OwnStorage(name, kind, address.strip(), path.strip(), user, pairs, read_only)
-    for need in KINDS[kind].needs:
-        if not getattr(made, need):
-            raise ConfigError(f"a storage of type {kind!r} needs --{need}")
-    KINDS[kind].data(made, "")  # what cannot be understood is refused here
-    return made
+    storage = UserStorage(name, kind, address.strip(), path.strip(), user, pairs, read_only)
+    for flag in kind.flags:
+        if not getattr(storage, flag):
+            raise ConfigError(f"a storage of type {kind.name!r} needs --{flag}")
+    kind.make_data(storage, "")  # raises where the flags make no sense
+    return storage
 
 
-def _option(text: str, kind: str) -> tuple[str, str]:
+def _find_kind(type: str) -> StorageKind:
+    """The kind of that type, if a storage of it can be added."""
+    kind = kinds.find_type(type)
+    if kind is not None and kind.data:
+        return kind
+    names = tuple(kind.name for kind in kinds.all_kinds() if kind.data)
+    known = kinds.describe_known(names)
+    if not type:
+        raise ConfigError(f"say which type of storage it is with --type{known}")
+    raise ConfigError(f"unknown storage type {type!r}{closest(type, names) or known}")
+
+
+def _option(text: str, kind: StorageKind) -> tuple[str, str]:
     name, equals, value = CLASSIC.sub("", text).partition("=")
-    known = KINDS[kind].options
     if SECRET_WORDS.search(name):
         hint = "it is asked for, or read from --password-file or OPENPAI_STORAGE_PASSWORD"
         raise ConfigError(f"--option {name}: a secret does not go on the command line; {hint}")
     if not equals or not value:
         raise ConfigError(f"--option needs NAME=VALUE, got {text!r}")
-    if name not in known:
-        said = f"known: {', '.join(known)}" if known else "it has none"
-        raise ConfigError(f"--option {name}: not one of a storage of type {kind!r} ({said})")
+    if name not in kind.options:
+        known = f"known: {', '.join(kind.options)}" if kind.options else "it has none"
+        raise ConfigError(f"--option {name}: unknown option of storages of type {kind.name!r} ({known})")
     if name == "port":
         _refuse_no_port(value)
     return name, value
@@ -85,7 +91,7 @@ def _refuse_no_port(value: str) -> None:
         raise ConfigError(f"--option port: a number from 1 to {addresses.LAST_PORT}, got {value!r}") from None
 
 
-def _with_ca_here(own: OwnStorage) -> OwnStorage:
+def _with_ca_here(own: UserStorage) -> UserStorage:
     """With the certificate's whole path: other commands are run in other folders."""
     given = own.option("ca")
     if not given:
@@ -96,15 +102,16 @@ def _with_ca_here(own: OwnStorage) -> OwnStorage:
     return dataclasses.replace(own, options=tuple((dict(own.options) | {"ca": path}).items()))
 
 
-def record(own: OwnStorage) -> Data:
-    """As it is kept; what was not said is left out."""
-    said: Data = {key: getattr(own, key) for key in ("name", "type", "address", "path", "user", "read_only")}
-    return {key: value for key, value in (said | {"options": dict(own.options)}).items() if value}
+def record(own: UserStorage) -> dict[str, Any]:
+    """The record to keep, without empty values."""
+    keys = ("name", "type", "address", "path", "user", "read_only")
+    values: dict[str, Any] = {key: getattr(own, key) for key in keys} | {"options": dict(own.options)}
+    return {key: value for key, value in values.items() if value}
 
 
-def owned(cluster: Cluster) -> dict[str, OwnStorage]:
+def owned(cluster: Cluster) -> dict[str, UserStorage]:
     """The storages added to a cluster, by name, but for those of ``unclear``."""
-    return {name: own for name, own in _understood(cluster) if isinstance(own, OwnStorage)}
+    return {name: own for name, own in _understood(cluster) if isinstance(own, UserStorage)}
 
 
 def unclear(cluster: Cluster) -> dict[str, ConfigError]:
@@ -112,7 +119,7 @@ def unclear(cluster: Cluster) -> dict[str, ConfigError]:
     return {name: err for name, err in _understood(cluster) if isinstance(err, ConfigError)}
 
 
-def find(cluster: Cluster, name: str) -> OwnStorage | None:
+def find(cluster: Cluster, name: str) -> UserStorage | None:
     """The storage of that name, if it is one that was added."""
     if name in (wrong := unclear(cluster)):
         raise wrong[name]
@@ -124,7 +131,7 @@ def named(said: Mapping[str, Any]) -> str:
     return str(said.get("name") or "")
 
 
-def _understood(cluster: Cluster) -> Iterator[tuple[str, OwnStorage | ConfigError]]:
+def _understood(cluster: Cluster) -> Iterator[tuple[str, UserStorage | ConfigError]]:
     file = choices.path() if cluster.alias == LOCAL else "clusters.yaml, with cluster.edit"
     for said in cluster.own_storages:
         name = named(said)
@@ -135,22 +142,22 @@ def _understood(cluster: Cluster) -> Iterator[tuple[str, OwnStorage | ConfigErro
             yield name, ConfigError(f"{what}; mend it in {file}, or `storage.forget {shlex.quote(name)}`")
 
 
-def _from_record(said: Mapping[str, Any]) -> OwnStorage:
+def _from_record(said: Mapping[str, Any]) -> UserStorage:
     text = {key: str(said.get(key) or "") for key in ("name", "type", "address", "path", "user")}
     options = said.get("options")
     rows = [f"{key}={value}" for key, value in options.items()] if isinstance(options, dict) else []
     return _checked(**text, options=rows, read_only=bool(said.get("read_only")))
 
 
-def place(cluster: Cluster, own: OwnStorage, secret: str, mounts: tuple[tuple[str, str], ...]) -> Place:
-    """What a back end needs to know."""
+def make_spec(cluster: Cluster, own: UserStorage, secret: str, mounts: Mounts) -> StorageSpec:
+    """What is needed to open the storage."""
     mounted = own.option("mount")
-    return Place(
+    return StorageSpec(
         cluster=cluster.alias,
         name=own.name,
         kind=own.type,
-        data=KINDS[own.type].data(own, secret),
-        user=own.user if own.type == "hdfs" and own.user else cluster.user,
+        data=own.kind.make_data(own, secret),
+        user=own.user if own.kind.acts_as_user and own.user else cluster.user,
         read_only=own.read_only,
         verify=own.option("ca") or True,
         mounts=((f"{cluster.alias}/{own.name}", mounted), *mounts) if mounted else mounts,
@@ -158,22 +165,22 @@ def place(cluster: Cluster, own: OwnStorage, secret: str, mounts: tuple[tuple[st
     )
 
 
-def refuse_missing(own: OwnStorage) -> None:
+def refuse_missing(own: UserStorage) -> None:
     """A package that its secret would be of no use without."""
     if own.wants_secret and not own.option("mount"):
-        location.refuse_missing(own.type)
+        own.kind.refuse_missing_package()
 
 
-def keep_secret(cluster: Cluster, own: OwnStorage, secret: str) -> str:
+def keep_secret(cluster: Cluster, own: UserStorage, secret: str) -> str:
     """Keep the secret and say where."""
     return credentials.save(storage_destination(cluster, record(own)), Credentials(password=secret))
 
 
-def forget_secret(cluster: Cluster, own: OwnStorage) -> None:
+def forget_secret(cluster: Cluster, own: UserStorage) -> None:
     credentials.forget(storage_destination(cluster, record(own)))
 
 
-def kept_secret(cluster: Cluster, own: OwnStorage) -> str:
-    if not KINDS[own.type].secret:
+def kept_secret(cluster: Cluster, own: UserStorage) -> str:
+    if not own.kind.asks_for:
         return ""
     return credentials.load(storage_destination(cluster, record(own))).password

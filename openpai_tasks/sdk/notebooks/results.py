@@ -13,7 +13,7 @@ from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk.files.job_folders import Mounts, OnTheWeb
+from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import documents, outputs, records
 from openpai_tasks.sdk.jobs.outputs import Outputs
 from openpai_tasks.sdk.notebooks import downloads as ours_here
@@ -169,7 +169,7 @@ def _sum(parts: Iterable[Copied]) -> Copied:
 
 def when_it_ends(found: Outputs, job: JobInfo) -> str:
     """Why there is nothing yet, where the storage is the reason."""
-    is_late = not job.final and isinstance(found.folder.store, OnTheWeb)
+    is_late = not job.final and found.folder.store.kind == "hdfs"
     return "; to HDFS it is written when the job ends" if is_late else ""
 
 

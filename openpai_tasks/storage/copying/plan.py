@@ -9,7 +9,7 @@ from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, naming
-from openpai_tasks.storage.store import Entry, KnowsPlaces, Store, join, parent
+from openpai_tasks.storage.store import Entry, KnowsPlaces, Store, is_below, join, parent
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,6 @@ def refuse_loss(errands: Sequence[Errand]) -> None:
 def can_meet(errands: Sequence[Errand]) -> bool:
     """Whether two of them may have a file for the same path: others with the same target are refused."""
     return len(errands) > 1 and any(errand.source.is_content for errand in errands)
-
-
-def is_below(address: str, folder: str) -> bool:
-    """Whether the address is that of the folder or of something in it."""
-    return address == folder or address.startswith(folder.rstrip("/") + "/")
 
 
 def is_within(place: Location, folder: Location) -> bool:

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.copying.compact_listing import Held
-from openpai_tasks.storage.copying.plan import Errand, is_below
+from openpai_tasks.storage.copying.plan import Errand
 from openpai_tasks.storage.copying.stale import remove_stale
 from openpai_tasks.storage.copying.transfer import is_part
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.store import Entry, KeepsModes, KnowsPlaces, SetsModes, Store, is_closed, join
+from openpai_tasks.storage.store import (
+    Entry,
+    KeepsModes,
+    KnowsPlaces,
+    SetsModes,
+    Store,
+    is_below,
+    is_closed,
+    join,
+)
 
 
 @dataclass(frozen=True, slots=True)

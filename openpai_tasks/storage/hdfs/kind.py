@@ -3,63 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.net import addresses
-from openpai_tasks.storage.hdfs.store import WebHdfs
-from openpai_tasks.storage.hdfs.web.connections import V1
-from openpai_tasks.storage.store import Place, check_name, join
+from openpai_tasks.protocol.document import job_storage
+from openpai_tasks.storage.kinds import UserStorage, rooted
+from openpai_tasks.storage.store import StorageSpec, Store
+
+if TYPE_CHECKING:
+    from openpai_tasks.storage.hdfs.store import HdfsStore
 
 PYLON = "/webhdfs/api/v1"
-NATIVE_PORTS = (8020, 9000)  # of the Java protocol, which is not spoken here
+NATIVE_PORTS = (8020, 9000)  # of the Java protocol: the web port is another one
 WEB_PORTS = (9870, 50070, 5070)  # of Hadoop 3, Hadoop 2 and OpenPAI
 
 
-def open_store(place: Place) -> WebHdfs:
-    """A storage of a cluster: by its name nodes, or through the cluster's gateway if it names none."""
-    data = place.data
-    root = str(data.get("path") or data.get("rootPath") or "/")
-    if not place.share:
-        root = join(root, check_name(place.user, f"storage {place.name!r}"))
-    told_url = str(data.get("webhdfs") or data.get("web_hdfs_uri") or "")
+def open_store(spec: StorageSpec) -> HdfsStore:
+    """Open a storage of a cluster: by its name nodes, or through the cluster's gateway if it names none."""
+    from openpai_tasks.storage.hdfs.store import HdfsStore
+
+    data = spec.data
+    root = spec.users_folder(str(data.get("path") or data.get("rootPath") or "/"))
+    urls = str(data.get("webhdfs") or data.get("web_hdfs_uri") or "")
     hosts = str(data.get("namenode") or data.get("address") or "")
-    if told_url or not hosts:
-        return _behind(told_url or f"{place.cluster_uri.rstrip('/')}/webhdfs", place, root)
+    if urls or not hosts:
+        return _open_urls(urls or f"{spec.cluster_uri.rstrip('/')}/webhdfs", spec, root)
     names = _hosts(hosts.split(","), str(data.get("port") or ""))
-    return WebHdfs(names, place.user, root=root, verify=place.verify)
+    return HdfsStore(names, spec.user, root=root, verify=spec.verify)
 
 
-def open_url(url: str) -> tuple[WebHdfs, str]:
-    """``webhdfs://[user@]name-node[:port][,another]/path``; of ``hdfs://`` the web port is looked for."""
+def open_url(url: str) -> tuple[HdfsStore, str]:
+    """Open ``webhdfs://[user@]name-node[:port][,another]/path``; for ``hdfs://`` find the web port."""
+    from openpai_tasks.storage.hdfs.store import HdfsStore
+
     scheme, _, rest = url.partition("://")
     where, slash, path = rest.partition("/")
     user, _, hosts = where.rpartition("@")
     if not hosts.strip(", "):
-        raise ConfigError(f"{url!r} names no name node: {scheme}://HOST:PORT/PATH")
-    return WebHdfs(_hosts(hosts.split(",")), user), slash + path or "/"
+        raise ConfigError(f"{url!r} names no name node: expected {scheme}://HOST:PORT/PATH")
+    return HdfsStore(_hosts(hosts.split(",")), user), slash + path or "/"
 
 
-def _behind(urls: str, place: Place, root: str) -> WebHdfs:
+def server(spec: StorageSpec) -> str:
+    return str(spec.data.get("namenode") or spec.data.get("webhdfs") or spec.cluster_uri)
+
+
+def make_data(storage: UserStorage, secret: str) -> dict[str, Any]:
+    """The url of a gateway, or one or several name nodes with commas between them."""
+    scheme, mark, rest = storage.address.partition("://")
+    root = {"path": rooted(storage.path)}
+    if scheme in ("http", "https") and mark:
+        if storage.option("port"):
+            raise ConfigError(f"--option port: put the port into the url instead: {scheme}://HOST:PORT")
+        return {"webhdfs": storage.address} | root
+    hosts = (rest if mark else storage.address).strip("/")
+    if (mark and scheme not in ("hdfs", "webhdfs")) or "/" in hosts or not hosts.strip(","):
+        raise ConfigError(f"--address must be HOST:PORT[,HOST:PORT] or a url, got {storage.address!r}")
+    return {"namenode": hosts} | root | dict(storage.options)
+
+
+def job_folder(store: Store, path: str) -> job_storage.Home:
+    """The folder by its WebHDFS urls, which a job reads and writes with curl."""
+    from openpai_tasks.storage.hdfs.store import HdfsStore
+
+    assert isinstance(store, HdfsStore)
+    return job_storage.WebHdfs(tuple(map(_escape, store.urls(path))), quote(store.user, safe=""))
+
+
+def _escape(url: str) -> str:
+    """The url with its path escaped."""
+    scheme, _, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host}{slash}{quote(path, safe='/')}"
+
+
+def _open_urls(urls: str, spec: StorageSpec, root: str) -> HdfsStore:
     """Urls that end before ``/webhdfs/v1``, or at OpenPAI's gateway, ``http://HOST/webhdfs``."""
-    where = f"storage {place.name!r} of {place.cluster!r}"
+    from openpai_tasks.storage.hdfs.store import HdfsStore
+    from openpai_tasks.storage.hdfs.web.connections import V1
+
+    where = spec.title
     found = [_url(text.strip(), where) for text in urls.split(",")]
     ways = {(scheme, path) for scheme, _, path in found}
     if len(ways) > 1:
-        raise ConfigError(f"{where}: its urls must all be http or all https, with one path: {urls!r}")
+        raise ConfigError(f"{where}: its urls must all be http or all https, with one path, got {urls!r}")
     [(scheme, path)] = ways
     prefix = {"": V1, "/webhdfs": PYLON}.get(path, path)
     hosts = [host for _, host, _ in found]
-    return WebHdfs(hosts, place.user, scheme=scheme, prefix=prefix, root=root, verify=place.verify)
+    return HdfsStore(hosts, spec.user, scheme=scheme, prefix=prefix, root=root, verify=spec.verify)
 
 
 def _url(text: str, where: str) -> tuple[str, str, str]:
-    """Its scheme, its host with the port, and its path."""
+    """The scheme, the host with its port, and the path."""
     try:
         parts = addresses.web_url(text)
         host, port = addresses.server(parts.netloc)
     except ValueError as err:
-        form = "http://HOST:PORT or https://HOST:PORT, each of several with it"
-        raise ConfigError(f"{where} names no HDFS: {text!r} is no url: {form}") from err
+        form = "http://HOST:PORT or https://HOST:PORT, each of several in full"
+        raise ConfigError(f"{where}: invalid url of HDFS {text!r}: expected {form}") from err
     port = port or (443 if parts.scheme == "https" else 80)
     return parts.scheme, f"{host}:{port}", parts.path.rstrip("/")
 
@@ -69,12 +112,12 @@ def _hosts(given: Iterable[str], usual: str = "") -> list[str]:
     found = []
     for text in filter(None, map(str.strip, given)):
         try:
-            host, told = addresses.server(text)
-            port = told or (addresses.port(usual) if usual else None)
+            host, given_port = addresses.server(text)
+            port = given_port or (addresses.port(usual) if usual else None)
         except ValueError as err:
             name = f"{text}:{usual}" if usual else text
             form = f"HOST or HOST:PORT (up to {addresses.LAST_PORT}), [HOST]:PORT if HOST is IPv6"
-            raise ConfigError(f"{name!r} is no name node: {form}") from err
+            raise ConfigError(f"invalid name node {name!r}: expected {form}") from err
         is_open = port is None or port in NATIVE_PORTS
         found += [f"{host}:{one}" for one in WEB_PORTS] if is_open else [f"{host}:{port}"]
     return found

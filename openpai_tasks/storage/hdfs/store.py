@@ -46,7 +46,7 @@ RECOVERY = 20.0  # seconds that a data node may take to tell what it has of a fi
 CRCS = {1: "CRC32", 2: "CRC32C"}
 
 
-class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
+class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
     """The files below ``root`` of an HDFS; threads share its connections."""
 
     kind = "hdfs"
@@ -84,7 +84,7 @@ class WebHdfs(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         return f"hdfs://{','.join(sorted(self.hosts))}{self._prefix.removesuffix(V1)}{self._real(path)}"
 
     @cached_property
-    def closed(self) -> WebHdfs:
+    def closed(self) -> HdfsStore:
         store = copy.copy(self)
         store._is_closed = True
         return store

@@ -7,10 +7,8 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
-from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
-from openpai_tasks.settings.home import make_private
+from openpai_tasks.errors import Denied, NotFound, PathError
 from openpai_tasks.storage.local.clearing import open_folder
 from openpai_tasks.storage.local.entries import entry, link, listed
 from openpai_tasks.storage.local.files import (
@@ -21,8 +19,7 @@ from openpai_tasks.storage.local.files import (
     umask,
     write_all,
 )
-from openpai_tasks.storage.local.identity import numbers
-from openpai_tasks.storage.local.real import real_path
+from openpai_tasks.storage.local.identity import numbers, real_path
 from openpai_tasks.storage.sha256 import SHA256, Sha256
 from openpai_tasks.storage.store import (
     PIECE,
@@ -31,10 +28,10 @@ from openpai_tasks.storage.store import (
     Entry,
     Hasher,
     KnowsPlaces,
-    Place,
     SetsModes,
     base,
     check_name,
+    is_below,
     join,
 )
 
@@ -164,7 +161,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         return place
 
     def _leads_out(self, place: str) -> bool:
-        return self._confined and not _is_below(real_path(place), self.root)
+        return self._confined and not is_below(real_path(place), self.root)
 
     def _is_held(self, place: str) -> bool:
         """Whether the folder that holds the name is inside, wherever the name leads."""
@@ -206,7 +203,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
     def _open_holder(self, place: str) -> Iterator[int]:
         """The folder that holds the name, as it is now: nobody can put a link in its place any more."""
         folder = real_path(os.path.dirname(place) or "/")
-        if not _is_below(folder, self.root):
+        if not is_below(folder, self.root):
             raise PathError(f"{place} leads out of the storage, by a link or by '..'")
         handle = open_folder(folder, self.root)
         try:
@@ -217,33 +214,3 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
     def _refuse_change(self, path: str) -> None:
         if self._read_only:
             raise Denied(f"{path}: the storage is read-only for you", 403)
-
-
-def open_store(place: Place) -> LocalStore:
-    """A storage that is a folder of this machine: the embedded cluster's, or the user's."""
-    if not place.is_own:
-        raise ConfigError(
-            f"cluster {place.cluster!r} says that its storage {place.name!r} is a folder of this machine: "
-            "refused; if you want that, add it yourself: `pai storage.add NAME --type local --path FOLDER`"
-        )
-    if not os.path.isabs(str(place.data.get("path", ""))):
-        raise ConfigError(f"storage {place.name!r} of {place.cluster!r} does not say which folder it is")
-    root = users_part(Path(place.data["path"]), place)
-    if not place.share:
-        make_private(root)
-    elif not root.is_dir():
-        raise ConfigError(
-            f"storage {place.name!r} of {place.cluster!r} is the folder {root}, which is missing"
-        )
-    return LocalStore(str(root), place.read_only)
-
-
-def users_part(root: Path, place: Place) -> Path:
-    """The folder of the user where each one has their own, else all of it."""
-    if place.share:
-        return root
-    return root / check_name(place.user, f"storage {place.name!r}")
-
-
-def _is_below(path: str, root: str) -> bool:
-    return path == root or path.startswith(root.rstrip("/") + "/")

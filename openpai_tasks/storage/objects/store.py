@@ -62,6 +62,7 @@ class Bucket(Bin, Protocol):
 
     kind: str
     address: str  # for people
+    is_known_by_host: bool  # whether the number of the server and the path say which object it is
     identity: str  # the same for the same place, however it was written
     keeps_folders: bool  # False once it is known that objects whose keys end with a slash are none there
 
@@ -97,8 +98,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
         return f"{self._bucket.identity}/{self._key(path)}".rstrip("/")
 
     def marks(self, path: str, above: bool = False) -> set[str]:
-        """Nothing of Azure's, where many accounts are at one machine, and only the name tells them apart."""
-        return by_numbers(self.address(path), above) if self.kind == "s3" else set()
+        return by_numbers(self.address(path), above) if self._bucket.is_known_by_host else set()
 
     def stat(self, path: str) -> Entry | None:
         key = self._key(path)

@@ -13,11 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from openpai_tasks.errors import NotFound, PathError
-from openpai_tasks.storage.copying.plan import is_below
 from openpai_tasks.storage.copying.transfer import is_part
 from openpai_tasks.storage.copying.walk import checked_link
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.store import Entry, Store, join
+from openpai_tasks.storage.store import Entry, Store, is_below, join
 
 FACTS = struct.Struct(">QqH")
 ASKED, MANY = 8, 1000

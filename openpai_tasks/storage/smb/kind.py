@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.net import addresses
 from openpai_tasks.settings import credentials
+from openpai_tasks.storage.kinds import UserStorage, rooted, split_names
 from openpai_tasks.storage.local import mounted
-from openpai_tasks.storage.store import Place, Store, check_name, join
+from openpai_tasks.storage.store import StorageSpec, Store
 
 if TYPE_CHECKING:
     from openpai_tasks.storage.smb.store import SmbStore
@@ -21,16 +22,21 @@ AZURE = "file.core.windows.net"
 URL = "smb://USER@HOST/SHARE/PATH"
 
 
-def open_store(place: Place) -> Store:
-    """A storage of a cluster: where it is mounted if the mount map knows it, else by SMB."""
-    if mounted.is_mounted(place):
-        return mounted.open_store(place)
-    return _azure_file(place) if place.kind.lower() == "azurefile" else _samba(place)
+def open_store(spec: StorageSpec) -> Store:
+    """Open a Samba storage: where it is mounted if the mount map knows it, else by SMB."""
+    address = server(spec)
+    return mounted.open_mounted(spec, address) if mounted.is_mounted(spec, address) else _samba(spec)
+
+
+def open_azure_file(spec: StorageSpec) -> Store:
+    """Open a share of Azure, in the same way."""
+    address = azure_server(spec)
+    return mounted.open_mounted(spec, address) if mounted.is_mounted(spec, address) else _azure_file(spec)
 
 
 def open_url(url: str) -> tuple[SmbStore, str]:
-    """``smb://[domain;]user@host[:port]/share/path``; the password is never a part of it."""
-    from openpai_tasks.storage.smb import store  # noqa: F401  (without its package, no password helps)
+    """Open ``smb://[domain;]user@host[:port]/share/path``, which never has the password in it."""
+    from openpai_tasks.storage.smb import store  # noqa: F401  (a missing package is reported before a password)
 
     scheme, _, rest = url.partition("://")
     where, _, below = rest.partition("/")
@@ -38,9 +44,9 @@ def open_url(url: str) -> tuple[SmbStore, str]:
     share, slash, path = below.partition("/")
     domain, _, user = who.rpartition(";")
     if ":" in who:
-        raise ConfigError(f"{scheme}:// with a password in it: leave it out, and set {PASSWORD}")
+        raise ConfigError(f"{scheme}:// with a password in it: leave it out and set {PASSWORD}")
     if not (user and host and share):
-        raise ConfigError(f"{url!r} names no user, server or share: {URL}")
+        raise ConfigError(f"invalid address {url!r}: expected {URL}")
     name, port = _host(host, url)
     where = f"smb://{host.lower()}"
     kept = credentials.Destination("smb", where, user, former=where)
@@ -50,38 +56,63 @@ def open_url(url: str) -> tuple[SmbStore, str]:
     return _store(name, port, share, domain, user, password), slash + path or "/"
 
 
-def _samba(place: Place) -> SmbStore:
+def server(spec: StorageSpec) -> str:
+    """The address of the share, as ``mount`` takes it."""
+    share = str(spec.data.get("address", "")).rstrip("/") + str(spec.data.get("rootPath", ""))
+    return share.replace("\\", "/")
+
+
+def azure_server(spec: StorageSpec) -> str:
+    data = spec.data
+    host = data.get("dataStore") or f"{data.get('accountName', '')}.{AZURE}"
+    return f"//{host}/{data.get('shareName') or data.get('fileShare', '')}"
+
+
+def make_data(storage: UserStorage, secret: str) -> dict[str, Any]:
+    host, share, below = split_names(storage.address.removeprefix("smb:").replace("\\", "/"), 2)
+    if not share:
+        host, share, below = split_names(f"{host}/{storage.path}", 2)
+    else:
+        below = (below + rooted(storage.path)).rstrip("/")
+    if not host or not share:
+        raise ConfigError(f"--address must be //HOST/SHARE, got {storage.address!r}")
+    login = {"username": storage.user, "password": secret} if storage.user else {}
+    return {"address": f"//{host}/{share}", "rootPath": below} | login | storage.server_options
+
+
+def make_azure_data(storage: UserStorage, secret: str) -> dict[str, Any]:
+    share, _, below = split_names(storage.path, 1)
+    data = {"accountName": storage.user, "shareName": share, "rootPath": below, "accountKey": secret}
+    return data | ({"dataStore": storage.address} if storage.address else {}) | storage.server_options
+
+
+def _samba(spec: StorageSpec) -> SmbStore:
     """``//host/share[/folder]``, or a host and a root path that begins with the share."""
-    data = place.data
-    address = f"{data.get('address') or ''}/{data.get('rootPath') or ''}".replace("\\", "/").removeprefix(
-        "smb:"
-    )
-    names = [name for name in address.split("/") if name]
+    data = spec.data
+    address = f"{data.get('address') or ''}/{data.get('rootPath') or ''}".replace("\\", "/")
+    names = [name for name in address.removeprefix("smb:").split("/") if name]
     if len(names) < 2:
-        raise ConfigError(f"{_named(place)} does not say which share it is: its address is //HOST/SHARE")
-    host, port = _host(names[0], _named(place), data.get("port"))
-    user = _first(data, "username", "userName")
-    password = _first(
-        data, "password"
-    )  # a password of the environment is for urls: nobody else's server gets it
-    if not user or not password:
+        raise ConfigError(f"{spec.title} does not say which share it is: its address must be //HOST/SHARE")
+    host, port = _host(names[0], spec.title, data.get("port"))
+    user, password = _first(data, "username", "userName"), _first(data, "password")
+    if not user or not password:  # OPENPAI_SMB_PASSWORD is for urls: no server that a cluster names gets it
         lacking = "password" if user else "user name"
-        raise ConfigError(f"{_named(place)} comes without a {lacking}; {_or_mount(place)}")
-    root = _root("/".join(names[2:]), place)
-    return _store(host, port, names[1], _first(data, "domain"), user, password, root, place)
+        raise ConfigError(f"{spec.title} has no {lacking}; {_or_mount(spec)}")
+    root = spec.users_folder(rooted("/".join(names[2:])))
+    return _store(host, port, names[1], _first(data, "domain"), user, password, root, spec)
 
 
-def _azure_file(place: Place) -> SmbStore:
+def _azure_file(spec: StorageSpec) -> SmbStore:
     """A share of a storage account, which is its user; Azure insists on encryption."""
-    data = place.data
+    data = spec.data
     account, key = _first(data, "accountName"), _first(data, "accountKey", "key")
     share = _first(data, "shareName", "fileShare")
     if not (account and key and share):
-        raise ConfigError(f"{_named(place)} comes without its account, key or share; {_or_mount(place)}")
-    told = _first(data, "dataStore") or f"{account}.{AZURE}"
-    host, port = _host(told.rpartition("//")[2].strip("/"), _named(place))
-    root = _root(_first(data, "rootPath", "path"), place)
-    return _store(host, port, share, "", account, key, root, place, must_encrypt=True)
+        raise ConfigError(f"{spec.title} has no account, key or share; {_or_mount(spec)}")
+    given = _first(data, "dataStore") or f"{account}.{AZURE}"
+    host, port = _host(given.rpartition("//")[2].strip("/"), spec.title)
+    root = spec.users_folder(rooted(_first(data, "rootPath", "path")))
+    return _store(host, port, share, "", account, key, root, spec, must_encrypt=True)
 
 
 def _store(
@@ -92,39 +123,29 @@ def _store(
     user: str,
     password: str,
     root: str = "/",
-    place: Place | None = None,
+    spec: StorageSpec | None = None,
     must_encrypt: bool = False,
 ) -> SmbStore:
     from openpai_tasks.storage.smb.connection import Login
     from openpai_tasks.storage.smb.store import SmbStore
 
     login = Login(host, port, f"{domain}\\{user}" if domain else user, password, must_encrypt)
-    read_only, is_own = (place.read_only, not place.share) if place else (False, False)
-    return SmbStore(login, share, root, read_only, makes_root=is_own and not read_only)
+    read_only, is_users = (spec.read_only, not spec.share) if spec else (False, False)
+    return SmbStore(login, share, root, read_only, makes_root=is_users and not read_only)
 
 
 def _host(text: str, where: str, port: object = None) -> tuple[str, int]:
     try:
-        host, told = addresses.server(text)
-        return host.strip("[]").lower(), told or addresses.port(str(port or PORT))
+        host, named = addresses.server(text)
+        return host.strip("[]").lower(), named or addresses.port(str(port or PORT))
     except ValueError as err:
         name = f"{text}:{port}" if port else text
-        raise ConfigError(f"{where}: {name!r} is no server: HOST or HOST:PORT") from err
-
-
-def _root(below: str, place: Place) -> str:
-    """The folder on the share, and in it the user's own where each one has their own."""
-    root = "/" + below.strip("/")
-    return root if place.share else join(root, check_name(place.user, f"storage {place.name!r}"))
+        raise ConfigError(f"{where}: invalid server {name!r}: expected HOST or HOST:PORT") from err
 
 
 def _first(data: Mapping[str, Any], *keys: str) -> str:
     return next((str(data[key]) for key in keys if data.get(key)), "")
 
 
-def _named(place: Place) -> str:
-    return f"storage {place.name!r} of {place.cluster!r}"
-
-
-def _or_mount(place: Place) -> str:
-    return f"mount it and tell where with `{mounted.hint(place)}`"
+def _or_mount(spec: StorageSpec) -> str:
+    return f"mount it, then say where with `{mounted.hint(spec)}`"

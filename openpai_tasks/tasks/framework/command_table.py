@@ -13,6 +13,7 @@ from invoke.util import helpline
 from openpai_tasks import exits, render
 from openpai_tasks.completion import FILES, MANY, SHELLS, Command, Flag, script
 from openpai_tasks.settings import config
+from openpai_tasks.storage import kinds
 from openpai_tasks.tasks.framework.contexts import Contexts
 from openpai_tasks.tasks.framework.terminal import ending
 
@@ -57,7 +58,7 @@ KINDS = (
     ("storage.add", "name", NOTHING),
     ("storage.add", "options", NOTHING),
     ("storage.add", "option", NOTHING),
-    ("storage.add", "type", "hdfs|local|nfs|samba|azurefile|azureblob|s3"),
+    ("storage.add", "type", "|".join(kinds.ADDABLE)),
     ("storage.*", "path*", PATHS),
     ("storage.*", "source*", PATHS),
     ("storage.*", "target", PATHS),

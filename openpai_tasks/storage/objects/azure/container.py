@@ -54,6 +54,7 @@ class BlobContainer:
 
     kind = "azureblob"
     most_parts = 50_000
+    is_known_by_host = False  # one machine serves many accounts, which only their names tell apart
     keeps_folders = True
 
     def __init__(self, name: str, account: Account) -> None:

@@ -5,61 +5,76 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from typing import Any
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.net import addresses
-from openpai_tasks.storage.objects.azure.account import Account
-from openpai_tasks.storage.objects.azure.container import BlobContainer
+from openpai_tasks.storage.kinds import UserStorage, split_names
 from openpai_tasks.storage.objects.store import ObjectStore
-from openpai_tasks.storage.store import Place, check_name
+from openpai_tasks.storage.store import StorageSpec
 
 CONTAINER = re.compile(r"[a-z0-9$](?:[a-z0-9-]{1,61}[a-z0-9])")
 
 
-def open_store(place: Place) -> ObjectStore:
-    """A storage of a cluster, with the account and the key that the cluster gives its users."""
-    data = place.data
+def open_store(spec: StorageSpec) -> ObjectStore:
+    """Open a storage of a cluster, with the account and the key that the cluster gives its users."""
+    from openpai_tasks.storage.objects.azure.account import Account
+    from openpai_tasks.storage.objects.azure.container import BlobContainer
+
+    data = spec.data
     name = str(data.get("containerName") or "")
     account = Account(
         str(data.get("accountName") or ""),
-        _endpoint(str(data.get("dataStore") or ""), f"storage {place.name!r} of {place.cluster!r}"),
+        _endpoint(str(data.get("dataStore") or ""), spec.title),
         str(data.get("accountKey") or data.get("key") or ""),
         str(data.get("accountSASToken") or ""),
     )
     if not CONTAINER.fullmatch(name) or not account.name:
-        raise ConfigError(f"storage {place.name!r} of {place.cluster!r} names no container of an account")
+        raise ConfigError(f"{spec.title} names no container of an account")
     if not account.key and not account.sas:  # this machine's own login to Azure is for urls only
         known = f"--user {shlex.quote(account.name)} --path {shlex.quote(name)}"
         raise ConfigError(
-            f"storage {place.name!r} of {place.cluster!r} comes without a key; add it with yours:"
+            f"{spec.title} comes without a key; add it with yours:"
             f" `pai storage.add NAME --type azureblob {known}`"
         )
-    root = str(data.get("path") or data.get("rootPath") or "")
-    if not place.share:
-        root = f"{root}/{check_name(place.user, f'storage {place.name!r}')}"
-    return ObjectStore(BlobContainer(name, account), root, place.read_only)
+    root = spec.users_folder(str(data.get("path") or data.get("rootPath") or ""))
+    return ObjectStore(BlobContainer(name, account), root, spec.read_only)
 
 
 def open_url(url: str) -> tuple[ObjectStore, str]:
-    """``az://container/path`` or ``az://container@account.…/path``; the rest is the usual Azure settings'."""
+    """Open ``az://container/path`` or ``az://container@account.…/path``, with the usual Azure settings."""
+    from openpai_tasks.storage.objects.azure.account import Account
+    from openpai_tasks.storage.objects.azure.container import BlobContainer
+
     where, slash, path = url.partition("://")[2].partition("/")
     name, _, host = where.partition("@")
-    told_name = host.partition(".")[0]
+    named = host.partition(".")[0]
     account = Account(
-        told_name or _setting("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT"),
+        named or _setting("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT"),
         _endpoint(host.replace(".dfs.", ".blob."), url),
         _setting("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY"),
         _setting("AZURE_STORAGE_SAS_TOKEN"),
-        _setting("AZURE_STORAGE_CONNECTION_STRING") if not told_name else "",
+        _setting("AZURE_STORAGE_CONNECTION_STRING") if not named else "",
     )
     if not CONTAINER.fullmatch(name):
-        raise ConfigError(f"{url!r} names no container: az://CONTAINER/PATH")
+        raise ConfigError(f"{url!r} names no container: expected az://CONTAINER/PATH")
     if not account.name and not account.connection:
         raise ConfigError(
             f"{url}: which account? Set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and "
             "AZURE_STORAGE_ACCOUNT_KEY"
         )
     return ObjectStore(BlobContainer(name, account)), slash + path or "/"
+
+
+def server(spec: StorageSpec) -> str:
+    return f"{spec.data.get('accountName', '')}/{spec.data.get('containerName', '')}"
+
+
+def make_data(storage: UserStorage, secret: str) -> dict[str, Any]:
+    container, _, below = split_names(storage.path, 1)
+    key = "accountSASToken" if "sig=" in secret else "accountKey"
+    data = {"accountName": storage.user, "containerName": container, "path": below, key: secret}
+    return data | ({"dataStore": storage.address} if storage.address else {}) | storage.server_options
 
 
 def _setting(*names: str) -> str:
@@ -73,5 +88,5 @@ def _endpoint(host: str, where: str) -> str:
     try:
         addresses.web_url(url)
     except ValueError as err:
-        raise ConfigError(f"{where}: {host!r} is no server of Azure: HOST, or a url with https://") from err
+        raise ConfigError(f"{where}: invalid server {host!r}: expected HOST or https://HOST") from err
     return url

@@ -24,6 +24,7 @@ class S3Bucket:
 
     kind = "s3"
     most_parts = 10_000
+    is_known_by_host = True
 
     def __init__(self, wire: S3Wire) -> None:
         self.wire, self.address, self.identity = wire, wire.address, wire.identity

@@ -1,0 +1,312 @@
+"""The kinds of storage, one row each: ours, and those that other packages add by an entry point."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from openpai_tasks.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from openpai_tasks.protocol.document.job_storage import Home
+    from openpai_tasks.storage.store import StorageSpec, Store
+
+ENTRY_POINTS = "openpai_tasks.storage_kinds"
+"""Group of the entry points of other packages; the value of each is a ``StorageKind``."""
+
+
+@dataclass(frozen=True)
+class StorageKind:
+    """One kind of storage. Functions are written as ``module:function`` and loaded when first called."""
+
+    name: str
+    """The type in small letters, as ``storage.add --type`` takes it; clusters may capitalise it otherwise."""
+    label: str
+    """What people call it."""
+    store: str
+    """``(spec: StorageSpec) -> Store``: open a storage of a cluster, or one that the user added."""
+    server: str = ""
+    """``(spec: StorageSpec) -> str``: where the storage is, for people to read; its folder if not given."""
+    schemes: tuple[str, ...] = ()
+    """Schemes of its urls, without ``://``."""
+    url: str = ""
+    """``(url: str) -> tuple[Store, str]``: the store that a url leads to, and the path in it."""
+    install: str = ""
+    """What ``pip install`` takes to get the packages that this kind needs."""
+    requires: str = ""
+    """The module that imports those packages, where the module of ``store`` does not."""
+    data: str = ""
+    """``(storage: UserStorage, secret: str) -> dict``: the ``StorageSpec.data`` that the flags of
+    ``storage.add`` stand for; a ConfigError if they make no sense. Without it, none can be added."""
+    flags: tuple[str, ...] = ()
+    """Flags of ``storage.add`` that must be given."""
+    options: tuple[str, ...] = ()
+    """Names that ``--option NAME=VALUE`` may have."""
+    asks_for: str = ""
+    """The secret that belongs to ``--user``, as the prompt calls it; none is asked for if not given."""
+    acts_as_user: bool = False
+    """Whether files are read and written in the name of ``--user``, instead of the user of the cluster."""
+    job_folder: str = ""
+    """``(store: Store, path: str) -> job_storage.Home``: how a job reaches a folder by itself; if not given,
+    jobs find only what the cluster mounts."""
+    package: str = ""
+    """The package that added this kind; empty for ours."""
+
+    def open_store(self, spec: StorageSpec) -> Store:
+        store: Store = self._call(self.store, spec)
+        return store
+
+    def open_url(self, url: str) -> tuple[Store, str]:
+        found: tuple[Store, str] = self._call(self.url, url)
+        return found
+
+    def make_data(self, storage: UserStorage, secret: str) -> dict[str, Any]:
+        data: dict[str, Any] = self._call(self.data, storage, secret)
+        return data
+
+    def describe_server(self, spec: StorageSpec) -> str:
+        return str(self._call(self.server, spec) if self.server else spec.data.get("path", ""))
+
+    def open_job_folder(self, store: Store, path: str) -> Home:
+        folder: Home = self._call(self.job_folder, store, path)
+        return folder
+
+    def refuse_missing_package(self) -> None:
+        """Raise a ConfigError that names what to install if a package is missing."""
+        import importlib
+
+        with self._naming_package():
+            importlib.import_module(self.requires or self.store.partition(":")[0])
+
+    def _call(self, reference: str, *given: Any) -> Any:
+        with self._naming_package():
+            function = self._load(reference)
+            return function(*given)
+
+    def _load(self, reference: str) -> Any:
+        import importlib
+
+        module, _, name = reference.partition(":")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except Exception as err:
+            if not self.package or isinstance(err, ModuleNotFoundError):
+                raise
+            what = f"the storage kind {self.name!r} of the package {self.package} cannot be loaded"
+            raise ConfigError(f"{what}: {reference}: {err}; update or uninstall the package") from err
+
+    @contextlib.contextmanager
+    def _naming_package(self) -> Iterator[None]:
+        try:
+            yield
+        except ModuleNotFoundError as err:
+            missing = (err.name or "").partition(".")[0]
+            if missing == __name__.partition(".")[0]:
+                raise  # one of our own modules: a bug
+            install = f"'{self.install}'" if self.install else missing
+            raise ConfigError(
+                f"{self.label} storage needs the package {missing!r}: pip install {install}"
+            ) from err
+
+
+@dataclass(frozen=True)
+class UserStorage:
+    """A storage that the user adds, as the flags of ``storage.add`` describe it."""
+
+    name: str
+    kind: StorageKind
+    address: str = ""
+    path: str = ""
+    user: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    read_only: bool = False
+
+    @property
+    def type(self) -> str:
+        return self.kind.name
+
+    def option(self, name: str) -> str:
+        return dict(self.options).get(name, "")
+
+    @property
+    def server_options(self) -> dict[str, str]:
+        """The options but for those about this machine: where a share is mounted, and certificates."""
+        return {name: value for name, value in self.options if name not in ("mount", "ca")}
+
+    @property
+    def wants_secret(self) -> bool:
+        return bool(self.kind.asks_for and self.user)
+
+    @property
+    def secret_word(self) -> str:
+        """What the secret is called."""
+        return self.kind.asks_for
+
+
+_HERE = "openpai_tasks.storage"
+
+KINDS = (
+    StorageKind(
+        name="hdfs",
+        label="HDFS",
+        store=f"{_HERE}.hdfs.kind:open_store",
+        server=f"{_HERE}.hdfs.kind:server",
+        schemes=("hdfs", "webhdfs"),
+        url=f"{_HERE}.hdfs.kind:open_url",
+        data=f"{_HERE}.hdfs.kind:make_data",
+        flags=("address",),
+        options=("port", "ca"),
+        acts_as_user=True,
+        job_folder=f"{_HERE}.hdfs.kind:job_folder",
+    ),
+    StorageKind(
+        name="local",
+        label="local",
+        store=f"{_HERE}.local.kind:open_store",
+        data=f"{_HERE}.local.kind:make_data",
+        flags=("path",),
+    ),
+    StorageKind(
+        name="nfs",
+        label="NFS",
+        store=f"{_HERE}.local.kind:open_nfs",
+        server=f"{_HERE}.local.kind:nfs_server",
+        data=f"{_HERE}.local.kind:make_nfs_data",
+        flags=("address", "path"),
+        options=("mount",),
+    ),
+    StorageKind(
+        name="samba",
+        label="Samba",
+        store=f"{_HERE}.smb.kind:open_store",
+        server=f"{_HERE}.smb.kind:server",
+        schemes=("smb",),
+        url=f"{_HERE}.smb.kind:open_url",
+        install="openpai-tasks[smb]",
+        requires=f"{_HERE}.smb.store",
+        data=f"{_HERE}.smb.kind:make_data",
+        flags=("address",),
+        options=("domain", "port", "mount"),
+        asks_for="password",
+    ),
+    StorageKind(
+        name="azurefile",
+        label="Azure File",
+        store=f"{_HERE}.smb.kind:open_azure_file",
+        server=f"{_HERE}.smb.kind:azure_server",
+        install="openpai-tasks[smb]",
+        requires=f"{_HERE}.smb.store",
+        data=f"{_HERE}.smb.kind:make_azure_data",
+        flags=("user", "path"),
+        options=("mount",),
+        asks_for="account key",
+    ),
+    StorageKind(
+        name="azureblob",
+        label="Azure Blob",
+        store=f"{_HERE}.objects.azure.kind:open_store",
+        server=f"{_HERE}.objects.azure.kind:server",
+        schemes=("az", "abfs"),
+        url=f"{_HERE}.objects.azure.kind:open_url",
+        install="openpai-tasks[azure]",
+        requires=f"{_HERE}.objects.azure.container",
+        data=f"{_HERE}.objects.azure.kind:make_data",
+        flags=("user", "path"),
+        asks_for="account key or SAS token",
+    ),
+    StorageKind(
+        name="s3",
+        label="S3",
+        store=f"{_HERE}.objects.s3.kind:open_store",
+        server=f"{_HERE}.objects.s3.kind:server",
+        schemes=("s3",),
+        url=f"{_HERE}.objects.s3.kind:open_url",
+        install="openpai-tasks[s3]",
+        requires=f"{_HERE}.objects.s3.bucket",
+        data=f"{_HERE}.objects.s3.kind:make_data",
+        flags=("path",),
+        asks_for="secret key",
+    ),
+    StorageKind(name="other", label="mounted", store=f"{_HERE}.local.kind:open_other"),
+)
+"""Our kinds, in the order in which people see them."""
+
+ADDABLE = tuple(kind.name for kind in KINDS if kind.data)
+"""The types of our kinds that ``storage.add`` takes."""
+
+
+def find_type(name: str) -> StorageKind | None:
+    """The kind of that type, whatever its capitals; other packages are asked only if it is not ours."""
+    wanted = name.lower()
+    ours = next((kind for kind in KINDS if kind.name == wanted), None)
+    return ours or next((kind for kind in _added()[0] if kind.name == wanted), None)
+
+
+def find_scheme(scheme: str) -> StorageKind | None:
+    """The kind whose urls have that scheme, in the same way."""
+    wanted = scheme.lower()
+    ours = next((kind for kind in KINDS if wanted in kind.schemes), None)
+    return ours or next((kind for kind in _added()[0] if wanted in kind.schemes), None)
+
+
+def all_kinds() -> tuple[StorageKind, ...]:
+    """Our kinds, and those of other packages."""
+    return (*KINDS, *_added()[0])
+
+
+def describe_known(names: tuple[str, ...]) -> str:
+    """What to put behind a message about an unknown type or scheme: those known, and packages that failed."""
+    return "; ".join([f" (known: {', '.join(names)})", *_added()[1]])
+
+
+def _added() -> tuple[tuple[StorageKind, ...], tuple[str, ...]]:
+    return _load_added(tuple(sys.path))
+
+
+@functools.lru_cache(maxsize=1)
+def _load_added(path: tuple[str, ...]) -> tuple[tuple[StorageKind, ...], tuple[str, ...]]:
+    """The kinds of the packages on the path, and a line about each that cannot be used."""
+    from importlib.metadata import entry_points
+
+    kinds: list[StorageKind] = []
+    problems: list[str] = []
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (_package(point), point.name)):
+        try:
+            kind = _load_kind(point)
+        except Exception as err:  # other people's code: whatever it raises is their package's fault
+            why = " ".join(str(err).split()) or type(err).__name__
+            what = f"the storage kind {point.name!r} of the package {_package(point)}"
+            problems.append(f"{what} cannot be loaded: {why}")
+        else:
+            kinds.append(kind)
+    return tuple(kinds), tuple(problems)
+
+
+def _load_kind(point: EntryPoint) -> StorageKind:
+    kind = point.load()
+    if not isinstance(kind, StorageKind):
+        raise ConfigError(f"{point.value} is not a StorageKind")
+    return replace(kind, name=kind.name.lower(), package=_package(point))
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else point.module
+
+
+def rooted(path: str) -> str:
+    """The path from the root, without a slash at its end."""
+    return "/" + path.strip("/")
+
+
+def split_names(text: str, count: int) -> tuple[str, str, str]:
+    """The first one or two names of a path, and the rest of it from the root."""
+    names = [name for name in text.split("/") if name]
+    first, second = (*names[:count], "", "")[:2]
+    below = "/".join(names[count:])
+    return first, second, rooted(below) if below else ""
