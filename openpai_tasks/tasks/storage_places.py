@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from openpai_tasks.lazy import lazy
-from openpai_tasks.storage import kinds
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import chosen, say, show, task
 from openpai_tasks.tasks.framework.prompts import answer
@@ -39,7 +38,7 @@ def select(c, storage_name=None, workspace="", cluster_alias=None, output=None):
     help={
         "name": "the name you want to call it by; its type if not given",
         "options": "further options, NAME=VALUE, as the older clients took them",
-        "type": f"{', '.join(kinds.ADDABLE[:-1])} or {kinds.ADDABLE[-1]}",
+        "type": "hdfs, local, nfs, samba, azurefile, azureblob or s3",  # the table of kinds loads later
         "address": "where it is: HOST, //HOST/SHARE, name nodes with commas between them, or a url",
         "path": "the folder to begin at; of s3 and Azure, the bucket, container or share comes first",
         "user": "your name, account or access key there",

@@ -11,6 +11,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.storage import kinds
 from openpai_tasks.storage.location import locate, open_storage
 from openpai_tasks.storage.store import StorageSpec
+from openpai_tasks.tasks import storage_places
 from tests.storage import third_party
 
 
@@ -35,6 +36,11 @@ def test_the_docs_show_every_type_that_can_be_added():
     for name, cells in shown.items():
         assert cells[3].strip() == known[name].asks_for
         assert tuple(re.findall(r"`(\w+)`", cells[4])) == known[name].options
+
+
+def test_the_help_of_storage_add_names_every_type():
+    *first, last = kinds.ADDABLE
+    assert storage_places.add.help["type"] == f"{', '.join(first)} or {last}"
 
 
 def test_a_type_is_found_whatever_its_capitals():

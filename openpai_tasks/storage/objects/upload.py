@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import ctypes
-import functools
 import hashlib
 import io
-import sys
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,7 +20,6 @@ MIB = 1 << 20
 PART = 8 * MIB
 PART_OF_UNKNOWN = 16 * MIB
 ROOM = 3 * PART  # bytes that all uploads of a store hold together
-M_MMAP_THRESHOLD = -3
 ABREAST = 3  # parts of one file on their way at once
 
 
@@ -81,9 +78,9 @@ class Budget:
     """Room in memory, which whoever sends waits for."""
 
     def __init__(self, room: int = ROOM) -> None:
-        _give_back_at_once()
         self._room, self._used = room, 0
         self._changed = threading.Condition()
+        self._allocator, self._process = ThreadPoolExecutor(1), os.getpid()
 
     def take(self, size: int) -> None:
         """What is larger than all the room has it for itself."""
@@ -96,20 +93,32 @@ class Budget:
             self._used -= size
             self._changed.notify_all()
 
+    def buffer(self, size: int) -> io.BytesIO:
+        """Allocate all of the buffer at once, always in the same thread.
 
-@functools.cache
-def _give_back_at_once() -> None:
-    """Let go of large blocks when they are freed: glibc would keep some for each thread that ever had one."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):  # another library of C
-            ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MIB)
+        glibc keeps freed memory for the thread that has allocated it: with many senders that is much more
+        than they use at a time.
+        """
+        with self._changed:
+            if self._process != os.getpid():  # a forked process has none of the threads
+                self._allocator, self._process = ThreadPoolExecutor(1), os.getpid()
+        return self._allocator.submit(_allocate, size).result()
+
+
+def _allocate(size: int) -> io.BytesIO:
+    buffer = io.BytesIO()
+    buffer.seek(size - 1)
+    buffer.write(b"\0")
+    buffer.seek(0)
+    return buffer
 
 
 class Cut:
     """Pieces of any size as bodies of one size; ``is_over`` tells when the last one came."""
 
-    def __init__(self, pieces: Iterable[bytes], part_size: int) -> None:
+    def __init__(self, pieces: Iterable[bytes], part_size: int, size: int | None, budget: Budget) -> None:
         self._pieces, self._part_size = iter(pieces), part_size
+        self._expected, self._budget = size, budget
         self._rest: bytes | memoryview = b""
         self._md5 = hashlib.md5(usedforsecurity=False)
         self.size, self.is_over = 0, False
@@ -120,7 +129,7 @@ class Cut:
         return self._md5.digest()
 
     def body(self) -> Body:
-        buffer, left = io.BytesIO(), self._part_size
+        buffer, left = self._buffer(), self._part_size
         while left:
             piece = self._next()
             if not piece:
@@ -130,10 +139,18 @@ class Cut:
             left -= min(left, len(piece))
         self._rest = self._next()  # whether there is more
         self.is_over = not self._rest
+        buffer.truncate()
         data = buffer.getvalue()
         self.size += len(data)
         self._md5.update(data)
         return Body(data, hashlib.md5(data, usedforsecurity=False).digest())
+
+    def _buffer(self) -> io.BytesIO:
+        """Room for the next body; one that may be short grows as it is filled."""
+        expected = self.size and self._part_size  # of unknown size, but more than one part
+        if self._expected is not None:
+            expected = max(0, min(self._part_size, self._expected - self.size))
+        return self._budget.buffer(expected) if expected > MIB else io.BytesIO()
 
     def _next(self) -> bytes | memoryview:
         if self._rest:
@@ -144,7 +161,7 @@ class Cut:
 def send(target: Bin, budget: Budget, upload: Upload, pieces: Iterable[bytes]) -> None:
     """All of it or nothing."""
     part_size = _part_size(upload.size, target.most_parts)
-    cut = Cut(pieces, part_size)
+    cut = Cut(pieces, part_size, upload.size, budget)
     share = part_size if upload.size is None else min(part_size, upload.size)
     with _taken(budget, share):
         first = cut.body()
