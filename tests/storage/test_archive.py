@@ -10,7 +10,7 @@ import pytest
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.job_files.archive import MADE, pack, received
-from openpai_tasks.storage.job_files.sources import Source, collect
+from openpai_tasks.storage.job_files.sources import SourceFile, collect
 from openpai_tasks.storage.retry import Damaged
 
 LONG = "deep/" * 30 + "name-that-no-old-tar-can-hold-" * 4
@@ -92,4 +92,4 @@ def test_what_is_damaged_is_refused(project):
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_file_that_vanishes_or_cannot_be_read_is_told(project, size):
     with pytest.raises(PathError, match="gone"):
-        pack([Source(project / "gone", "gone", size)])
+        pack([SourceFile(project / "gone", "gone", size)])

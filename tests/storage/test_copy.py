@@ -12,7 +12,7 @@ from openpai_tasks.errors import Denied, PathError, Unreachable
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.copy import Rules, copy
 from openpai_tasks.storage.copying.plan import copies, synced
-from openpai_tasks.storage.copying.progress import Stopped, Watch
+from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.transfer import PART, put
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, naming
@@ -203,7 +203,7 @@ def test_a_copy_can_be_ended_between_two_pieces(here, tmp_path):
     target = Location(LocalStore(), str(tmp_path / "to"), "")
     before = threading.active_count()
     watch = Impatient()
-    with pytest.raises(Stopped):
+    with pytest.raises(Interrupted):
         copy(copies([at(here, "d")], target), Rules(workers=2), watch)
     assert watch.copied.interrupted and watch.copied.files == len(seen(target)) < 20
     assert parts(target) == [] and not [

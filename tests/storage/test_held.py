@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from openpai_tasks.storage.copying.compact_listing import Held
+from openpai_tasks.storage.copying.compact_listing import CompactListing
 from openpai_tasks.storage.store import Digest, Entry
 from tests.memory import measurable
 
@@ -24,11 +24,11 @@ ENTRIES = [
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=range(len(ENTRIES)))
 def test_an_entry_comes_back_as_it_was(entry):
-    assert Held("/d", ENTRIES).take(entry.name) == entry
+    assert CompactListing("/d", ENTRIES).take(entry.name) == entry
 
 
 def test_what_nobody_took_is_left_by_name():
-    held = Held("/d", reversed(ENTRIES))
+    held = CompactListing("/d", reversed(ENTRIES))
     assert held.take("none") is held.take("lin") is held.take("") is None
     held.take("a"), held.take("pipe")
     held.drop_taken()
@@ -37,7 +37,7 @@ def test_what_nobody_took_is_left_by_name():
 
 
 def test_a_name_that_is_listed_twice_leaves_nothing():
-    held = Held("/d", [Entry("x", "/d/x", False, 5), Entry("x", "/d/x", True)])
+    held = CompactListing("/d", [Entry("x", "/d/x", False, 5), Entry("x", "/d/x", True)])
     assert held.take("x") == Entry("x", "/d/x", False, 5)
     held.drop_taken()
     assert not held

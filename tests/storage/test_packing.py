@@ -14,13 +14,13 @@ from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.sdk.files import packing
 from openpai_tasks.sdk.files.dataset import PackedDataset
 from openpai_tasks.storage.copying.copy import Rules
-from openpai_tasks.storage.copying.progress import Stopped, Watch
+from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.transfer import is_part
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.location import Location, locate
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing.index import Index, Names, Row, Shard
-from openpai_tasks.storage.packing.members import Member, split
+from openpai_tasks.storage.packing.members import PackMember, split
 from openpai_tasks.storage.packing.shards import MOST, cut
 from tests.storage.stores import local
 from tests.storage.trees import at, plant, seen
@@ -191,7 +191,7 @@ def test_a_file_larger_than_a_shard_has_one_of_its_own(here):
 
 
 def member(name, size=0):
-    return Member(name, "/" + name, False, size, 0, 0o644)
+    return PackMember(name, "/" + name, False, size, 0, 0o644)
 
 
 def test_files_of_a_sample_stay_together():
@@ -248,7 +248,7 @@ def test_an_interrupted_pack_leaves_nothing_and_keeps_what_was_there(here):
     packed(at(here, "old"), at(here, "set"))
     before = seen(at(here, "set"))
     watch = Once(lambda: watch.stop())
-    with pytest.raises(Stopped):
+    with pytest.raises(Interrupted):
         packed(at(here, "tree"), at(here, "set"), watch, replace=True)
     assert seen(at(here, "set")) == before
     assert len(list(here.store.list(at(here, "set").path))) == len(before)

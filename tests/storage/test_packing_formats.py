@@ -19,7 +19,7 @@ from openpai_tasks.storage.copying.copy import Rules
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.packing import example, sequencefile, tfrecord
 from openpai_tasks.storage.packing.crc import crc32c
-from openpai_tasks.storage.packing.members import Member
+from openpai_tasks.storage.packing.members import PackMember
 from openpai_tasks.storage.packing.opened import open_set
 from openpai_tasks.storage.packing.tar import TarEncoder
 from tests.storage import hdfs_jars
@@ -102,7 +102,7 @@ HARD_TIMES = (0, 1_700_000_000_123, -5000, 1 << 48)
 @pytest.mark.parametrize("name", HARD_NAMES, ids=range(len(HARD_NAMES)))
 def test_headers_are_read_by_tarfile(name):
     for size, mtime_ms, is_folder in itertools.product(HARD_SIZES, HARD_TIMES, (False, True)):
-        member = Member(name, "/x", is_folder, 0 if is_folder else size, mtime_ms, 0o640)
+        member = PackMember(name, "/x", is_folder, 0 if is_folder else size, mtime_ms, 0o640)
         head = TarEncoder().before(member, 0)
         assert len(head) % 512 == 0
         with tarfile.open(fileobj=io.BytesIO(head), errors="surrogateescape") as archive:
@@ -228,7 +228,7 @@ def test_a_tar_with_what_leads_elsewhere_is_refused(here, info):
 
 
 def test_names_in_records_lead_nowhere_else_either(here):
-    member = Member("../evil", "/x", False, 2, 0, 0o644)
+    member = PackMember("../evil", "/x", False, 2, 0, 0o644)
     for form, name in ((tfrecord.FORMAT, "x.tfrecord"), (sequencefile.FORMAT, "x.seq")):
         made = form.encoder([member])
         head = made.head()

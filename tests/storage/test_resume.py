@@ -15,7 +15,7 @@ import pytest
 
 from openpai_tasks.errors import Unreachable
 from openpai_tasks.storage import retry
-from openpai_tasks.storage.copying.progress import Stopped, Watch
+from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.resume import LARGE, note_of
 from openpai_tasks.storage.copying.transfer import PART, PART_NAME, is_stale, transfer
 from openpai_tasks.storage.hdfs.store import HdfsStore
@@ -91,7 +91,7 @@ def notes(tmp_path: Path) -> list[Path]:
 def broken(data, folder: Path, most: int = SIZE // 2) -> None:
     """A copy to ``folder/copy`` that was ended half-way."""
     folder.mkdir(exist_ok=True)
-    with pytest.raises(Stopped):
+    with pytest.raises(Interrupted):
         send(LocalStore(), data[0], LocalStore(), folder / "copy", Counting(most))
     assert len(parts(folder)) == 1 and not (folder / "copy").exists()
 
@@ -173,7 +173,7 @@ def test_of_what_never_came_no_part_stays(data, tmp_path):
     with pytest.raises(Unreachable):
         send(Silent(), data[0], LocalStore(), tmp_path / "to" / "f")
     assert list((tmp_path / "to").iterdir()) == [] == list((tmp_path / "home" / "transfers").iterdir())
-    with pytest.raises(Stopped):
+    with pytest.raises(Interrupted):
         send(LocalStore(), data[0], LocalStore(), tmp_path / "to" / "f", Counting(most=1 << 20))
     with pytest.raises(Unreachable):
         send(Silent(), data[0], LocalStore(), tmp_path / "to" / "f")

@@ -12,7 +12,7 @@ from openpai_tasks.errors import ConfigError, Conflict, PathError
 from openpai_tasks.storage.copying.walk import walk
 from openpai_tasks.storage.job_files.archive import Archive, pack
 from openpai_tasks.storage.job_files.sources import collect
-from openpai_tasks.storage.job_files.workspace import Layout, Reference, Workspace, clean_path
+from openpai_tasks.storage.job_files.workspace import Reference, Workspace, WorkspaceLayout, clean_path
 from openpai_tasks.storage.store import join, parent
 
 
@@ -222,4 +222,4 @@ def test_a_workspace_that_leads_elsewhere_is_refused(workspace):
 @pytest.mark.parametrize("job", ["", ".", "..", "a/b"])
 def test_a_name_that_is_none_of_a_job_is_refused(job):
     with pytest.raises(ConfigError):
-        Layout("/").job(job)
+        WorkspaceLayout("/").job(job)

@@ -15,7 +15,7 @@ from openpai_tasks.sdk.containers.endpoints import Container, Reach
 from openpai_tasks.sdk.parallel import abreast
 from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.settings.config import Settings
-from openpai_tasks.storage.copying.progress import Stopped
+from openpai_tasks.storage.copying.progress import Interrupted
 
 ABREAST = 16
 LOOK_UP = 0.2
@@ -84,7 +84,7 @@ class Crowd:
         lines = _Lines(label, out), _Lines(label, err)
         try:
             if stop.is_set():
-                raise Stopped("interrupted")
+                raise Interrupted("interrupted")
             remote = self._remote(container, lambda line: err(label, line.encode()))
             limits = sessions.Limits(stop=stop)
             code = sessions.run(remote, command, lines[0].add, lines[1].add, limits=limits)

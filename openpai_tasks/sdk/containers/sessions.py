@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from openpai_tasks.errors import Lost, TimedOut, Unreachable
 from openpai_tasks.sdk.ssh.connection import Remote, send_signal
-from openpai_tasks.storage.copying.progress import Stopped
+from openpai_tasks.storage.copying.progress import Interrupted
 
 if TYPE_CHECKING:
     import paramiko
@@ -69,7 +69,7 @@ def run(
         channel.exec_command(command)
         try:
             return _Talk(remote, channel, out, err, limits).until_end(stdin)
-        except (KeyboardInterrupt, SystemExit, TimedOut, Stopped):
+        except (KeyboardInterrupt, SystemExit, TimedOut, Interrupted):
             if not _interrupted(remote, channel, out, err):
                 err(f"{GOES_ON} in {remote.target.label}: INT, TERM and HUP did not end it\n".encode())
             raise
@@ -128,7 +128,7 @@ class _Talk:
 
     def _check(self, limit: float) -> None:
         if self._limits.stop.is_set():
-            raise Stopped("interrupted")
+            raise Interrupted("interrupted")
         if time.monotonic() > limit:
             label, seconds = self._remote.target.label, self._limits.seconds
             raise TimedOut(f"{label} did not come to an end within {seconds:g} s")

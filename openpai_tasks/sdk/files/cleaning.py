@@ -29,7 +29,7 @@ class Cleaning:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptFile:
     """Something that was to go and is still there."""
 
     name: str
@@ -43,7 +43,7 @@ class Cleaned:
     jobs: tuple[str, ...]
     archives: tuple[str, ...]
     size: int
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptFile, ...] = ()
     preview: bool = False
 
 
@@ -92,7 +92,7 @@ def clean(client: Client, home: Home, cleaning: Cleaning, preview: bool = False)
     archives = [one for one in cleaning.archives if one.sha256 not in kept]
     size = sum(job.removable for job in jobs) + sum(one.size for one in archives)
     names, sums = tuple(job.name for job in jobs), tuple(one.sha256 for one in archives)
-    return Cleaned(names, sums, size, tuple(Kept(*one) for one in kept.items()), preview)
+    return Cleaned(names, sums, size, tuple(KeptFile(*one) for one in kept.items()), preview)
 
 
 def _tried(remove: Callable[[JobFiles], str], job: JobFiles) -> str:

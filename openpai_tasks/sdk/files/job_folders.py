@@ -18,7 +18,7 @@ from openpai_tasks.sdk.files.selecting import workspace_folder
 from openpai_tasks.settings.home import home as home_folder
 from openpai_tasks.settings.registry import LOCAL, Cluster
 from openpai_tasks.storage import kinds
-from openpai_tasks.storage.job_files.workspace import Layout, Workspace, clean_path, relative
+from openpai_tasks.storage.job_files.workspace import Workspace, WorkspaceLayout, clean_path, relative
 from openpai_tasks.storage.kinds import UserStorage
 from openpai_tasks.storage.location import Location, open_storage
 from openpai_tasks.storage.store import Mounts as Mounts
@@ -51,8 +51,8 @@ class Home:
         return Workspace(self.path, self.store)
 
     @property
-    def layout(self) -> Layout:
-        return Layout(self.path)
+    def layout(self) -> WorkspaceLayout:
+        return WorkspaceLayout(self.path)
 
     @property
     def url(self) -> str:

@@ -15,7 +15,7 @@ from openpai_tasks.storage.copying import plan
 from openpai_tasks.storage.copying.copy import Copied, Rules
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import is_part
-from openpai_tasks.storage.copying.walk import Found, stream, walk
+from openpai_tasks.storage.copying.walk import WalkedEntry, stream, walk
 from openpai_tasks.storage.location import Book, Location, locate, naming
 from openpai_tasks.storage.store import Entry, join
 
@@ -48,7 +48,7 @@ class FileFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class StorageUsage:
     """How much is below a place."""
 
     url: str
@@ -162,13 +162,13 @@ def _refuse_folder(place: Location) -> None:
         raise PathError(f"{place.url} is a folder, not a file")
 
 
-def usage(place: Location) -> Iterator[Usage]:
+def usage(place: Location) -> Iterator[StorageUsage]:
     """What each thing in the folder takes up, as it comes, and the folder itself last."""
     with naming(place):
         yield from _usage(place)
 
 
-def _usage(place: Location) -> Iterator[Usage]:
+def _usage(place: Location) -> Iterator[StorageUsage]:
     entry = existing(place)
     total = _count([entry]) if not entry.is_folder else (0, 0, 0)
     folders: list[Entry] = []
@@ -178,13 +178,13 @@ def _usage(place: Location) -> Iterator[Usage]:
         else:
             row = _count([found])
             total = _sum(total, row)
-            yield Usage(join(place.url, found.name), *row)
+            yield StorageUsage(join(place.url, found.name), *row)
     for folder in folders:
         inner = stream(place.join(folder.name))
         row = _sum(_count([folder]), _count(found.entry for found in inner))
         total = _sum(total, row)
-        yield Usage(join(place.url, folder.name), *row)
-    yield Usage(place.url, *total)
+        yield StorageUsage(join(place.url, folder.name), *row)
+    yield StorageUsage(place.url, *total)
 
 
 Count = tuple[int, int, int]
@@ -202,7 +202,7 @@ def _sum(one: Count, other: Count) -> Count:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
-def tree(place: Location, depth: int = 0) -> Iterator[tuple[str, Found]]:
+def tree(place: Location, depth: int = 0) -> Iterator[tuple[str, WalkedEntry]]:
     """All below the folder, so many levels of it (0: all), each with the lines of a drawn tree before it."""
     levels = at_least(depth, 0, "--depth") or None
     _refuse_file(place)
@@ -215,7 +215,7 @@ def tree(place: Location, depth: int = 0) -> Iterator[tuple[str, Found]]:
         yield bars + ("└── " if is_last else "├── "), found
 
 
-def _with_last(found: list[Found]) -> list[tuple[Found, bool]]:
+def _with_last(found: list[WalkedEntry]) -> list[tuple[WalkedEntry, bool]]:
     """Each with whether nothing follows it in its folder."""
     seen: set[str] = set()
     marked = []
@@ -239,7 +239,7 @@ def find(place: Location, name: str | None, kind: str | None, min_size: str | in
             yield info
 
 
-def _below(place: Location) -> Iterator[Found]:
+def _below(place: Location) -> Iterator[WalkedEntry]:
     with naming(place):
         yield from stream(place)
 

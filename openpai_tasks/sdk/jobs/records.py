@@ -24,7 +24,7 @@ from openpai_tasks.sdk.jobs.provenance import Origin, stamp_of
 from openpai_tasks.settings import trust
 from openpai_tasks.settings.home import locked, write_private
 from openpai_tasks.settings.trust import Fenced
-from openpai_tasks.storage.job_files.sources import Source
+from openpai_tasks.storage.job_files.sources import SourceFile
 
 FORMAT = 1
 
@@ -111,7 +111,7 @@ def _without_password(item: dict[str, Any]) -> dict[str, Any]:
     return {**item, "auth": {**auth, "password": STARS}}
 
 
-def note_sources(folder: Path, sources: Sequence[str], found: Iterable[Source]) -> None:
+def note_sources(folder: Path, sources: Sequence[str], found: Iterable[SourceFile]) -> None:
     """Remember that the user named sources that lead out of the folder: a record may repeat them."""
     file = str(folder / ".openpai" / "jobs")
     claims = trust.sources_claims(file, sources, folder)

@@ -39,7 +39,7 @@ from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, origin_of_file, ori
 from openpai_tasks.sdk.jobs.validation import as_v1
 from openpai_tasks.sdk.known_names import saw_jobs
 from openpai_tasks.storage.job_files.archive import Archive, pack
-from openpai_tasks.storage.job_files.sources import Source, collect
+from openpai_tasks.storage.job_files.sources import SourceFile, collect
 from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative
 
 
@@ -106,7 +106,7 @@ def draft(
     here: Path,
     base: dict[str, Any] | None = None,
     mounts: Mounts = (),
-    extra: Sequence[Source] = (),
+    extra: Sequence[SourceFile] = (),
 ) -> Draft:
     """Name the job, pack its files and find where they go; nothing is sent yet.
 

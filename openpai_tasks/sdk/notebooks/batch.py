@@ -23,7 +23,7 @@ from openpai_tasks.sdk.notebooks.serving import FOLDER, SERVER
 from openpai_tasks.sdk.payloads.notebook_runner import visible
 from openpai_tasks.sdk.payloads.notebook_server import PORT, TOKEN
 from openpai_tasks.storage.job_files.archive import Archive, pack
-from openpai_tasks.storage.job_files.sources import Source
+from openpai_tasks.storage.job_files.sources import SourceFile
 
 PLUGINS = "com.microsoft.pai.runtimeplugin"
 SSH = "ssh"
@@ -123,7 +123,7 @@ def _file(original: Original, kept: dict[str, bytes], ways: str) -> str:
     return found[0]
 
 
-def _sent(archive: Archive, folder: Path) -> Iterator[Source]:
+def _sent(archive: Archive, folder: Path) -> Iterator[SourceFile]:
     """What the job was sent with, less the server."""
     folder.mkdir()
     archive.content.seek(0)
@@ -134,13 +134,13 @@ def _sent(archive: Archive, folder: Path) -> Iterator[Source]:
                 yield _source(folder / str(number), info.name, content.read(), info.mode)
 
 
-def _written(kept: dict[str, bytes], folder: Path) -> Iterator[Source]:
+def _written(kept: dict[str, bytes], folder: Path) -> Iterator[SourceFile]:
     folder.mkdir()
     for number, (name, content) in enumerate(kept.items()):
         yield _source(folder / str(number), name, content, 0o644)
 
 
-def _source(path: Path, name: str, content: bytes, mode: int) -> Source:
+def _source(path: Path, name: str, content: bytes, mode: int) -> SourceFile:
     path.write_bytes(content)
     path.chmod(mode & 0o777 | 0o600)
-    return Source(path, name, len(content))
+    return SourceFile(path, name, len(content))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from openpai_tasks.errors import PathError
 
 if TYPE_CHECKING:
-    from openpai_tasks.storage.job_files.sources import Source
+    from openpai_tasks.storage.job_files.sources import SourceFile
 
 SUFFIX = ".ipynb"
 
@@ -29,7 +29,7 @@ class Origins:
     """Names with a dot before a part of them: no other hidden file is written."""
 
 
-def origins(sources: Iterable[Source], here: Path) -> Origins:
+def origins(sources: Iterable[SourceFile], here: Path) -> Origins:
     """What to remember of the files that are sent."""
     paths = {source.name: Path(os.path.normpath(here / source.path)) for source in sources}
     elsewhere: dict[str, str] = {}

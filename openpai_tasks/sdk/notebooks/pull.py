@@ -30,7 +30,7 @@ from openpai_tasks.sdk.notebooks.serving import check_mark
 from openpai_tasks.sdk.notebooks.sessions import kept
 from openpai_tasks.sdk.payloads.notebook_runner import replacing, visible
 from openpai_tasks.sdk.payloads.notebook_server import MANIFEST, SAVED, digest, digest_of
-from openpai_tasks.storage.copying.copy import Failure
+from openpai_tasks.storage.copying.copy import CopyFailure
 
 LONGEST_WAIT = 10.0  # seconds for what was saved a moment ago
 LOOKS = (0.0, 0.3, 1.0)  # pauses before reading again what is just being written
@@ -81,7 +81,7 @@ class Pull:
     """All that were brought, and those that could not be."""
 
     files: list[Pulled]
-    failed: tuple[Failure, ...] = ()
+    failed: tuple[CopyFailure, ...] = ()
 
 
 def find(client: Client, name: str, mounts: Mounts = ()) -> Saved:
@@ -122,7 +122,7 @@ def pull(saved: Saved, here: Path, target: Path | None = None) -> Pull:
         try:
             files.append(_bring(saved, change, notebook_origins.place(change.name, root, known)))
         except PaiError as err:
-            failed.append(Failure(change.name, str(err)))
+            failed.append(CopyFailure(change.name, str(err)))
     return Pull(files, tuple(failed))
 
 

@@ -22,7 +22,7 @@ from openpai_tasks.sdk.notebooks.summary import Told, told
 from openpai_tasks.sdk.payloads.notebook_runner import EXECUTED
 from openpai_tasks.sdk.payloads.notebook_server import digest_of
 from openpai_tasks.storage.copying import copy as copying
-from openpai_tasks.storage.copying.copy import Copied, Failure
+from openpai_tasks.storage.copying.copy import Copied, CopyFailure
 from openpai_tasks.storage.copying.plan import Errand
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.local.store import LocalStore
@@ -150,7 +150,7 @@ def _one(results: Results, name: str, folder: Path, watch: Watch | None) -> tupl
             [Errand(source, entry, Location(LocalStore(), str(path), str(path)))], watch=watch
         )
     except PaiError as err:
-        return Copied(failed=(Failure(name, str(err)),)), None
+        return Copied(failed=(CopyFailure(name, str(err)),)), None
     if copied.failed:
         return copied, None
     return copied, _once(Result(str(path), entry.size, str(wanted) if path != wanted else ""))

@@ -32,7 +32,7 @@ from openpai_tasks.sdk.notebooks.travelling import staying, travelling
 from openpai_tasks.sdk.notebooks.values import plain_value, read_value
 from openpai_tasks.sdk.payloads import notebook_runner as runner
 from openpai_tasks.settings.config import Settings
-from openpai_tasks.storage.job_files.sources import Source
+from openpai_tasks.storage.job_files.sources import SourceFile
 
 MARK = "openpaiNotebook"
 """The key of a job's extras that says which notebook it runs, and with what."""
@@ -294,11 +294,11 @@ def plan(
     return dataclasses.replace(made, origin=dataclasses.replace(made.origin, sources=named))
 
 
-def files(notebook: Notebook, folder: Path) -> list[Source]:
+def files(notebook: Notebook, folder: Path) -> list[SourceFile]:
     """The notebook as it is sent (a copy in ``folder``), and the runner."""
     copy, own = folder / "notebook", Path(runner.__file__)
     copy.write_bytes(travelling(notebook).as_sent())
-    return [Source(copy, notebook.name, copy.stat().st_size), Source(own, RUNNER, own.stat().st_size)]
+    return [SourceFile(copy, notebook.name, copy.stat().st_size), SourceFile(own, RUNNER, own.stat().st_size)]
 
 
 def job_word(stem: str) -> str:

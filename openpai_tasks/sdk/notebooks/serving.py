@@ -30,7 +30,7 @@ from openpai_tasks.sdk.payloads import notebook_runner, notebook_server
 from openpai_tasks.sdk.payloads.notebook_server import PORT, SENT, TOKEN
 from openpai_tasks.sdk.ssh import keys
 from openpai_tasks.settings.config import Settings
-from openpai_tasks.storage.job_files.sources import Source, collect
+from openpai_tasks.storage.job_files.sources import SourceFile, collect
 
 MARK = "openpaiNotebookServer"
 """The key of a job's extras that says that it serves Jupyter, and which notebook was sent along."""
@@ -115,7 +115,7 @@ def plan(
     return dataclasses.replace(made, origin=origin)
 
 
-def _files(notebook: Notebook | None, sources: tuple[str, ...], here: Path, folder: Path) -> list[Source]:
+def _files(notebook: Notebook | None, sources: tuple[str, ...], here: Path, folder: Path) -> list[SourceFile]:
     """The notebook as it is, the server's program, and the list of what is sent."""
     own, names = _own(notebook), {source.name for source in _sent(notebook, sources, here)}
     (folder / "sent").write_text(json.dumps(sorted(names)))
@@ -129,16 +129,16 @@ def origins(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> 
     return notebook_origins.origins(_sent(notebook, sources, here), here)
 
 
-def _sent(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> list[Source]:
+def _sent(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> list[SourceFile]:
     return [*collect(sources, here), *_own(notebook)]
 
 
-def _own(notebook: Notebook | None) -> list[Source]:
+def _own(notebook: Notebook | None) -> list[SourceFile]:
     return [_source(notebook.path, notebook.name)] if notebook else []
 
 
-def _source(path: Path, name: str) -> Source:
-    return Source(path, name, path.stat().st_size)
+def _source(path: Path, name: str) -> SourceFile:
+    return SourceFile(path, name, path.stat().st_size)
 
 
 def mark_of(document: Mapping[str, Any]) -> Mark | None:

@@ -14,7 +14,7 @@ FOLDER, LINK, SPECIAL, ARRIVAL, WHOLE_SECOND = 1, 2, 4, 8, 16
 TEXT = ("utf-8", "surrogatepass")  # names that are no text come back as they were
 
 
-class Held:
+class CompactListing:
     """What a folder holds, by name: only what decides whether a file is copied over another one."""
 
     def __init__(self, folder: str, entries: Iterable[Entry] = ()) -> None:

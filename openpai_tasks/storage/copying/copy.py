@@ -14,7 +14,7 @@ from openpai_tasks.errors import PaiError
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.storage.copying.compare import is_same, is_told_same
 from openpai_tasks.storage.copying.plan import Errand, can_meet, refuse_loss
-from openpai_tasks.storage.copying.progress import Stopped, Watch
+from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.stale import clear_stale
 from openpai_tasks.storage.copying.transfer import transfer
 from openpai_tasks.storage.copying.walk import Item, Step, Steps, Surplus, Trouble, checked_link
@@ -39,7 +39,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Failure:
+class CopyFailure:
     path: str
     reason: str
 
@@ -52,7 +52,7 @@ class Copied:
     bytes: int = 0
     skipped: int = 0
     removed: int = 0
-    failed: tuple[Failure, ...] = ()
+    failed: tuple[CopyFailure, ...] = ()
     seconds: float = 0.0
     preview: bool = False
     interrupted: bool = False
@@ -67,7 +67,7 @@ class _Tally:
     bytes: int = 0
     skipped: int = 0
     removed: int = 0
-    failed: list[Failure] = field(default_factory=list)
+    failed: list[CopyFailure] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     began: float = field(default_factory=time.monotonic)
 
@@ -83,7 +83,7 @@ class _Tally:
 
     def fail(self, path: str, reason: str) -> None:
         with self.lock:
-            self.failed.append(Failure(path, reason.removeprefix(f"{one_line(path)}: ")))
+            self.failed.append(CopyFailure(path, reason.removeprefix(f"{one_line(path)}: ")))
         self.watch.ended(path, "failed", 0)
 
     def result(self, preview: bool, interrupted: bool = False) -> Copied:
@@ -92,7 +92,7 @@ class _Tally:
         return Copied(*counts, tuple(self.failed), seconds, preview, interrupted)
 
 
-class _Line:
+class _ItemQueue:
     """The files that wait to be copied; nobody waits at either end of it once the copy is to end."""
 
     def __init__(self, watch: Watch) -> None:
@@ -126,7 +126,7 @@ def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | N
         surplus = _copied(errands, tally, rules)
         if rules.delete and not tally.failed:
             _remove(surplus, tally, rules.preview)
-    except (KeyboardInterrupt, Stopped):
+    except (KeyboardInterrupt, Interrupted):
         watch.interrupted(tally.result(rules.preview, interrupted=True))
         raise
     return tally.result(rules.preview)
@@ -134,7 +134,7 @@ def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | N
 
 def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surplus]:
     """Copy all files; what the target has too much is left."""
-    watch, line = tally.watch, _Line(tally.watch)
+    watch, line = tally.watch, _ItemQueue(tally.watch)
     workers: list[Future[None]] = []
     with ThreadPoolExecutor(max(1, rules.workers)) as pool:
 
@@ -149,7 +149,7 @@ def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surp
                 line.put(None)
             _results(workers)
             watch.check()  # whoever was told to end has left files behind
-        except Stopped:
+        except Interrupted:
             _results(workers)  # a bug in one of them may be why
             raise
         except BaseException:  # Ctrl-C above all: leaving the pool waits for the workers
@@ -203,19 +203,19 @@ def _make_folder(watch: Watch, store: Store, path: str) -> None:
         retrying(lambda: store.make_folder(path), watch.wait)
 
 
-def _work(line: _Line, tally: _Tally, rules: Rules) -> None:
+def _work(line: _ItemQueue, tally: _Tally, rules: Rules) -> None:
     """Copy what is queued until there is no more; every file ends as one line of the tally."""
     try:
         while (item := line.get()) is not None:
             try:
                 outcome, size = _handle(item, tally.watch, rules)
-            except Stopped:
+            except Interrupted:
                 return
             except PaiError as err:
                 tally.fail(item.entry.path, item.told(err))
             else:
                 tally.add(item.entry.path, outcome, size)
-    except Stopped:
+    except Interrupted:
         return
     except BaseException:  # a bug of ours: nobody shall wait for this worker
         tally.watch.stop()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from openpai_tasks.storage.copying.copy import Copied
 
 
-class Stopped(PaiError):
+class Interrupted(PaiError):
     """The person wants no more of it."""
 
     exit_code = exits.INTERRUPTED
@@ -43,7 +43,7 @@ class Watch:
     def check(self) -> None:
         """Called between two pieces."""
         if self._stop.is_set():
-            raise Stopped("interrupted")
+            raise Interrupted("interrupted")
 
     def wait(self, seconds: float) -> bool:
         """Pause; True when the copy is to end."""

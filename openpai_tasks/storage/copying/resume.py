@@ -17,7 +17,7 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.settings.home import home, make_private
-from openpai_tasks.storage.copying.progress import Stopped
+from openpai_tasks.storage.copying.progress import Interrupted
 from openpai_tasks.storage.retry import Damaged, can_help
 from openpai_tasks.storage.store import Appends, Entry, Store
 
@@ -26,7 +26,7 @@ LARGE = 32 << 20
 FORGOTTEN = 8 * 24 * 3600  # seconds; the parts themselves go after a day, or a week
 
 
-class Note:
+class ResumeNote:
     """What is known of one copy; ``part`` is the path of what there is of the file."""
 
     def __init__(self, handle: int, path: Path) -> None:
@@ -46,7 +46,7 @@ class Note:
 
 
 @contextlib.contextmanager
-def note_of(source: Store, entry: Entry, target: Store, path: str) -> Iterator[Note | None]:
+def note_of(source: Store, entry: Entry, target: Store, path: str) -> Iterator[ResumeNote | None]:
     """The note of this copy; None where it cannot go on later, or another process is at the same copy now."""
     handle = None
     if entry.size >= LARGE and _can_go_on(source, target):
@@ -56,14 +56,14 @@ def note_of(source: Store, entry: Entry, target: Store, path: str) -> Iterator[N
         yield None
         return
     try:
-        yield Note(handle, file)
+        yield ResumeNote(handle, file)
     finally:
         os.close(handle)
 
 
 def is_broken_off(err: BaseException) -> bool:
     """Whether what has come so far is good, as far as anybody knows."""
-    if isinstance(err, Stopped):
+    if isinstance(err, Interrupted):
         return True
     return isinstance(err, PaiError) and can_help(err) and not isinstance(err, Damaged)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from openpai_tasks.errors import NotFound, PaiError, PathError
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.copying.resume import Note, is_broken_off, is_claimed, note_of
+from openpai_tasks.storage.copying.resume import ResumeNote, is_broken_off, is_claimed, note_of
 from openpai_tasks.storage.copying.sending import Passing, Sending, verify
 from openpai_tasks.storage.retry import Damaged, paused, retrying
 from openpai_tasks.storage.store import (
@@ -136,7 +136,7 @@ def part_name() -> str:
 
 @contextlib.contextmanager
 def _part(
-    store: Store, path: str, note: Note | None = None, entry: Entry | None = None
+    store: Store, path: str, note: ResumeNote | None = None, entry: Entry | None = None
 ) -> Iterator[tuple[str, bool]]:
     """Another name in the same folder, and whether an earlier try has begun it.
 
@@ -168,7 +168,7 @@ def _part(
         note.forget()
 
 
-def _renewed(store: Store, part: str, note: Note | None) -> str:
+def _renewed(store: Store, part: str, note: ResumeNote | None) -> str:
     """The part, under a new name if its own is old: with its source's time it would look like a stale one."""
     if time.time() - _begun(base(part)) < DAY / 2:
         return part

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from openpai_tasks.errors import PaiError, PathError
-from openpai_tasks.storage.copying.compact_listing import Held
+from openpai_tasks.storage.copying.compact_listing import CompactListing
 from openpai_tasks.storage.copying.plan import Errand
 from openpai_tasks.storage.copying.stale import remove_stale
 from openpai_tasks.storage.copying.transfer import is_part
@@ -24,7 +24,7 @@ from openpai_tasks.storage.store import (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WalkedEntry:
     """Something below a folder; ``depth`` 1 is directly in it."""
 
     entry: Entry
@@ -32,7 +32,7 @@ class Found:
     depth: int
 
 
-def walk(place: Location, depth: int | None = None) -> Iterator[Found]:
+def walk(place: Location, depth: int | None = None) -> Iterator[WalkedEntry]:
     """All below the folder, by name, each folder before what is in it; links to folders are not entered."""
     stack = [iter(_sorted(place.store, place.path, "", 1))]
     while stack:
@@ -46,22 +46,22 @@ def walk(place: Location, depth: int | None = None) -> Iterator[Found]:
             stack.append(iter(_sorted(place.store, found.entry.path, found.name + "/", found.depth + 1)))
 
 
-def stream(place: Location) -> Iterator[Found]:
+def stream(place: Location) -> Iterator[WalkedEntry]:
     """The same as it comes, each folder before what is in it: only folders are kept in mind."""
-    stack = [Found(Entry("", place.path, True), "", 0)]
+    stack = [WalkedEntry(Entry("", place.path, True), "", 0)]
     while stack:
         folder = stack.pop()
         above = folder.name + "/" if folder.name else ""
         for entry in place.store.list(folder.entry.path):
-            found = Found(entry, above + entry.name, folder.depth + 1)
+            found = WalkedEntry(entry, above + entry.name, folder.depth + 1)
             if entry.is_folder and not entry.is_link:
                 stack.append(found)
             yield found
 
 
-def _sorted(store: Store, path: str, above: str, depth: int) -> list[Found]:
+def _sorted(store: Store, path: str, above: str, depth: int) -> list[WalkedEntry]:
     entries = sorted(store.list(path), key=lambda entry: entry.name)
-    return [Found(entry, above + entry.name, depth) for entry in entries]
+    return [WalkedEntry(entry, above + entry.name, depth) for entry in entries]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Surplus:
     """What a folder of the target has and the source does not."""
 
     store: Store
-    entries: Held
+    entries: CompactListing
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ Step = Item | Surplus | Trouble
 
 
 @dataclass(frozen=True)
-class _Folder:
+class _CopiedFolder:
     source: str
     target: str
     is_new: bool
@@ -165,12 +165,14 @@ class Steps:
             return
         self._made.note(errand.target.path, there)
         entered = (self._source.address(errand.source.path),)
-        stack = [_Folder(errand.source.path, errand.target.path, there is None, errand.entry.mode, entered)]
+        stack = [
+            _CopiedFolder(errand.source.path, errand.target.path, there is None, errand.entry.mode, entered)
+        ]
         while stack:
             folder = stack.pop()
             try:
                 for step in self._folder(folder):
-                    if isinstance(step, _Folder):
+                    if isinstance(step, _CopiedFolder):
                         stack.append(step)
                     else:
                         yield step
@@ -178,10 +180,10 @@ class Steps:
                 reason = _told(err, folder.source, folder.target, self._origin)
                 yield Trouble(folder.source, reason)
 
-    def _folder(self, folder: _Folder) -> Iterator[Step | _Folder]:
+    def _folder(self, folder: _CopiedFolder) -> Iterator[Step | _CopiedFolder]:
         if folder.is_new and not self._preview:
             self._make_new(folder)
-        there = Held(folder.target, () if folder.is_new else self._existing(folder.target))
+        there = CompactListing(folder.target, () if folder.is_new else self._existing(folder.target))
         for entry in self._source.list(folder.source):
             if is_part(entry):
                 continue
@@ -195,7 +197,7 @@ class Steps:
         if there:
             yield Surplus(self._target, there)
 
-    def _make_new(self, folder: _Folder) -> None:
+    def _make_new(self, folder: _CopiedFolder) -> None:
         """Make the folder as open as the source's, but never closed to ourselves."""
         target = self._target
         if is_closed(folder.mode) and isinstance(target, KeepsModes):
@@ -233,7 +235,9 @@ class Steps:
             self._taken.add(path)
         return Item(self._source, entry, self._target, path, there, self._origin)
 
-    def _inner(self, entry: Entry, path: str, there: Entry | None, folder: _Folder) -> _Folder | Trouble:
+    def _inner(
+        self, entry: Entry, path: str, there: Entry | None, folder: _CopiedFolder
+    ) -> _CopiedFolder | Trouble:
         entered = folder.entered
         if reason := self._barred(path, there):
             return Trouble(entry.path, reason)
@@ -245,7 +249,7 @@ class Steps:
             if any(is_below(place, leads) for place in (*entered, here)):
                 return Trouble(entry.path, "a link to a folder above it: the copy would never end")
             entered = (*entered, leads)
-        return _Folder(entry.path, path, there is None, entry.mode, entered)
+        return _CopiedFolder(entry.path, path, there is None, entry.mode, entered)
 
     def _barred(self, path: str, there: Entry | None) -> str:
         """Why no folder can be put at the path; links are not entered, for they lead to other folders."""

@@ -43,7 +43,7 @@ def _facts(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["size"], row["version"] or row["mtime"]
 
 
-class Upload(io.BufferedIOBase):
+class FileUpload(io.BufferedIOBase):
     """A file to write; it is there, complete and verified, when it is closed.
 
     One that is closed because a ``with`` block fails, or that nobody closes, never is.
@@ -119,7 +119,7 @@ class Upload(io.BufferedIOBase):
             self.discard()
 
 
-class Text(io.TextIOWrapper):
+class TextUpload(io.TextIOWrapper):
     """Text to write; that a block fails is seen by the file below."""
 
     def __exit__(self, *error: Any) -> None:

@@ -18,7 +18,7 @@ from openpai_tasks.storage.copying.plan import Errand, refuse_itself
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import transfer
 from openpai_tasks.storage.fsspec.failing_blocks import is_cut_short
-from openpai_tasks.storage.fsspec.files import Compressed, Download, Text, Upload, told
+from openpai_tasks.storage.fsspec.files import Compressed, Download, FileUpload, TextUpload, told
 from openpai_tasks.storage.fsspec.moves import move
 from openpai_tasks.storage.location import PAI, Book, Location, locate
 from openpai_tasks.storage.patterns import MAGIC
@@ -172,7 +172,9 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if "b" in mode:
             return Compressed(super().open(path, mode, **options), path, compression)
         words = {key: options.pop(key) for key in ("encoding", "errors", "newline") if key in options}
-        return Text(self.open(path, mode.replace("t", "") + "b", compression=compression, **options), **words)
+        return TextUpload(
+            self.open(path, mode.replace("t", "") + "b", compression=compression, **options), **words
+        )
 
     def _open(
         self,
@@ -190,7 +192,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if mode in ("wb", "xb"):
             if mode == "xb" and place.store.stat(place.path) is not None:
                 raise FileExistsError(path)
-            return Upload(place, autocommit)
+            return FileUpload(place, autocommit)
         raise NotImplementedError(
             f"{PAI}{path}: a file is read or written as a whole, not opened with {mode!r}"
         )

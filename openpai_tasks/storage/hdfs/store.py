@@ -15,7 +15,7 @@ import pyhdfs
 
 from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage.hdfs.digest import BlockHasher, Shape
-from openpai_tasks.storage.hdfs.native.files import Direct, Layout
+from openpai_tasks.storage.hdfs.native.files import Direct, FileLayout
 from openpai_tasks.storage.hdfs.native.rpc import Status
 from openpai_tasks.storage.hdfs.web.connections import V1, Wire
 from openpai_tasks.storage.hdfs.web.data_nodes import FAST, HttpBytes
@@ -72,7 +72,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         self._wire = Wire(prefix, timeout, verify)
         self._names = NameNodes(self.hosts, user, scheme, self._wire, timeout, patience or Patience())
         self._http = HttpBytes(self._names, fast)
-        self._layout: Layout | None = None
+        self._layout: FileLayout | None = None
         self._direct = Direct(user, timeout)
         self._is_closed = False  # to others: what is made here
 
@@ -263,13 +263,13 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         layout = self._layout_now()
         return layout.shape if layout else None
 
-    def _layout_now(self) -> Layout | None:
+    def _layout_now(self) -> FileLayout | None:
         if self._layout is None:
             with contextlib.suppress(PathError):
                 found = self._names.patiently(lambda _: self._names.server_defaults(), "/")
                 if crc := CRCS.get(found["checksumType"]):
                     shape = Shape(found["blockSize"], found["bytesPerChecksum"], crc)
-                    self._layout = Layout(shape, found["replication"], bool(found["encryptDataTransfer"]))
+                    self._layout = FileLayout(shape, found["replication"], bool(found["encryptDataTransfer"]))
         return self._layout
 
     def _opened(self, real: str, is_new: bool) -> bool:

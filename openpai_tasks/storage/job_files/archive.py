@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.storage.job_files.sources import Source
+from openpai_tasks.storage.job_files.sources import SourceFile
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import PIECE
 
@@ -23,7 +23,7 @@ IN_MEMORY = 8 << 20  # bytes of an archive before it goes to the disk
 
 
 @dataclass(frozen=True)
-class Member:
+class ArchiveMember:
     """A file in an archive; its digest is of its content, and of whether it can be run."""
 
     name: str
@@ -37,7 +37,7 @@ class Archive:
 
     sha256: str
     size: int
-    members: tuple[Member, ...]
+    members: tuple[ArchiveMember, ...]
     content: BinaryIO = field(repr=False, compare=False)
 
     @property
@@ -55,7 +55,7 @@ class Archive:
             yield piece
 
 
-def pack(sources: Sequence[Source]) -> Archive:
+def pack(sources: Sequence[SourceFile]) -> Archive:
     """The archive of these files: names in order, no times, no owners, modes as they are."""
     content = _scratch()
     ordered = sorted(sources, key=lambda source: source.name)
@@ -96,7 +96,7 @@ def _writing(packed: gzip.GzipFile) -> tarfile.TarFile:
     return tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8")
 
 
-def _add(tar: tarfile.TarFile, source: Source) -> Member:
+def _add(tar: tarfile.TarFile, source: SourceFile) -> ArchiveMember:
     info = tarfile.TarInfo(source.name)
     info.mtime = MADE
     try:
@@ -111,18 +111,18 @@ def _add(tar: tarfile.TarFile, source: Source) -> Member:
         raise
     except OSError as err:
         raise PathError(f"cannot pack the source {source.path}: {err.strerror or 'it changed'}") from err
-    return Member(source.name, info.size, hashed.digest.hexdigest())
+    return ArchiveMember(source.name, info.size, hashed.digest.hexdigest())
 
 
-def _member(tar: tarfile.TarFile, info: tarfile.TarInfo) -> Member:
+def _member(tar: tarfile.TarFile, info: tarfile.TarInfo) -> ArchiveMember:
     file = tar.extractfile(info) or io.BytesIO()
     hashed = _Hashed(file, bool(info.mode & 0o100))
     while hashed.read(PIECE):
         pass
-    return Member(info.name, info.size, hashed.digest.hexdigest())
+    return ArchiveMember(info.name, info.size, hashed.digest.hexdigest())
 
 
-def _archive(content: BinaryIO, members: tuple[Member, ...]) -> Archive:
+def _archive(content: BinaryIO, members: tuple[ArchiveMember, ...]) -> Archive:
     digest, size = hashlib.sha256(), 0
     content.seek(0)
     while piece := content.read(PIECE):

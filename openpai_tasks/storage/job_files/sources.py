@@ -20,7 +20,7 @@ NEVER = (".git/", "__pycache__/", ".openpai/", "*.pyc")
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A file here, and the relative name it gets in the job's working folder."""
 
     path: Path
@@ -28,13 +28,13 @@ class Source:
     size: int
 
 
-def collect(paths: Sequence[str], root: Path) -> tuple[Source, ...]:
+def collect(paths: Sequence[str], root: Path) -> tuple[SourceFile, ...]:
     """Every file behind ``paths`` (relative to ``root``), each once, by name.
 
     What is named itself is taken even if an ignore file lists it; inside a named folder the rules hold.
     A path outside ``root`` keeps its last part only. Links are followed, but not out of a fence.
     """
-    found: dict[str, Source] = {}
+    found: dict[str, SourceFile] = {}
     for given in paths:
         for source in _behind(given, root):
             if isinstance(paths, Fenced):
@@ -45,7 +45,7 @@ def collect(paths: Sequence[str], root: Path) -> tuple[Source, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def _behind(given: str, root: Path) -> Iterator[Source]:
+def _behind(given: str, root: Path) -> Iterator[SourceFile]:
     if not given.strip():
         raise PathError("a source is empty: name a file or a folder, `.` for this one")
     path = Path(os.path.normpath(root / given))
@@ -71,10 +71,10 @@ def _check_inside(path: Path, root: Path, fence: Fenced) -> None:
         raise PathError(f"{why}; to take it along all the same, say `{hint}`")
 
 
-def _source(path: Path, name: str) -> Source:
+def _source(path: Path, name: str) -> SourceFile:
     if not os.access(path, os.R_OK):
         raise PathError(f"cannot read the source {path}: permission denied")
-    return Source(path, name, path.stat().st_size)
+    return SourceFile(path, name, path.stat().st_size)
 
 
 Rules = list[tuple[Path, "GitIgnoreSpec"]]
@@ -96,7 +96,7 @@ def _rules_in(folder: Path) -> Rules:
     return [(folder, GitIgnoreSpec.from_lines(lines))] if lines else []
 
 
-def _walk(folder: Path, name: str, rules: Rules, above: frozenset[Path]) -> Iterator[Source]:
+def _walk(folder: Path, name: str, rules: Rules, above: frozenset[Path]) -> Iterator[SourceFile]:
     from pathspec import GitIgnoreSpec
 
     real = folder.resolve()

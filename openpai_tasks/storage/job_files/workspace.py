@@ -53,7 +53,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Layout:
+class WorkspaceLayout:
     """What is where in a workspace."""
 
     path: str
@@ -83,7 +83,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Workspace(Layout):
+class Workspace(WorkspaceLayout):
     """A workspace on its store."""
 
     store: Store

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
 from openpai_tasks.storage.hosts import by_numbers
 from openpai_tasks.storage.objects.md5 import MD5, PARTS, Md5, Md5OfParts
-from openpai_tasks.storage.objects.upload import Bin, Budget, Upload, send
+from openpai_tasks.storage.objects.upload import Budget, ObjectUpload, UploadTarget, send
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import (
     Digest,
@@ -33,7 +33,7 @@ AT_ONCE = 1000  # keys in one request
 
 
 @dataclass(frozen=True)
-class Thing:
+class ObjectEntry:
     """An object, or (``is_folder``) what several keys begin with."""
 
     key: str
@@ -49,15 +49,15 @@ class Thing:
 class Page:
     """Some of a listing, and what to ask for the rest with."""
 
-    things: list[Thing]
+    things: list[ObjectEntry]
     rest: str | None = None
 
 
 Keys: TypeAlias = list[str]
-Things: TypeAlias = list[Thing]
+ObjectEntries: TypeAlias = list[ObjectEntry]
 
 
-class Bucket(Bin, Protocol):
+class Bucket(UploadTarget, Protocol):
     """The few requests that a service of objects answers; its errors are ours, with the key."""
 
     kind: str
@@ -66,7 +66,7 @@ class Bucket(Bin, Protocol):
     identity: str  # the same for the same place, however it was written
     keeps_folders: bool  # False once it is known that objects whose keys end with a slash are none there
 
-    def head(self, key: str) -> Thing | None: ...
+    def head(self, key: str) -> ObjectEntry | None: ...
 
     def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> Page:
         """What begins with the prefix: up to the next slash, or (``flat``) all of it."""
@@ -185,7 +185,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
         check: Callable[[], None] | None = None,
     ) -> None:
         self._refuse_change(path)
-        send(self._bucket, self._budget, Upload(self._key(path), mtime_ms, size, check), pieces)
+        send(self._bucket, self._budget, ObjectUpload(self._key(path), mtime_ms, size, check), pieces)
 
     def digest(self, path: str) -> Digest | None:
         thing = retrying(lambda: self._bucket.head(self._key(path)))
@@ -218,7 +218,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
         prefix = self._below(path)
         return retrying(lambda: self._bucket.page(prefix, flat, rest, limit))
 
-    def _pages(self, path: str) -> Iterator[Things]:
+    def _pages(self, path: str) -> Iterator[ObjectEntries]:
         """All below the folder; its own object is not among them."""
         rest, prefix = None, self._below(path)
         while True:
@@ -279,7 +279,7 @@ def resumed(
             return
 
 
-def _entry(thing: Thing, name: str, path: str) -> Entry:
+def _entry(thing: ObjectEntry, name: str, path: str) -> Entry:
     if thing.is_folder:
         return Entry(name, path, True)
     is_arrival, mtime_ms = thing.mtime_ms is None, thing.mtime_ms

@@ -24,7 +24,7 @@ ABREAST = 3  # parts of one file on their way at once
 
 
 @dataclass(frozen=True)
-class Upload:
+class ObjectUpload:
     """What is to be written, and what has to hold before it can be seen."""
 
     key: str
@@ -34,17 +34,17 @@ class Upload:
 
 
 @dataclass(frozen=True)
-class Body:
+class ObjectBody:
     """What one request sends, and the MD5 that the service refuses a damaged one by."""
 
     data: bytes
     md5: bytes
 
 
-class Session(Protocol):
+class UploadSession(Protocol):
     """A file on its way in parts, which nobody sees yet."""
 
-    def part(self, number: int, body: Body) -> None:
+    def part(self, number: int, body: ObjectBody) -> None:
         """Send the part, the first is 1; called from several threads."""
 
     def complete(self, md5: bytes) -> None:
@@ -59,19 +59,19 @@ class Session(Protocol):
     def abort(self) -> None: ...
 
 
-class Bin(Protocol):
+class UploadTarget(Protocol):
     """What a service of objects takes."""
 
     most_parts: int
 
-    def put(self, key: str, body: Body, mtime_ms: int | None) -> None: ...
+    def put(self, key: str, body: ObjectBody, mtime_ms: int | None) -> None: ...
 
     def put_folder(self, key: str) -> None: ...
 
     def delete(self, keys: list[str]) -> None:
         """Delete them all; what is missing is fine."""
 
-    def begin(self, key: str, mtime_ms: int | None, part_size: int) -> Session: ...
+    def begin(self, key: str, mtime_ms: int | None, part_size: int) -> UploadSession: ...
 
 
 class Budget:
@@ -113,7 +113,7 @@ def _allocate(size: int) -> io.BytesIO:
     return buffer
 
 
-class Cut:
+class PartCutter:
     """Pieces of any size as bodies of one size; ``is_over`` tells when the last one came."""
 
     def __init__(self, pieces: Iterable[bytes], part_size: int, size: int | None, budget: Budget) -> None:
@@ -128,7 +128,7 @@ class Cut:
         """Of all that came so far."""
         return self._md5.digest()
 
-    def body(self) -> Body:
+    def body(self) -> ObjectBody:
         buffer, left = self._buffer(), self._part_size
         while left:
             piece = self._next()
@@ -143,7 +143,7 @@ class Cut:
         data = buffer.getvalue()
         self.size += len(data)
         self._md5.update(data)
-        return Body(data, hashlib.md5(data, usedforsecurity=False).digest())
+        return ObjectBody(data, hashlib.md5(data, usedforsecurity=False).digest())
 
     def _buffer(self) -> io.BytesIO:
         """Room for the next body; one that may be short grows as it is filled."""
@@ -158,10 +158,10 @@ class Cut:
         return next((piece for piece in self._pieces if piece), b"")
 
 
-def send(target: Bin, budget: Budget, upload: Upload, pieces: Iterable[bytes]) -> None:
+def send(target: UploadTarget, budget: Budget, upload: ObjectUpload, pieces: Iterable[bytes]) -> None:
     """All of it or nothing."""
     part_size = _part_size(upload.size, target.most_parts)
-    cut = Cut(pieces, part_size, upload.size, budget)
+    cut = PartCutter(pieces, part_size, upload.size, budget)
     share = part_size if upload.size is None else min(part_size, upload.size)
     with _taken(budget, share):
         first = cut.body()
@@ -182,7 +182,7 @@ def send(target: Bin, budget: Budget, upload: Upload, pieces: Iterable[bytes]) -
         raise Damaged(f"{upload.key}: not what was sent; it was removed")
 
 
-def _send_parts(session: Session, cut: Cut, budget: Budget, part_size: int, most: int) -> None:
+def _send_parts(session: UploadSession, cut: PartCutter, budget: Budget, part_size: int, most: int) -> None:
     """All parts but the first, several at once."""
     underway: collections.deque[Future[None]] = collections.deque()
     number = 1
@@ -205,9 +205,9 @@ def _send_parts(session: Session, cut: Cut, budget: Budget, part_size: int, most
 
 def _start(
     pool: ThreadPoolExecutor,
-    session: Session,
+    session: UploadSession,
     number: int,
-    cut: Cut,
+    cut: PartCutter,
     budget: Budget,
     part_size: int,
 ) -> Future[None]:
@@ -231,7 +231,7 @@ def _part_size(size: int | None, most_parts: int) -> int:
     return max(PART, -(-least // MIB) * MIB)
 
 
-def _check(upload: Upload, size: int) -> None:
+def _check(upload: ObjectUpload, size: int) -> None:
     if upload.check is not None:
         upload.check()
     if upload.size is not None and size != upload.size:
@@ -248,7 +248,7 @@ def _taken(budget: Budget, size: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _aborted_unless_done(session: Session) -> Iterator[None]:
+def _aborted_unless_done(session: UploadSession) -> Iterator[None]:
     try:
         yield
     except BaseException:

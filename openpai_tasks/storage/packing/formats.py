@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.storage.packing import sequencefile, tar, tfrecord
 from openpai_tasks.storage.packing.index import Index
-from openpai_tasks.storage.packing.members import Member
+from openpai_tasks.storage.packing.members import PackMember
 
 
 class Encoder(Protocol):
@@ -20,13 +20,13 @@ class Encoder(Protocol):
     def head(self) -> bytes:
         """What the shard begins with."""
 
-    def before(self, member: Member, position: int) -> bytes:
+    def before(self, member: PackMember, position: int) -> bytes:
         """What comes before the member's content, at this place of the shard."""
 
     def passing(self, piece: bytes) -> None:
         """A piece of the content, for what has to be computed of it."""
 
-    def after(self, member: Member) -> bytes:
+    def after(self, member: PackMember) -> bytes:
         """What comes after the content."""
 
     def tail(self) -> bytes:
@@ -41,10 +41,10 @@ class Format(Protocol):
     """The largest file that it can hold; 0 for any."""
     holds_folders: bool
 
-    def encoder(self, members: list[Member]) -> Encoder:
+    def encoder(self, members: list[PackMember]) -> Encoder:
         """A new shard of these members."""
 
-    def measure(self, member: Member) -> int:
+    def measure(self, member: PackMember) -> int:
         """About how many bytes of a shard the member takes up."""
 
     def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:

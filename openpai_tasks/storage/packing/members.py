@@ -24,7 +24,7 @@ ASKED, MANY = 8, 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class PackMember:
     """A file or folder to pack; its name is relative to the tree."""
 
     name: str
@@ -36,7 +36,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class _Folder:
+class _OpenFolder:
     path: str
     name: str
     mode: int
@@ -51,21 +51,21 @@ def split(name: str) -> tuple[str, str]:
     return (folder + slash + stem, rest) if stem else (name, "")
 
 
-def members(tree: Location, target: str) -> Iterator[Member]:
+def members(tree: Location, target: str) -> Iterator[PackMember]:
     """All below the folder; ``target`` is the address that a link must not lead to."""
     store = tree.store
-    stack = [_Folder(tree.path, "", 0, (store.address(tree.path),))]
+    stack = [_OpenFolder(tree.path, "", 0, (store.address(tree.path),))]
     while stack:
         folder = stack.pop()
         if folder.name:
-            yield Member(folder.name, folder.path, True, 0, 0, folder.mode)
+            yield PackMember(folder.name, folder.path, True, 0, 0, folder.mode)
         files, folders = _listed(store, folder, target)
         while files:  # each is let go as it is handed on: a folder may hold millions
             yield _member(files.pop(), folder)
         stack += folders
 
 
-def _listed(store: Store, folder: _Folder, target: str) -> tuple[list[bytes], list[_Folder]]:
+def _listed(store: Store, folder: _OpenFolder, target: str) -> tuple[list[bytes], list[_OpenFolder]]:
     """The files, packed small, and the folders; the first of either last."""
     files, folders = [], []
     for entry in _with_own_times(store, store.list(folder.path)):
@@ -110,14 +110,14 @@ def _small(entry: Entry) -> bytes:
     return name + FACTS.pack(entry.size, entry.mtime_ms, mode & 0o777)
 
 
-def _member(small: bytes, folder: _Folder) -> Member:
+def _member(small: bytes, folder: _OpenFolder) -> PackMember:
     size, mtime_ms, mode = FACTS.unpack_from(small, len(small) - FACTS.size)
     name = small[: -FACTS.size].replace(b"\0", b"").decode("utf-8", "surrogateescape")
     path = join(folder.path, name)
-    return Member(f"{folder.name}/{name}" if folder.name else name, path, False, size, mtime_ms, mode)
+    return PackMember(f"{folder.name}/{name}" if folder.name else name, path, False, size, mtime_ms, mode)
 
 
-def _inner(store: Store, entry: Entry, folder: _Folder) -> _Folder:
+def _inner(store: Store, entry: Entry, folder: _OpenFolder) -> _OpenFolder:
     entered = folder.entered
     if entry.is_link:
         leads = store.address(entry.path)
@@ -125,7 +125,7 @@ def _inner(store: Store, entry: Entry, folder: _Folder) -> _Folder:
             raise PathError(f"{entry.path}: a link to a folder above it, which would never end")
         entered = (*entered, leads)
     name = f"{folder.name}/{entry.name}" if folder.name else entry.name
-    return _Folder(entry.path, name, 0o755 if entry.mode is None else entry.mode & 0o777, entered)
+    return _OpenFolder(entry.path, name, 0o755 if entry.mode is None else entry.mode & 0o777, entered)
 
 
 def _refuse_target(store: Store, link: Entry, target: str) -> None:

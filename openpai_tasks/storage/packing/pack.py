@@ -18,11 +18,11 @@ from openpai_tasks.storage.packing import target as targets
 from openpai_tasks.storage.packing.crc import crc32c
 from openpai_tasks.storage.packing.formats import Format, named
 from openpai_tasks.storage.packing.index import Index, Row, Shard
-from openpai_tasks.storage.packing.members import Member, members
+from openpai_tasks.storage.packing.members import PackMember, members
 from openpai_tasks.storage.packing.publish import NewSet, gathered
 from openpai_tasks.storage.packing.shards import cut
 from openpai_tasks.storage.packing.sources import contents
-from openpai_tasks.storage.packing.target import Held
+from openpai_tasks.storage.packing.target import PackTarget
 from openpai_tasks.storage.packing.walked import Walked
 from openpai_tasks.storage.store import Store
 
@@ -91,14 +91,14 @@ def _walked(tree: Location, target: Location, form: Format, index: Index, watch:
     return walked
 
 
-def _free(walked: Walked, held: Held, rules: Packing) -> str:
+def _free(walked: Walked, held: PackTarget, rules: Packing) -> str:
     """What the shards' names begin with: the first of the tree's marks that nothing in the folder has."""
     marks = walked.marks(rules.format, rules.shard_size)
     return next(begins for mark in marks if not held.is_taken(begins := f"{rules.name}-{mark}-"))
 
 
 def _written(
-    source: Store, shard: list[Member], number: int, store: Store, path: str, rules: Packing, watch: Watch
+    source: Store, shard: list[PackMember], number: int, store: Store, path: str, rules: Packing, watch: Watch
 ) -> tuple[Index, int]:
     """The shard is there, with other tries where they help: where its members are, and its size."""
 
@@ -126,7 +126,7 @@ def _take_back(moved: list[int], watch: Watch) -> None:
 
 def _shard(
     source: Store,
-    shard: list[Member],
+    shard: list[PackMember],
     number: int,
     rules: Packing,
     rows: Index,

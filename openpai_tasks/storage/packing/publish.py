@@ -16,7 +16,7 @@ from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing.index import Index
 from openpai_tasks.storage.packing.opened import places
-from openpai_tasks.storage.packing.target import Note, named_shards, remove
+from openpai_tasks.storage.packing.target import UnfinishedPack, named_shards, remove
 from openpai_tasks.storage.store import PIECE, WritesWhole
 
 
@@ -25,7 +25,7 @@ class NewSet:
 
     def __init__(self, target: Location, begins: str, replaces: tuple[str, ...]) -> None:
         self._target, self._begins = target, begins
-        self._note = Note(target.join(part_name()).path, begins, replaces)
+        self._note = UnfinishedPack(target.join(part_name()).path, begins, replaces)
         self._is_direct = isinstance(target.store, WritesWhole)  # where to rename is to copy
         self._parts, self._names = list[str](), list[str]()
         self._is_there = False

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.packing.index import Index, Row, checked
-from openpai_tasks.storage.packing.members import Member
+from openpai_tasks.storage.packing.members import PackMember
 
 MAGIC = b"SEQ\x06"
 TEXT, BYTES = "org.apache.hadoop.io.Text", "org.apache.hadoop.io.BytesWritable"
@@ -40,7 +40,7 @@ def text(value: str) -> bytes:
 
 
 class SequenceEncoder:
-    def __init__(self, members: list[Member]) -> None:
+    def __init__(self, members: list[PackMember]) -> None:
         """The mark is made from what the shard holds: unlikely to be in it, and the same each time."""
         names = hashlib.md5(usedforsecurity=False)
         for member in members:
@@ -53,7 +53,7 @@ class SequenceEncoder:
         kinds = text(TEXT) + text(BYTES)
         return MAGIC + kinds + b"\0\0" + INT.pack(0) + self._sync  # neither compressed; no metadata
 
-    def before(self, member: Member, position: int) -> bytes:
+    def before(self, member: PackMember, position: int) -> bytes:
         mark = b""
         if position >= self._synced + INTERVAL:
             mark = ESCAPE + self._sync
@@ -65,7 +65,7 @@ class SequenceEncoder:
     def passing(self, piece: bytes) -> None:
         """There is no checksum of the content here; the index has one."""
 
-    def after(self, member: Member) -> bytes:
+    def after(self, member: PackMember) -> bytes:
         return b""
 
     def tail(self) -> bytes:
@@ -77,10 +77,10 @@ class SequenceFile:
     most = MOST
     holds_folders = False
 
-    def encoder(self, members: list[Member]) -> SequenceEncoder:
+    def encoder(self, members: list[PackMember]) -> SequenceEncoder:
         return SequenceEncoder(members)
 
-    def measure(self, member: Member) -> int:
+    def measure(self, member: PackMember) -> int:
         return member.size + 40 + len(member.name)
 
     def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from openpai_tasks.storage.packing.members import Member, split
+from openpai_tasks.storage.packing.members import PackMember, split
 
 MOST = 100_000
 """Files in a shard, however small: what it is to hold is remembered, for a second try to write it."""
 
-Measure = Callable[[Member], int]
+Measure = Callable[[PackMember], int]
 """The bytes that a member takes up in a shard."""
 
 
-def cut(members: Iterable[Member], shard_size: int, measure: Measure) -> Iterator[list[Member]]:
+def cut(members: Iterable[PackMember], shard_size: int, measure: Measure) -> Iterator[list[PackMember]]:
     """The members of each shard; one that is larger than a shard has one of its own."""
-    shard: list[Member] = []
+    shard: list[PackMember] = []
     filled = 0
     for sample in samples(members, shard_size, measure):
         size = sum(map(measure, sample))
@@ -28,9 +28,9 @@ def cut(members: Iterable[Member], shard_size: int, measure: Measure) -> Iterato
         yield shard
 
 
-def samples(members: Iterable[Member], most: int, measure: Measure) -> Iterator[list[Member]]:
+def samples(members: Iterable[PackMember], most: int, measure: Measure) -> Iterator[list[PackMember]]:
     """What must not be parted: files of one sample, unless they do not fit into a shard together."""
-    sample: list[Member] = []
+    sample: list[PackMember] = []
     name, size, is_large = "", 0, False
     for member in members:
         own = split(member.name)[0] + "/" * member.is_folder

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.packing.members import Member
+from openpai_tasks.storage.packing.members import PackMember
 from openpai_tasks.storage.store import PIECE, Store
 
 AT_ONCE = 32
@@ -19,8 +19,8 @@ QUICK = 0.0005
 
 
 def contents(
-    store: Store, members: Iterable[Member], workers: int, watch: Watch
-) -> Iterator[tuple[Member, Iterable[bytes]]]:
+    store: Store, members: Iterable[PackMember], workers: int, watch: Watch
+) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
     """Each member with the pieces of its content, in order; a file that changes meanwhile is an error."""
     batches = _batches(members)
     first = next(batches, [])
@@ -36,10 +36,10 @@ def contents(
 
 
 def _abreast(
-    store: Store, batches: Iterable[list[Member]], workers: int, watch: Watch
-) -> Iterator[tuple[Member, Iterable[bytes]]]:
+    store: Store, batches: Iterable[list[PackMember]], workers: int, watch: Watch
+) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
     """As many small batches fetched at once as there are workers, and as many more ahead."""
-    ahead: deque[tuple[list[Member], Future[list[bytes]] | None]] = deque()
+    ahead: deque[tuple[list[PackMember], Future[list[bytes]] | None]] = deque()
     with ThreadPoolExecutor(workers, "pack") as pool:
         try:
             for batch in batches:
@@ -54,9 +54,9 @@ def _abreast(
             pool.shutdown(cancel_futures=True)
 
 
-def _batches(members: Iterable[Member]) -> Iterator[list[Member]]:
+def _batches(members: Iterable[PackMember]) -> Iterator[list[PackMember]]:
     """Neighbours that are small together; a large file alone."""
-    batch: list[Member] = []
+    batch: list[PackMember] = []
     size = 0
     for member in members:
         if batch and (size + member.size > PIECE or len(batch) == AT_ONCE):
@@ -68,19 +68,19 @@ def _batches(members: Iterable[Member]) -> Iterator[list[Member]]:
         yield batch
 
 
-def _is_small(batch: list[Member]) -> bool:
+def _is_small(batch: list[PackMember]) -> bool:
     return bool(batch) and batch[0].size <= PIECE
 
 
 def _awaited(
-    store: Store, batch: list[Member], fetched: Future[list[bytes]] | None, watch: Watch
-) -> Iterator[tuple[Member, Iterable[bytes]]]:
+    store: Store, batch: list[PackMember], fetched: Future[list[bytes]] | None, watch: Watch
+) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
     yield from _handed_on(store, batch, fetched.result() if fetched else None, watch)
 
 
 def _handed_on(
-    store: Store, batch: list[Member], fetched: list[bytes] | None, watch: Watch
-) -> Iterator[tuple[Member, Iterable[bytes]]]:
+    store: Store, batch: list[PackMember], fetched: list[bytes] | None, watch: Watch
+) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
     watch.check()
     if fetched is None:
         yield from ((member, _content(store, member, watch)) for member in batch)
@@ -88,11 +88,11 @@ def _handed_on(
         yield from ((member, [content]) for member, content in zip(batch, fetched, strict=True))
 
 
-def _fetched(store: Store, batch: list[Member], watch: Watch) -> list[bytes]:
+def _fetched(store: Store, batch: list[PackMember], watch: Watch) -> list[bytes]:
     return [b"".join(_content(store, member, watch)) for member in batch]
 
 
-def _content(store: Store, member: Member, watch: Watch) -> Iterator[bytes]:
+def _content(store: Store, member: PackMember, watch: Watch) -> Iterator[bytes]:
     """The pieces, as many bytes as were listed, and the very ones that the store tells of, where it does."""
     if member.is_folder:
         return
@@ -110,7 +110,7 @@ def _content(store: Store, member: Member, watch: Watch) -> Iterator[bytes]:
     _refuse_changed(store, member, count, hasher is None or hasher.digest() == told)
 
 
-def _refuse_changed(store: Store, member: Member, count: int, is_as_told: bool) -> None:
+def _refuse_changed(store: Store, member: PackMember, count: int, is_as_told: bool) -> None:
     now = store.stat(member.path)
     if now is None or (count, now.size, now.mtime_ms) != (member.size, member.size, member.mtime_ms):
         raise PathError(

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.packing.index import Index, Row, checked
-from openpai_tasks.storage.packing.members import Member
+from openpai_tasks.storage.packing.members import PackMember
 
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
@@ -24,7 +24,7 @@ class TarEncoder:
     def head(self) -> bytes:
         return b""
 
-    def before(self, member: Member, position: int) -> bytes:
+    def before(self, member: PackMember, position: int) -> bytes:
         """The header; the usual one is made here, in a tenth of the time that ``tarfile`` takes."""
         name = member.name + "/" * member.is_folder
         if name.isascii() and len(name) <= NAME and member.size <= SIZE and 0 <= member.mtime_ms < TIME:
@@ -37,14 +37,14 @@ class TarEncoder:
     def passing(self, piece: bytes) -> None:
         """Tar has no checksum of the content; the index has."""
 
-    def after(self, member: Member) -> bytes:
+    def after(self, member: PackMember) -> bytes:
         return bytes(-member.size % BLOCK)
 
     def tail(self) -> bytes:
         return END
 
 
-def _usual(name: str, member: Member) -> bytes:
+def _usual(name: str, member: PackMember) -> bytes:
     size, changed = b"%011o\0" % member.size, b"%011o\0" % (member.mtime_ms // 1000)
     before = name.encode(), b"%07o\0" % member.mode, NOBODY, NOBODY, size, changed
     kind = tarfile.DIRTYPE if member.is_folder else tarfile.REGTYPE
@@ -58,10 +58,10 @@ class Tar:
     most = 0
     holds_folders = True
 
-    def encoder(self, members: list[Member]) -> TarEncoder:
+    def encoder(self, members: list[PackMember]) -> TarEncoder:
         return TarEncoder()
 
-    def measure(self, member: Member) -> int:
+    def measure(self, member: PackMember) -> int:
         return BLOCK + member.size + -member.size % BLOCK
 
     def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:

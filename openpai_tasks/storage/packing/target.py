@@ -27,7 +27,7 @@ MOST = 16 << 20
 
 
 @dataclass(frozen=True)
-class Note:
+class UnfinishedPack:
     """What a pack that has not ended may have left in the folder."""
 
     path: str
@@ -45,14 +45,14 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Held:
+class PackTarget:
     """What the folder holds, all of it of packs."""
 
     shards: tuple[str, ...] = ()
     """Those of the set that is there."""
     names: tuple[str, ...] = ()
     """Of all files but those that are being written."""
-    notes: tuple[Note, ...] = ()
+    notes: tuple[UnfinishedPack, ...] = ()
     stale: tuple[str, ...] = ()
     """Paths of other files that were begun long ago, and never ended."""
 
@@ -64,11 +64,11 @@ class Held:
         )
 
 
-def held(target: Location, replace: bool) -> Held:
+def held(target: Location, replace: bool) -> PackTarget:
     """What there is; a file of somebody else's, or a set and no leave to replace it, is an error."""
     entry = target.store.stat(target.path)
     if entry is None:
-        return Held()
+        return PackTarget()
     if not entry.is_folder:
         raise PathError(f"{target.url}: a file is there, not a folder")
     shards = _replaceable(target)
@@ -92,7 +92,7 @@ def held(target: Location, replace: bool) -> Held:
         raise PathError(f"{target.url} holds packed files already; --replace packs anew in their place")
     noted = {note.path for note in notes}
     stale = tuple(part.path for part in parts if is_stale(part) and part.path not in noted)
-    return Held(shards or (), names, notes, stale)
+    return PackTarget(shards or (), names, notes, stale)
 
 
 def named_shards(target: Location) -> tuple[str, ...] | None:
@@ -103,7 +103,7 @@ def named_shards(target: Location) -> tuple[str, ...] | None:
     return tuple(shard.name for shard in indexes.read_shards(place.store.read(place.path), place.url))
 
 
-def clear(target: Location, held: Held) -> None:
+def clear(target: Location, held: PackTarget) -> None:
     """Remove what packs and copies left that began long ago; what cannot be removed is in nobody's way."""
     for path in held.stale:
         with contextlib.suppress(PaiError):
@@ -140,7 +140,7 @@ def _of_others(target: Location, name: str) -> PathError:
     return PathError(f"{target.url} holds {name!r}, {told}: pack into a folder of its own")
 
 
-def _note(store: Store, part: Entry) -> Note | None:
+def _note(store: Store, part: Entry) -> UnfinishedPack | None:
     """The note that this file is, if it is one."""
     if part.size > MOST:
         return None
@@ -148,6 +148,8 @@ def _note(store: Store, part: Entry) -> Note | None:
         told = json.loads(b"".join(store.read(part.path)))
         if told["what"] != WHAT:
             return None
-        return Note(part.path, str(told["begins"]), tuple(map(str, told["replaces"])), is_stale(part))
+        return UnfinishedPack(
+            part.path, str(told["begins"]), tuple(map(str, told["replaces"])), is_stale(part)
+        )
     except (PaiError, ValueError, KeyError, TypeError):
         return None  # then nothing is known to be of a pack by it, and nothing is removed

@@ -12,7 +12,7 @@ from openpai_tasks.errors import PathError
 from openpai_tasks.storage.packing import example
 from openpai_tasks.storage.packing.crc import crc32c
 from openpai_tasks.storage.packing.index import Index, Row, checked
-from openpai_tasks.storage.packing.members import Member
+from openpai_tasks.storage.packing.members import PackMember
 
 LENGTH, CRC = struct.Struct("<Q"), struct.Struct("<I")
 MOST = (1 << 31) - (1 << 16)
@@ -33,7 +33,7 @@ class TFRecordEncoder:
     def head(self) -> bytes:
         return b""
 
-    def before(self, member: Member, position: int) -> bytes:
+    def before(self, member: PackMember, position: int) -> bytes:
         facts: dict[str, bytes | int] = {"name": member.name.encode("utf-8", "surrogateescape")}
         facts |= {"mode": member.mode, "mtime_ms": member.mtime_ms}
         begun = example.head(facts, "content", member.size)
@@ -44,7 +44,7 @@ class TFRecordEncoder:
     def passing(self, piece: bytes) -> None:
         self._crc = crc32c(piece, self._crc)
 
-    def after(self, member: Member) -> bytes:
+    def after(self, member: PackMember) -> bytes:
         return CRC.pack(masked(self._crc))
 
     def tail(self) -> bytes:
@@ -56,10 +56,10 @@ class TFRecord:
     most = MOST
     holds_folders = False
 
-    def encoder(self, members: list[Member]) -> TFRecordEncoder:
+    def encoder(self, members: list[PackMember]) -> TFRecordEncoder:
         return TFRecordEncoder()
 
-    def measure(self, member: Member) -> int:
+    def measure(self, member: PackMember) -> int:
         return member.size + 128 + len(member.name)
 
     def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:

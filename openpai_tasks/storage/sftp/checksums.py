@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from openpai_tasks.errors import Unreachable
 
 if TYPE_CHECKING:
-    from openpai_tasks.storage.sftp.sessions import Login
+    from openpai_tasks.storage.sftp.sessions import RemoteConnection
 
 SECONDS = 1800.0  # for one file, however large
 UMASK = 0o022
@@ -20,7 +20,7 @@ _HASH = 64
 class Sums:
     """A shell in the container; what it cannot do is told as nothing, never as an error."""
 
-    def __init__(self, login: Login) -> None:
+    def __init__(self, login: RemoteConnection) -> None:
         self.login = login
         self._lock = threading.Lock()
         self._channel: Any = None

@@ -17,7 +17,7 @@ GONE = (errno.ENOENT, errno.ENOTDIR)
 Result = TypeVar("Result")
 
 
-class Login(Protocol):
+class RemoteConnection(Protocol):
     """A connection to a container."""
 
     @property
@@ -39,9 +39,9 @@ class Login(Protocol):
 class Sessions:
     """``renew`` makes the connection; a session is one person's at a time, and kept for the next."""
 
-    def __init__(self, renew: Callable[[], Login]) -> None:
+    def __init__(self, renew: Callable[[], RemoteConnection]) -> None:
         self._renew = renew
-        self._login: Login | None = None
+        self._login: RemoteConnection | None = None
         self._sums: Sums | None = None
         self._idle: list[Any] = []
         self._lock = threading.Lock()
@@ -81,7 +81,7 @@ class Sessions:
         self._give_back(login, files)
 
     @contextlib.contextmanager
-    def _holding(self) -> Iterator[Login]:
+    def _holding(self) -> Iterator[RemoteConnection]:
         """The connection; what comes after it was lost, such as clearing up, gets a new one at once."""
         login = self.connected()
         try:
@@ -93,17 +93,17 @@ class Sessions:
                     self._forget()
             raise
 
-    def _spare(self, login: Login) -> Any:
+    def _spare(self, login: RemoteConnection) -> Any:
         with self._lock:
             return self._idle.pop() if self._idle and self._login is login else None
 
-    def _give_back(self, login: Login | None, files: Any) -> None:
+    def _give_back(self, login: RemoteConnection | None, files: Any) -> None:
         with self._lock:
             if self._login is login:
                 return self._idle.append(files)
         _end(files)
 
-    def connected(self) -> Login:
+    def connected(self) -> RemoteConnection:
         with self._lock:
             if self._login is None or not self._login.is_open:
                 self._forget()
@@ -114,7 +114,7 @@ class Sessions:
         self._idle.clear()
         self._sums = self._login = None
 
-    def _sums_of(self, login: Login) -> Sums:
+    def _sums_of(self, login: RemoteConnection) -> Sums:
         with self._lock:
             if self._sums is None or self._sums.login is not login:
                 self._sums = Sums(login)

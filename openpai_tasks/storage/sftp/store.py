@@ -14,7 +14,7 @@ from typing import Any
 
 from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage.retry import numbered
-from openpai_tasks.storage.sftp.sessions import Login, Sessions
+from openpai_tasks.storage.sftp.sessions import RemoteConnection, Sessions
 from openpai_tasks.storage.sha256 import SHA256, Sha256
 from openpai_tasks.storage.store import (
     Appends,
@@ -39,7 +39,7 @@ class SftpStore(Appends, SetsModes):
     kind = "sftp"
     knows_digests = True
 
-    def __init__(self, name: str, renew: Callable[[], Login]) -> None:
+    def __init__(self, name: str, renew: Callable[[], RemoteConnection]) -> None:
         self._name, self._sessions = name, Sessions(renew)
 
     def address(self, path: str) -> str:

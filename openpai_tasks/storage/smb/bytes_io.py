@@ -53,7 +53,7 @@ def ahead(tree: Any, handle: Any, offset: int, end: int) -> Iterator[bytes]:
         _drain(waiting)
 
 
-class Upload:
+class SmbUpload:
     """A file that is being written: a few blocks are on their way at once."""
 
     def __init__(self, tree: Any, name: str) -> None:

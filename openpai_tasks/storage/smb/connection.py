@@ -46,7 +46,7 @@ Step = tuple[Any, Callable[[Any], Any]]
 
 
 @dataclass(frozen=True)
-class Login:
+class SmbLogin:
     """Who asks which server."""
 
     host: str
@@ -56,14 +56,14 @@ class Login:
     must_encrypt: bool = False
 
 
-class Line(Connection):  # type: ignore[misc]
+class SmbConnection(Connection):  # type: ignore[misc]
     """A connection that many threads can use at once, and that never waits for ever."""
 
-    def __init__(self, login: Login) -> None:
+    def __init__(self, login: SmbLogin) -> None:
         super().__init__(uuid.uuid4(), login.host, login.port, require_signing=True)
         self._turn = threading.Lock()
 
-    def open(self) -> Line:
+    def open(self) -> SmbConnection:
         self.connect(timeout=CONNECT)
         wire = self.transport._sock
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -120,10 +120,10 @@ class Line(Connection):  # type: ignore[misc]
             return int(self.sequence_window["high"] - self.sequence_window["low"])
 
 
-class Server:
+class SmbServer:
     """What knows one user's way to a server: one connection, one session, a tree for each share."""
 
-    def __init__(self, login: Login) -> None:
+    def __init__(self, login: SmbLogin) -> None:
         self.login = login
         self._lock = threading.Lock()
         self._session: Any = None
@@ -149,7 +149,7 @@ class Server:
     def _logged_in(self) -> Any:
         login = self.login
         with _connecting(login):
-            line = Line(login)
+            line = SmbConnection(login)
             try:
                 line.open()
                 is_safe = bool(line.supports_encryption)
@@ -172,7 +172,7 @@ class Server:
         return tree
 
 
-server = functools.cache(Server)
+server = functools.cache(SmbServer)
 """The one for a login: what is on the same server shares its connection."""
 
 
@@ -196,7 +196,7 @@ def exchange(tree: Any, steps: Sequence[Step]) -> list[Any]:
 
 
 @contextlib.contextmanager
-def using(host: Server, share: str, path: str) -> Iterator[Any]:
+def using(host: SmbServer, share: str, path: str) -> Iterator[Any]:
     """The tree to ask, over the connection that there is or a new one."""
     tree = host.tree(share)
     with guarded(host, tree, path):
@@ -204,7 +204,7 @@ def using(host: Server, share: str, path: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def guarded(host: Server, tree: Any, path: str) -> Iterator[None]:
+def guarded(host: SmbServer, tree: Any, path: str) -> Iterator[None]:
     """What goes wrong is told in our words, and a broken connection is given up."""
     try:
         yield
@@ -220,7 +220,7 @@ def guarded(host: Server, tree: Any, path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _connecting(login: Login, share: str = "") -> Iterator[None]:
+def _connecting(login: SmbLogin, share: str = "") -> Iterator[None]:
     where = f"{login.host}:{login.port}"
     try:
         yield

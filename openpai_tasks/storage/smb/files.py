@@ -33,7 +33,7 @@ ALL = ShareAccess.FILE_SHARE_READ | ShareAccess.FILE_SHARE_WRITE | ShareAccess.F
 
 
 @dataclass(frozen=True)
-class Way:
+class OpenMode:
     """How something is opened; others may use it at the same time."""
 
     access: int
@@ -41,20 +41,22 @@ class Way:
     disposition: int = CreateDisposition.FILE_OPEN
 
 
-LOOK = Way(_Access.FILE_READ_ATTRIBUTES)
-LIST = Way(_Access.FILE_READ_DATA, _Options.FILE_DIRECTORY_FILE)  # of a folder, the same bit means: list it
-READ = Way(_Access.FILE_READ_DATA | _Access.FILE_READ_ATTRIBUTES, _Options.FILE_NON_DIRECTORY_FILE)
-WRITE = Way(
+LOOK = OpenMode(_Access.FILE_READ_ATTRIBUTES)
+LIST = OpenMode(
+    _Access.FILE_READ_DATA, _Options.FILE_DIRECTORY_FILE
+)  # of a folder, the same bit means: list it
+READ = OpenMode(_Access.FILE_READ_DATA | _Access.FILE_READ_ATTRIBUTES, _Options.FILE_NON_DIRECTORY_FILE)
+WRITE = OpenMode(
     _Access.FILE_WRITE_DATA | _Access.FILE_READ_ATTRIBUTES,
     _Options.FILE_NON_DIRECTORY_FILE,
     CreateDisposition.FILE_OVERWRITE_IF,
 )
-MAKE = Way(_Access.FILE_READ_ATTRIBUTES, _Options.FILE_DIRECTORY_FILE, CreateDisposition.FILE_CREATE)
-MOVE = Way(_Access.DELETE | _Access.FILE_READ_ATTRIBUTES, _Options.FILE_OPEN_REPARSE_POINT)
-DATE = Way(_Access.FILE_WRITE_ATTRIBUTES)
+MAKE = OpenMode(_Access.FILE_READ_ATTRIBUTES, _Options.FILE_DIRECTORY_FILE, CreateDisposition.FILE_CREATE)
+MOVE = OpenMode(_Access.DELETE | _Access.FILE_READ_ATTRIBUTES, _Options.FILE_OPEN_REPARSE_POINT)
+DATE = OpenMode(_Access.FILE_WRITE_ATTRIBUTES)
 
 
-def once(tree: Any, name: str, way: Way, *middle: Step) -> Any:
+def once(tree: Any, name: str, way: OpenMode, *middle: Step) -> Any:
     """Open, do the steps and close, in one message; what was opened, and the answers."""
     handle = Open(tree, name)
     _, *answers, _ = exchange(tree, [opening(handle, way), *middle, handle.close(send=False)])
@@ -62,7 +64,7 @@ def once(tree: Any, name: str, way: Way, *middle: Step) -> Any:
 
 
 @contextlib.contextmanager
-def opened(tree: Any, name: str, way: Way) -> Iterator[Any]:
+def opened(tree: Any, name: str, way: OpenMode) -> Iterator[Any]:
     """The open file, closed at the end."""
     handle = Open(tree, name)
     exchange(tree, [opening(handle, way)])
@@ -137,7 +139,7 @@ def _batches(tree: Any, handle: Any, pattern: str) -> Iterator[bytes]:
         flags = 0
 
 
-def opening(handle: Any, way: Way) -> Step:
+def opening(handle: Any, way: OpenMode) -> Step:
     """The message that opens it."""
     step: Step = handle.create(
         ImpersonationLevel.Impersonation, way.access, 0, ALL, way.disposition, way.options, send=False

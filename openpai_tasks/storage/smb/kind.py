@@ -126,10 +126,10 @@ def _store(
     spec: StorageSpec | None = None,
     must_encrypt: bool = False,
 ) -> SmbStore:
-    from openpai_tasks.storage.smb.connection import Login
+    from openpai_tasks.storage.smb.connection import SmbLogin
     from openpai_tasks.storage.smb.store import SmbStore
 
-    login = Login(host, port, f"{domain}\\{user}" if domain else user, password, must_encrypt)
+    login = SmbLogin(host, port, f"{domain}\\{user}" if domain else user, password, must_encrypt)
     read_only, is_users = (spec.read_only, not spec.share) if spec else (False, False)
     return SmbStore(login, share, root, read_only, makes_root=is_users and not read_only)
 

@@ -13,7 +13,7 @@ from openpai_tasks.storage.hosts import by_numbers
 from openpai_tasks.storage.retry import numbered, retrying, streamed
 from openpai_tasks.storage.sha256 import SHA256, Sha256
 from openpai_tasks.storage.smb import bytes_io, files, listing, names
-from openpai_tasks.storage.smb.connection import Login, guarded, server, using
+from openpai_tasks.storage.smb.connection import SmbLogin, guarded, server, using
 from openpai_tasks.storage.smb.errors import Linked, NoShare, NotEmpty, NotFolder, Taken
 from openpai_tasks.storage.store import (
     ChecksBytes,
@@ -41,7 +41,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
     knows_digests = False
 
     def __init__(
-        self, login: Login, share: str, root: str = "/", read_only: bool = False, makes_root: bool = False
+        self, login: SmbLogin, share: str, root: str = "/", read_only: bool = False, makes_root: bool = False
     ) -> None:
         self.share, self.root = share, root.rstrip("/")
         self._server = server(login)
@@ -229,7 +229,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
     def _streamed(self, path: str, name: str, pieces: Iterable[bytes]) -> None:
         """What goes wrong where the pieces come from keeps its own name."""
         with self._using(path) as tree:
-            upload = bytes_io.Upload(tree, name)
+            upload = bytes_io.SmbUpload(tree, name)
         try:
             for block in pieces:
                 with guarded(self._server, tree, path):

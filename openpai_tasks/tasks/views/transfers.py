@@ -9,7 +9,7 @@ import time
 
 from openpai_tasks import exits
 from openpai_tasks.lazy import lazy
-from openpai_tasks.storage.copying.progress import Stopped, Watch
+from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import settings, show
 from openpai_tasks.tasks.framework.screen import Screen
@@ -120,7 +120,7 @@ def ended_by(told):
     try:
         with terminable():
             yield
-    except (KeyboardInterrupt, Stopped) as err:
+    except (KeyboardInterrupt, Interrupted) as err:
         code = exits.TERMINATED if isinstance(err, Terminated) else exits.INTERRUPTED
         raise terminal.ending(code, *f"interrupted: {told()}".split("\n")) from err
 

@@ -18,7 +18,7 @@ from openpai_tasks.errors import PaiError, Unreachable
 from openpai_tasks.storage.hdfs.digest import Shape
 from openpai_tasks.storage.hdfs.native.blocks import DataNodes, Feed, Wrong
 from openpai_tasks.storage.hdfs.native.protobuf import Garbled
-from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, Refused
+from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, RpcRefused
 from openpai_tasks.storage.hdfs.ranges import ahead
 from openpai_tasks.storage.hdfs.web.http import why
 from openpai_tasks.storage.hdfs.web.name_nodes import told
@@ -27,14 +27,14 @@ WIDE = 8 << 20  # bytes; to fetch less by another thread does not pay
 BARRED = 60.0  # seconds after a failure in which WebHDFS does it all
 RENEWAL = 20.0  # seconds; who is silent for 60 may lose the file
 FIRST_PAUSE, LONGEST_PAUSE, CLOSING = 0.001, 0.4, 60.0  # seconds, for a data node to tell of its block
-FAILED = (OSError, Refused, Garbled, Wrong)
+FAILED = (OSError, RpcRefused, Garbled, Wrong)
 ELSEWHERE = ("StandbyException", "RetriableException", "AccessControlException")
 """What another name node may answer, or this one to somebody who can prove who they are."""
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """What new files get."""
 
     shape: Shape
@@ -86,7 +86,7 @@ class Direct:
         try:
             return question(names)
         except FAILED as err:
-            if not isinstance(err, Refused) or err.kind in ELSEWHERE:
+            if not isinstance(err, RpcRefused) or err.kind in ELSEWHERE:
                 self._lost = time.monotonic() + BARRED
                 self.close()
             return None
@@ -103,7 +103,7 @@ class Direct:
         return ahead(pieces) if length >= WIDE else pieces
 
     def write(
-        self, real: str, path: str, pieces: Iterable[bytes], size: int | None, layout: Layout, mode: int
+        self, real: str, path: str, pieces: Iterable[bytes], size: int | None, layout: FileLayout, mode: int
     ) -> bool:
         """Write a new file, every byte checked there; False, with no piece asked for, when it cannot be."""
         names, nodes = self._names, self._nodes
@@ -142,14 +142,14 @@ class Direct:
                         raise _ours(err, path) from err
 
     def _bar(self, err: Exception) -> None:
-        if not isinstance(err, Refused):  # which is a no to this file, not to this way
+        if not isinstance(err, RpcRefused):  # which is a no to this file, not to this way
             self._barred = time.monotonic() + BARRED
 
 
 class _Writing:
     """One new file: its blocks one after another, and then closed."""
 
-    def __init__(self, names: NameNode, nodes: DataNodes, path: str, layout: Layout, mode: int) -> None:
+    def __init__(self, names: NameNode, nodes: DataNodes, path: str, layout: FileLayout, mode: int) -> None:
         self._names, self._nodes, self._path, self._shape = names, nodes, path, layout.shape
         self._file = names.create(path, layout.replication, layout.shape.block, mode)
 
@@ -178,7 +178,7 @@ class _Writing:
 
 def _ours(err: Exception, path: str) -> PaiError:
     """The error as it would be had WebHDFS met it."""
-    if not isinstance(err, Refused):
+    if not isinstance(err, RpcRefused):
         return Unreachable(f"{path}: HDFS does not answer: {why(err)}")
     kind = getattr(pyhdfs, f"Hdfs{err.kind}", pyhdfs.HdfsIOException)
     return told(kind(str(err), err.kind, kind._expected_status_code), path)

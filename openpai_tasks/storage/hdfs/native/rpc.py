@@ -35,7 +35,7 @@ FOLDER, LINK = 1, 3
 PRIVATE_TOKEN = 1  # the field of a token that is empty where blocks need none
 
 
-class Refused(Exception):
+class RpcRefused(Exception):
     """The name node's no; ``kind`` is the Java exception's name, without its package."""
 
     def __init__(self, kind: str, reason: str) -> None:
@@ -217,5 +217,5 @@ def _answer(stream: Stream) -> Fields:
     told = fields(head)
     if number(told, 2):
         kind = text(told, 4).rpartition(".")[2]
-        raise Refused(kind, text(told, 5).partition("\n")[0])
+        raise RpcRefused(kind, text(told, 5).partition("\n")[0])
     return fields(take_message(data, at)[0])

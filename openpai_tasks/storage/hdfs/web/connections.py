@@ -19,7 +19,7 @@ from requests.exceptions import ConnectionError as Broken
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.hdfs.web.answers import is_address
-from openpai_tasks.storage.hdfs.web.http import HEAD_LIMIT, Connection, NoJson, Reply, explains, why
+from openpai_tasks.storage.hdfs.web.http import HEAD_LIMIT, HttpConnection, NoJson, Reply, explains, why
 from openpai_tasks.storage.retry import Damaged
 
 IDLE = 16  # connections kept for each server
@@ -42,7 +42,7 @@ class DataNodeGone(Broken):
 
 
 @dataclass(frozen=True)
-class Body:
+class RequestBody:
     """What is sent with a request; ``size`` is what the pieces must add up to, if that is known."""
 
     pieces: Iterable[bytes]
@@ -54,7 +54,7 @@ class Wire:
 
     def __init__(self, prefix: str = V1, timeout: float = 60, verify: bool | str = True) -> None:
         self._prefix, self._timeout, self._verify = prefix, timeout, verify
-        self._idle: dict[tuple[str, str, int], list[Connection]] = {}
+        self._idle: dict[tuple[str, str, int], list[HttpConnection]] = {}
         self._lock = threading.Lock()
         self._tls: ssl.SSLContext | None = None
         self._trouble = threading.local()
@@ -100,13 +100,13 @@ class Wire:
         """What a name node sent us on to a data node for."""
         return self._follow("GET", url, None)
 
-    def put(self, url: str, data: Body, **_: Any) -> Reply:
+    def put(self, url: str, data: RequestBody, **_: Any) -> Reply:
         return self._follow("PUT", url, data)
 
-    def post(self, url: str, data: Body, **_: Any) -> Reply:
+    def post(self, url: str, data: RequestBody, **_: Any) -> Reply:
         return self._follow("POST", url, data)
 
-    def keep(self, connection: Connection) -> None:
+    def keep(self, connection: HttpConnection) -> None:
         with self._lock:
             idle = self._idle.setdefault(connection.key, [])
             if len(idle) < IDLE:
@@ -121,7 +121,7 @@ class Wire:
         for connection in [one for some in idle.values() for one in some]:
             connection.close()
 
-    def _follow(self, method: str, url: str, body: Body | None) -> Reply:
+    def _follow(self, method: str, url: str, body: RequestBody | None) -> Reply:
         parts = urlsplit(self._kept_secret(url))
         target = quote(parts.path + (f"?{parts.query}" if parts.query else ""), safe=SAFE)
         behind = GATEWAY.match(parts.path)
@@ -151,7 +151,9 @@ class Wire:
             raise PathError(f"{where}, without encryption: refused; its data nodes need https")
         return to._replace(scheme="https", netloc=here.netloc).geturl()
 
-    def _ask(self, method: str, scheme: str, host: str, target: str, body: Body | None = None) -> Reply:
+    def _ask(
+        self, method: str, scheme: str, host: str, target: str, body: RequestBody | None = None
+    ) -> Reply:
         key = _key(scheme, host)
         head = f"{method} {target} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\n".encode("ascii")
         while True:
@@ -170,7 +172,9 @@ class Wire:
                 connection.close()
                 raise
 
-    def _exchange(self, connection: Connection, method: str, head: bytes, body: Body | None) -> Reply:
+    def _exchange(
+        self, connection: HttpConnection, method: str, head: bytes, body: RequestBody | None
+    ) -> Reply:
         if body is None:
             length = b"" if method == "GET" else b"Content-Length: 0\r\n"
             connection.stream.sendall(head + length + b"\r\n")
@@ -183,7 +187,7 @@ class Wire:
                 return self._early(connection, err)
         return Reply(connection, self.keep)
 
-    def _early(self, connection: Connection, err: OSError) -> Reply:
+    def _early(self, connection: HttpConnection, err: OSError) -> Reply:
         """A server that refuses a body answers before it has read all of it, and hangs up."""
         if isinstance(err, TimeoutError):
             raise err
@@ -195,7 +199,7 @@ class Wire:
             raise err
         return reply
 
-    def _take(self, key: tuple[str, str, int]) -> Connection:
+    def _take(self, key: tuple[str, str, int]) -> HttpConnection:
         while True:
             with self._lock:
                 idle = self._idle.get(key)
@@ -207,7 +211,7 @@ class Wire:
                 return connection
             connection.close()
 
-    def _connect(self, key: tuple[str, str, int]) -> Connection:
+    def _connect(self, key: tuple[str, str, int]) -> HttpConnection:
         scheme, host, port = key
         try:
             stream = socket.create_connection((host, port), timeout=min(self._timeout, 10))
@@ -217,7 +221,7 @@ class Wire:
                 stream = self._secure().wrap_socket(stream, server_hostname=host)
         except (OSError, ssl.SSLError) as err:
             raise Broken(f"{host}:{port}: {why(err)}") from err
-        return Connection(stream, key, self._timeout)
+        return HttpConnection(stream, key, self._timeout)
 
     def _secure(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -229,7 +233,7 @@ class Wire:
         return self._tls
 
 
-def _send(stream: socket.socket, head: bytes, body: Body) -> None:
+def _send(stream: socket.socket, head: bytes, body: RequestBody) -> None:
     """Head and body; what is small travels in one packet."""
     kind = b"Content-Type: application/octet-stream\r\n"
     if body.size is None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pyhdfs
 
 from openpai_tasks.storage.hdfs.ranges import PART, in_order, sampled
-from openpai_tasks.storage.hdfs.web.connections import Body, DataNodeGone
+from openpai_tasks.storage.hdfs.web.connections import DataNodeGone, RequestBody
 from openpai_tasks.storage.hdfs.web.http import Reply
 from openpai_tasks.storage.hdfs.web.name_nodes import (
     FOREIGN,
@@ -63,8 +63,8 @@ class HttpBytes:
     def write(
         self, real: str, path: str, pieces: Iterable[bytes], size: int | None, mode: int | None = None
     ) -> None:
-        body = _Once(pieces)
-        content: Any = Body(body, size)
+        body = _SinglePass(pieces)
+        content: Any = RequestBody(body, size)
         how = {"overwrite": "true"} if mode is None else {"overwrite": "true", "permission": f"{mode:o}"}
 
         def act(_: int) -> None:
@@ -79,8 +79,8 @@ class HttpBytes:
         self._names.patiently(act, path)
 
     def append(self, real: str, path: str, pieces: Iterable[bytes], size: int) -> None:
-        body = _Once(pieces)
-        content: Any = Body(body, size)
+        body = _SinglePass(pieces)
+        content: Any = RequestBody(body, size)
 
         def act(_: int) -> None:
             try:
@@ -159,7 +159,7 @@ class HttpBytes:
             return act({})
 
 
-class _Once:
+class _SinglePass:
     """Pieces that may come only once; ``began`` tells that they did."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:

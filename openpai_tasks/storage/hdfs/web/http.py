@@ -24,7 +24,7 @@ CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 SAID = {"exception", "javaClassName", "message"}
 
 
-class Cut(Broken):
+class CutShort(Broken):
     """The connection ended before the answer did."""
 
 
@@ -32,7 +32,7 @@ class NoJson(PathError):
     """An answer that should have been JSON."""
 
 
-class Connection:
+class HttpConnection:
     """One connection to one server, used for one request at a time."""
 
     def __init__(self, stream: socket.socket, key: tuple[str, str, int], timeout: float) -> None:
@@ -69,7 +69,7 @@ class Connection:
         try:
             status = int(lines[0].split(" ", 2)[1])
         except (IndexError, ValueError) as err:
-            raise Cut(f"no HTTP answer: {lines[0][:80]!r}") from err
+            raise CutShort(f"no HTTP answer: {lines[0][:80]!r}") from err
         pairs = (line.partition(":") for line in lines[1:] if line)
         return status, {name.strip().lower(): value.strip() for name, _, value in pairs}
 
@@ -81,20 +81,20 @@ class Connection:
         while end not in data:
             more = self._received(HEAD_LIMIT)
             if not more or len(data) > HEAD_LIMIT:
-                raise Cut("no whole answer")
+                raise CutShort("no whole answer")
             data += more
         found, _, self._ahead = data.partition(end)
         return found
 
 
-Keep = Callable[[Connection], None]
+Keep = Callable[[HttpConnection], None]
 """What takes a connection back that can be used again."""
 
 
 class Reply:
     """An answer; when its body is read, as a whole or in ``pieces``, the connection is free again."""
 
-    def __init__(self, connection: Connection, keep: Keep) -> None:
+    def __init__(self, connection: HttpConnection, keep: Keep) -> None:
         self._connection, self._keep = connection, keep
         connection.exchange.renew()
         status, headers = connection.head()
@@ -151,7 +151,7 @@ class Reply:
             yield from self._chunks() if self._chunked else self._plain()
             whole = True
         except (OSError, ssl.SSLError) as err:
-            raise err if isinstance(err, Broken) else Cut(why(err)) from err
+            raise err if isinstance(err, Broken) else CutShort(why(err)) from err
         finally:
             self._leave(whole)
 
@@ -172,7 +172,7 @@ class Reply:
             if not piece:
                 if left is None:
                     return
-                raise Cut(f"the connection ended {left} bytes early")
+                raise CutShort(f"the connection ended {left} bytes early")
             if left is not None:
                 left -= len(piece)
             yield piece
@@ -182,7 +182,7 @@ class Reply:
             while left > 0:
                 piece = self._connection.receive(min(PIECE, left))
                 if not piece:
-                    raise Cut("the connection ended inside a chunk")
+                    raise CutShort("the connection ended inside a chunk")
                 left -= len(piece)
                 yield piece
             self._connection.line()
@@ -195,7 +195,7 @@ class Reply:
         for piece in self._received():
             total += len(piece)
             if total > limit:
-                raise Cut(f"an answer of more than {limit} bytes")
+                raise CutShort(f"an answer of more than {limit} bytes")
             yield piece
 
 
@@ -212,7 +212,7 @@ def explains(reply: Reply) -> bool:
 def _chunk_size(line: bytes) -> int:
     digits = line.split(b";")[0].strip() or b"0"
     if not CHUNK_SIZE.fullmatch(digits):
-        raise Cut(f"a chunk with a size of {digits[:20]!r}")
+        raise CutShort(f"a chunk with a size of {digits[:20]!r}")
     return int(digits, 16)
 
 
@@ -221,7 +221,7 @@ def _length(headers: Mapping[str, str]) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
-        raise Cut(f"a content-length of {text[:20]!r}")
+        raise CutShort(f"a content-length of {text[:20]!r}")
     return int(text)
 
 

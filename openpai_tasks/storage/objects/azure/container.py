@@ -34,8 +34,8 @@ from openpai_tasks.storage.objects.errors import (
     understood,
 )
 from openpai_tasks.storage.objects.md5 import MD5
-from openpai_tasks.storage.objects.store import Page, Thing, resumed
-from openpai_tasks.storage.objects.upload import Body
+from openpai_tasks.storage.objects.store import ObjectEntry, Page, resumed
+from openpai_tasks.storage.objects.upload import ObjectBody
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import Digest
 
@@ -67,7 +67,7 @@ class BlobContainer:
     def close(self) -> None:
         """Its connections are closed when it is no more used."""
 
-    def head(self, key: str) -> Thing | None:
+    def head(self, key: str) -> ObjectEntry | None:
         try:
             with understood(key, self.address):
                 return _thing(self.run(key, self._container.get_blob_client(key).get_blob_properties, **CALM))
@@ -95,7 +95,7 @@ class BlobContainer:
         version: dict[str, Any] = {}
         return resumed(lambda at, left: self._get(key, at, left, version), offset, length)
 
-    def put(self, key: str, body: Body, mtime_ms: int | None) -> None:
+    def put(self, key: str, body: ObjectBody, mtime_ms: int | None) -> None:
         """What arrives damaged is refused by its MD5."""
         self.run(
             key,
@@ -201,7 +201,7 @@ class BlobSession:
         self._blocks: set[int] = set()
         self._version = ""  # of the whole, as the service has told
 
-    def part(self, number: int, body: Body) -> None:
+    def part(self, number: int, body: ObjectBody) -> None:
         self._run(self._blob.stage_block, self._id(number), body.data, len(body.data), validate_content=True)
         self._blocks.add(number)
 
@@ -242,9 +242,9 @@ class _PastEnd(PathError):
     """There is nothing from the asked byte on."""
 
 
-def _thing(one: Any) -> Thing:
+def _thing(one: Any) -> ObjectEntry:
     if not isinstance(one, BlobProperties):  # what several names begin with
-        return Thing(str(one.name), True)
+        return ObjectEntry(str(one.name), True)
     metadata = {name.lower(): value for name, value in (one.metadata or {}).items()}
     is_folder = one.name.endswith("/") or any(metadata.get(name, "").lower() == "true" for name in FOLDERS)
     arrived, md5 = int(one.last_modified.timestamp()) * 1000, one.content_settings.content_md5
@@ -252,7 +252,7 @@ def _thing(one: Any) -> Thing:
     mtime_ms = _milliseconds(metadata.get(MTIME, ""))
     if mtime_ms is None:
         mtime_ms = arrived  # a listing tells as much as a question: there is no more to know
-    return Thing(one.name, is_folder, one.size, arrived, mtime_ms, str(one.etag).strip('"'), digest)
+    return ObjectEntry(one.name, is_folder, one.size, arrived, mtime_ms, str(one.etag).strip('"'), digest)
 
 
 def _settings(md5: bytes) -> ContentSettings:

@@ -9,8 +9,8 @@ from typing import Any
 
 from openpai_tasks.protocol.fields import LAST_MOMENT
 from openpai_tasks.storage.objects.md5 import MD5, kind_of_parts
-from openpai_tasks.storage.objects.store import Thing
-from openpai_tasks.storage.objects.upload import Body
+from openpai_tasks.storage.objects.store import ObjectEntry
+from openpai_tasks.storage.objects.upload import ObjectBody
 from openpai_tasks.storage.store import Digest
 
 MTIME = "mtime"  # as rclone has it: seconds, with a fraction
@@ -18,19 +18,19 @@ PART_SIZE = "part-size"  # of what was sent in parts: its ETag cannot be underst
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
-def thing(key: str, head: dict[str, Any]) -> Thing:
+def thing(key: str, head: dict[str, Any]) -> ObjectEntry:
     """The object, of the answer to a question for it alone."""
     metadata, size = head.get("Metadata", {}), head["ContentLength"]
     digest = _digest(head["ETag"], size, metadata.get(PART_SIZE, "")) if _tells_md5(head) else None
     mtime_ms = _milliseconds(metadata.get(MTIME))
-    return Thing(key, False, size, _arrived(head["LastModified"]), mtime_ms, version(head), digest)
+    return ObjectEntry(key, False, size, _arrived(head["LastModified"]), mtime_ms, version(head), digest)
 
 
-def listed(one: dict[str, Any]) -> Thing:
+def listed(one: dict[str, Any]) -> ObjectEntry:
     """The object, of a listing."""
     key, size, etag = one["Key"], one["Size"], one.get("ETag", "")
     arrived = _arrived(one["LastModified"])
-    return Thing(key, key.endswith("/"), size, arrived, None, version(one), _digest(etag, size, ""))
+    return ObjectEntry(key, key.endswith("/"), size, arrived, None, version(one), _digest(etag, size, ""))
 
 
 def version(answer: dict[str, Any]) -> str:
@@ -43,7 +43,7 @@ def told_md5(answer: dict[str, Any]) -> str | None:
     return etag if _tells_md5(answer) and _MD5.fullmatch(etag) else None
 
 
-def content(body: Body) -> dict[str, Any]:
+def content(body: ObjectBody) -> dict[str, Any]:
     """The bytes of a request, and what a damaged one is refused by."""
     return {"Body": body.data, "ContentMD5": base64.b64encode(body.md5).decode()}
 

@@ -12,8 +12,8 @@ from openpai_tasks.storage.objects.errors import understood
 from openpai_tasks.storage.objects.s3 import answers
 from openpai_tasks.storage.objects.s3.connection import S3Wire
 from openpai_tasks.storage.objects.s3.upload_session import S3Session, abort_stale
-from openpai_tasks.storage.objects.store import Page, Thing, resumed
-from openpai_tasks.storage.objects.upload import Body
+from openpai_tasks.storage.objects.store import ObjectEntry, Page, resumed
+from openpai_tasks.storage.objects.upload import ObjectBody
 from openpai_tasks.storage.retry import Damaged
 
 COPIED_AT_ONCE = 5 << 30  # bytes, the most that one request can copy
@@ -34,7 +34,7 @@ class S3Bucket:
     def close(self) -> None:
         """Its connections are closed when it is no more used."""
 
-    def head(self, key: str) -> Thing | None:
+    def head(self, key: str) -> ObjectEntry | None:
         return self.wire.head(key)
 
     def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> Page:
@@ -42,7 +42,7 @@ class S3Bucket:
         cut: dict[str, Any] = {} if flat else {"Delimiter": "/"}
         found = self.wire.call("list_objects_v2", "", Prefix=prefix, MaxKeys=limit, **more, **cut)
         with understood(prefix, self.wire.address):
-            things = [Thing(one["Prefix"], True) for one in found.get("CommonPrefixes", ())]
+            things = [ObjectEntry(one["Prefix"], True) for one in found.get("CommonPrefixes", ())]
             things += [answers.listed(one) for one in found.get("Contents", ())]
         return Page(things, found.get("NextContinuationToken") if found.get("IsTruncated") else None)
 
@@ -50,7 +50,7 @@ class S3Bucket:
         version: dict[str, Any] = {}
         return resumed(lambda at, left: self.wire.pieces(key, at, left, version), offset, length)
 
-    def put(self, key: str, body: Body, mtime_ms: int | None) -> None:
+    def put(self, key: str, body: ObjectBody, mtime_ms: int | None) -> None:
         metadata, content = answers.dated(mtime_ms), answers.content(body)
         answer = self.wire.call("put_object", key, Metadata=metadata, **content)
         try:
@@ -67,10 +67,10 @@ class S3Bucket:
                     self._put_first_folder(key)
                     return
         if self.keeps_folders:
-            self.wire.call("put_object", key, Body=b"")
+            self.wire.call("put_object", key, ObjectBody=b"")
 
     def _put_first_folder(self, key: str) -> None:
-        self.wire.call("put_object", key, Body=b"")
+        self.wire.call("put_object", key, ObjectBody=b"")
         if self.head(key.rstrip("/")) is not None:
             self.keeps_folders = False
             self.delete([key.rstrip("/")])

@@ -24,7 +24,7 @@ from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.net import addresses
 from openpai_tasks.storage.objects.errors import hush, limited, release, silent, told, understood
 from openpai_tasks.storage.objects.s3 import answers
-from openpai_tasks.storage.objects.store import Thing
+from openpai_tasks.storage.objects.store import ObjectEntry
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import PIECE
 
@@ -72,7 +72,7 @@ class S3Wire:
         with self._tells(key), understood(key, self.address):
             return sync(self._fs.loop, limited, size, self._fs._call_s3, method, **named, **values)
 
-    def head(self, key: str) -> Thing | None:
+    def head(self, key: str) -> ObjectEntry | None:
         try:
             with understood(key, self.address):
                 return answers.thing(key, self.call("head_object", key))

@@ -10,7 +10,7 @@ from typing import Any
 from openpai_tasks.errors import NotFound, PaiError
 from openpai_tasks.storage.objects.s3 import answers
 from openpai_tasks.storage.objects.s3.connection import S3Wire
-from openpai_tasks.storage.objects.upload import Body
+from openpai_tasks.storage.objects.upload import ObjectBody
 
 COPIED_PART = 1 << 30
 STALE = 24 * 3600
@@ -27,7 +27,7 @@ class S3Session:
         self._was_asked = False
         self._version = ""  # of the whole, as the server has told
 
-    def part(self, number: int, body: Body) -> None:
+    def part(self, number: int, body: ObjectBody) -> None:
         answer = self._call("upload_part", PartNumber=number, **answers.content(body))
         self._wire.compare(answer, body.md5.hex(), self._key)
         self._etags[number], self._md5s[number] = answer["ETag"], body.md5
