@@ -9,6 +9,8 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 BASE = {"errors", "exits", "interruptible", "net", "plain_text", "times"}
 VALUES = BASE | {"protocol", "settings"}
+STORE = {"errors", "storage.store", "storage.retry", "storage.kinds"}
+COPYING = STORE | {"storage.location", "storage.patterns", "storage.local.store"}
 CLIENTS = VALUES | {"backends", "storage"}
 CLUSTERS = CLIENTS | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.ssh", "sdk.clusters"}
 FILES = CLUSTERS | {"sdk.files"}
@@ -40,8 +42,24 @@ MAY_IMPORT = {
     "protocol.legacy": {"errors", "protocol.problems", "protocol.document", "protocol.yaml"},
     "settings": BASE | {"protocol"},
     "backends": VALUES,
-    "storage": VALUES | {"backends"},
-    "storage.hdfs": VALUES | {"storage.store", "storage.retry", "storage.kinds", "storage.hdfs"},
+    "storage": BASE,
+    "storage.store": {"errors"},
+    "storage.retry": {"errors", "net"},
+    "storage.kinds": {"errors", "protocol.document", "storage.store"},
+    "storage.local": STORE | {"settings.home"},
+    "storage.hdfs": STORE | {"net", "protocol"},
+    "storage.smb": STORE | {"net", "settings.credentials", "storage.hosts", "storage.local.mounted"},
+    "storage.objects": STORE | {"net", "protocol", "storage.hosts"},
+    "storage.objects.s3": STORE | {"net", "protocol", "storage.objects"},
+    "storage.objects.azure": STORE | {"net", "storage.objects"},
+    "storage.sftp": STORE,
+    "storage.cluster_folders": STORE,
+    "storage.location": STORE | {"storage.cluster_folders", "storage.local.store"},
+    "storage.patterns": STORE | {"storage.location"},
+    "storage.copying": COPYING | {"exits", "interruptible", "plain_text", "settings.home"},
+    "storage.job_files": STORE | {"protocol.document", "settings.trust", "storage.copying.transfer"},
+    "storage.packing": COPYING | {"storage.copying"},
+    "storage.fsspec": COPYING | {"storage.copying"},
     "sdk": CLIENTS | {"sdk.files", "sdk.ssh"},
     "sdk.ssh": CLIENTS,
     "sdk.clusters": CLUSTERS,

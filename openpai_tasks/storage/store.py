@@ -6,6 +6,7 @@ what is forbidden Denied, what did not answer Unreachable (worth another try), t
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from openpai_tasks.errors import PathError
 
 PIECE = 1 << 20
 """How many bytes travel at a time, unless a store knows better."""
+SHA256 = "sha256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,19 @@ def refuse_no_text(path: str, who: str) -> None:
     """For stores whose names are text, not bytes."""
     if any("\ud800" <= letter <= "\udfff" for letter in path):
         raise PathError(f"{path}: the name is no text (UTF-8), so {who} can hold it; choose another one")
+
+
+class Sha256:
+    """The hasher of stores that have no digest of their own."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def update(self, piece: bytes, /) -> None:
+        self._hash.update(piece)
+
+    def digest(self) -> Digest:
+        return Digest(SHA256, self._hash.hexdigest())
 
 
 def fingerprint(hasher: Hasher, pieces: Iterable[bytes]) -> Digest:

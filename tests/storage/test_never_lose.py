@@ -11,7 +11,7 @@ import pytest
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage import retry
-from openpai_tasks.storage.copying import stale
+from openpai_tasks.storage.copying import transfer as stale
 from openpai_tasks.storage.copying.copy import Rules, copy
 from openpai_tasks.storage.copying.plan import copies, synced
 from openpai_tasks.storage.copying.transfer import PART, part_name, put

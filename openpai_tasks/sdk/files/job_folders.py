@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 import socket
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,9 +158,18 @@ def _own_place(client: Client, own: UserStorage, mounts: Mounts) -> StorageSpec:
     )
 
 
-@functools.lru_cache(maxsize=32)  # a sweep asks a thousand times
+_first_writable: weakref.WeakKeyDictionary[Client, dict[str, Any] | None] = weakref.WeakKeyDictionary()
+"""Answers of ``_granted`` for the clients in use: a sweep asks a thousand times."""
+
+
 def _granted(client: Client) -> dict[str, Any] | None:
-    """The first default storage that takes files."""
+    """The first default storage that takes files; each client asks its cluster once."""
+    if client not in _first_writable:
+        _first_writable[client] = _find_writable(client)
+    return _first_writable[client]
+
+
+def _find_writable(client: Client) -> dict[str, Any] | None:
     if not client.dialect.storages:
         return storages.HDFS
     for summary in storages.named(client.storages(default=True) or client.storages()):

@@ -14,9 +14,10 @@ from openpai_tasks.errors import PaiError
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.storage.copying.compare import is_same, is_told_same
 from openpai_tasks.storage.copying.plan import Errand, can_meet, refuse_loss
+from openpai_tasks.storage.copying.progress import Copied as Copied
+from openpai_tasks.storage.copying.progress import CopyFailure as CopyFailure
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
-from openpai_tasks.storage.copying.stale import clear_stale
-from openpai_tasks.storage.copying.transfer import transfer
+from openpai_tasks.storage.copying.transfer import clear_stale, transfer
 from openpai_tasks.storage.copying.walk import Item, Step, Steps, Surplus, Trouble, checked_link
 from openpai_tasks.storage.location import naming
 from openpai_tasks.storage.retry import retrying
@@ -36,26 +37,6 @@ class Rules:
     checksum: bool = False
     delete: bool = False
     preview: bool = False
-
-
-@dataclass(frozen=True)
-class CopyFailure:
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Copied:
-    """What became of it all."""
-
-    files: int = 0
-    bytes: int = 0
-    skipped: int = 0
-    removed: int = 0
-    failed: tuple[CopyFailure, ...] = ()
-    seconds: float = 0.0
-    preview: bool = False
-    interrupted: bool = False
 
 
 @dataclass

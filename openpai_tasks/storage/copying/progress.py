@@ -1,50 +1,69 @@
-"""Who watches a copy: told of every file and every piece, and able to end it."""
+"""The progress and the result of a copy, and the way to interrupt it."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from openpai_tasks import exits
 from openpai_tasks.errors import PaiError
 from openpai_tasks.interruptible import nap
 
-if TYPE_CHECKING:
-    from openpai_tasks.storage.copying.copy import Copied
+
+@dataclass(frozen=True)
+class CopyFailure:
+    """A file that did not arrive, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Copied:
+    """The result of a copy."""
+
+    files: int = 0
+    bytes: int = 0
+    skipped: int = 0
+    removed: int = 0
+    failed: tuple[CopyFailure, ...] = ()
+    seconds: float = 0.0
+    preview: bool = False
+    interrupted: bool = False
 
 
 class Interrupted(PaiError):
-    """The person wants no more of it."""
+    """Raised when the user interrupts the copy."""
 
     exit_code = exits.INTERRUPTED
 
 
 class Watch:
-    """Watches in silence; a subclass draws. Its methods are called from several threads."""
+    """Follows a copy without showing anything; a subclass draws. Called from several threads."""
 
     def __init__(self) -> None:
         self._stop = threading.Event()
 
     def found(self, size: int) -> None:
-        """One more file is to be looked at."""
+        """Called for each file that the walk finds."""
 
     def moved(self, count: int) -> None:
-        """So many bytes more are there; fewer when a file has to begin again."""
+        """Called with the bytes that arrived; negative when a file starts again."""
 
     def ended(self, name: str, outcome: str, size: int) -> None:
-        """A file is done with: copied, skipped, failed or removed."""
+        """Called when a file has been copied, skipped or removed, or has failed."""
 
     def interrupted(self, copied: Copied) -> None:
-        """The copy ends before its end; so much of it is done."""
+        """Called with what has been done when the copy is interrupted."""
 
     def stop(self) -> None:
         self._stop.set()
 
     def check(self) -> None:
-        """Called between two pieces."""
+        """Raise Interrupted if the copy has to end; called between two pieces."""
         if self._stop.is_set():
             raise Interrupted("interrupted")
 
     def wait(self, seconds: float) -> bool:
-        """Pause; True when the copy is to end."""
+        """Pause; return True if the copy has to end."""
         return nap(self._stop, seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import secrets
 import time
@@ -32,7 +33,9 @@ PART = ".pai-part-"
 PART_NAME = re.compile(re.escape(PART) + r"([0-9a-f]{8})[0-9a-f]{8}")
 DAY, WEEK = 24 * 3600, 7 * 24 * 3600
 GROWN = 60
-"""Seconds after which a time of change tells that a part has grown, and is not just when it was begun."""
+"""Seconds after which a time of change shows that a part has grown, and is not just when it was begun."""
+LOOKED_AT = 1000
+"""Names of a folder that are looked at when only single files go there: what one request returns."""
 
 
 def transfer(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -> int:
@@ -122,6 +125,23 @@ def is_stale(part: Entry) -> bool:
     if now - (changed if has_grown else begun) < (DAY if has_grown else WEEK):
         return False
     return not is_claimed(part.name)
+
+
+def clear_stale(store: Store, folder: str) -> None:
+    """Remove parts that killed copies left in the folder, as far as one look shows them."""
+    if isinstance(store, WritesWhole):  # parts are never seen there
+        return
+    with contextlib.suppress(PaiError):  # who may not list may still write
+        for entry in itertools.islice(store.list(folder), LOOKED_AT):
+            if is_part(entry):
+                remove_stale(store, entry)
+
+
+def remove_stale(store: Store, part: Entry) -> None:
+    """Remove the part if no copy works on it any more."""
+    with contextlib.suppress(PaiError):
+        if is_stale(part):
+            store.remove(part.path)
 
 
 def _begun(name: str) -> float:

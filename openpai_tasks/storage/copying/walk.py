@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.copying.compact_listing import CompactListing
 from openpai_tasks.storage.copying.plan import Errand
-from openpai_tasks.storage.copying.stale import remove_stale
-from openpai_tasks.storage.copying.transfer import is_part
+from openpai_tasks.storage.copying.transfer import is_part, remove_stale
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import (
     Entry,

@@ -7,9 +7,9 @@ import io
 import tempfile
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]
 
 from openpai_tasks.errors import Denied, NotFound, Unreachable
 from openpai_tasks.storage.copying.transfer import put
@@ -17,14 +17,11 @@ from openpai_tasks.storage.fsspec.failing_blocks import failures
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import PIECE, parent
 
-if TYPE_CHECKING:
-    from openpai_tasks.storage.fsspec.filesystem import ClusterFileSystem
-
 
 class Download(AbstractBufferedFile):  # type: ignore[misc]
     """A file to read anywhere in it, a block ahead."""
 
-    def __init__(self, fs: ClusterFileSystem, path: str, block_size: int | str, **options: Any) -> None:
+    def __init__(self, fs: AbstractFileSystem, path: str, block_size: int | str, **options: Any) -> None:
         super().__init__(fs, path, mode="rb", block_size=block_size, **options)
         if self.details["type"] == "directory":
             raise IsADirectoryError(path)

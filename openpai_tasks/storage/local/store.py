@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import time
@@ -10,7 +11,6 @@ from collections.abc import Iterable, Iterator
 
 from openpai_tasks.errors import Denied, NotFound, PathError
 from openpai_tasks.storage.local.clearing import open_folder
-from openpai_tasks.storage.local.entries import entry, link, listed
 from openpai_tasks.storage.local.files import (
     make_folders,
     regular,
@@ -19,16 +19,17 @@ from openpai_tasks.storage.local.files import (
     umask,
     write_all,
 )
-from openpai_tasks.storage.local.identity import numbers, real_path
-from openpai_tasks.storage.sha256 import SHA256, Sha256
+from openpai_tasks.storage.local.identity import number_of, numbers, real_path
 from openpai_tasks.storage.store import (
     PIECE,
+    SHA256,
     Appends,
     Digest,
     Entry,
     Hasher,
     KnowsPlaces,
     SetsModes,
+    Sha256,
     base,
     check_name,
     is_below,
@@ -58,8 +59,8 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         place = self._plain(path)
         with contextlib.suppress(NotFound), told(path):
             if self._leads_out(place) and os.path.islink(place.rstrip("/")) and self._is_held(place):
-                return link(place.rstrip("/"), base(path), path)
-            return entry(self._inside(path), base(path), path)
+                return _link_entry(place.rstrip("/"), base(path), path)
+            return _entry(self._inside(path), base(path), path)
         return None
 
     def list(self, path: str) -> Iterator[Entry]:
@@ -68,9 +69,9 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
             for found in entries:
                 inner = join(path, check_name(found.name, path))
                 if self._confined and found.is_symlink() and self._leads_out(join(place, found.name)):
-                    yield link(join(place, found.name), found.name, inner)
+                    yield _link_entry(join(place, found.name), found.name, inner)
                 else:
-                    yield listed(found, found.name, inner)
+                    yield _listed_entry(found, found.name, inner)
 
     def make_folder(self, path: str) -> None:
         """By its names: a link that is put there meanwhile gets an empty folder made elsewhere, no more."""
@@ -214,3 +215,33 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
     def _refuse_change(self, path: str) -> None:
         if self._read_only:
             raise Denied(f"{path}: the storage is read-only for you", 403)
+
+
+def _entry(place: str, name: str, path: str) -> Entry:
+    facts = os.lstat(place)
+    is_link = stat.S_ISLNK(facts.st_mode)
+    return _make_entry(name, path, os.stat(place) if is_link else facts, is_link)
+
+
+def _link_entry(place: str, name: str, path: str) -> Entry:
+    """The link itself, whatever it leads to."""
+    return Entry(name, path, False, mtime_ms=os.lstat(place).st_mtime_ns // 1_000_000, is_link=True)
+
+
+def _listed_entry(found: os.DirEntry[str], name: str, path: str) -> Entry:
+    try:
+        return _make_entry(name, path, found.stat(), found.is_symlink())
+    except OSError as err:  # a dangling link, or a file that has just gone
+        if err.errno == errno.ENAMETOOLONG:  # of a folder, all that is in it would be left out in silence
+            raise
+        return Entry(name, path, False, is_link=found.is_symlink())
+
+
+def _make_entry(name: str, path: str, facts: os.stat_result, is_link: bool) -> Entry:
+    is_folder = stat.S_ISDIR(facts.st_mode)
+    can_run = bool(facts.st_mode & stat.S_IXUSR) and not is_folder
+    size = 0 if is_folder else facts.st_size
+    is_special = not is_folder and not stat.S_ISREG(facts.st_mode)
+    mtime_ms, mode = facts.st_mtime_ns // 1_000_000, facts.st_mode & 0o777
+    number = number_of(facts) if is_folder else ""
+    return Entry(name, path, is_folder, size, mtime_ms, is_link, can_run, is_special, mode, id=number)

@@ -27,6 +27,10 @@ SLOWEST = 1 << 16  # bytes per second, below which a request is given up
 CHATTY = ("botocore", "aiobotocore", "s3fs", "azure", "adlfs")
 
 
+class PastEnd(PathError):
+    """Raised for a range that begins behind the end of the object."""
+
+
 def told(status: int, code: str, text: str, key: str, address: str) -> PaiError:
     """The answer to a request about the key; ``code`` is the service's own word for it."""
     where = f"{address}/{key}".rstrip("/")

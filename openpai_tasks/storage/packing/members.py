@@ -6,8 +6,10 @@ an error. In a folder the files come first, those of one sample (the same name u
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import struct
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +21,8 @@ from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import Entry, Store, is_below, join
 
 FACTS = struct.Struct(">QqH")
+TREE_FACTS = struct.Struct(">?QqH")
+MARK_LENGTH = 10
 ASKED, MANY = 8, 1000
 """Questions for files at once, and entries that are looked at together."""
 
@@ -132,3 +136,39 @@ def _refuse_target(store: Store, link: Entry, target: str) -> None:
     leads = store.address(link.path)
     if is_below(leads, target) or (link.is_folder and is_below(target, leads)):
         raise PathError(f"{link.path}: a link that leads to the target, above or into it")
+
+
+class PackTree:
+    """A tree as it was found before anything is written, in few bytes for each name.
+
+    Its names, sizes, times and modes make its marks.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root, self._found = root, deque[bytes]()
+        self._hash = hashlib.sha256()
+
+    def add(self, member: PackMember, is_packed: bool = True) -> None:
+        """Add a member; one that is not packed itself only counts for the marks."""
+        facts = TREE_FACTS.pack(member.is_folder, member.size, member.mtime_ms, member.mode)
+        small = facts + member.name.encode("utf-8", "surrogateescape")
+        self._hash.update(small + b"\0")
+        if is_packed:
+            self._found.append(small)
+
+    def members(self) -> Iterator[PackMember]:
+        """Yield all members once, forgetting each."""
+        while self._found:
+            small = self._found.popleft()
+            is_folder, size, mtime_ms, mode = TREE_FACTS.unpack_from(small)
+            name = small[TREE_FACTS.size :].decode("utf-8", "surrogateescape")
+            yield PackMember(name, join(self._root, name), is_folder, size, mtime_ms, mode)
+
+    def marks(self, *rules: object) -> Iterator[str]:
+        """Marks for the tree packed by these rules: always the same ones, in the same order."""
+        number = 0
+        while True:
+            own = self._hash.copy()
+            own.update(repr((*rules, number)).encode())
+            yield own.hexdigest()[:MARK_LENGTH]
+            number += 1

@@ -18,12 +18,11 @@ from openpai_tasks.storage.packing import target as targets
 from openpai_tasks.storage.packing.crc import crc32c
 from openpai_tasks.storage.packing.formats import Format, named
 from openpai_tasks.storage.packing.index import Index, Row, Shard
-from openpai_tasks.storage.packing.members import PackMember, members
+from openpai_tasks.storage.packing.members import PackMember, PackTree, members
 from openpai_tasks.storage.packing.publish import NewSet, gathered
 from openpai_tasks.storage.packing.shards import cut
 from openpai_tasks.storage.packing.sources import contents
 from openpai_tasks.storage.packing.target import PackTarget
-from openpai_tasks.storage.packing.walked import Walked
 from openpai_tasks.storage.store import Store
 
 
@@ -76,9 +75,9 @@ def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Pack
     return Packed(target.url, rules.format, *counts, sum(shard.size for shard in index.shards), seconds)
 
 
-def _walked(tree: Location, target: Location, form: Format, index: Index, watch: Watch) -> Walked:
+def _walked(tree: Location, target: Location, form: Format, index: Index, watch: Watch) -> PackTree:
     """What goes into shards; the folders only where the format has a place for them."""
-    walked = Walked(tree.path)
+    walked = PackTree(tree.path)
     for member in members(tree, target.store.address(target.path)):
         watch.check()
         walked.add(member, form.holds_folders or not member.is_folder)
@@ -91,7 +90,7 @@ def _walked(tree: Location, target: Location, form: Format, index: Index, watch:
     return walked
 
 
-def _free(walked: Walked, held: PackTarget, rules: Packing) -> str:
+def _free(walked: PackTree, held: PackTarget, rules: Packing) -> str:
     """What the shards' names begin with: the first of the tree's marks that nothing in the folder has."""
     marks = walked.marks(rules.format, rules.shard_size)
     return next(begins for mark in marks if not held.is_taken(begins := f"{rules.name}-{mark}-"))

@@ -15,13 +15,14 @@ from typing import Any
 from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage.retry import numbered
 from openpai_tasks.storage.sftp.sessions import RemoteConnection, Sessions
-from openpai_tasks.storage.sha256 import SHA256, Sha256
 from openpai_tasks.storage.store import (
+    SHA256,
     Appends,
     Digest,
     Entry,
     Hasher,
     SetsModes,
+    Sha256,
     base,
     check_name,
     join,

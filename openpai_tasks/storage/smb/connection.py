@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import socket
@@ -12,6 +11,7 @@ import sys
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -141,6 +141,10 @@ class SmbServer:
                 self._trees[share] = self._entered(share)
             return self._trees[share]
 
+    def __del__(self) -> None:
+        if self._session is not None and self._process == os.getpid():
+            _close(self._session.connection)
+
     def drop(self, tree: Any) -> None:
         """Close the connection that the tree is of: it cannot be used any more."""
         with self._lock:
@@ -172,8 +176,17 @@ class SmbServer:
         return tree
 
 
-server = functools.cache(SmbServer)
-"""The one for a login: what is on the same server shares its connection."""
+_servers: weakref.WeakValueDictionary[SmbLogin, SmbServer] = weakref.WeakValueDictionary()
+_servers_lock = threading.Lock()
+
+
+def shared_server(login: SmbLogin) -> SmbServer:
+    """The server for the login, with one connection for all stores that use it at the same time."""
+    with _servers_lock:
+        server = _servers.get(login)
+        if server is None:
+            server = _servers[login] = SmbServer(login)
+        return server
 
 
 def exchange(tree: Any, steps: Sequence[Step]) -> list[Any]:

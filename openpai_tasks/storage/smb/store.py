@@ -11,16 +11,17 @@ from typing import Any
 from openpai_tasks.errors import Denied, NotFound, PathError
 from openpai_tasks.storage.hosts import by_numbers
 from openpai_tasks.storage.retry import numbered, retrying, streamed
-from openpai_tasks.storage.sha256 import SHA256, Sha256
 from openpai_tasks.storage.smb import bytes_io, files, listing, names
-from openpai_tasks.storage.smb.connection import SmbLogin, guarded, server, using
+from openpai_tasks.storage.smb.connection import SmbLogin, guarded, shared_server, using
 from openpai_tasks.storage.smb.errors import Linked, NoShare, NotEmpty, NotFolder, Taken
 from openpai_tasks.storage.store import (
+    SHA256,
     ChecksBytes,
     Digest,
     Entry,
     Hasher,
     KnowsPlaces,
+    Sha256,
     base,
     fingerprint,
     parent,
@@ -44,7 +45,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         self, login: SmbLogin, share: str, root: str = "/", read_only: bool = False, makes_root: bool = False
     ) -> None:
         self.share, self.root = share, root.rstrip("/")
-        self._server = server(login)
+        self._server = shared_server(login)
         self._read_only = read_only
         self._makes_root = makes_root  # the user's own folder, when it is first needed
         self._lock = threading.Lock()

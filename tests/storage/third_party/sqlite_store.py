@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator
 
 from openpai_tasks.errors import NotFound, PathError
-from openpai_tasks.storage.store import Digest, Entry, base, join, parent, refuse_no_text
+from openpai_tasks.storage.store import SHA256, Digest, Entry, Sha256, base, join, parent, refuse_no_text
 
 TABLE = "CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, content BLOB, mtime_ms INTEGER)"
 """A folder has no content (NULL)."""
-
-
-class Sha256:
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-
-    def update(self, piece: bytes, /) -> None:
-        self._hash.update(piece)
-
-    def digest(self) -> Digest:
-        return Digest("sha256", self._hash.hexdigest())
 
 
 class SqliteStore:
@@ -95,7 +83,7 @@ class SqliteStore:
         return hasher.digest()
 
     def hasher(self, kind: str | None = None) -> Sha256 | None:
-        return Sha256() if kind in (None, "sha256") else None
+        return Sha256() if kind in (None, SHA256) else None
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         self._ask("UPDATE files SET mtime_ms = ? WHERE path = ?", mtime_ms, path)

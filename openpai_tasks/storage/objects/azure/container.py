@@ -25,6 +25,7 @@ from fsspec.asyn import sync  # type: ignore[import-untyped]
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
 from openpai_tasks.storage.objects.azure.account import Account
 from openpai_tasks.storage.objects.errors import (
+    PastEnd,
     hush,
     limited,
     line,
@@ -169,7 +170,7 @@ class BlobContainer:
 
             try:
                 piece, facts = self.run(key, chunk)
-            except _PastEnd:
+            except PastEnd:
                 return
             version.update(etag=facts.etag, match_condition=MatchConditions.IfNotModified)
             offset += len(piece)
@@ -185,7 +186,7 @@ class BlobContainer:
         code, status = str(err.error_code if hasattr(err, "error_code") else ""), err.status_code or 0
         code = code.rpartition(".")[2]
         if status == 416:
-            return _PastEnd(f"{self.address}/{key}: ends before that")
+            return PastEnd(f"{self.address}/{key}: ends before that")
         if isinstance(err, ClientAuthenticationError) and not status:
             return Denied(f"{self.address}: refused: {line(err.message)}", 401)
         return told(status, code, err.message, key, self.address)
@@ -236,10 +237,6 @@ class BlobSession:
 
     def _run(self, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
         return self._container.run(self._key, act, *args, **values, **CALM)
-
-
-class _PastEnd(PathError):
-    """There is nothing from the asked byte on."""
 
 
 def _thing(one: Any) -> ObjectEntry:

@@ -20,9 +20,9 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
 )
 from fsspec.asyn import sync  # type: ignore[import-untyped]
 
-from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
+from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.net import addresses
-from openpai_tasks.storage.objects.errors import hush, limited, release, silent, told, understood
+from openpai_tasks.storage.objects.errors import PastEnd, hush, limited, release, silent, told, understood
 from openpai_tasks.storage.objects.s3 import answers
 from openpai_tasks.storage.objects.store import ObjectEntry
 from openpai_tasks.storage.retry import Damaged
@@ -87,7 +87,7 @@ class S3Wire:
         part: dict[str, Any] = {"Range": f"bytes={offset}-{last}"} if offset or last else {}
         try:
             answer = self.call("get_object", key, **part, **version)
-        except _PastEnd:
+        except PastEnd:
             return
         version.setdefault("IfMatch", answer["ETag"])
         body = answer["Body"]
@@ -145,7 +145,7 @@ class S3Wire:
         error = cause.response.get("Error", {})
         code, status = str(error.get("Code", "")), cause.response["ResponseMetadata"].get("HTTPStatusCode", 0)
         if status == 416 or code == "InvalidRange":
-            return _PastEnd(f"{self.address}/{key}: ends before that")
+            return PastEnd(f"{self.address}/{key}: ends before that")
         status = status or {"AccessDenied": 403, "InternalError": 500}.get(code, 400)
         return told(status, code, str(error.get("Message", "")), key, self.address)
 
@@ -165,10 +165,6 @@ def checked_endpoint(url: str, where: str) -> str:
         form = "http://HOST:PORT or https://HOST:PORT"
         raise ConfigError(f"{where}: {url!r} is no url of an S3 server: {form}") from err
     return url
-
-
-class _PastEnd(PathError):
-    """There is nothing from the asked byte on."""
 
 
 def _session() -> AioSession:
