@@ -18,6 +18,6 @@ def by_numbers(address: str, above: bool) -> set[str]:
 def _numbers(host: str) -> set[str]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
-    except (OSError, UnicodeError):  # nobody knows the name: who uses it will be told
+    except (OSError, UnicodeError):  # unknown name: connecting to it will fail with a better message
         return set()
     return {str(row[4][0]) for row in found}

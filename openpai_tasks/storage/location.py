@@ -76,7 +76,7 @@ class Location:
 
 @contextlib.contextmanager
 def naming(place: Location) -> Iterator[None]:
-    """What goes wrong with a path of its store is told with the storage before it."""
+    """Put the storage before a path of its store in the message of an error."""
     try:
         yield
     except PaiError as err:
@@ -97,9 +97,9 @@ def locate(text: str, book: Book) -> Location:
 
 def _located(text: str, book: Book) -> Location:
     if not text:
-        raise PathError("an empty path names no place: is a variable empty?")
+        raise PathError("the path is empty: is a variable empty?")
     if "\0" in text:
-        raise PathError(f"a path cannot hold a NUL: {text!r}")
+        raise PathError(f"a path cannot contain NUL: {text!r}")
     if text[: len(PAI)].lower() == PAI:
         return _on_cluster(PAI + text[len(PAI) :], book)
     scheme, mark, _ = text.partition("://")
@@ -144,7 +144,7 @@ def _refuse_up_from_nothing(path: str, text: str) -> None:
     for number, name in enumerate(names):
         above = "/".join(names[:number]) or "/"
         if name == ".." and not os.path.isdir(above):
-            raise PathError(f"{text!r}: '..' behind {above}, which is no folder")
+            raise PathError(f"{text!r}: '..' behind {above}, which is not a folder")
 
 
 def _on_cluster(text: str, book: Book) -> Location:

@@ -22,7 +22,7 @@ def sources(place: Location) -> list[Location]:
         found = sorted(matches(place), key=lambda match: match.path)
         if found:
             return found
-        raise NotFound(f"{place.url}: nothing fits this pattern", 404)
+        raise NotFound(f"{place.url}: nothing matches this pattern", 404)
     raise NotFound(f"{place.url}: no such file or folder", 404)
 
 
@@ -30,9 +30,9 @@ def target(place: Location) -> Location:
     """What is meant by a target: a pattern stands for the one thing it fits, or else for its own letters."""
     if not MAGIC.search(place.path) or place.store.stat(place.path) is not None:
         return place
-    found = list(matches(place)) or list(matches(place, any_kind=True))  # a file in its place is told later
+    found = list(matches(place)) or list(matches(place, any_kind=True))  # the caller reports a file there
     if len(found) > 1:
-        raise PathError(f"{place.url}: the target fits {len(found)} names; it must be one")
+        raise PathError(f"{place.url}: the target matches {len(found)} names; it must match one")
     return found[0] if found else place
 
 

@@ -57,7 +57,7 @@ def retrying(act: Callable[[], Result], wait: Callable[[float], bool] = paused) 
 
 
 def numbered(act: Callable[[int], Result], wait: Callable[[float], bool] = paused) -> Result:
-    """As ``retrying``; ``act`` is told which try it is, from 0: the answer to the one before may be lost."""
+    """As ``retrying``; ``act`` gets the number of the try, as the answer to an earlier one may be lost."""
     number, tries = 0, Tries(wait)
     while True:
         try:

@@ -33,10 +33,10 @@ class Entry:
     is_special: bool = False  # neither a file nor a folder: a pipe, a device
     mode: int | None = None  # who may do what, where the store knows
     version: str = ""  # another one whenever the file is written, where the store tells
-    digest: Digest | None = None  # of its content, where whoever told of the file told that too
+    digest: Digest | None = None  # of its content, where the listing has it
     is_arrival: bool = False
     """``mtime_ms`` is when the store got the file; only ``stat`` tells the file's own time."""
-    is_whole_second: bool = False  # its time is told without the milliseconds
+    is_whole_second: bool = False  # its time has no milliseconds
     id: str = ""  # of a folder: its number in its file system, where the store tells
 
 
@@ -240,7 +240,7 @@ def is_below(address: str, folder: str) -> bool:
 def refuse_no_text(path: str, who: str) -> None:
     """For stores whose names are text, not bytes."""
     if any("\ud800" <= letter <= "\udfff" for letter in path):
-        raise PathError(f"{path}: the name is no text (UTF-8), so {who} can hold it; choose another one")
+        raise PathError(f"{path}: the name is not valid UTF-8, so {who} can hold it; rename it")
 
 
 class Sha256:

@@ -325,7 +325,7 @@ def test_a_mounted_share_is_found_by_the_setting(files):
         (("storage.tree", "data/a.txt"), "is a file, not a folder"),
         (("storage.cp", "data"), "name a source and a target"),
         (("storage.mkdir",), "storage.makedir needs PATHS"),
-        (("storage.cp", "data", "ftp://x/y"), "no storage behind ftp://"),
+        (("storage.cp", "data", "ftp://x/y"), "unknown kind of storage ftp://"),
         (("storage.cp", "data", f"{HOME}/../x"), "'..' is not allowed"),
         (("storage.find", "data", "--type", "dir"), "a type is file or folder"),
         (("storage.sync", "data/a.txt", "out"), "sync takes a folder"),

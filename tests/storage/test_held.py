@@ -24,22 +24,22 @@ ENTRIES = [
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=range(len(ENTRIES)))
 def test_an_entry_comes_back_as_it_was(entry):
-    assert CompactListing("/d", ENTRIES).take(entry.name) == entry
+    assert CompactListing("/d", ENTRIES).pop(entry.name) == entry
 
 
 def test_what_nobody_took_is_left_by_name():
     held = CompactListing("/d", reversed(ENTRIES))
-    assert held.take("none") is held.take("lin") is held.take("") is None
-    held.take("a"), held.take("pipe")
-    held.drop_taken()
+    assert held.pop("none") is held.pop("lin") is held.pop("") is None
+    held.pop("a"), held.pop("pipe")
+    held.drop_popped()
     assert list(held) == [ENTRIES[1], ENTRIES[2], ENTRIES[3], ENTRIES[6], ENTRIES[5]]
-    assert len(held) == 5 and held.take("a") is None
+    assert len(held) == 5 and held.pop("a") is None
 
 
 def test_a_name_that_is_listed_twice_leaves_nothing():
     held = CompactListing("/d", [Entry("x", "/d/x", False, 5), Entry("x", "/d/x", True)])
-    assert held.take("x") == Entry("x", "/d/x", False, 5)
-    held.drop_taken()
+    assert held.pop("x") == Entry("x", "/d/x", False, 5)
+    held.drop_popped()
     assert not held
 
 

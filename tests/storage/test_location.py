@@ -208,7 +208,7 @@ def test_patterns_find_what_a_shell_would(here):
     for text in ("*.none", "xy/*", "none/*"):
         with pytest.raises(NotFound):
             found(text)
-    with pytest.raises(PathError, match="fits 2 names"):
+    with pytest.raises(PathError, match="matches 2 names"):
         patterns.target(at(here, "?"))
 
 
@@ -235,7 +235,7 @@ def test_a_folder_that_exists_is_no_pattern(here):
 def test_nothing_leads_up_from_what_is_no_folder(book, tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(PathError, match="which is no folder"):
+    with pytest.raises(PathError, match="which is not a folder"):
         locate(text, book)
     assert locate("/../b", book).path == "/b"
 

@@ -536,14 +536,14 @@ def test_a_storage_that_says_too_little_is_told(kind, data):
         (
             "s3",
             {"bucket": "data", "endpoint": "minio:9000"},
-            "'minio:9000' is no url of an S3 server: http://",
+            "invalid url of an S3 server 'minio:9000': expected http://",
         ),
-        ("s3", {"bucket": "data", "endpoint": "http://[::1"}, r"'http://\[::1' is no url"),
+        ("s3", {"bucket": "data", "endpoint": "http://[::1"}, r"invalid url of an S3 server 'http://\[::1'"),
         ("azureBlob", {"containerName": "data", "accountName": "a", "dataStore": "nas:99999"}, "'nas:99999'"),
         (
             "azureBlob",
             {"containerName": "data", "accountName": "a", "dataStore": "http://[::1"},
-            "is no serv",
+            "invalid server",
         ),
     ],
 )
@@ -557,9 +557,9 @@ def test_a_storage_with_a_mistake_in_its_address_is_told(kind, data, says):
 @pytest.mark.parametrize(
     "setting, value, says",
     [
-        ("AWS_ENDPOINT_URL", "nonsense", "^AWS_ENDPOINT_URL: 'nonsense' is no url of an S3 server"),
-        ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:99999", "^AWS_ENDPOINT_URL_S3: .* is no url"),
-        ("AWS_PROFILE", "no-such", "^s3://data: what is set for AWS: .*no-such"),
+        ("AWS_ENDPOINT_URL", "nonsense", "^AWS_ENDPOINT_URL: invalid url of an S3 server 'nonsense'"),
+        ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:99999", "^AWS_ENDPOINT_URL_S3: invalid url"),
+        ("AWS_PROFILE", "no-such", "^s3://data: invalid AWS settings: .*no-such"),
     ],
 )
 def test_a_mistake_in_the_usual_settings_is_told(setting, value, says, monkeypatch):

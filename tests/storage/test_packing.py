@@ -428,7 +428,7 @@ def test_a_shard_that_is_cut_or_missing_is_told_before_anything_is_written(ready
     os.truncate(path, os.stat(path).st_size - 1)
     refused(ready, here, r"x-\w+-000001\.tar: \d+ bytes are there of \d+; cut or changed")
     os.unlink(path)
-    refused(ready, here, r"x-\w+-000001\.tar: a shard that the index tells of is missing")
+    refused(ready, here, r"x-\w+-000001\.tar: a shard of the index is missing")
 
 
 def test_a_folder_without_an_index_is_no_set(ready, here):

@@ -196,7 +196,7 @@ def test_shards_of_several_kinds_are_no_set(here):
     plant(here, {"x/a.tar": b"", "x/b.seq": b"", "x/c.zip": b""})
     with pytest.raises(PathError, match="several formats"):
         open_set(at(here, "x/[ab].*"))
-    with pytest.raises(PathError, match="is no shard: its name must end with"):
+    with pytest.raises(PathError, match="is not a shard: its name must end with"):
         open_set(at(here, "x/c.zip"))
 
 
@@ -282,7 +282,7 @@ def test_a_large_file_name_and_lengths_are_written_as_hadoop_does():
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        (b"SEQ\x06", b"SEQ\x05", "no SequenceFile of version 6"),
+        (b"SEQ\x06", b"SEQ\x05", "not a SequenceFile of version 6"),
         (b"hadoop.io.Text", b"hadoop.io.Next", "only Text to BytesWritable"),
         (b"BytesWritable\0", b"BytesWritable\1", "compressed"),
         (b"a/0001.cls\0\0\0\x01", b"a/0001.cls\0\0\0\x02", "do not agree"),

@@ -347,7 +347,7 @@ def test_names_are_written_as_a_mounted_share_shows_them(share):
         ("aux.c", "for a device"),
         ("NUL", "for a device"),
         ("x" * 256, "no such name"),
-        (os.fsdecode(b"no-utf-8-\xff"), "is no text"),
+        (os.fsdecode(b"no-utf-8-\xff"), "not valid UTF-8"),
     ],
 )
 def test_a_name_that_would_come_back_as_another_is_refused(share, here, name, text):

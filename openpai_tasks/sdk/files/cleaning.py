@@ -119,15 +119,18 @@ def _reason_to_stay(client: Client, files: Workspace, job: JobFiles) -> str:
             return f"it is {now.state} now"
     except NotFound:
         pass
-    told = files.told_of(job.name)
-    if not told:
+    references = files.references_of(job.name)
+    if not references:
         return "it is not known whose it is" if files.store.stat(files.job(job.name)) else ""
-    is_same = max(one.submitted for one in told) == job.submitted and state_of(client, told, None) == GONE
+    is_same = (
+        max(one.submitted for one in references) == job.submitted
+        and state_of(client, references, None) == GONE
+    )
     return "" if is_same else "it was submitted again"
 
 
 def check(cleaned: Cleaned) -> None:
     """The error that ends a command that could not remove all."""
     if cleaned.kept:
-        told = ", ".join(f"{one.name} ({one.reason})" for one in cleaned.kept[:3])
-        raise PathError(f"{len(cleaned.kept)} could not be removed: {told}")
+        examples = ", ".join(f"{one.name} ({one.reason})" for one in cleaned.kept[:3])
+        raise PathError(f"{len(cleaned.kept)} could not be removed: {examples}")

@@ -147,9 +147,7 @@ class PackedDataset(Sequence[Item]):
                 at = index.offset[row] - start
                 data = bytes(block[at : at + index.size[row]])
                 if index.crc[row] not in (UNKNOWN, crc32c(data)):
-                    raise PathError(
-                        f"{place.url}: {index.names[row]!r} in it is damaged; its CRC32C is another one"
-                    )
+                    raise PathError(f"{place.url}: {index.names[row]!r} in it is damaged: wrong CRC32C")
                 yield row, data
 
     def _runs(self, rows: Sequence[int]) -> Iterator[list[int]]:

@@ -172,7 +172,7 @@ def _granted(client: Client) -> dict[str, Any] | None:
 def _find_writable(client: Client) -> dict[str, Any] | None:
     if not client.dialect.storages:
         return storages.HDFS
-    for summary in storages.named(client.storages(default=True) or client.storages()):
+    for summary in storages.with_names(client.storages(default=True) or client.storages()):
         detail = client.storage(summary["name"])
         if not detail.get("readOnly"):
             return {**detail, "name": summary["name"]}

@@ -80,14 +80,14 @@ def usage(client: Client, home: Home) -> Leftovers:
     below = {one.name: _below(home, one.name) for one in files.job_folders()}
     archives = _archives(files, below)
     sizes = {archive.sha256: archive.size for archive in archives}
-    told = {name: files.told_of(name) for name in below}
+    references = {name: files.references_of(name) for name in below}
     jobs = [
-        _job(client, home, told[name], known.get(name), found, sizes)
+        _job(client, home, references[name], known.get(name), found, sizes)
         for name, found in below.items()
-        if told[name]
+        if references[name]
     ]
     jobs.sort(key=lambda job: (-job.output - job.source, job.name))
-    others = [_folder(home, name, found) for name, found in below.items() if not told[name]]
+    others = [_folder(home, name, found) for name, found in below.items() if not references[name]]
     others.sort(key=lambda folder: (-folder.size, folder.name))
     total = sum(_size(found.values()) for found in below.values()) + sum(sizes.values())
     return Leftovers(home.url, tuple(jobs), tuple(archives), tuple(others), total)
@@ -116,11 +116,11 @@ def _users(sha256: str, below: dict[str, dict[str, Entry]]) -> list[str]:
     return sorted(name for name, found in below.items() if f"source/{sha256}.json" in found)
 
 
-def state_of(client: Client, told: Iterable[Reference], known: JobInfo | None) -> str:
+def state_of(client: Client, references: Iterable[Reference], known: JobInfo | None) -> str:
     """What is known of the job; only one of this user on this cluster can be one that is there or gone."""
-    if any(one.cluster != cluster_mark(client.cluster) for one in told):
+    if any(one.cluster != cluster_mark(client.cluster) for one in references):
         return ELSEWHERE
-    if any(one.user != client.user for one in told):
+    if any(one.user != client.user for one in references):
         return FOREIGN
     return known.state if known else GONE
 
@@ -133,7 +133,7 @@ def _folder(home: Home, name: str, found: dict[str, Entry]) -> Folder:
 def _job(
     client: Client,
     home: Home,
-    told: tuple[Reference, ...],
+    references: tuple[Reference, ...],
     known: JobInfo | None,
     found: dict[str, Entry],
     sizes: dict[str, int],
@@ -144,16 +144,16 @@ def _job(
     times = [entry.mtime_ms for entry in found.values()]
     modified = max([*times, (known.completed if known else None) or 0])
     return JobFiles(
-        name=told[0].job,
-        state=state_of(client, told, known),
+        name=references[0].job,
+        state=state_of(client, references, known),
         modified=modified,
         age=round(max(0.0, time.time() - modified / 1000), 1),
-        submitted=max(one.submitted for one in told),
+        submitted=max(one.submitted for one in references),
         source=sum(sizes[sha256] for sha256 in used),
         output=_size(output),
         files=sum(not entry.is_folder for entry in output),
         notes=_size(notes),
         other=_size(found.values()) - _size(output) - _size(notes),
         archives=used,
-        url=home.location(home.layout.job(told[0].job)).url,
+        url=home.location(home.layout.job(references[0].job)).url,
     )

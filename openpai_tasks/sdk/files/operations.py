@@ -92,7 +92,7 @@ def existing(place: Location) -> Entry:
 def facts(place: Location, checksum: bool = False) -> FileFacts:
     entry = existing(place)
     with naming(place):
-        told = place.store.digest(place.path) if checksum and not entry.is_folder else None
+        digest = place.store.digest(place.path) if checksum and not entry.is_folder else None
     return FileFacts(
         place.url,
         FOLDER if entry.is_folder else FILE,
@@ -100,7 +100,7 @@ def facts(place: Location, checksum: bool = False) -> FileFacts:
         entry.mtime_ms,
         entry.is_link,
         place.store.kind,
-        f"{told.kind}:{told.value}" if told else "",
+        f"{digest.kind}:{digest.value}" if digest else "",
     )
 
 

@@ -11,7 +11,7 @@ from openpai_tasks.storage.copying.copy import Copied, Rules
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import pack as packs
-from openpai_tasks.storage.packing.formats import named
+from openpai_tasks.storage.packing.formats import find_format
 from openpai_tasks.storage.packing.opened import open_set
 from openpai_tasks.storage.packing.pack import Packed, Packing
 from openpai_tasks.storage.packing.packed_store import PackedStore
@@ -29,11 +29,11 @@ def rules(
     replace: bool = False,
     workers: int = copying.WORKERS,
 ) -> Packing:
-    """How to pack, from what a person typed; the shards are named like the folder unless told otherwise."""
-    named(format)
+    """How to pack, from the flags; the shards are named like the folder unless a name is given."""
+    find_format(format)
     chosen = (tree.name or NAMELESS) if name is None else name
     if not chosen or "/" in chosen or "\0" in chosen or chosen.startswith("."):
-        raise ConfigError(f"--name {chosen!r} cannot be what the names of shards begin with")
+        raise ConfigError(f"--name {chosen!r} cannot begin the names of shards")
     shard = amounts.size(shard_size, "--shard-size", least=1)
     return Packing(format, shard, chosen, replace, amounts.workers(workers))
 

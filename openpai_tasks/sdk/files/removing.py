@@ -93,7 +93,7 @@ def _doubt(pattern: Location, match: Location) -> str:
 def _removal(place: Location, entry: Entry, doubt: str = "") -> Removal:
     is_folder = entry.is_folder and not entry.is_link
     if place.is_folder and not is_folder:
-        raise PathError(f"{place.url} is no folder, so it is not removed with a slash at its end")
+        raise PathError(f"{place.url} is not a folder: leave out the slash at its end to remove it")
     return Removal(place, is_folder and next(place.store.list(place.path), None) is not None, doubt)
 
 

@@ -61,8 +61,10 @@ def add(settings: Settings, alias: str | None, own: UserStorage, secret: str, sa
     alias = alias or settings.cluster_alias
     book = Clusters(settings, say)
     record = book.record(alias)
-    if own.name in map(user_storages.named, record.own_storages):
-        raise Conflict(f"{alias!r} has a storage {own.name!r} of yours; `storage.forget {own.name}` first")
+    if own.name in map(user_storages.row_name, record.own_storages):
+        raise Conflict(
+            f"{alias!r} already has your storage {own.name!r}; run `pai storage.forget {own.name}` first"
+        )
     if own.name in book.storages(alias):
         raise Conflict(f"{alias!r} grants a storage named {own.name!r}; choose another name", 409)
     place = user_storages.make_spec(record, own, secret, mounted.mount_map(settings.storage_mounts))
@@ -84,7 +86,7 @@ def forget(settings: Settings, alias: str | None, wanted: Iterable[str], say: Sa
     """Forget storages of one's own and their secrets; all must be known, or none is forgotten."""
     alias, gone = alias or settings.cluster_alias, set(wanted)
     book = Clusters(settings, say)
-    own = [user_storages.named(row) for row in book.record(alias).own_storages]
+    own = [user_storages.row_name(row) for row in book.record(alias).own_storages]
     for name in sorted(gone - set(own)):
         known = ", ".join(own) or "none"
         raise NotFound(f"{alias!r} has no storage {name!r} that `storage.add` added (known: {known})", 404)
@@ -92,22 +94,22 @@ def forget(settings: Settings, alias: str | None, wanted: Iterable[str], say: Sa
 
 
 def _with(cluster: Cluster, own: UserStorage) -> Cluster:
-    rows = [row for row in cluster.own_storages if user_storages.named(row) != own.name]
+    rows = [row for row in cluster.own_storages if user_storages.row_name(row) != own.name]
     return dataclasses.replace(cluster, own_storages=(*rows, user_storages.record(own)))
 
 
 def _without(cluster: Cluster, gone: set[str]) -> Cluster:
-    rows = tuple(row for row in cluster.own_storages if user_storages.named(row) not in gone)
+    rows = tuple(row for row in cluster.own_storages if user_storages.row_name(row) not in gone)
     if cluster.storage in gone:
         cluster = dataclasses.replace(cluster, storage="", workspace="")
     return dataclasses.replace(cluster, own_storages=rows)
 
 
-def _look(store: Store, path: str, place: StorageSpec, told: str = "") -> None:
+def _look(store: Store, path: str, place: StorageSpec, shown: str = "") -> None:
     """Whether the storage answers and shows the folder: one entry of it is enough."""
     found = store.stat(path)
     if found is None or not found.is_folder:
-        raise PathError(f"storage {place.name!r} has no folder {told or path}")
+        raise PathError(f"storage {place.name!r} has no folder {shown or path}")
     next(iter(store.list(path)), None)
 
 
@@ -115,4 +117,4 @@ def missing(settings: Settings, alias: str | None, say: Say) -> ConfigError:
     """The error that names what can be selected."""
     alias = alias or settings.cluster_alias
     known = ", ".join(Clusters(settings, say).storages(alias)) or "none"
-    return ConfigError(f"name a storage of {alias!r}: storage.select STORAGE (known: {known})")
+    return ConfigError(f"name a storage of {alias!r}: `pai storage.select STORAGE` (known: {known})")

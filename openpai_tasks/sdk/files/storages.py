@@ -32,7 +32,7 @@ HDFS = {"name": "hdfs", "type": "hdfs", "data": {}, "share": True, "default": Tr
 AT_ONCE = 16  # storages that a cluster is asked about side by side
 
 CLUSTER, OWN = "cluster", "own"
-"""Who told of a storage: the cluster, or the user with `storage.add`."""
+"""Where a storage comes from: the cluster grants it, or the user added it."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +130,10 @@ def granted(client: Client) -> list[dict[str, Any]]:
     """What the cluster grants this user, in short; each has a name."""
     if not client.dialect.storages:
         return [HDFS]
-    return named(client.storages())
+    return with_names(client.storages())
 
 
-def named(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_names(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**one, "name": text(one.get("name"))} for one in found if text(one.get("name"))]
 
 
@@ -141,7 +141,7 @@ def with_defaults(client: Client, found: list[dict[str, Any]]) -> list[dict[str,
     """The same with what is default; servers before 1.1 tell it only by a list of those that are."""
     if client.dialect.generation != "0.18" or any("default" in one for one in found):
         return found
-    default = {one["name"] for one in named(client.storages(default=True))}
+    default = {one["name"] for one in with_names(client.storages(default=True))}
     return [{**one, "default": one["name"] in default} for one in found]
 
 
@@ -153,8 +153,8 @@ def detail_of(client: Client, storage: str, own: tuple[str, ...] = ()) -> dict[s
         return HDFS
     known = [found["name"] for found in granted(client)]
     if storage not in known:
-        told = ", ".join([*known, *own]) or "none"
-        raise NotFound(f"no storage named {storage!r} on {client.cluster.alias!r} (known: {told})", 404)
+        names = ", ".join([*known, *own]) or "none"
+        raise NotFound(f"no storage named {storage!r} on {client.cluster.alias!r} (known: {names})", 404)
     return _detail(client, storage)
 
 
@@ -180,7 +180,7 @@ def listed(settings: Settings, alias: str | None, say: Say) -> list[StorageRow]:
 
 
 def place_of(client: Client, detail: dict[str, Any], mounts: Mounts) -> StorageSpec:
-    """What a back end needs to know of a storage that the cluster has told all about."""
+    """What is needed to open a storage, from the details that the cluster gives."""
     detail = _with_folder(client, detail)
     data = {key: text(value) for key, value in mapping(detail.get("data")).items() if text(value)}
     return StorageSpec(

@@ -88,7 +88,9 @@ def _refuse_no_port(value: str) -> None:
     try:
         addresses.port(value)
     except ValueError:
-        raise ConfigError(f"--option port: a number from 1 to {addresses.LAST_PORT}, got {value!r}") from None
+        raise ConfigError(
+            f"--option port must be a number from 1 to {addresses.LAST_PORT}, got {value!r}"
+        ) from None
 
 
 def _with_ca_here(own: UserStorage) -> UserStorage:
@@ -126,27 +128,30 @@ def find(cluster: Cluster, name: str) -> UserStorage | None:
     return owned(cluster).get(name)
 
 
-def named(said: Mapping[str, Any]) -> str:
+def row_name(row: Mapping[str, Any]) -> str:
     """The name in a record."""
-    return str(said.get("name") or "")
+    return str(row.get("name") or "")
 
 
 def _understood(cluster: Cluster) -> Iterator[tuple[str, UserStorage | ConfigError]]:
     file = choices.path() if cluster.alias == LOCAL else "clusters.yaml, with cluster.edit"
-    for said in cluster.own_storages:
-        name = named(said)
+    for row in cluster.own_storages:
+        name = row_name(row)
         try:
-            yield name, _from_record(said)
+            yield name, _from_record(row)
         except ConfigError as err:
             what = f"the record of storage {name!r} of {cluster.alias!r} is not understood: {err}"
-            yield name, ConfigError(f"{what}; mend it in {file}, or `storage.forget {shlex.quote(name)}`")
+            yield (
+                name,
+                ConfigError(f"{what}; correct it in {file}, or run `pai storage.forget {shlex.quote(name)}`"),
+            )
 
 
-def _from_record(said: Mapping[str, Any]) -> UserStorage:
-    text = {key: str(said.get(key) or "") for key in ("name", "type", "address", "path", "user")}
-    options = said.get("options")
+def _from_record(row: Mapping[str, Any]) -> UserStorage:
+    text = {key: str(row.get(key) or "") for key in ("name", "type", "address", "path", "user")}
+    options = row.get("options")
     rows = [f"{key}={value}" for key, value in options.items()] if isinstance(options, dict) else []
-    return _checked(**text, options=rows, read_only=bool(said.get("read_only")))
+    return _checked(**text, options=rows, read_only=bool(row.get("read_only")))
 
 
 def make_spec(cluster: Cluster, own: UserStorage, secret: str, mounts: Mounts) -> StorageSpec:

@@ -28,7 +28,7 @@ class CompactListing:
     def __iter__(self) -> Iterator[Entry]:
         return map(self._entry, self._rows)
 
-    def take(self, name: str) -> Entry | None:
+    def pop(self, name: str) -> Entry | None:
         """The entry of that name; ``drop_taken`` lets go of it."""
         key, found = name.encode(*TEXT) + END, None
         at = bisect_left(self._rows, key)
@@ -37,7 +37,7 @@ class CompactListing:
             at += 1
         return found
 
-    def drop_taken(self) -> None:
+    def drop_popped(self) -> None:
         """Hold on to the rest alone."""
         self._rows = [row for row, is_taken in zip(self._rows, self._is_taken, strict=True) if not is_taken]
         self._is_taken = bytearray(len(self._rows))

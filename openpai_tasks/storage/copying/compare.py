@@ -11,21 +11,21 @@ def is_same(source: Store, entry: Entry, target: Store, there: Entry, checksum: 
         return False
     if not checksum:
         return _is_same_time(source, entry, target, there)
-    told = there.digest or target.digest(there.path)
-    if told is None:
+    digest = there.digest or target.digest(there.path)
+    if digest is None:
         return False
     if source.knows_digests:
         other = entry.digest or source.digest(entry.path)
-        if other is not None and other.kind == told.kind:
-            return other == told
-    hasher = target.hasher(told.kind)
-    return hasher is not None and fingerprint(hasher, source.read(entry.path)) == told
+        if other is not None and other.kind == digest.kind:
+            return other == digest
+    hasher = target.hasher(digest.kind)
+    return hasher is not None and fingerprint(hasher, source.read(entry.path)) == digest
 
 
-def is_told_same(entry: Entry, there: Entry) -> bool:
+def looks_same(entry: Entry, there: Entry) -> bool:
     """Whether two listings tell it without another question: by size and time."""
-    is_told = not (entry.is_link or entry.is_arrival or there.is_arrival)
-    return is_told and _can_be(entry, there) and _have_one_time(entry, there)
+    has_time = not (entry.is_link or entry.is_arrival or there.is_arrival)
+    return has_time and _can_be(entry, there) and _have_one_time(entry, there)
 
 
 def _can_be(entry: Entry, there: Entry) -> bool:
@@ -41,9 +41,9 @@ def _have_one_time(entry: Entry, there: Entry) -> bool:
 
 
 def _is_same_time(source: Store, entry: Entry, target: Store, there: Entry) -> bool:
-    """By the file's own time; where a listing has not told it, what it told of the content may do."""
+    """Compare the files' own times; where a listing lacks them, the digest in it may do."""
     if entry.is_arrival or there.is_arrival:
-        if _is_told_content(source, entry, target, there):
+        if _has_same_digest(source, entry, target, there):
             return True
         own = source.stat(entry.path) if entry.is_arrival else entry
         now = target.stat(there.path) if there.is_arrival else there
@@ -51,14 +51,14 @@ def _is_same_time(source: Store, entry: Entry, target: Store, there: Entry) -> b
     return _have_one_time(entry, there)
 
 
-def _is_told_content(source: Store, entry: Entry, target: Store, there: Entry) -> bool:
+def _has_same_digest(source: Store, entry: Entry, target: Store, there: Entry) -> bool:
     """Whether the listings tell that it is the same; a small file is read to compare."""
     if entry.digest and there.digest:
         return entry.digest == there.digest
-    told, store, path = (
+    digest, store, path = (
         (entry.digest, target, there.path) if entry.digest else (there.digest, source, entry.path)
     )
-    if told is None or entry.size > PIECE or store.knows_digests:
+    if digest is None or entry.size > PIECE or store.knows_digests:
         return False
-    hasher = (source if entry.digest else target).hasher(told.kind)
-    return hasher is not None and fingerprint(hasher, store.read(path)) == told
+    hasher = (source if entry.digest else target).hasher(digest.kind)
+    return hasher is not None and fingerprint(hasher, store.read(path)) == digest

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.plain_text import one_line
-from openpai_tasks.storage.copying.compare import is_same, is_told_same
+from openpai_tasks.storage.copying.compare import is_same, looks_same
 from openpai_tasks.storage.copying.plan import Errand, can_meet, refuse_loss
 from openpai_tasks.storage.copying.progress import Copied as Copied
 from openpai_tasks.storage.copying.progress import CopyFailure as CopyFailure
@@ -129,7 +129,7 @@ def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surp
             for _ in workers:
                 line.put(None)
             _results(workers)
-            watch.check()  # whoever was told to end has left files behind
+            watch.check()  # workers that were interrupted have left files behind
         except Interrupted:
             _results(workers)  # a bug in one of them may be why
             raise
@@ -152,7 +152,7 @@ def _hand_out(
     for step in _steps(errands, tally.watch, rules):
         if isinstance(step, Item):
             tally.watch.found(step.entry.size)
-            if step.there and not rules.checksum and is_told_same(step.entry, step.there):
+            if step.there and not rules.checksum and looks_same(step.entry, step.there):
                 tally.watch.check()
                 tally.add(step.entry.path, "skipped", step.entry.size)
             else:
@@ -193,7 +193,7 @@ def _work(line: _ItemQueue, tally: _Tally, rules: Rules) -> None:
             except Interrupted:
                 return
             except PaiError as err:
-                tally.fail(item.entry.path, item.told(err))
+                tally.fail(item.entry.path, item.describe_error(err))
             else:
                 tally.add(item.entry.path, outcome, size)
     except Interrupted:

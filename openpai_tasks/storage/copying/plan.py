@@ -91,7 +91,7 @@ def refuse_itself(errand: Errand) -> None:
 def refuse_loss(errands: Sequence[Errand]) -> None:
     """What must not be emptied by a copy that deletes, refused before anything is done."""
     if len(errands) > 1:
-        raise PathError("to delete what the source does not have takes one source")
+        raise PathError("--delete takes exactly one source")
     for errand in errands:
         here, there, url = _address(errand.source), _address(errand.target), errand.target.url
         if errand.target.has_empty_name:
@@ -99,7 +99,7 @@ def refuse_loss(errands: Sequence[Errand]) -> None:
         if there == LocalStore().address("/"):
             raise PathError(f"{url}: the root of this machine; nothing is deleted there")
         if errand.target.is_root and not errand.target.is_content:
-            raise PathError(f"{url}: the root of a storage; write {join(url, '.')} if all of it is meant")
+            raise PathError(f"{url}: the root of a storage; write {join(url, '.')} to mean all of it")
         if is_below(here, there) or is_below(there, here) or is_within(errand.source, errand.target):
             raise PathError(f"{errand.source.url} is in {url}: deleting there would remove the source")
 

@@ -22,7 +22,7 @@ from openpai_tasks.storage.store import (
 
 @dataclass
 class Passing:
-    """Pieces on their way: counted, hashed and told of."""
+    """Pieces on their way: counted, hashed and reported to the watch."""
 
     pieces: Iterable[bytes]
     watch: Watch
@@ -44,7 +44,7 @@ class Sending:
 
     def __init__(self, source: Store, entry: Entry, target: Store, watch: Watch) -> None:
         self._source, self._entry, self._target, self._watch = source, entry, target, watch
-        self._told: Digest | None = None  # of the source, where it is not checked on its way
+        self._digest: Digest | None = None  # of the source, where it is not checked on its way
         self._at_source: Hasher | None = None
         self._passing = Passing((), watch)
 
@@ -88,8 +88,8 @@ class Sending:
         if not begun and isinstance(source, ChecksBytes):
             checked = source.read_checked(entry.path, most)
         if checked is None and source.knows_digests:
-            self._told = entry.digest or source.digest(entry.path)
-            self._at_source = source.hasher(self._told.kind) if self._told else None
+            self._digest = entry.digest or source.digest(entry.path)
+            self._at_source = source.hasher(self._digest.kind) if self._digest else None
         if not (is_near(source) or self._at_source):
             begun = 0  # nothing could tell whether the beginning is right
         pieces = source.read(entry.path, begun, most - begun) if checked is None else checked
@@ -117,8 +117,8 @@ class Sending:
         if self.size != entry.size:
             raise Damaged(f"{entry.path}: {self.size} bytes came of {entry.size}; it changed, or was cut")
         _refuse_changed(self._source, entry)
-        if self._at_source and self._told:
-            _compare(self._at_source.digest(), self._told, entry.path)
+        if self._at_source and self._digest:
+            _compare(self._at_source.digest(), self._digest, entry.path)
 
 
 def verify(store: Store, part: str, size: int, hasher: Hasher | None) -> None:
@@ -128,22 +128,24 @@ def verify(store: Store, part: str, size: int, hasher: Hasher | None) -> None:
         raise Damaged(f"{part}: {count} arrived of {size} bytes")
     if hasher is None:
         return
-    told, ours = store.digest(part), hasher.digest()
-    if told is not None and told.kind == ours.kind:  # another kind cannot be compared: the length has to do
-        _compare(ours, told, part)
+    theirs, ours = store.digest(part), hasher.digest()
+    if (
+        theirs is not None and theirs.kind == ours.kind
+    ):  # another kind cannot be compared: the length has to do
+        _compare(ours, theirs, part)
 
 
-def _compare(ours: Digest, told: Digest, path: str) -> None:
-    if ours != told:
-        raise Damaged(f"{path}: damaged on the way ({told.kind} {told.value} instead of {ours.value})")
+def _compare(ours: Digest, theirs: Digest, path: str) -> None:
+    if ours != theirs:
+        raise Damaged(f"{path}: damaged on the way ({theirs.kind} {theirs.value} instead of {ours.value})")
 
 
 def _refuse_changed(source: Store, entry: Entry) -> None:
     now = source.stat(entry.path)
-    told = bool(entry.version and now and now.version)  # else only its time can tell
+    has_versions = bool(entry.version and now and now.version)  # else only its time can tell
     if (
         now is None
         or now.size != entry.size
-        or (now.version != entry.version if told else now.mtime_ms != entry.mtime_ms)
+        or (now.version != entry.version if has_versions else now.mtime_ms != entry.mtime_ms)
     ):
         raise Damaged(f"{entry.path}: it changed while it was copied")

@@ -75,8 +75,8 @@ class Item:
     origin: str = ""
     """What the url of the target has before a path."""
 
-    def told(self, err: PaiError) -> str:
-        return _told(err, self.entry.path, self.path, self.origin)
+    def describe_error(self, err: PaiError) -> str:
+        return _describe_error(err, self.entry.path, self.path, self.origin)
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Steps:
                     else:
                         yield step
             except PaiError as err:
-                reason = _told(err, folder.source, folder.target, self._origin)
+                reason = _describe_error(err, folder.source, folder.target, self._origin)
                 yield Trouble(folder.source, reason)
 
     def _folder(self, folder: _CopiedFolder) -> Iterator[Step | _CopiedFolder]:
@@ -186,13 +186,13 @@ class Steps:
         for entry in self._source.list(folder.source):
             if is_part(entry):
                 continue
-            old, path = there.take(entry.name), join(folder.target, entry.name)
+            old, path = there.pop(entry.name), join(folder.target, entry.name)
             if entry.is_link and self._is_at_target(entry):
                 yield Trouble(entry.path, "a link that leads to the target of the copy, above or into it")
             else:
                 is_folder = entry.is_folder
                 yield self._inner(entry, path, old, folder) if is_folder else self._file(entry, path, old)
-        there.drop_taken()
+        there.drop_popped()
         if there:
             yield Surplus(self._target, there)
 
@@ -259,7 +259,7 @@ class Steps:
         return ""
 
 
-def _told(err: PaiError, source: str, target: str, origin: str) -> str:
+def _describe_error(err: PaiError, source: str, target: str, origin: str) -> str:
     """The error, with the storage before a path of the target."""
     text = str(err)
     is_there = text.startswith((f"{target}:", f"{target} ")) and not text.startswith(f"{source}:")
@@ -267,6 +267,6 @@ def _told(err: PaiError, source: str, target: str, origin: str) -> str:
 
 
 def checked_link(entry: Entry, store: Store) -> None:
-    """A link that leads nowhere, told before it is read."""
+    """Refuse a dangling link before it is read."""
     if entry.is_link and store.stat(entry.path) is None:
         raise PathError(f"{entry.path}: a link that leads nowhere")

@@ -37,7 +37,7 @@ def _is_exit(frame: FrameType) -> bool:
 
 
 def _failing(frame: FrameType) -> list[BaseException]:
-    """The errors that the end of a ``with`` block is told of."""
+    """The errors that the end of a ``with`` block gets."""
     if not _is_exit(frame):
         return []
     given = inspect.getargvalues(frame)

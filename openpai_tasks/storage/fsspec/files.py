@@ -28,7 +28,7 @@ class Download(AbstractBufferedFile):  # type: ignore[misc]
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         place = self.fs._place(self.path)  # looked up each time: the process may be a child by now
-        with told(self.path):
+        with mapping_errors(self.path):
             block = b"".join(place.store.read(place.path, start, end - start))
         if _facts(self.fs.info(self.path)) != _facts(self.details):
             raise OSError(f"{place.url}: the file was changed while it was read; open it again")
@@ -88,7 +88,7 @@ class FileUpload(io.BufferedIOBase):
         """Send what was written; a transaction does so at its end."""
         if self._file.closed:  # of a block that failed
             return
-        with self._file, told(self._place.url):
+        with self._file, mapping_errors(self._place.url):
             self._place.store.make_folder(parent(self._place.path))
             size = self._file.seek(0, io.SEEK_END)
             put(self._place.store, self._place.path, self._pieces, size)
@@ -160,7 +160,7 @@ class Compressed(io.BufferedIOBase):
 
 
 @contextlib.contextmanager
-def told(path: str) -> Iterator[None]:
+def mapping_errors(path: str) -> Iterator[None]:
     """Our errors as Python's own."""
     try:
         yield

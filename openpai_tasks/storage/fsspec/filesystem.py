@@ -18,7 +18,7 @@ from openpai_tasks.storage.copying.plan import Errand, refuse_itself
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import transfer
 from openpai_tasks.storage.fsspec.failing_blocks import is_cut_short
-from openpai_tasks.storage.fsspec.files import Compressed, Download, FileUpload, TextUpload, told
+from openpai_tasks.storage.fsspec.files import Compressed, Download, FileUpload, TextUpload, mapping_errors
 from openpai_tasks.storage.fsspec.moves import move
 from openpai_tasks.storage.location import PAI, Book, Location, locate
 from openpai_tasks.storage.patterns import MAGIC
@@ -46,7 +46,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return self._opened[1]
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
-        with told(path):
+        with mapping_errors(path):
             place, entry = self._entry(path)
             found = place.store.list(place.path) if entry.is_folder else iter([entry])
             name = self._strip_protocol(path)
@@ -54,7 +54,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return rows if detail else [row["name"] for row in rows]
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
-        with told(path):
+        with mapping_errors(path):
             return _row(self._strip_protocol(path), self._entry(path)[1])
 
     def exists(self, path: str, **options: Any) -> bool:
@@ -77,8 +77,8 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return datetime.fromtimestamp(self.info(path)["mtime"], timezone.utc)
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
-        with told(path):
-            place = self._place(path)
+        with mapping_errors(path):
+            place = self._locate(path)
             if place.store.stat(place.path) is not None:
                 raise FileExistsError(path)
             if not create_parents and place.store.stat(parent(place.path)) is None:
@@ -111,11 +111,11 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if maxdepth is not None:
             raise ValueError("a part of a folder cannot be moved: copy it, and remove what shall go")
         for one, other in self._pairs(path1, path2):
-            with told(one):
+            with mapping_errors(one):
                 source, entry = self._entry(one)
                 if entry.is_folder and not recursive:
                     raise IsADirectoryError(f"{source.url}: a folder; recursive=True moves it")
-                move(source, entry, self._place(other))
+                move(source, entry, self._locate(other))
 
     def copy(
         self,
@@ -128,12 +128,12 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> None:
         """As fsspec does, but nothing onto or into itself."""
         for one, other in self._pairs(path1, path2) if recursive else ():
-            with told(one):
+            with mapping_errors(one):
                 self._refuse_itself(one, other)
         super().copy(path1, path2, recursive, maxdepth, on_error, **options)
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
-        with told(path1):
+        with mapping_errors(path1):
             source, entry, target = self._refuse_itself(path1, path2)
             if entry.is_folder:
                 target.store.make_folder(target.path)
@@ -144,7 +144,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def get_file(self, rpath: str, lpath: Any = None, *args: Any, **options: Any) -> None:
         """As fsspec does; but it empties the file that it writes to, which must not be the one it reads."""
         if isinstance(lpath, (str, os.PathLike)):
-            with told(rpath):
+            with mapping_errors(rpath):
                 source, entry = self._entry(rpath)
                 refuse_itself(Errand(source, entry, locate(os.path.abspath(lpath), self._book)))
         super().get_file(rpath, lpath, *args, **options)
@@ -188,7 +188,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if mode == "rb":
             size = block_size if block_size is not None else "default"
             return Download(self, path, size, cache_options=cache_options, **options)
-        place = self._place(path)
+        place = self._locate(path)
         if mode in ("wb", "xb"):
             if mode == "xb" and place.store.stat(place.path) is not None:
                 raise FileExistsError(path)
@@ -197,12 +197,12 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
             f"{PAI}{path}: a file is read or written as a whole, not opened with {mode!r}"
         )
 
-    def _place(self, path: str) -> Location:
-        with told(path):
+    def _locate(self, path: str) -> Location:
+        with mapping_errors(path):
             return locate(PAI + self._strip_protocol(path), self._book)
 
     def _entry(self, path: str) -> tuple[Location, Entry]:
-        place = self._place(path)
+        place = self._locate(path)
         entry = place.store.stat(place.path)
         if entry is None:
             raise FileNotFoundError(path)
@@ -242,15 +242,15 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _refuse_itself(self, path1: str, path2: str) -> tuple[Location, Entry, Location]:
         source, entry = self._entry(path1)
-        target = self._place(path2)
+        target = self._locate(path2)
         refuse_itself(Errand(source, entry, target))
         return source, entry, target
 
     def _remove(self, path: str, recursive: bool = False) -> None:
-        place = self._place(path)
+        place = self._locate(path)
         if place.is_root:
             raise PermissionError(f"{place.url}: the root of a storage is never removed")
-        with told(path):
+        with mapping_errors(path):
             place.store.remove(place.path, recursive)
 
 

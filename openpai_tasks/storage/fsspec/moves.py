@@ -22,7 +22,7 @@ def move(source: Location, entry: Entry, target: Location) -> None:
         source.store.rename(source.path, target.path)
         return
     if is_within(source, target):
-        raise PathError(f"{source.url} is in {target.url}: what of it arrives there could be removed with it")
+        raise PathError(f"{source.url} is in {target.url}: copied files could be removed with it")
     copied = copy([errand], Rules(checksum=True))  # what only looks the same is not there yet
     if copied.failed:
         failure = copied.failed[0]

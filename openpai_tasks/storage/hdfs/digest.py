@@ -33,7 +33,7 @@ class Shape:
     crc: str = "CRC32C"
 
     @classmethod
-    def of(cls, kind: str) -> Shape | None:
+    def parse(cls, kind: str) -> Shape | None:
         """The shape behind the name of a kind; None for kinds that cannot be computed here."""
         found = KIND.fullmatch(kind)
         if not found:

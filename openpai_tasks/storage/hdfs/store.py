@@ -106,8 +106,8 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         """The name of the HDFS itself; a gateway does not let us ask."""
         if self._prefix != V1:
             return ""
-        told = (self._wire.block_pool(self._scheme, host) for host in self._names.hosts)
-        return next(filter(None, told), "")
+        pools = (self._wire.block_pool(self._scheme, host) for host in self._names.hosts)
+        return next(filter(None, pools), "")
 
     def urls(self, path: str) -> tuple[str, ...]:
         """Where anybody who speaks WebHDFS finds the file: at each name node; nothing in it is escaped."""
@@ -141,10 +141,10 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
     def remove(self, path: str, recursive: bool = False) -> None:
         real, flag = self._real(path), "true" if recursive else "false"
 
-        def act(number: int) -> bool:
+        def attempt(number: int) -> bool:
             return bool(self._names.delete(real, recursive=flag)) or number > 0  # its answer was lost
 
-        if not self._names.patiently(act, path):
+        if not self._names.patiently(attempt, path):
             raise NotFound(f"{path}: no such file or folder on HDFS", 404)
 
     def rename(self, source: str, target: str) -> None:
@@ -153,7 +153,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         if self._direct.ask(lambda names: names.rename(real, new)):
             return
 
-        def act(number: int) -> None:
+        def attempt(number: int) -> None:
             try:
                 self._names.replace(real, new)
             except pyhdfs.HdfsFileNotFoundException:
@@ -161,7 +161,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
                 if is_first or not self._names.exists(new):  # else it went well, and its answer was lost
                     raise
 
-        self._names.patiently(act, source)
+        self._names.patiently(attempt, source)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         return self._http.read(self._real(path), path, offset, length)
@@ -205,14 +205,14 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
     def digest(self, path: str) -> Digest | None:
         real = self._real(path)
 
-        def act(_: int) -> Any:
+        def attempt(_: int) -> Any:
             return self._http.elsewhere(lambda but: self._names.checksum(real, **but))
 
-        algorithm, value = self._names.patiently(act, path)
-        return Digest(algorithm, value[24:56] if Shape.of(algorithm) else value)
+        algorithm, value = self._names.patiently(attempt, path)
+        return Digest(algorithm, value[24:56] if Shape.parse(algorithm) else value)
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
-        shape = Shape.of(kind) if kind else self._written_now()
+        shape = Shape.parse(kind) if kind else self._written_now()
         return BlockHasher(shape) if shape else None
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
@@ -284,16 +284,16 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
 
 def _direct_entry(status: Status, name: str, path: str) -> Entry:
     facts = status.is_folder, status.size, status.mtime_ms, status.is_link
-    return _told(name, path, *facts, status.mode, status.id)
+    return _make_entry(name, path, *facts, status.mode, status.id)
 
 
 def _entry(status: Any, name: str, path: str) -> Entry:
     is_folder, is_link = status["type"] == "DIRECTORY", status["type"] == "SYMLINK"
     facts = is_folder, status["length"], status["modificationTime"], is_link
-    return _told(name, path, *facts, status["permission"], status["fileId"])
+    return _make_entry(name, path, *facts, status["permission"], status["fileId"])
 
 
-def _told(
+def _make_entry(
     name: str, path: str, is_folder: bool, size: int, mtime_ms: int, is_link: bool, mode: int, number: object
 ) -> Entry:
     """Of the mode, only that nobody else may read it: the others are HDFS's usual ones, and nobody's wish."""

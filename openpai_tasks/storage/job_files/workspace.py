@@ -93,9 +93,9 @@ class Workspace(WorkspaceLayout):
     def refer(self, reference: Reference, sha256: str = NO_ARCHIVE) -> None:
         """Note whose the job is and that it uses the archive, but not in the folder of another one's job."""
         folder = self.source(reference.job)
-        for told in self.told_of(reference.job):
-            if (told.cluster, told.user) != (reference.cluster, reference.user):
-                whose = f"cluster {told.cluster} has a job {told.job!r} of {told.user!r} with its files in"
+        for other in self.references_of(reference.job):
+            if (other.cluster, other.user) != (reference.cluster, reference.user):
+                whose = f"cluster {other.cluster} has a job {other.job!r} of {other.user!r} with its files in"
                 raise Conflict(f"{whose} {self.job(reference.job)}; choose another job name", 409)
         text = json.dumps(asdict(reference), indent=2).encode() + b"\n"
         self.store.make_folder(folder)
@@ -143,10 +143,10 @@ class Workspace(WorkspaceLayout):
         named = ((ARCHIVE.fullmatch(entry.name), entry) for entry in self._listed(self.archives))
         return {match[1]: entry for match, entry in named if match and not entry.is_folder}
 
-    def told_of(self, job: str) -> tuple[Reference, ...]:
+    def references_of(self, job: str) -> tuple[Reference, ...]:
         """What was noted when the job was submitted; nothing where the folder is no job's."""
-        told = map(self._reference, self._references_in(self.source(job)))
-        return tuple(one for one in told if one is not None and one.job == job)
+        found = map(self._reference, self._references_in(self.source(job)))
+        return tuple(one for one in found if one is not None and one.job == job)
 
     def remove_job(self, name: str) -> None:
         """Remove what is the job's, its references last; what else there is in its folder stays there."""
@@ -186,10 +186,10 @@ class Workspace(WorkspaceLayout):
         """Whether what is there is the archive, by a digest of the server's, else by reading all of it."""
         if there is None or there.size != archive.size:
             return False
-        told = self.store.digest(there.path) if self.store.knows_digests else None
-        hasher = self.store.hasher(told.kind) if told else None
+        digest = self.store.digest(there.path) if self.store.knows_digests else None
+        hasher = self.store.hasher(digest.kind) if digest else None
         if hasher is not None:
-            return fingerprint(hasher, archive.pieces()) == told
+            return fingerprint(hasher, archive.pieces()) == digest
         try:
             return _sha256(self.store.read(there.path)) == archive.sha256
         except NotFound:  # it has gone in between
@@ -200,10 +200,10 @@ class Workspace(WorkspaceLayout):
 
     def _reference(self, entry: Entry) -> Reference | None:
         try:
-            told = Reference(**json.loads(b"".join(self.store.read(entry.path, 0, LONGEST))))
+            reference = Reference(**json.loads(b"".join(self.store.read(entry.path, 0, LONGEST))))
         except (ValueError, TypeError, RecursionError, NotFound, Denied):
             return None
-        return told if told.is_sound else None
+        return reference if reference.is_sound else None
 
     def _listed(self, folder: str) -> Iterator[Entry]:
         try:
@@ -216,9 +216,9 @@ def clean_path(workspace: str) -> str:
     """The workspace as an absolute path, if it can stand in a job's document."""
     names = [name for name in workspace.split("/") if name]
     if ".." in names or "." in names or "\0" in workspace:
-        raise PathError(f"a workspace cannot hold '..' or '.': {workspace!r}")
+        raise PathError(f"a workspace cannot contain '..' or '.': {workspace!r}")
     if OPEN in workspace:
-        raise PathError(f"a workspace cannot hold {OPEN!r}: {workspace!r}")
+        raise PathError(f"a workspace cannot contain {OPEN!r}: {workspace!r}")
     return "/" + "/".join(names)
 
 

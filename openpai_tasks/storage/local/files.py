@@ -72,7 +72,7 @@ def write_all(file: BinaryIO, piece: bytes) -> None:
 
 
 @contextlib.contextmanager
-def told(path: str) -> Iterator[None]:
+def mapping_errors(path: str) -> Iterator[None]:
     """Errors of the system in our words."""
     try:
         yield

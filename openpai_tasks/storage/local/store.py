@@ -13,9 +13,9 @@ from openpai_tasks.errors import Denied, NotFound, PathError
 from openpai_tasks.storage.local.clearing import open_folder
 from openpai_tasks.storage.local.files import (
     make_folders,
+    mapping_errors,
     regular,
     remove_tree,
-    told,
     umask,
     write_all,
 )
@@ -57,15 +57,15 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
     def stat(self, path: str) -> Entry | None:
         """What is there; of a link that leads out of the storage, the link itself."""
         place = self._plain(path)
-        with contextlib.suppress(NotFound), told(path):
-            if self._leads_out(place) and os.path.islink(place.rstrip("/")) and self._is_held(place):
+        with contextlib.suppress(NotFound), mapping_errors(path):
+            if self._leads_out(place) and os.path.islink(place.rstrip("/")) and self._is_parent_inside(place):
                 return _link_entry(place.rstrip("/"), base(path), path)
             return _entry(self._inside(path), base(path), path)
         return None
 
     def list(self, path: str) -> Iterator[Entry]:
         place = self._inside(path)
-        with told(path), os.scandir(place) as entries:
+        with mapping_errors(path), os.scandir(place) as entries:
             for found in entries:
                 inner = join(path, check_name(found.name, path))
                 if self._confined and found.is_symlink() and self._leads_out(join(place, found.name)):
@@ -76,12 +76,12 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
     def make_folder(self, path: str) -> None:
         """By its names: a link that is put there meanwhile gets an empty folder made elsewhere, no more."""
         self._refuse_change(path)
-        with told(path):
+        with mapping_errors(path):
             make_folders(self._inside(path))
 
     def remove(self, path: str, recursive: bool = False) -> None:
         place = self._holding(path)
-        with told(path), self._open_holder(place) as holder:
+        with mapping_errors(path), self._open_holder(place) as holder:
             name = base(place)
             if not stat.S_ISDIR(os.lstat(name, dir_fd=holder).st_mode):
                 os.unlink(name, dir_fd=holder)
@@ -92,11 +92,15 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
 
     def rename(self, source: str, target: str) -> None:
         old, new = self._holding(source), self._holding(target)
-        with told(target), self._held(old) as (one, here), self._held(new) as (other, there):
+        with (
+            mapping_errors(target),
+            self._in_parent(old) as (one, here),
+            self._in_parent(new) as (other, there),
+        ):
             os.replace(one, other, src_dir_fd=here, dst_dir_fd=there)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        with told(path), regular(self._opened(path), path) as file:
+        with mapping_errors(path), regular(self._opened(path), path) as file:
             file.seek(offset)
             left = length
             while left is None or left > 0:
@@ -118,11 +122,11 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
 
     def _stream(self, path: str, pieces: Iterable[bytes], how: int) -> None:
         place = self._holding(path)
-        with told(path), self._held(place) as (name, holder):
+        with mapping_errors(path), self._in_parent(place) as (name, holder):
             handle = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | how, 0o600, dir_fd=holder)
         with os.fdopen(handle, "wb", buffering=0) as file:
             for piece in pieces:  # what goes wrong over there keeps its own name
-                with told(path):
+                with mapping_errors(path):
                     write_all(file, piece)
 
     def digest(self, path: str) -> Digest | None:
@@ -136,11 +140,11 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         moment = mtime_ms * 1_000_000
-        with told(path), self._led_to(path) as (name, holder):
+        with mapping_errors(path), self._led_to(path) as (name, holder):
             os.utime(name, ns=(moment, moment), dir_fd=holder, follow_symlinks=holder is None)
 
     def set_mode(self, path: str, mode: int) -> None:
-        with told(path):
+        with mapping_errors(path):
             handle = self._opened(path) if self._confined else path
             try:
                 os.chmod(handle, mode)
@@ -164,7 +168,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
     def _leads_out(self, place: str) -> bool:
         return self._confined and not is_below(real_path(place), self.root)
 
-    def _is_held(self, place: str) -> bool:
+    def _is_parent_inside(self, place: str) -> bool:
         """Whether the folder that holds the name is inside, wherever the name leads."""
         return not self._leads_out(os.path.dirname(place.rstrip("/")))
 
@@ -172,7 +176,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         """The path of a name itself, even if it is a link, to be changed; what holds it must be inside."""
         self._refuse_change(path)
         place = self._plain(path.rstrip("/"))
-        if not self._is_held(place):
+        if not self._is_parent_inside(place):
             raise PathError(f"{path} leads out of the storage, by a link or by '..'")
         return place
 
@@ -185,10 +189,10 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
     def _led_to(self, path: str) -> contextlib.AbstractContextManager[tuple[str, int | None]]:
         place = self._inside(path)
         real = real_path(place) if self._confined else place
-        return self._held(join(real, ".") if real == self.root else real)
+        return self._in_parent(join(real, ".") if real == self.root else real)
 
     @contextlib.contextmanager
-    def _held(self, place: str) -> Iterator[tuple[str, int | None]]:
+    def _in_parent(self, place: str) -> Iterator[tuple[str, int | None]]:
         """A name, and the folder that holds it, open: what was checked is what is used.
 
         Whoever writes to a storage, as jobs do, may put a link in the place of a folder. Elsewhere there is

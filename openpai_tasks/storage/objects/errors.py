@@ -31,23 +31,23 @@ class PastEnd(PathError):
     """Raised for a range that begins behind the end of the object."""
 
 
-def told(status: int, code: str, text: str, key: str, address: str) -> PaiError:
+def make_error(status: int, code: str, text: str, key: str, address: str) -> PaiError:
     """The answer to a request about the key; ``code`` is the service's own word for it."""
     where = f"{address}/{key}".rstrip("/")
-    said = line(text) or code or f"http status {status}"
+    message = line(text) or code or f"http status {status}"
     if code in NO_BUCKET:
         return NotFound(f"{address}: there is no such place, or it is not in this account", 404)
-    if code in DAMAGES or (status == 400 and "md5" in said.lower()):
+    if code in DAMAGES or (status == 400 and "md5" in message.lower()):
         return Damaged(f"{where}: damaged on the way ({code})")
     if status == 412:
         return Damaged(f"{where}: it changed while it was read")
     if (status >= 500 and status != NOT_IMPLEMENTED) or status == 429 or code in PASSING:
-        return Unreachable(f"{where}: the server cannot now: {said}")
+        return Unreachable(f"{where}: the server is not ready: {message}")
     if status == 404:
         return NotFound(f"{where}: no such file", 404)
     if status in (401, 403) or code in REFUSALS:
-        return Denied(f"{where}: refused: {said} (is the key right, and may it do this?)", status)
-    return PathError(f"{where}: the server says: {said}")
+        return Denied(f"{where}: refused: {message} (check the key and its permissions)", status)
+    return PathError(f"{where}: the server answered: {message}")
 
 
 async def limited(size: int, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
@@ -70,7 +70,7 @@ def understood(key: str, address: str) -> Iterator[None]:
         raise
     except UNFIT as err:
         where = f"{address}/{key}".rstrip("/")
-        raise PathError(f"{where}: what the server answers is not understood; is its address right?") from err
+        raise PathError(f"{where}: cannot understand the server's answer; check its address") from err
 
 
 def release(err: BaseException | None) -> None:

@@ -40,7 +40,7 @@ class ObjectEntry:
     is_folder: bool = False
     size: int = 0
     arrived_ms: int = 0
-    mtime_ms: int | None = None  # of the file itself, where whoever told of it told that too
+    mtime_ms: int | None = None  # of the file itself, where the listing has it
     version: str = ""
     digest: Digest | None = None
 

@@ -20,7 +20,7 @@ MIB = 1 << 20
 PART = 8 * MIB
 PART_OF_UNKNOWN = 16 * MIB
 ROOM = 3 * PART  # bytes that all uploads of a store hold together
-ABREAST = 3  # parts of one file on their way at once
+PARALLEL = 3  # parts of one file on their way at once
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ class Budget:
         self._changed = threading.Condition()
         self._allocator, self._process = ThreadPoolExecutor(1), os.getpid()
 
-    def take(self, size: int) -> None:
+    def acquire(self, size: int) -> None:
         """What is larger than all the room has it for itself."""
         with self._changed:
             self._changed.wait_for(lambda: not self._used or self._used + size <= self._room)
             self._used += size
 
-    def give(self, size: int) -> None:
+    def release(self, size: int) -> None:
         with self._changed:
             self._used -= size
             self._changed.notify_all()
@@ -163,7 +163,7 @@ def send(target: UploadTarget, budget: Budget, upload: ObjectUpload, pieces: Ite
     part_size = _part_size(upload.size, target.most_parts)
     cut = PartCutter(pieces, part_size, upload.size, budget)
     share = part_size if upload.size is None else min(part_size, upload.size)
-    with _taken(budget, share):
+    with _acquired(budget, share):
         first = cut.body()
         if cut.is_over:
             _check(upload, cut.size)
@@ -186,13 +186,15 @@ def _send_parts(session: UploadSession, cut: PartCutter, budget: Budget, part_si
     """All parts but the first, several at once."""
     underway: collections.deque[Future[None]] = collections.deque()
     number = 1
-    with ThreadPoolExecutor(ABREAST) as pool:
+    with ThreadPoolExecutor(PARALLEL) as pool:
         try:
             while not cut.is_over:
                 number += 1
                 if number > most:
-                    raise PathError(f"more than {most * part_size} bytes, whose number was not told before")
-                if len(underway) == ABREAST:
+                    raise PathError(
+                        f"more than {most * part_size} bytes, too many for a file of unknown size"
+                    )
+                if len(underway) == PARALLEL:
                     underway.popleft().result()
                 underway.append(_start(pool, session, number, cut, budget, part_size))
             while underway:
@@ -212,14 +214,14 @@ def _start(
     part_size: int,
 ) -> Future[None]:
     """Send the next part beside the others; its room is free when it is there, or given up."""
-    budget.take(part_size)
+    budget.acquire(part_size)
     try:
         body = cut.body()
         future = pool.submit(lambda: retrying(lambda: session.part(number, body)))
     except BaseException:
-        budget.give(part_size)
+        budget.release(part_size)
         raise
-    future.add_done_callback(lambda _: budget.give(part_size))
+    future.add_done_callback(lambda _: budget.release(part_size))
     return future
 
 
@@ -239,12 +241,12 @@ def _check(upload: ObjectUpload, size: int) -> None:
 
 
 @contextlib.contextmanager
-def _taken(budget: Budget, size: int) -> Iterator[None]:
-    budget.take(size)
+def _acquired(budget: Budget, size: int) -> Iterator[None]:
+    budget.acquire(size)
     try:
         yield
     finally:
-        budget.give(size)
+        budget.release(size)
 
 
 @contextlib.contextmanager

@@ -58,7 +58,7 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def named(name: str) -> Format:
+def find_format(name: str) -> Format:
     if name not in FORMATS:
         raise ConfigError(f"no format named {name!r} (known: {', '.join(FORMATS)})")
     return FORMATS[name]
@@ -70,4 +70,4 @@ def of_file(name: str) -> str:
         if name.endswith(form.suffix) or (known == "tfrecord" and ".tfrecord" in name):
             return known
     ends = ", ".join(form.suffix for form in FORMATS.values())
-    raise PathError(f"{name} is no shard: its name must end with one of {ends}")
+    raise PathError(f"{name} is not a shard: its name must end with one of {ends}")

@@ -151,10 +151,10 @@ def written(index: Index) -> Iterator[bytes]:
         yield b"".join(_line([index.folders[each] + "/", index.folder_modes[each]]) for each in numbers)
     for start in range(0, len(index), LINES):
         numbers = range(start, min(start + LINES, len(index)))
-        yield b"".join(_line(_told(index[each])) for each in numbers)
+        yield b"".join(_line(_encode_row(index[each])) for each in numbers)
 
 
-def _told(row: Row) -> list[Any]:
+def _encode_row(row: Row) -> list[Any]:
     crc = None if row.crc == UNKNOWN else row.crc
     return [row.name, row.shard, row.offset, row.size, row.mode, row.mtime_ms, crc]
 
@@ -173,7 +173,7 @@ def read(pieces: Iterable[bytes], url: str) -> Index:
         for batch in lines:
             for values in _parsed(batch, number, url):
                 number += 1
-                _take(index, values, number, url)
+                _add_rows(index, values, number, url)
     if (len(index), len(index.folders)) != (files, folders):
         raise PathError(f"{url}: {len(index)} files are listed of {files}; the index is not complete")
     return index
@@ -222,10 +222,12 @@ def _head(line: bytes, url: str) -> tuple[Index, int, int]:
     except ValueError:
         head = None
     if not isinstance(head, dict) or head.get("what") != MARK:
-        raise PathError(f"{url} is no index of packed files")
+        raise PathError(f"{url} is not an index of packed files")
     if head.get("version") != VERSION:
-        told = f"an index of version {head.get('version')!r}, and this openpai-tasks reads version {VERSION}"
-        raise PathError(f"{url}: {told}")
+        problem = (
+            f"unsupported index version {head.get('version')!r}: this openpai-tasks reads version {VERSION}"
+        )
+        raise PathError(f"{url}: {problem}")
     try:
         shards = [Shard(_one_name(each["name"]), _count(each["size"])) for each in head["shards"]]
         counts = _count(head["files"]), _count(head["folders"])
@@ -234,7 +236,7 @@ def _head(line: bytes, url: str) -> tuple[Index, int, int]:
         raise _bad(url, 1) from err
 
 
-def _take(index: Index, values: Any, number: int, url: str) -> None:
+def _add_rows(index: Index, values: Any, number: int, url: str) -> None:
     """One line into the index, if it is what a line has to be."""
     try:
         if len(values) == 2:

@@ -10,7 +10,7 @@ from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing import ranges
-from openpai_tasks.storage.packing.formats import named, of_file
+from openpai_tasks.storage.packing.formats import find_format, of_file
 from openpai_tasks.storage.packing.index import Index, Shard
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import join
@@ -35,7 +35,7 @@ def open_set(place: Location) -> PackedSet:
     is_folder = [_is_folder(each) for each in found]
     if any(is_folder):
         if len(found) > 1:
-            raise PathError(f"{place.url} fits {len(found)} names, some of them folders; name one folder")
+            raise PathError(f"{place.url} matches {len(found)} names, some of them folders; name one folder")
         return _with_index(found[0])
     return _without_index(found)
 
@@ -59,7 +59,7 @@ def _check(url: str, shards: list[Shard], sizes: list[int | None]) -> None:
         raise PathError(f"{url}: {len(sizes)} shards are there, not {len(shards)} as before")
     for shard, size in zip(shards, sizes, strict=True):
         if size is None:
-            raise NotFound(f"{join(url, shard.name)}: a shard that the index tells of is missing", 404)
+            raise NotFound(f"{join(url, shard.name)}: a shard of the index is missing", 404)
         if size != shard.size:
             raise PathError(
                 f"{join(url, shard.name)}: {size} bytes are there of {shard.size}; cut or changed"
@@ -76,21 +76,23 @@ def _with_index(folder: Location) -> PackedSet:
         )
     url, store = place.url, place.store
     index = retrying(lambda: indexes.read(store.read(place.path), url), Watch().wait)
-    named(index.format)
+    find_format(index.format)
     return PackedSet(folder.url, index, places(folder, index))
 
 
 def _without_index(found: list[Location]) -> PackedSet:
     kinds = {of_file(place.name) for place in found}
     if len(kinds) > 1:
-        raise PathError(f"shards of several formats ({', '.join(sorted(kinds))}) are no set; name one format")
+        raise PathError(
+            f"shards of several formats ({', '.join(sorted(kinds))}) cannot be read together; name one format"
+        )
     kind = kinds.pop()
     index = Index(kind)
     for number, place in enumerate(found):
         size = _size(place)
         index.shards.append(Shard(place.name, size))
         with ranges.opened(place.store, place.path, size) as file:
-            named(kind).scan(file, place.url, number, index)
+            find_format(kind).scan(file, place.url, number, index)
     return PackedSet(found[0].url, index, found)
 
 

@@ -16,7 +16,7 @@ from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import target as targets
 from openpai_tasks.storage.packing.crc import crc32c
-from openpai_tasks.storage.packing.formats import Format, named
+from openpai_tasks.storage.packing.formats import Format, find_format
 from openpai_tasks.storage.packing.index import Index, Row, Shard
 from openpai_tasks.storage.packing.members import PackMember, PackTree, members
 from openpai_tasks.storage.packing.publish import NewSet, gathered
@@ -53,12 +53,12 @@ class Packed:
 
 def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Packed:
     """Pack what is in the folder into shards in the target folder."""
-    began, form = time.monotonic(), named(rules.format)
-    held, index = targets.held(target, rules.replace), Index(rules.format)
+    began, form = time.monotonic(), find_format(rules.format)
+    there, index = targets.inspect_target(target, rules.replace), Index(rules.format)
     walked = _walked(tree, target, form, index, watch)
     target.store.make_folder(target.path)
-    targets.clear(target, held)
-    new = NewSet(target, _free(walked, held, rules), held.shards)
+    targets.clear(target, there)
+    new = NewSet(target, _free(walked, there, rules), there.shards)
     try:
         new.begin()
         for number, shard in enumerate(cut(walked.members(), rules.shard_size, form.measure)):
@@ -90,10 +90,10 @@ def _walked(tree: Location, target: Location, form: Format, index: Index, watch:
     return walked
 
 
-def _free(walked: PackTree, held: PackTarget, rules: Packing) -> str:
+def _free(walked: PackTree, there: PackTarget, rules: Packing) -> str:
     """What the shards' names begin with: the first of the tree's marks that nothing in the folder has."""
     marks = walked.marks(rules.format, rules.shard_size)
-    return next(begins for mark in marks if not held.is_taken(begins := f"{rules.name}-{mark}-"))
+    return next(begins for mark in marks if not there.is_taken(begins := f"{rules.name}-{mark}-"))
 
 
 def _written(
@@ -132,8 +132,8 @@ def _shard(
     watch: Watch,
     moved: list[int],
 ) -> Iterator[bytes]:
-    """The bytes of a shard; ``rows`` and ``moved`` are told what has gone by."""
-    encoder = named(rules.format).encoder(shard)
+    """The bytes of a shard; ``rows`` and ``moved`` get what has been sent."""
+    encoder = find_format(rules.format).encoder(shard)
     yield (head := encoder.head())
     at = len(head)
     for member, pieces in contents(source, shard, rules.workers, watch):

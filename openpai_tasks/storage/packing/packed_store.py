@@ -86,7 +86,7 @@ class PackedStore:
             data = self._set.read(row.shard, row.offset, row.size)
             if crc32c(data) != row.crc:
                 url = self._set.shards[row.shard].url
-                raise PathError(f"{url}: {row.name!r} in it is damaged; its CRC32C is another one")
+                raise PathError(f"{url}: {row.name!r} in it is damaged: wrong CRC32C")
         return data
 
     def digest(self, path: str) -> Digest | None:

@@ -91,7 +91,7 @@ class SequenceFile:
                 raise parts.cut()
             parts.at += INT.size
             if first == ESCAPE:
-                if parts.take(SYNC) != sync:
+                if parts.read(SYNC) != sync:
                     raise PathError(f"{url}: damaged at byte {at}: not the mark that was expected")
             else:
                 index.add(_row(parts, INT.unpack(first)[0], shard, at))
@@ -99,7 +99,7 @@ class SequenceFile:
 
 
 class _Parts:
-    """The parts of a file one after the other; what is missing is told as such."""
+    """The parts of a file one after the other; missing bytes are an error."""
 
     def __init__(self, file: BinaryIO, url: str) -> None:
         self._file, self.url, self.at = file, url, 0
@@ -109,7 +109,7 @@ class _Parts:
     def cut(self) -> PathError:
         return PathError(f"{self.url}: cut at byte {self._size}, in the middle of a record")
 
-    def take(self, count: int) -> bytes:
+    def read(self, count: int) -> bytes:
         found = self._file.read(count)
         if len(found) < count:
             raise self.cut()
@@ -122,26 +122,26 @@ class _Parts:
         self.at = self._file.seek(self.at + count)
 
     def number(self) -> int:
-        return int(INT.unpack(self.take(INT.size))[0])
+        return int(INT.unpack(self.read(INT.size))[0])
 
     def text(self) -> str:
-        first = self.take(1)[0]
-        count = first if first <= 127 else int.from_bytes(self.take(256 - 112 - first), "big")
-        return self.take(count).decode("utf-8", "surrogateescape")
+        first = self.read(1)[0]
+        count = first if first <= 127 else int.from_bytes(self.read(256 - 112 - first), "big")
+        return self.read(count).decode("utf-8", "surrogateescape")
 
 
 def _opened(parts: _Parts, url: str) -> bytes:
     """The file's own mark; what cannot be read here is refused by name."""
-    if parts.take(len(MAGIC)) != MAGIC:
-        raise PathError(f"{url}: no SequenceFile of version 6")
+    if parts.read(len(MAGIC)) != MAGIC:
+        raise PathError(f"{url}: not a SequenceFile of version 6")
     kinds = parts.text(), parts.text()
     if kinds != (TEXT, BYTES):
         raise PathError(f"{url}: from {kinds[0]} to {kinds[1]}; only Text to BytesWritable can be read")
-    if parts.take(2) != b"\0\0":
+    if parts.read(2) != b"\0\0":
         raise PathError(f"{url}: compressed; only SequenceFiles that are not can be read")
     for _ in range(2 * parts.number()):
         parts.text()
-    return parts.take(SYNC)
+    return parts.read(SYNC)
 
 
 def _row(parts: _Parts, length: int, shard: int, at: int) -> Row:

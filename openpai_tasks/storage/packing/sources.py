@@ -32,10 +32,10 @@ def contents(
         for batch in batches:
             yield from _handed_on(store, batch, None, watch)
     else:
-        yield from _abreast(store, batches, workers, watch)
+        yield from _in_parallel(store, batches, workers, watch)
 
 
-def _abreast(
+def _in_parallel(
     store: Store, batches: Iterable[list[PackMember]], workers: int, watch: Watch
 ) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
     """As many small batches fetched at once as there are workers, and as many more ahead."""
@@ -96,8 +96,8 @@ def _content(store: Store, member: PackMember, watch: Watch) -> Iterator[bytes]:
     """The pieces, as many bytes as were listed, and the very ones that the store tells of, where it does."""
     if member.is_folder:
         return
-    told = store.digest(member.path) if store.knows_digests else None
-    hasher = store.hasher(told.kind) if told else None
+    digest = store.digest(member.path) if store.knows_digests else None
+    hasher = store.hasher(digest.kind) if digest else None
     count = 0
     for piece in store.read(member.path, 0, member.size or None):  # what claims to be empty may not be
         watch.check()
@@ -107,14 +107,14 @@ def _content(store: Store, member: PackMember, watch: Watch) -> Iterator[bytes]:
         if hasher:
             hasher.update(piece)
         yield piece
-    _refuse_changed(store, member, count, hasher is None or hasher.digest() == told)
+    _refuse_changed(store, member, count, hasher is None or hasher.digest() == digest)
 
 
-def _refuse_changed(store: Store, member: PackMember, count: int, is_as_told: bool) -> None:
+def _refuse_changed(store: Store, member: PackMember, count: int, is_intact: bool) -> None:
     now = store.stat(member.path)
     if now is None or (count, now.size, now.mtime_ms) != (member.size, member.size, member.mtime_ms):
         raise PathError(
             f"{member.path}: it changed while it was packed; pack again when nothing writes to it"
         )
-    if not is_as_told:
+    if not is_intact:
         raise PathError(f"{member.path}: damaged on the way, its checksum is another one")

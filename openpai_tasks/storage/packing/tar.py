@@ -72,7 +72,7 @@ class Tar:
                     _found(facts, url, shard, index)
                 end = archive.offset
         except tarfile.TarError as err:
-            raise PathError(f"{url}: no tar archive, or a damaged one ({err})") from err
+            raise PathError(f"{url}: not a tar archive, or a damaged one ({err})") from err
         if file.seek(0, 2) <= end:
             raise PathError(f"{url}: the end is missing; the archive was cut")
 

@@ -2,7 +2,7 @@
 
 A set's files are those that its index names. A pack that runs has a note in the folder, under a name as of
 any file that is being written: what its shards are called, and which ones it replaces. So what a killed one
-left is told from files of somebody else's, and from those of one that still runs.
+left is distinguished from the files of others, and from those of one that still runs.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class UnfinishedPack:
         return name in self.replaces or (shard is not None and shard[1] == self.begins)
 
     def write(self, store: Store) -> None:
-        told = {"what": WHAT, "begins": self.begins, "replaces": self.replaces}
-        put(store, self.path, lambda: [json.dumps(told).encode()])
+        record = {"what": WHAT, "begins": self.begins, "replaces": self.replaces}
+        put(store, self.path, lambda: [json.dumps(record).encode()])
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class PackTarget:
         )
 
 
-def held(target: Location, replace: bool) -> PackTarget:
+def inspect_target(target: Location, replace: bool) -> PackTarget:
     """What there is; a file of somebody else's, or a set and no leave to replace it, is an error."""
     entry = target.store.stat(target.path)
     if entry is None:
@@ -89,7 +89,7 @@ def held(target: Location, replace: bool) -> PackTarget:
     for name in sorted(unknown):
         raise _of_others(target, name)
     if shards is not None and not replace:
-        raise PathError(f"{target.url} holds packed files already; --replace packs anew in their place")
+        raise PathError(f"{target.url} holds packed files already; --replace replaces them")
     noted = {note.path for note in notes}
     stale = tuple(part.path for part in parts if is_stale(part) and part.path not in noted)
     return PackTarget(shards or (), names, notes, stale)
@@ -103,14 +103,14 @@ def named_shards(target: Location) -> tuple[str, ...] | None:
     return tuple(shard.name for shard in indexes.read_shards(place.store.read(place.path), place.url))
 
 
-def clear(target: Location, held: PackTarget) -> None:
+def clear(target: Location, there: PackTarget) -> None:
     """Remove what packs and copies left that began long ago; what cannot be removed is in nobody's way."""
-    for path in held.stale:
+    for path in there.stale:
         with contextlib.suppress(PaiError):
             target.store.remove(path)
-    for note in held.notes:
+    for note in there.notes:
         if note.is_stale:
-            left = (name for name in held.names if note.covers(name) and name not in held.shards)
+            left = (name for name in there.names if note.covers(name) and name not in there.shards)
             with contextlib.suppress(PaiError):
                 remove(target, left)
                 target.store.remove(note.path)
@@ -128,7 +128,7 @@ def _replaceable(target: Location) -> tuple[str, ...] | None:
     try:
         return named_shards(target)
     except PathError as err:
-        raise PathError(f"{err}; remove it, or pack into a folder of its own") from err
+        raise PathError(f"{err}; remove it, or pack into an empty folder") from err
 
 
 def _may_be_ours(name: str, shards: tuple[str, ...]) -> bool:
@@ -136,8 +136,8 @@ def _may_be_ours(name: str, shards: tuple[str, ...]) -> bool:
 
 
 def _of_others(target: Location, name: str) -> PathError:
-    told = "which no index there names" if SHARD.fullmatch(name) else "which is not of a packed set"
-    return PathError(f"{target.url} holds {name!r}, {told}: pack into a folder of its own")
+    why = "which no index there names" if SHARD.fullmatch(name) else "which is not of a packed set"
+    return PathError(f"{target.url} holds {name!r}, {why}: pack into an empty folder")
 
 
 def _note(store: Store, part: Entry) -> UnfinishedPack | None:
@@ -145,11 +145,11 @@ def _note(store: Store, part: Entry) -> UnfinishedPack | None:
     if part.size > MOST:
         return None
     try:
-        told = json.loads(b"".join(store.read(part.path)))
-        if told["what"] != WHAT:
+        record = json.loads(b"".join(store.read(part.path)))
+        if record["what"] != WHAT:
             return None
         return UnfinishedPack(
-            part.path, str(told["begins"]), tuple(map(str, told["replaces"])), is_stale(part)
+            part.path, str(record["begins"]), tuple(map(str, record["replaces"])), is_stale(part)
         )
     except (PaiError, ValueError, KeyError, TypeError):
         return None  # then nothing is known to be of a pack by it, and nothing is removed

@@ -67,11 +67,11 @@ class TFRecord:
         stem, at, number = url.rpartition("/")[2].partition(".")[0], 0, 0
         while head := file.read(LENGTH.size + CRC.size):
             size = _length(head, url, number)
-            record, told = file.read(size), file.read(CRC.size)
-            if len(record) < size or len(told) < CRC.size:
+            record, checksum = file.read(size), file.read(CRC.size)
+            if len(record) < size or len(checksum) < CRC.size:
                 raise PathError(f"{url}: record {number} is cut")
-            if CRC.unpack(told)[0] != masked(crc32c(record)):
-                raise PathError(f"{url}: record {number} is damaged; its CRC32C is another one")
+            if CRC.unpack(checksum)[0] != masked(crc32c(record)):
+                raise PathError(f"{url}: record {number} is damaged: wrong CRC32C")
             index.add(_row(record, at + len(head), f"{stem}-{number:08d}", url, shard))
             at, number = at + len(head) + size + CRC.size, number + 1
 
@@ -80,7 +80,7 @@ def _length(head: bytes, url: str, number: int) -> int:
     if len(head) < LENGTH.size + CRC.size:
         raise PathError(f"{url}: record {number} is cut")
     if CRC.unpack_from(head, LENGTH.size)[0] != masked(crc32c(head[: LENGTH.size])):
-        raise PathError(f"{url}: record {number} is damaged, or this is no TFRecord file")
+        raise PathError(f"{url}: record {number} is damaged, or this is not a TFRecord file")
     return int(LENGTH.unpack_from(head)[0])
 
 

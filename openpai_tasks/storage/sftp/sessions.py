@@ -40,8 +40,8 @@ class RemoteConnection(Protocol):
         """Turns what a broken connection raises into errors of ours."""
 
 
-class Sums:
-    """A shell in the container; what it cannot do is told as nothing, never as an error."""
+class ChecksumShell:
+    """A shell in the container that computes checksums; without one, nothing is known and nothing fails."""
 
     def __init__(self, login: RemoteConnection) -> None:
         self.login = login
@@ -56,8 +56,8 @@ class Sums:
                 raise
             self.can = False
 
-    def of(self, path: str) -> str:
-        """The SHA-256 of the file; empty where it cannot be told."""
+    def sha256(self, path: str) -> str:
+        """The SHA-256 of the file; empty if unknown."""
         if not self.can:
             return ""
         with self._lock:
@@ -101,7 +101,7 @@ class Sessions:
     def __init__(self, renew: Callable[[], RemoteConnection]) -> None:
         self._renew = renew
         self._login: RemoteConnection | None = None
-        self._sums: Sums | None = None
+        self._sums: ChecksumShell | None = None
         self._idle: list[Any] = []
         self._lock = threading.Lock()
 
@@ -114,7 +114,7 @@ class Sessions:
 
         return retrying(once)
 
-    def sums_told(self, act: Callable[[Sums], Result]) -> Result:
+    def ask_shell(self, act: Callable[[ChecksumShell], Result]) -> Result:
         """What the shell for fingerprints says, in the same way."""
 
         def once() -> Result:
@@ -128,7 +128,7 @@ class Sessions:
         """A session that nobody else uses meanwhile; one that something broke is not used again."""
         login = files = None
         try:
-            with _told(path), self._holding() as login:
+            with _mapping_errors(path), self._holding() as login:
                 files = self._spare(login) or login.files()
                 yield files
         except NotFound:
@@ -173,10 +173,10 @@ class Sessions:
         self._idle.clear()
         self._sums = self._login = None
 
-    def _sums_of(self, login: RemoteConnection) -> Sums:
+    def _sums_of(self, login: RemoteConnection) -> ChecksumShell:
         with self._lock:
             if self._sums is None or self._sums.login is not login:
-                self._sums = Sums(login)
+                self._sums = ChecksumShell(login)
             return self._sums
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ def _end(files: Any) -> None:
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
+def _mapping_errors(path: str) -> Iterator[None]:
     """Errors of the server in our words."""
     try:
         yield

@@ -114,7 +114,7 @@ class SftpStore(Appends, SetsModes):
             return False
 
     def rename(self, source: str, target: str) -> None:
-        def act(number: int) -> None:
+        def attempt(number: int) -> None:
             try:
                 with self._sessions.files(target) as files:
                     _renamed(files, source, target)
@@ -122,13 +122,13 @@ class SftpStore(Appends, SetsModes):
                 if number == 0 or self.stat(target) is None:  # else it went well, and its answer was lost
                     raise
 
-        numbered(act)
+        numbered(attempt)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         with self._sessions.files(path) as files:
             facts = files.stat(path)
             if not stat.S_ISREG(facts.st_mode or 0):
-                raise PathError(f"{path} is no file that can be read")
+                raise PathError(f"{path} is not a file that can be read")
             with files.open(path, "rb") as file:
                 left = (facts.st_size or 0) - offset if length is None else length
                 if left > 0 and (facts.st_size or 0) > offset:
@@ -158,12 +158,12 @@ class SftpStore(Appends, SetsModes):
                 file.write(piece)
 
     def digest(self, path: str) -> Digest | None:
-        value = self._sessions.sums_told(lambda sums: sums.of(path))
+        value = self._sessions.ask_shell(lambda shell: shell.sha256(path))
         return Digest(SHA256, value) if value else None
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
         return (
-            Sha256() if kind in (None, SHA256) and self._sessions.sums_told(lambda sums: sums.can) else None
+            Sha256() if kind in (None, SHA256) and self._sessions.ask_shell(lambda shell: shell.can) else None
         )
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
@@ -173,10 +173,10 @@ class SftpStore(Appends, SetsModes):
         self._sessions.asked(path, lambda files: files.chmod(path, mode))
 
     def allowed(self, mode: int) -> int:
-        return mode & ~self._sessions.sums_told(lambda sums: sums.umask)
+        return mode & ~self._sessions.ask_shell(lambda shell: shell.umask)
 
     def start_folder(self) -> str:
-        """Where a relative path begins; asked first: what cannot be reached is told at once."""
+        """The folder of relative paths; asked first, so that an unreachable container fails at once."""
         with self._sessions.files(".") as files:
             return str(files.normalize("."))
 

@@ -28,14 +28,14 @@ from smbprotocol.session import Session  # type: ignore[import-untyped]
 from smbprotocol.tree import TreeConnect  # type: ignore[import-untyped]
 
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
-from openpai_tasks.storage.smb.errors import LOST, NO_LOGIN, NO_SHARE, NoShare, told
+from openpai_tasks.storage.smb.errors import LOST, NO_LOGIN, NO_SHARE, NoShare, make_error
 
 for _name in ("smbprotocol", "spnego"):  # they tell of every packet, tokens of the login among them
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
 CONNECT = 15  # seconds for a server to take the call
 SILENCE = 60.0  # seconds without any answer, while one is owed, until the connection counts as dead
-PENDING = 120  # seconds for an answer that the server has said to be late
+PENDING = 120  # seconds for an answer that the server has announced to be late
 LOOK = 1.0  # seconds between two looks whether the connection still is one
 CREDITS = 128  # what is asked for with a request while there are fewer than ENOUGH: 64 KiB in flight each
 ENOUGH = 1024
@@ -190,7 +190,7 @@ def shared_server(login: SmbLogin) -> SmbServer:
 
 
 def exchange(tree: Any, steps: Sequence[Step]) -> list[Any]:
-    """The answers to messages that travel together; each must be taken, and the first refusal is told."""
+    """The answers to messages that travel together; each must be read, and the first refusal is raised."""
     session = tree.session
     messages = [message for message, _ in steps]
     requests = session.connection.send_compound(
@@ -218,13 +218,13 @@ def using(host: SmbServer, share: str, path: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def guarded(host: SmbServer, tree: Any, path: str) -> Iterator[None]:
-    """What goes wrong is told in our words, and a broken connection is given up."""
+    """Raise errors of SMB as ours, and drop a broken connection."""
     try:
         yield
     except SMBResponseException as err:
         if err.status in LOST:
             host.drop(tree)
-        raise told(err.status, path, host.login.host) from err
+        raise make_error(err.status, path, host.login.host) from err
     except PaiError:
         raise
     except (SMBException, OSError) as err:
@@ -242,7 +242,7 @@ def _connecting(login: SmbLogin, share: str = "") -> Iterator[None]:
             raise Denied(f"{where} refuses the user {login.user!r}: {NO_LOGIN[err.status]}", 401) from err
         if err.status in NO_SHARE:
             raise NoShare(f"{where} has no share {share!r}", 404) from err
-        raise told(err.status, f"share {share!r}" if share else where, where) from err
+        raise make_error(err.status, f"share {share!r}" if share else where, where) from err
     except SMBAuthenticationError as err:
         raise Denied(f"{where} refuses the user {login.user!r}", 401) from err
     except PaiError:

@@ -84,7 +84,7 @@ NO_SHARE = {0xC00000CC}
 
 
 class NoShare(NotFound):
-    """The server knows no such share: nothing can be said of what is on it."""
+    """Raised when the server has no such share, so that nothing on it is known."""
 
 
 class Taken(PathError):
@@ -106,8 +106,8 @@ class Linked(PathError):
 KINDS = {NAME_COLLISION: Taken, NOT_A_FOLDER: NotFolder, NOT_EMPTY: NotEmpty, STOPPED_ON_SYMLINK: Linked}
 
 
-def told(status: int, path: str, host: str) -> PaiError:
-    """The error for what the server said of the path."""
+def make_error(status: int, path: str, host: str) -> PaiError:
+    """The error for a status that the server answers about the path."""
     if status in MISSING:
         return NotFound(f"{path}: no such file or folder on {host}", 404)
     if status in FORBIDDEN:
@@ -117,4 +117,4 @@ def told(status: int, path: str, host: str) -> PaiError:
     if status in BUSY:
         return ApiError(f"{path}: {BUSY[status]}", 503)
     kind = KINDS.get(status, PathError)
-    return kind(f"{path}: {REFUSED.get(status) or f'{host} says no (0x{status:08x})'}")
+    return kind(f"{path}: {REFUSED.get(status) or f'{host} refused it (0x{status:08x})'}")

@@ -81,7 +81,7 @@ def closing(handle: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def abandoned(handle: Any) -> Iterator[None]:
-    """Closed if something goes wrong, which is told, and not that it could not be closed."""
+    """Close the file if the block fails; an error of closing never hides the first one."""
     try:
         yield
     except BaseException:
@@ -97,8 +97,8 @@ def looked_up(tree: Any, name: str) -> Any:
 
 def renamed(tree: Any, name: str, target: str, replace: bool) -> None:
     text = target.encode("utf-16-le")
-    told = struct.pack("<B7xQI", replace, 0, len(text)) + text
-    once(tree, name, MOVE, _setting(FileInformationClass.FILE_RENAME_INFORMATION, told))
+    content = struct.pack("<B7xQI", replace, 0, len(text)) + text
+    once(tree, name, MOVE, _setting(FileInformationClass.FILE_RENAME_INFORMATION, content))
 
 
 def removed(tree: Any, name: str) -> None:
@@ -107,8 +107,8 @@ def removed(tree: Any, name: str) -> None:
 
 def dated(tree: Any, name: str, filetime: int) -> None:
     """Set the time of the last change; 0 leaves the others as they are."""
-    told = struct.pack("<qqqqII", 0, 0, filetime, 0, 0, 0)
-    once(tree, name, DATE, _setting(FileInformationClass.FILE_BASIC_INFORMATION, told))
+    content = struct.pack("<qqqqII", 0, 0, filetime, 0, 0, 0)
+    once(tree, name, DATE, _setting(FileInformationClass.FILE_BASIC_INFORMATION, content))
 
 
 def listed(tree: Any, name: str, pattern: str = "*") -> tuple[Any, Iterator[bytes]]:
@@ -147,10 +147,10 @@ def opening(handle: Any, way: OpenMode) -> Step:
     return step
 
 
-def _setting(kind: int, told: bytes) -> Step:
+def _setting(kind: int, content: bytes) -> Step:
     message = SMB2SetInfoRequest()
     message["info_type"] = InfoType.SMB2_0_INFO_FILE
     message["file_info_class"] = kind
     message["file_id"] = Open._RELATED_COMPOUND_FILE_ID
-    message["buffer"] = told
+    message["buffer"] = content
     return message, lambda request: request._connection.receive(request)

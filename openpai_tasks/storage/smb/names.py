@@ -31,7 +31,7 @@ DEVICES = {
 
 
 def written(name: str) -> str:
-    """The name as the server is told it."""
+    """The name as it is sent to the server."""
     _refuse(name)
     plain = name.translate(_WRITTEN)
     return plain[:-1] + _END_WRITTEN.get(plain[-1:], plain[-1:])
@@ -42,7 +42,7 @@ def read(name: bytes, folder: str) -> str:
     try:
         text = name.decode("utf-16-le")
     except UnicodeDecodeError as err:
-        raise PathError(f"{folder} lists a name that is no text: {name.hex()}") from err
+        raise PathError(f"{folder} lists a name that is not valid UTF-8: {name.hex()}") from err
     text = text[:-1] + _END_READ.get(text[-1:], text[-1:])
     return check_name(text.translate(_READ), folder)
 

@@ -62,12 +62,12 @@ class SmbStore(ChecksBytes, KnowsPlaces):
     def stat(self, path: str) -> Entry | None:
         name = self._name(path)
 
-        def act() -> Entry | None:
+        def attempt() -> Entry | None:
             with self._using(path) as tree:
                 return _entry(files.looked_up(tree, name), base(path), path)
 
         try:
-            return retrying(act)
+            return retrying(attempt)
         except NoShare:
             raise
         except (NotFound, NotFolder):
@@ -76,7 +76,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
             return Entry(base(path), path, False, is_link=True, is_special=True)
 
     def list(self, path: str) -> Iterator[Entry]:
-        given: set[str] = set()  # should the connection break, what came already is not told again
+        given: set[str] = set()  # should the connection break, no entry is listed twice
 
         def begin() -> Iterator[Entry]:
             for entry in self._entries(path):
@@ -89,7 +89,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
     def make_folder(self, path: str) -> None:
         self._refuse_change(path)
         full = self._full(path)
-        retrying(lambda: self._made(full, path))
+        retrying(lambda: self._create(full, path))
 
     def remove(self, path: str, recursive: bool = False) -> None:
         """Links that the server follows by itself look like what they lead to; SMB does not show them."""
@@ -115,7 +115,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         names.refuse_device(target)
         old, new = self._name(source), self._name(target)
 
-        def act(number: int) -> None:
+        def attempt(number: int) -> None:
             try:
                 with self._using(source) as tree:
                     files.renamed(tree, old, new, replace=False)
@@ -127,7 +127,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
                 if number == 0 or self.stat(target) is None:  # else it went well, and its answer was lost
                     raise
 
-        numbered(act)
+        numbered(attempt)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Where a connection breaks, the next one goes on."""
@@ -179,11 +179,11 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         self._refuse_change(path)
         name = self._name(path)
 
-        def act(number: int) -> None:
+        def attempt(number: int) -> None:
             with self._using(path) as tree:
                 files.dated(tree, name, listing.filetime(mtime_ms))
 
-        numbered(act)
+        numbered(attempt)
 
     def _full(self, path: str) -> str:
         return (self.root + path).rstrip("/")
@@ -198,7 +198,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
     def _using(self, path: str) -> Any:
         with self._lock:
             if self._makes_root:
-                self._made(self.root, "/")
+                self._create(self.root, "/")
                 self._makes_root = False
         return using(self._server, self.share, path)
 
@@ -241,7 +241,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
             upload.abandon()
             raise
 
-    def _made(self, full: str, path: str) -> None:
+    def _create(self, full: str, path: str) -> None:
         missing = []
         while full:
             names.refuse_device(full)
@@ -271,8 +271,8 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         if found.is_folder != is_folder:
             raise PathError(f"{path}: {'a file' if is_folder else 'a folder'} is there")
         if found.name != base(path):
-            told = f"the server takes it for {found.name!r}, which is there"
-            raise PathError(f"{path}: {told}; rename one of them")
+            clash = f"the server takes it for {found.name!r}, which exists"
+            raise PathError(f"{path}: {clash}; rename one of them")
 
     def _found(self, path: str) -> Entry | None:
         """What the server has under the name, spelt as it is there."""
@@ -285,7 +285,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
     def _removed(self, path: str) -> None:
         name = self._name(path)
 
-        def act(number: int) -> None:
+        def attempt(number: int) -> None:
             try:
                 with self._using(path) as tree:
                     files.removed(tree, name)
@@ -293,7 +293,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
                 if number == 0:  # else it went well, and its answer was lost
                     raise
 
-        numbered(act)
+        numbered(attempt)
 
 
 def _entry(handle: Any, name: str, path: str) -> Entry:

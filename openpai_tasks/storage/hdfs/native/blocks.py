@@ -54,9 +54,9 @@ class DataNodes:
         asked = message((1, _header(block, block.size, self._client)), (2, offset), (3, length))
         with self._streams.borrowed(address) as stream:
             stream.send(struct.pack(">hb", VERSION, READ) + delimited(asked))
-            told = fields(inner(_answer(stream), 4))
-            skip, left = offset - number(told, 2), length
-            for piece in _packets(stream, *_kind(fields(inner(told, 1)))):
+            answered = fields(inner(_answer(stream), 4))
+            skip, left = offset - number(answered, 2), length
+            for piece in _packets(stream, *_kind(fields(inner(answered, 1)))):
                 piece, skip = (piece[skip:], 0) if skip else (piece, 0)
                 piece = piece[:left] if len(piece) > left else piece  # it ends with a whole chunk
                 left -= len(piece)
@@ -66,7 +66,7 @@ class DataNodes:
             stream.send(delimited(message((1, SUMS_ARE_RIGHT))))
 
     def write(self, block: Block, shape: Shape, room: int, feed: Feed, is_large: bool = False) -> int:
-        """Fill the block from the feed; how many bytes it has once every data node has said yes.
+        """Fill the block from the feed; how many bytes it has once every data node has confirmed.
 
         Of a large file, the CRCs of the next packets are computed while one is sent.
         """
@@ -105,7 +105,7 @@ class Feed:
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces, self._rest, self.began, self._ended = iter(pieces), b"", False, False
 
-    def take(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
         """So many bytes; fewer only at the end. A piece of just that size is handed on uncopied."""
         self.began = True
         found, count = [self._rest], len(self._rest)
@@ -123,14 +123,14 @@ class Feed:
     def is_empty(self) -> bool:
         """Whether nothing is left; looks ahead."""
         if not self._rest:
-            self._rest = self.take(PACKET)
+            self._rest = self.read(PACKET)
         return not self._rest
 
 
 def _summed(feed: Feed, shape: Shape, room: int) -> Generator[tuple[bytes, bytes], None, None]:
     """What fills a block: the CRCs and the data of each packet."""
     sums = SUMS[shape.crc]()
-    while data := feed.take(min(PACKET, room)):
+    while data := feed.read(min(PACKET, room)):
         room -= len(data)
         yield sums(data, shape.chunk), data
 
@@ -155,14 +155,14 @@ def _frame(size: int, offset: int, packet: int, is_last: bool, length: int) -> b
 
 def _acknowledged(stream: Stream, packet: int) -> int:
     """Wait for the next answer of the data nodes, and mind a no; the number of the packet after it."""
-    told = fields(received(stream.exactly))
-    if any(_statuses(told)):
+    answered = fields(received(stream.exactly))
+    if any(_statuses(answered)):
         raise Wrong(f"a data node could not store packet {packet}")
     return packet + 1
 
 
-def _statuses(told: Fields) -> Iterator[int]:
-    for reply in told.get(2, []):
+def _statuses(answered: Fields) -> Iterator[int]:
+    for reply in answered.get(2, []):
         yield from reply if isinstance(reply, bytes) else [reply]  # packed, or one by one
 
 
@@ -232,7 +232,7 @@ def _header(block: Block, size: int, client: str) -> bytes:
 
 
 def _answer(stream: Stream) -> Fields:
-    told = fields(received(stream.exactly))
-    if number(told, 1) != ALL_RIGHT:
-        raise Wrong(text(told, 5) or f"status {number(told, 1)} from a data node")
-    return told
+    answered = fields(received(stream.exactly))
+    if number(answered, 1) != ALL_RIGHT:
+        raise Wrong(text(answered, 5) or f"status {number(answered, 1)} from a data node")
+    return answered

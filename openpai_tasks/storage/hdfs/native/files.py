@@ -21,7 +21,7 @@ from openpai_tasks.storage.hdfs.native.protobuf import Garbled
 from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, RpcRefused
 from openpai_tasks.storage.hdfs.ranges import ahead
 from openpai_tasks.storage.hdfs.web.http import why
-from openpai_tasks.storage.hdfs.web.name_nodes import told
+from openpai_tasks.storage.hdfs.web.name_nodes import make_error
 
 WIDE = 8 << 20  # bytes; to fetch less by another thread does not pay
 BARRED = 60.0  # seconds after a failure in which WebHDFS does it all
@@ -171,7 +171,7 @@ class _Writing:
         pause, end = FIRST_PAUSE, time.monotonic() + CLOSING
         while not self._names.complete(self._path, self._file, last):
             if time.monotonic() > end:
-                raise Wrong("no data node tells of its block")
+                raise Wrong("no data node knows its block")
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -181,11 +181,11 @@ def _ours(err: Exception, path: str) -> PaiError:
     if not isinstance(err, RpcRefused):
         return Unreachable(f"{path}: HDFS does not answer: {why(err)}")
     kind = getattr(pyhdfs, f"Hdfs{err.kind}", pyhdfs.HdfsIOException)
-    return told(kind(str(err), err.kind, kind._expected_status_code), path)
+    return make_error(kind(str(err), err.kind, kind._expected_status_code), path)
 
 
 def _kept(pieces: Iterable[bytes], names: NameNode) -> Iterator[bytes]:
-    """The pieces; now and then the name node is told that somebody still writes."""
+    """The pieces; now and then the name node learns that somebody still writes."""
     renewed = time.monotonic()
     for piece in pieces:
         if time.monotonic() - renewed > RENEWAL:

@@ -58,7 +58,7 @@ class Block:
     storage_types: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, data: bytes) -> Block:
+    def parse(cls, data: bytes) -> Block:
         found = fields(data)
         it = fields(inner(found, 1))
         types = found.get(7, [])
@@ -113,7 +113,7 @@ class Status:
     id: int
 
     @classmethod
-    def of(cls, data: bytes) -> Status:
+    def parse(cls, data: bytes) -> Status:
         found = fields(data)
         kind, mode = number(found, 1), number(fields(inner(found, 4)), 1)
         return cls(kind == FOLDER, kind == LINK, number(found, 3), mode, number(found, 7), number(found, 13))
@@ -135,9 +135,9 @@ class NameNode:
     def blocks(self, path: str, offset: int, length: int) -> list[Block] | None:
         """The blocks with those bytes; None when they are not the bytes of the file, or still change."""
         answer = self._call("getBlockLocations", message((1, path), (2, offset), (3, length)))
-        told = fields(inner(answer, 1))
-        blocks = [Block.of(one) for one in told.get(2, []) if isinstance(one, bytes)]
-        is_plain = not (number(told, 3) or 6 in told or 7 in told)
+        answered = fields(inner(answer, 1))
+        blocks = [Block.parse(one) for one in answered.get(2, []) if isinstance(one, bytes)]
+        is_plain = not (number(answered, 3) or 6 in answered or 7 in answered)
         return blocks if is_plain and all(block.is_plain for block in blocks) else None
 
     def create(self, path: str, replication: int, block_size: int, mode: int) -> Created:
@@ -150,22 +150,22 @@ class NameNode:
             (6, replication),
             (7, block_size),
         )
-        told = fields(inner(self._call("create", asked), 1))
-        return Created(number(told, 13), number(told, 11), not (15 in told or 17 in told))
+        answered = fields(inner(self._call("create", asked), 1))
+        return Created(number(answered, 13), number(answered, 11), not (15 in answered or 17 in answered))
 
     def add_block(self, path: str, file: Created, last: bytes | None) -> Block:
         asked = message((1, path), (2, self.client), (3, last), (5, file.id))
-        return Block.of(inner(self._call("addBlock", asked), 1))
+        return Block.parse(inner(self._call("addBlock", asked), 1))
 
     def complete(self, path: str, file: Created, last: bytes | None) -> bool:
-        """Close the file; not yet True while no data node has told of its last block."""
+        """Close the file; not yet True while no data node has reported its last block."""
         asked = message((1, path), (2, self.client), (3, last), (4, file.id))
         return bool(number(self._call("complete", asked), 1))
 
     def status(self, path: str) -> Status | None:
         """What is there; None when nothing is."""
         answer = self._call("getFileInfo", message((1, path)))
-        return Status.of(inner(answer, 1)) if 1 in answer else None
+        return Status.parse(inner(answer, 1)) if 1 in answer else None
 
     def rename(self, source: str, target: str) -> bool:
         """In place of the file that may have the name."""
@@ -214,8 +214,8 @@ def _answer(stream: Stream) -> Fields:
         raise Garbled(f"an answer of {size} bytes")
     data = stream.exactly(size)
     head, at = take_message(data)
-    told = fields(head)
-    if number(told, 2):
-        kind = text(told, 4).rpartition(".")[2]
-        raise RpcRefused(kind, text(told, 5).partition("\n")[0])
+    answered = fields(head)
+    if number(answered, 2):
+        kind = text(answered, 4).rpartition(".")[2]
+        raise RpcRefused(kind, text(answered, 5).partition("\n")[0])
     return fields(take_message(data, at)[0])

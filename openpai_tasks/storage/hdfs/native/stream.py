@@ -98,7 +98,7 @@ class Streams:
     @contextlib.contextmanager
     def borrowed(self, key: tuple[str, int]) -> Iterator[Stream]:
         """A connection, old or new; it is kept for the next one unless something goes wrong."""
-        stream = self._take(key)
+        stream = self._acquire(key)
         try:
             yield stream
         except BaseException:
@@ -124,7 +124,7 @@ class Streams:
         for stream in [one for some in idle.values() for one in some]:
             stream.close()
 
-    def _take(self, key: tuple[str, int]) -> Stream:
+    def _acquire(self, key: tuple[str, int]) -> Stream:
         while True:
             with self._lock:
                 idle = self._idle.get(key)

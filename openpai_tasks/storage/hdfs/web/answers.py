@@ -28,7 +28,7 @@ def reading(foreign: tuple[type[Exception], ...], path: str) -> Iterator[None]:
     except foreign:  # some of them are ValueErrors too
         raise
     except UNFIT as err:
-        raise Misfit(f"{path}: what HDFS answers is not understood; is it WebHDFS?") from err
+        raise Misfit(f"{path}: cannot understand the answer of HDFS; is it WebHDFS?") from err
 
 
 def understood(ask: Callable[..., Answer], foreign: tuple[type[Exception], ...]) -> Callable[..., Answer]:
@@ -73,12 +73,12 @@ def batch(value: Any) -> tuple[list[dict[str, Any]], int]:
 
 def defaults(value: Any) -> dict[str, int]:
     """What new files get, in numbers; all of them are needed."""
-    told = value["FsServerDefaults"]
+    defaults = value["FsServerDefaults"]
     keys = ("blockSize", "bytesPerChecksum", "checksumType", "replication")
-    found = {key: count(told[key]) for key in keys}
+    found = {key: count(defaults[key]) for key in keys}
     if not found["blockSize"] or not found["bytesPerChecksum"]:
         raise ValueError("no sizes of blocks")
-    return found | {"encryptDataTransfer": bool(told["encryptDataTransfer"])}
+    return found | {"encryptDataTransfer": bool(defaults["encryptDataTransfer"])}
 
 
 def is_address(url: str) -> bool:

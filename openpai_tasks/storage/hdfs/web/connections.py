@@ -76,7 +76,7 @@ class Wire:
             if reply.status_code == REDIRECT:
                 reply.discard()
                 if not is_address(reply.headers.get("location", "")):
-                    raise Broken(f"{host} sends us on to no address")
+                    raise Broken(f"{host} redirects to no address")
         except Broken as err:
             self._trouble.text = str(err)
             raise
@@ -91,10 +91,10 @@ class Wire:
         """What tells the HDFS of a name node from all others; nothing where it does not say."""
         try:
             reply = self._ask("GET", scheme, host, POOL)
-            told = reply.json()["beans"][0]["BlockPoolId"] if reply.status_code == 200 else ""
+            pool = reply.json()["beans"][0]["BlockPoolId"] if reply.status_code == 200 else ""
         except (Broken, NoJson, ValueError, LookupError, TypeError):
             return ""
-        return str(told)
+        return str(pool)
 
     def get(self, url: str, stream: bool = False, **_: Any) -> Reply:
         """What a name node sent us on to a data node for."""
@@ -157,7 +157,7 @@ class Wire:
         key = _key(scheme, host)
         head = f"{method} {target} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\n".encode("ascii")
         while True:
-            connection = self._take(key)
+            connection = self._acquire(key)
             try:
                 return self._exchange(connection, method, head, body)
             except PaiError:  # where the body comes from; some of ours are OSErrors too
@@ -199,7 +199,7 @@ class Wire:
             raise err
         return reply
 
-    def _take(self, key: tuple[str, str, int]) -> HttpConnection:
+    def _acquire(self, key: tuple[str, str, int]) -> HttpConnection:
         while True:
             with self._lock:
                 idle = self._idle.get(key)

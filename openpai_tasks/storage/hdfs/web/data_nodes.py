@@ -19,7 +19,7 @@ from openpai_tasks.storage.hdfs.web.name_nodes import (
     is_past_end,
     is_still_open,
     is_without_data_node,
-    told,
+    make_error,
 )
 from openpai_tasks.storage.retry import Damaged, paused
 
@@ -67,38 +67,38 @@ class HttpBytes:
         content: Any = RequestBody(body, size)
         how = {"overwrite": "true"} if mode is None else {"overwrite": "true", "permission": f"{mode:o}"}
 
-        def act(_: int) -> None:
+        def attempt(_: int) -> None:
             try:
                 self.elsewhere(lambda but: self._names.create(real, content, **how, **but))
             except FOREIGN as err:
                 if not body.began:
                     raise
                 self._clear(real)
-                raise told(err, path) from err  # it comes only once: whoever has it must begin again
+                raise make_error(err, path) from err  # the pieces come only once: the caller must begin again
 
-        self._names.patiently(act, path)
+        self._names.patiently(attempt, path)
 
     def append(self, real: str, path: str, pieces: Iterable[bytes], size: int) -> None:
         body = _SinglePass(pieces)
         content: Any = RequestBody(body, size)
 
-        def act(_: int) -> None:
+        def attempt(_: int) -> None:
             try:
                 self.elsewhere(lambda but: self._names.append(real, content, **but))
             except FOREIGN as err:
                 if is_still_open(err):
-                    raise Damaged(f"{path}: still open for whoever began it") from err
+                    raise Damaged(f"{path}: still open for another writer") from err
                 if body.began:
-                    raise told(err, path) from err
+                    raise make_error(err, path) from err
                 raise
 
-        self._names.patiently(act, path)
+        self._names.patiently(attempt, path)
 
     def _open(self, real: str, path: str, offset: int, length: int | None) -> Reply | None:
         """The answer of a data node; None when there is nothing from the offset on."""
         limit = {} if length is None else {"length": length}
 
-        def act(_: int) -> Any:
+        def attempt(_: int) -> Any:
             try:
                 return self.elsewhere(lambda but: self._names.open(real, offset=offset, **limit, **but))
             except FOREIGN as err:
@@ -106,7 +106,7 @@ class HttpBytes:
                     return None
                 raise
 
-        reply: Reply | None = self._names.patiently(act, path)
+        reply: Reply | None = self._names.patiently(attempt, path)
         return reply
 
     def _narrow(
@@ -127,7 +127,7 @@ class HttpBytes:
             except FOREIGN as err:
                 moves, pause = True, self._names.patience.pause(failures)
                 if pause is None or paused(pause):
-                    ours = told(err, path)
+                    ours = make_error(err, path)
                     ours.is_given_up = True
                     raise ours from err
                 failures += 1
@@ -144,11 +144,11 @@ class HttpBytes:
                 if self._names.delete(real):
                     return
 
-    def elsewhere(self, act: Callable[[dict[str, str]], Result]) -> Result:
+    def elsewhere(self, attempt: Callable[[dict[str, str]], Result]) -> Result:
         """With another data node than the one that failed last, if there is another."""
         host, until = self._avoid
         try:
-            return act({"excludedatanodes": host} if time.monotonic() < until else {})
+            return attempt({"excludedatanodes": host} if time.monotonic() < until else {})
         except DataNodeGone as err:
             self._avoid = err.host, time.monotonic() + AVOIDED
             raise
@@ -156,7 +156,7 @@ class HttpBytes:
             if time.monotonic() > until or not is_without_data_node(err):
                 raise
             self._avoid = NOBODY
-            return act({})
+            return attempt({})
 
 
 class _SinglePass:

@@ -21,7 +21,7 @@ HEAD_LIMIT = 1 << 16
 TEXT_LIMIT = 1 << 28  # of an answer read as a whole
 ERROR_LIMIT = 1 << 20
 CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
-SAID = {"exception", "javaClassName", "message"}
+ERROR_FIELDS = {"exception", "javaClassName", "message"}
 
 
 class CutShort(Broken):
@@ -128,7 +128,7 @@ class Reply:
         try:
             return parse(self.content)
         except ValueError as err:
-            raise NoJson(f"what {self._connection.key[1]} answers is no JSON; is it WebHDFS?") from err
+            raise NoJson(f"{self._connection.key[1]} did not answer with JSON; is it WebHDFS?") from err
 
     def discard(self) -> None:
         """Read what is left of the body and forget it."""
@@ -202,9 +202,9 @@ class Reply:
 def explains(reply: Reply) -> bool:
     """Whether an error has the body that HDFS gives its errors."""
     try:
-        said = parse(reply.content)["RemoteException"]
-        are_texts = all(isinstance(one, str) for one in said.values())
-        return are_texts and {"exception", "message"} <= said.keys() <= SAID
+        error = parse(reply.content)["RemoteException"]
+        are_texts = all(isinstance(one, str) for one in error.values())
+        return are_texts and {"exception", "message"} <= error.keys() <= ERROR_FIELDS
     except (ValueError, LookupError, TypeError, AttributeError):
         return False
 

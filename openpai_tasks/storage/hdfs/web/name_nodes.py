@@ -38,7 +38,7 @@ FOREIGN = (pyhdfs.HdfsException, RequestException)
 """What PyHDFS and the wire below it raise."""
 
 
-logging.getLogger("pyhdfs").addHandler(logging.NullHandler())  # what fails is told by the error, once
+logging.getLogger("pyhdfs").addHandler(logging.NullHandler())  # failures are raised, not logged
 
 
 class BelowFile(PathError):
@@ -95,7 +95,7 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
             try:
                 return act(number)
             except FOREIGN as err:
-                ours = told(err, path)
+                ours = make_error(err, path)
                 pause = self.patience.pause(number, self._wire.has_answered)
                 if pause is None or not isinstance(ours, Unreachable) or paused(pause):
                     ours.is_given_up = True
@@ -157,7 +157,7 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
         self._put(path, "RENAME", HTTPStatus.OK, destination=target, renameoptions="OVERWRITE")
 
 
-def told(err: Exception, path: str) -> PaiError:
+def make_error(err: Exception, path: str) -> PaiError:
     """A foreign error in our words: one line with the path."""
     if not isinstance(err, pyhdfs.HdfsHttpException):
         return Unreachable(f"{path}: HDFS does not answer: {_line(str(err))}")
@@ -167,7 +167,7 @@ def told(err: Exception, path: str) -> PaiError:
     if isinstance(err, pyhdfs.HdfsFileNotFoundException):
         return NotFound(f"{path}: no such file or folder on HDFS", 404)
     if isinstance(err, (pyhdfs.HdfsRetriableException, pyhdfs.HdfsStandbyException)) or _may_pass(err, line):
-        return Unreachable(f"{path}: HDFS cannot now: {line}")
+        return Unreachable(f"{path}: HDFS is not ready: {line}")
     if isinstance(err, pyhdfs.HdfsFileAlreadyExistsException):
         return PathError(f"{path}: there is a file or folder of that name")
     if NO_FOLDER.search(line):

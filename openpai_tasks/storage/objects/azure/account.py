@@ -24,8 +24,8 @@ class Account:
 
     @property
     def url(self) -> str:
-        told_url = dict(row.partition("=")[::2] for row in self.connection.split(";")).get("BlobEndpoint", "")
-        return self.endpoint or told_url or f"https://{self.name}.{CLOUD}"
+        endpoint = dict(row.partition("=")[::2] for row in self.connection.split(";")).get("BlobEndpoint", "")
+        return self.endpoint or endpoint or f"https://{self.name}.{CLOUD}"
 
     def connected(self) -> Any:
         connection = self.connection
@@ -39,4 +39,6 @@ class Account:
         try:
             return adlfs.AzureBlobFileSystem(**options, skip_instance_cache=True, use_listings_cache=False)
         except ValueError as err:
-            raise ConfigError(f"the account {self.name!r} of Azure Blob: no such key or connection") from err
+            raise ConfigError(
+                f"the account {self.name!r} of Azure Blob: invalid key or connection string"
+            ) from err

@@ -29,9 +29,9 @@ from openpai_tasks.storage.objects.errors import (
     hush,
     limited,
     line,
+    make_error,
     release,
     silent,
-    told,
     understood,
 )
 from openpai_tasks.storage.objects.md5 import MD5
@@ -143,7 +143,7 @@ class BlobContainer:
                 return sync(self._fs.loop, limited, size, act, *args, **values)
         except FOREIGN as err:
             release(err)
-            raise self._told(err, key) from err
+            raise self._make_error(err, key) from err
 
     async def _delete(self, keys: list[str]) -> None:
         gate = asyncio.Semaphore(ABREAST)
@@ -180,7 +180,7 @@ class BlobContainer:
                 return
             yield piece
 
-    def _told(self, err: BaseException, key: str) -> PaiError:
+    def _make_error(self, err: BaseException, key: str) -> PaiError:
         if not isinstance(err, HttpResponseError):
             return silent(err, key, self.address)
         code, status = str(err.error_code if hasattr(err, "error_code") else ""), err.status_code or 0
@@ -189,7 +189,7 @@ class BlobContainer:
             return PastEnd(f"{self.address}/{key}: ends before that")
         if isinstance(err, ClientAuthenticationError) and not status:
             return Denied(f"{self.address}: refused: {line(err.message)}", 401)
-        return told(status, code, err.message, key, self.address)
+        return make_error(status, code, err.message, key, self.address)
 
 
 class BlobSession:
@@ -200,7 +200,7 @@ class BlobSession:
         self._metadata = _metadata(mtime_ms)
         self._mark = secrets.token_hex(8)  # another copy to the same name must not take our blocks
         self._blocks: set[int] = set()
-        self._version = ""  # of the whole, as the service has told
+        self._version = ""  # of the whole object, from the service's answer
 
     def part(self, number: int, body: ObjectBody) -> None:
         self._run(self._blob.stage_block, self._id(number), body.data, len(body.data), validate_content=True)

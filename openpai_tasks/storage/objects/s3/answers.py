@@ -1,4 +1,4 @@
-"""What S3 says of an object, and what it is told with one, in our words."""
+"""Answers of S3 about objects, and the fields of requests, as values of ours."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def version(answer: dict[str, Any]) -> str:
     return str(answer.get("ETag", "")).strip('"')
 
 
-def told_md5(answer: dict[str, Any]) -> str | None:
+def md5_of(answer: dict[str, Any]) -> str | None:
     """The MD5 of what was sent in one piece, if the answer tells it."""
     etag = version(answer)
     return etag if _tells_md5(answer) and _MD5.fullmatch(etag) else None

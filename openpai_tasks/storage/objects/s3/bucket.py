@@ -29,7 +29,7 @@ class S3Bucket:
     def __init__(self, wire: S3Wire) -> None:
         self.wire, self.address, self.identity = wire, wire.address, wire.identity
         self._lock = threading.Lock()
-        self.keeps_folders, self._was_told = True, False  # until it is known
+        self.keeps_folders, self._is_probed = True, False  # until it is known
 
     def close(self) -> None:
         """Its connections are closed when it is no more used."""
@@ -61,9 +61,9 @@ class S3Bucket:
 
     def put_folder(self, key: str) -> None:
         """Some servers (rclone's) make a file of it, in the way of what shall be in the folder: not there."""
-        if not self._was_told:
+        if not self._is_probed:
             with self._lock:
-                if not self._was_told:
+                if not self._is_probed:
                     self._put_first_folder(key)
                     return
         if self.keeps_folders:
@@ -74,7 +74,7 @@ class S3Bucket:
         if self.head(key.rstrip("/")) is not None:
             self.keeps_folders = False
             self.delete([key.rstrip("/")])
-        self._was_told = True
+        self._is_probed = True
 
     def begin(self, key: str, mtime_ms: int | None, part_size: int) -> S3Session:
         with contextlib.suppress(PaiError):
@@ -93,7 +93,7 @@ class S3Bucket:
         head = self.wire.call("head_object", source)
         size = head["ContentLength"]
         if size <= COPIED_AT_ONCE:
-            self.wire.call("copy_object", target, size, CopySource=self.wire.place(source))
+            self.wire.call("copy_object", target, size, CopySource=self.wire.parameters(source))
             return
         kept = {name: value for name, value in head["Metadata"].items() if name != answers.PART_SIZE}
         S3Session(self.wire, target, kept).copy(source, size)
@@ -106,7 +106,7 @@ class S3Bucket:
                 "copy_object",
                 key,
                 head["ContentLength"],
-                CopySource=self.wire.place(key),
+                CopySource=self.wire.parameters(key),
                 Metadata={**head["Metadata"], **answers.dated(mtime_ms)},
                 MetadataDirective="REPLACE",
                 ContentType=head.get("ContentType", "binary/octet-stream"),

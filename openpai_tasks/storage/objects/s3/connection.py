@@ -22,7 +22,15 @@ from fsspec.asyn import sync  # type: ignore[import-untyped]
 
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.net import addresses
-from openpai_tasks.storage.objects.errors import PastEnd, hush, limited, release, silent, told, understood
+from openpai_tasks.storage.objects.errors import (
+    PastEnd,
+    hush,
+    limited,
+    make_error,
+    release,
+    silent,
+    understood,
+)
 from openpai_tasks.storage.objects.s3 import answers
 from openpai_tasks.storage.objects.store import ObjectEntry
 from openpai_tasks.storage.retry import Damaged
@@ -36,7 +44,7 @@ EXPRESS = "--x-s3"  # how the name of a bucket ends whose ETags are no MD5s
 
 
 class S3Wire:
-    """The way to one bucket of a server; what goes wrong on it is told in our words."""
+    """Requests to one bucket of a server; their errors are raised as ours."""
 
     def __init__(
         self, name: str, endpoint: str = "", key: str = "", secret: str = "", token: str = ""
@@ -60,14 +68,14 @@ class S3Wire:
             self._fs.retries = 1  # of s3fs, too: we know after what it helps
             self._fs.connect()
         except (BotoCoreError, ValueError) as err:  # such as a profile that is not there
-            raise ConfigError(f"{self.address}: what is set for AWS: {err}") from err
+            raise ConfigError(f"{self.address}: invalid AWS settings: {err}") from err
 
-    def place(self, key: str) -> dict[str, str]:
+    def parameters(self, key: str) -> dict[str, str]:
         return {"Bucket": self._name, "Key": key}
 
     def call(self, method: str, key: str, size: int = 0, **values: Any) -> Any:
         """What the request brings; ``size`` is how much it moves."""
-        named = self.place(key) if key else {"Bucket": self._name}
+        named = self.parameters(key) if key else {"Bucket": self._name}
         size = size or len(values.get("Body", b""))
         with self._tells(key), understood(key, self.address):
             return sync(self._fs.loop, limited, size, self._fs._call_s3, method, **named, **values)
@@ -105,7 +113,7 @@ class S3Wire:
 
     def compare(self, answer: dict[str, Any], md5: str, key: str) -> None:
         """For a server that does not look at the MD5 it is sent."""
-        found = answers.told_md5(answer)
+        found = answers.md5_of(answer)
         if found and found != md5 and not self._name.endswith(EXPRESS):
             raise Damaged(f"{self.address}/{key}: damaged on the way (MD5 {found} instead of {md5})")
 
@@ -113,7 +121,7 @@ class S3Wire:
         named = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
         for error in self.call("delete_objects", "", Delete=named).get("Errors", ()):
             refusal = ClientError({"Error": error, "ResponseMetadata": {}}, "")
-            raise self._told(refusal, error.get("Key", ""))
+            raise self._make_error(refusal, error.get("Key", ""))
 
     def delete_version(self, key: str, version: str) -> bool:
         """Delete it if it is that version still; False where it is another one."""
@@ -131,9 +139,9 @@ class S3Wire:
             raise
         except FOREIGN as err:
             release(err)
-            raise self._told(err, key) from err
+            raise self._make_error(err, key) from err
 
-    def _told(self, err: BaseException, key: str) -> PaiError:
+    def _make_error(self, err: BaseException, key: str) -> PaiError:
         cause = err.__cause__ or err
         if isinstance(cause, (NoCredentialsError, PartialCredentialsError)):
             return ConfigError(
@@ -147,7 +155,7 @@ class S3Wire:
         if status == 416 or code == "InvalidRange":
             return PastEnd(f"{self.address}/{key}: ends before that")
         status = status or {"AccessDenied": 403, "InternalError": 500}.get(code, 400)
-        return told(status, code, str(error.get("Message", "")), key, self.address)
+        return make_error(status, code, str(error.get("Message", "")), key, self.address)
 
 
 def _usual_endpoint() -> str:
@@ -163,7 +171,7 @@ def checked_endpoint(url: str, where: str) -> str:
         addresses.web_url(url)
     except ValueError as err:
         form = "http://HOST:PORT or https://HOST:PORT"
-        raise ConfigError(f"{where}: {url!r} is no url of an S3 server: {form}") from err
+        raise ConfigError(f"{where}: invalid url of an S3 server {url!r}: expected {form}") from err
     return url
 
 

@@ -25,7 +25,7 @@ class S3Session:
         self._etags: dict[int, str] = {}
         self._md5s: dict[int, bytes] = {}
         self._was_asked = False
-        self._version = ""  # of the whole, as the server has told
+        self._version = ""  # of the whole object, from the server's answer
 
     def part(self, number: int, body: ObjectBody) -> None:
         answer = self._call("upload_part", PartNumber=number, **answers.content(body))
@@ -55,8 +55,8 @@ class S3Session:
         if there is None or there.size != size:
             return False
         of_parts = hashlib.md5(b"".join(self._md5s[n] for n in sorted(self._md5s)), usedforsecurity=False)
-        told_md5 = all(self._etags[n].strip('"') == self._md5s[n].hex() for n in self._md5s)
-        return not told_md5 or there.version in (f"{of_parts.hexdigest()}-{len(self._md5s)}", md5.hex())
+        has_md5s = all(self._etags[n].strip('"') == self._md5s[n].hex() for n in self._md5s)
+        return not has_md5s or there.version in (f"{of_parts.hexdigest()}-{len(self._md5s)}", md5.hex())
 
     def copy(self, source: str, size: int) -> None:
         """All of another object of the bucket, by the server itself; there as a whole or not at all."""
@@ -70,7 +70,7 @@ class S3Session:
             raise
 
     def _copy_part(self, number: int, source: str, start: int, end: int) -> None:
-        which = {"CopySource": self._wire.place(source), "CopySourceRange": f"bytes={start}-{end}"}
+        which = {"CopySource": self._wire.parameters(source), "CopySourceRange": f"bytes={start}-{end}"}
         answer = self._call("upload_part_copy", size=end - start, PartNumber=number, **which)
         self._etags[number] = answer["CopyPartResult"]["ETag"]
 
