@@ -28,7 +28,7 @@ class StorageKind:
     name: str
     """The type in small letters, as ``storage.add --type`` takes it; clusters may capitalise it otherwise."""
     label: str
-    """What people call it."""
+    """Its name in messages."""
     store: str
     """``(spec: StorageSpec) -> Store``: open a storage of a cluster, or one that the user added."""
     server: str = ""
@@ -279,7 +279,7 @@ def _load_added(path: tuple[str, ...]) -> tuple[tuple[StorageKind, ...], tuple[s
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (_package(point), point.name)):
         try:
             kind = _load_kind(point)
-        except Exception as err:  # other people's code: whatever it raises is their package's fault
+        except Exception as err:  # the code of another package can raise anything
             why = " ".join(str(err).split()) or type(err).__name__
             what = f"the storage kind {point.name!r} of the package {_package(point)}"
             problems.append(f"{what} cannot be loaded: {why}")

@@ -84,7 +84,7 @@ def streamed(begin: Callable[[], Iterator[Result]]) -> Iterator[Result]:
 
 
 class Tries:
-    """Those for one thing; after the last one, whoever called makes no other either: there is one layer."""
+    """The tries of one operation; after the last one, callers do not retry either: there is one layer."""
 
     def __init__(self, wait: Callable[[float], bool] = paused) -> None:
         self._wait = wait

@@ -1,7 +1,8 @@
-"""The seam between copying and a place that holds files: what every store can do, and no more.
+"""The interface between copying and the places that have files: what every store can do.
 
-A path in a store is absolute and POSIX (``/a/b``); ``/`` is the store's root. What is missing is NotFound,
-what is forbidden Denied, what did not answer Unreachable (worth another try), the rest PathError.
+A path in a store is absolute and POSIX (``/a/b``); ``/`` is the store's root. Errors: NotFound
+for what is missing, Denied for what is forbidden, Unreachable for a server that does not answer (worth
+another try), PathError for the rest.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Hasher(Protocol):
 
 
 class Store(Protocol):
-    """A place that holds files. Every method may be called from several threads at once."""
+    """Files and folders somewhere. Every method may be called from several threads at once."""
 
     kind: str
     """Stores of different kinds have no files in common."""
@@ -74,7 +75,7 @@ class Store(Protocol):
         """What the folder holds, as it comes; every name has passed ``check_name``."""
 
     def make_folder(self, path: str) -> None:
-        """Make the folder and what is missing above it; one that is there is fine, a file is a PathError."""
+        """Make the folder and what is missing above it; an existing folder is fine, a file is a PathError."""
 
     def remove(self, path: str, recursive: bool = False) -> None:
         """Remove a file, a link (not what it leads to) or a folder; a full one only if recursive."""
@@ -99,11 +100,11 @@ class Store(Protocol):
 
 
 class KnowsPlaces(ABC):
-    """A store that knows a folder by whatever name it is reached."""
+    """A store that recognises a folder under different names."""
 
     @abstractmethod
     def marks(self, path: str, above: bool = False) -> set[str]:
-        """What no other folder has, the same under all its names; ``above``: also those of all it is in."""
+        """Marks that identify the folder under all its names; ``above``: also those of all folders above."""
 
 
 class WritesWhole(ABC):
@@ -137,15 +138,15 @@ class ChecksBytes(ABC):
 
 
 class Appends(ABC):
-    """A store where a file that broke off can be gone on with."""
+    """A store where an interrupted file can be continued."""
 
     @abstractmethod
     def broken_off(self, path: str) -> int:
-        """How many bytes there are of a file whose writer has died; 0 where it cannot be gone on with."""
+        """How many bytes there are of a file whose writer died; 0 if it cannot be continued."""
 
     @abstractmethod
     def append(self, path: str, pieces: Iterable[bytes], size: int) -> None:
-        """Add so many bytes to the end; what goes wrong leaves what has come so far."""
+        """Add so many bytes to the end; an error leaves what has arrived so far."""
 
 
 class KeepsModes(ABC):
@@ -238,7 +239,7 @@ def is_below(address: str, folder: str) -> bool:
 
 
 def refuse_no_text(path: str, who: str) -> None:
-    """For stores whose names are text, not bytes."""
+    """Refuse a path that is not valid UTF-8, for stores whose names are text."""
     if any("\ud800" <= letter <= "\udfff" for letter in path):
         raise PathError(f"{path}: the name is not valid UTF-8, so {who} can hold it; rename it")
 

@@ -35,7 +35,7 @@ def test_sources_arrive_by_a_line_that_is_cut(hdfs, archive, tmp_path):
         assert workspace.send(archive)
         workspace.refer(Reference("job", "ann", "lab", archive.sha256, archive.size, 1, 0), archive.sha256)
         assert not any(fault.times for fault in cut)
-        assert not workspace.send(archive) and workspace.told_of("job")
+        assert not workspace.send(archive) and workspace.references_of("job")
         assert [entry.name for entry in store.list("/w/sources")] == [f"{archive.sha256}.tar.gz"]
         store.remove("/", recursive=True)
         store.close()

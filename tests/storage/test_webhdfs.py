@@ -23,8 +23,7 @@ from openpai_tasks.storage.hdfs.digest import SUMS, translated_sums
 from openpai_tasks.storage.hdfs.kind import open_store, open_url
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.data_nodes import WIDE
-from openpai_tasks.storage.hdfs.web.name_nodes import Patience
-from openpai_tasks.storage.hdfs.web.name_nodes import told as told_of
+from openpai_tasks.storage.hdfs.web.name_nodes import Patience, make_error
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.retry import Damaged, retrying
@@ -603,4 +602,4 @@ def test_a_file_from_before_1970_is_copied_once(store, gateway, tmp_path, way):
     ],
 )
 def test_what_may_pass_is_told_apart_from_what_will_not(text, kind):
-    assert type(told_of(pyhdfs.HdfsIOException(text, "IOException", 403), "/f")) is kind
+    assert type(make_error(pyhdfs.HdfsIOException(text, "IOException", 403), "/f")) is kind

@@ -54,7 +54,7 @@ def test_an_archive_is_sent_once_and_comes_back(workspace, made, there):
     assert workspace.store.stat(workspace.archive(made.sha256)) == before
     assert workspace.read(made.sha256).files == made.files
     assert workspace.references() == {made.sha256: {"j1", "j2"}}
-    assert workspace.told_of("j1") == (reference("j1"),)
+    assert workspace.references_of("j1") == (reference("j1"),)
     assert names(workspace, there) == [
         f"lab one/jobs/j1/source/{made.sha256}.json",
         f"lab one/jobs/j2/source/{made.sha256}.json",
@@ -87,9 +87,9 @@ def test_a_large_archive_is_compared_where_the_store_tells_no_digest(here, is_da
 
 def test_a_job_without_sources_says_whose_it_is_and_uses_no_archive(workspace, there):
     workspace.refer(reference("j1"))
-    assert workspace.told_of("j1") == (reference("j1"),) and workspace.references() == {}
+    assert workspace.references_of("j1") == (reference("j1"),) and workspace.references() == {}
     workspace.withdraw("j1", None, was_sent=False)
-    assert names(workspace, there) == [] and workspace.told_of("j1") == ()
+    assert names(workspace, there) == [] and workspace.references_of("j1") == ()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_job_without_sources_says_whose_it_is_and_uses_no_archive(workspace, t
 def test_a_file_that_is_no_reference_makes_no_job_of_a_folder(here, text):
     workspace = Workspace(here.path, here.store)
     write(workspace, join(workspace.source("j1"), "none.json"), text)
-    assert workspace.told_of("j1") == ()
+    assert workspace.references_of("j1") == ()
 
 
 def test_only_what_is_the_jobs_goes_with_it(workspace, there):

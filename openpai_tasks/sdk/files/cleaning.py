@@ -75,7 +75,7 @@ def _states(given: Iterable[str]) -> set[str]:
 
 
 def clean(client: Client, home: Home, cleaning: Cleaning, preview: bool = False) -> Cleaned:
-    """Remove it, after another look at each job: one that was started again keeps its files."""
+    """Remove it, after another look at each job: a job that was started again keeps its files."""
     files = home.files
 
     def remove_job(job: JobFiles) -> str:

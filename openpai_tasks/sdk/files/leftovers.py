@@ -98,7 +98,7 @@ def _size(entries: Iterable[Entry]) -> int:
 
 
 def _below(home: Home, name: str) -> dict[str, Entry]:
-    """What is in the job's folder, by its name from there; one that has just gone has nothing."""
+    """What is in the job's folder, by its name from there; a folder that has just gone is empty."""
     try:
         return {one.name: one.entry for one in walk(home.location(home.layout.job(name)))}
     except NotFound:
@@ -117,7 +117,7 @@ def _users(sha256: str, below: dict[str, dict[str, Entry]]) -> list[str]:
 
 
 def state_of(client: Client, references: Iterable[Reference], known: JobInfo | None) -> str:
-    """What is known of the job; only one of this user on this cluster can be one that is there or gone."""
+    """What is known of the job; only jobs of this user on this cluster can be looked up."""
     if any(one.cluster != cluster_mark(client.cluster) for one in references):
         return ELSEWHERE
     if any(one.user != client.user for one in references):

@@ -1,4 +1,4 @@
-"""What a person wants done with files, here and on storages."""
+"""Operations on files, on this machine and on storages."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def facts(place: Location, checksum: bool = False) -> FileFacts:
 
 
 def rules(workers: int, checksum: bool = False, delete: bool = False, preview: bool = False) -> Rules:
-    """How to copy, from what a person typed."""
+    """How to copy, from the flags."""
     return Rules(amounts.workers(workers), checksum, delete, preview)
 
 

@@ -1,4 +1,4 @@
-"""Packing a folder into a few large files, and unpacking it again: what a person asks for, checked."""
+"""Check the flags, and pack a folder into a few large files or unpack it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which storage of a cluster is worked on, and storages of one's own: tried first, and only then kept."""
+"""Select a cluster's storage, and add storages: each is tried first and kept only if it works."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def add(settings: Settings, alias: str | None, own: UserStorage, secret: str, sa
 
 
 def forget(settings: Settings, alias: str | None, wanted: Iterable[str], say: Say) -> None:
-    """Forget storages of one's own and their secrets; all must be known, or none is forgotten."""
+    """Forget storages that the user added, and their secrets; an unknown name forgets nothing."""
     alias, gone = alias or settings.cluster_alias, set(wanted)
     book = Clusters(settings, say)
     own = [user_storages.row_name(row) for row in book.record(alias).own_storages]

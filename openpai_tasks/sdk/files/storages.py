@@ -81,7 +81,7 @@ class Clusters:
         return [_marked(row, record) for row in rows]
 
     def _details(self, client: Client, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """All about these storages, asked for side by side; in short of one that gives no answer."""
+        """The details of these storages, requested in parallel; the summary where there is no answer."""
 
         def ask(summary: dict[str, Any]) -> dict[str, Any]:
             try:
@@ -112,7 +112,7 @@ class Clusters:
         return clusters.registry(self._settings).get(cluster)
 
     def _place(self, cluster: str, storage: str) -> StorageSpec:
-        """Of one of the user's own, no cluster is asked."""
+        """What is needed to open the storage; for one that the user added, without asking the cluster."""
         record = self.record(cluster)
         wanted = (record.storage or SELECTED) if storage == SELECTED else storage
         own = user_storages.find(record, wanted)

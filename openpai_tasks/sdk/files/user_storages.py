@@ -1,4 +1,4 @@
-"""Storages of a person's own, beside those that a cluster grants: by the flags of a command, and as kept.
+"""Storages that the user adds to those of a cluster: from the flags of a command, and from records.
 
 A record holds what was typed and no secret; passwords and keys are in the credentials store.
 """
@@ -35,7 +35,7 @@ SECRET_VALUE = re.compile(r"(sig|pass|secret|key|token|pwd)[\w-]*=", re.IGNORECA
 def new(
     name: str, type: str, address: str, path: str, user: str, options: Iterable[str], read_only: bool
 ) -> UserStorage:
-    """What the flags say, checked as far as that goes without connecting."""
+    """The storage of these flags, checked as far as possible without connecting."""
     if LOGIN.match(address) or SECRET_VALUE.search(address) or SECRET_VALUE.search(path.partition("?")[2]):
         hint = "it is asked for, or read from --password-file or OPENPAI_STORAGE_PASSWORD"
         raise ConfigError(f"the address has a password, a key or a signature in it; leave it out: {hint}")
@@ -117,12 +117,12 @@ def owned(cluster: Cluster) -> dict[str, UserStorage]:
 
 
 def unclear(cluster: Cluster) -> dict[str, ConfigError]:
-    """What is wrong with records that cannot be understood, as a person may have written them by hand."""
+    """The errors of records that cannot be understood, as they may have been edited by hand."""
     return {name: err for name, err in _understood(cluster) if isinstance(err, ConfigError)}
 
 
 def find(cluster: Cluster, name: str) -> UserStorage | None:
-    """The storage of that name, if it is one that was added."""
+    """The storage of that name, if the user added it."""
     if name in (wrong := unclear(cluster)):
         raise wrong[name]
     return owned(cluster).get(name)
@@ -140,7 +140,7 @@ def _understood(cluster: Cluster) -> Iterator[tuple[str, UserStorage | ConfigErr
         try:
             yield name, _from_record(row)
         except ConfigError as err:
-            what = f"the record of storage {name!r} of {cluster.alias!r} is not understood: {err}"
+            what = f"the record of storage {name!r} of {cluster.alias!r} cannot be understood: {err}"
             yield (
                 name,
                 ConfigError(f"{what}; correct it in {file}, or run `pai storage.forget {shlex.quote(name)}`"),
@@ -171,7 +171,7 @@ def make_spec(cluster: Cluster, own: UserStorage, secret: str, mounts: Mounts) -
 
 
 def refuse_missing(own: UserStorage) -> None:
-    """A package that its secret would be of no use without."""
+    """Refuse a storage whose packages are missing, before its secret is asked for."""
     if own.wants_secret and not own.option("mount"):
         own.kind.refuse_missing_package()
 

@@ -1,4 +1,4 @@
-"""What goes where: the rules of ``cp -r``, decided before a byte moves."""
+"""Which file is copied where: the rules of ``cp -r``, applied before anything is copied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openpai_tasks.storage.store import Entry, KnowsPlaces, Store, is_below, joi
 
 @dataclass(frozen=True)
 class Errand:
-    """One source, what it is, and the very path it shall have."""
+    """One source, its entry, and the exact path of its copy."""
 
     source: Location
     entry: Entry
@@ -24,7 +24,7 @@ class Errand:
 
 
 def copies(sources: Sequence[Location], target: Location) -> list[Errand]:
-    """The errands of ``copy``; what cannot be is refused as a whole."""
+    """The errands of ``copy``; all are refused if one of them is impossible."""
     found = [match for place in sources for match in _fitting(place)]
     if not found:
         raise PathError("nothing to copy: name a source and a target")
@@ -80,7 +80,7 @@ def _there(place: Location) -> Entry:
 
 
 def refuse_itself(errand: Errand) -> None:
-    """A copy onto itself, or of a folder into itself, by whatever names the two are reached."""
+    """Refuse a copy onto itself, or of a folder into itself, even if they are reached by different names."""
     here, there = _address(errand.source), _address(errand.target)
     if here == there or (not errand.entry.is_folder and _is_same_file(errand.source, errand.target)):
         raise PathError(f"{errand.source.url} and {errand.target.url} are the same")
@@ -89,7 +89,7 @@ def refuse_itself(errand: Errand) -> None:
 
 
 def refuse_loss(errands: Sequence[Errand]) -> None:
-    """What must not be emptied by a copy that deletes, refused before anything is done."""
+    """Refuse a copy with ``--delete`` that could empty what must not be emptied."""
     if len(errands) > 1:
         raise PathError("--delete takes exactly one source")
     for errand in errands:
@@ -110,7 +110,7 @@ def can_meet(errands: Sequence[Errand]) -> bool:
 
 
 def is_within(place: Location, folder: Location) -> bool:
-    """Whether the place is the folder or in it, by whatever names the two are reached."""
+    """Whether the place is the folder or in it, even if they are reached by different names."""
     return _shares_marks(folder, place, above=True)
 
 

@@ -1,6 +1,6 @@
 """Which large copies broke off, so that the same copy goes on where it was.
 
-Each has a note: a file of the user's own, named after what is copied where. Whoever does that copy holds its
+Each has a note: a file in the user's home, named after what is copied where. Whoever does that copy holds its
 lock, which the system lets go of when the process dies: so a part is gone on with only by the same copy, and
 by one process at a time.
 """

@@ -58,7 +58,7 @@ class Sending:
         target.write_whole(path, self._passing, entry.size, entry.mtime_ms, self._check)
 
     def into_part(self, part: str, is_old: bool, can_go_on: bool) -> None:
-        """Fill the part and verify it; one that is old is gone on with."""
+        """Fill the part and verify it; continue one that an earlier try has begun."""
         target, size = self._target, self._entry.size
         begun = target.broken_off(part) if is_old and isinstance(target, Appends) else 0
         is_checked = self._start(begun if begun <= size else 0)

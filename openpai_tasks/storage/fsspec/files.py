@@ -124,7 +124,7 @@ class TextUpload(io.TextIOWrapper):
 
 
 class Compressed(io.BufferedIOBase):
-    """A file to write that is compressed on its way; fsspec's own does not close the file below."""
+    """A file to write that is compressed on its way; that of fsspec does not close the file below."""
 
     def __init__(self, below: Any, path: str, compression: str | None) -> None:
         from fsspec.compression import compr  # type: ignore[import-untyped]
@@ -161,7 +161,7 @@ class Compressed(io.BufferedIOBase):
 
 @contextlib.contextmanager
 def mapping_errors(path: str) -> Iterator[None]:
-    """Our errors as Python's own."""
+    """Raise our errors as the built-in ones that callers of fsspec expect."""
     try:
         yield
     except NotFound as err:

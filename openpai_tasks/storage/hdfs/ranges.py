@@ -46,7 +46,7 @@ def ahead(pieces: Generator[Piece, None, None], depth: int = 4) -> Iterator[Piec
                 if left.is_set():
                     return pieces.close()
             waiting.put(None)
-        except BaseException as err:  # whoever takes the pieces shall know
+        except BaseException as err:  # raised again where the pieces are read
             waiting.put(err)
 
     thread = threading.Thread(target=fetch, name="webhdfs-ahead", daemon=True)

@@ -68,7 +68,7 @@ def _check_inside(path: Path, root: Path, fence: Fenced) -> None:
     if not fence.holds(path, root):
         why = f"{path} leads to {path.resolve()}, and the sources are those of the project's settings"
         hint = shlex.join(word for source in fence for word in ("--sources", source))
-        raise PathError(f"{why}; to take it along all the same, say `{hint}`")
+        raise PathError(f"{why}; to send it anyway, use `{hint}`")
 
 
 def _source(path: Path, name: str) -> SourceFile:

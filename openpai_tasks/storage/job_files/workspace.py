@@ -28,7 +28,7 @@ NO_ARCHIVE = "none"
 """What the reference of a job without sources is named by."""
 ASIDE = ".removing-"
 """What the name of an archive begins with while it is on its way out."""
-LONGEST = 64 << 10  # bytes of a reference; a longer file is none
+LONGEST = 64 << 10  # bytes of a reference; a longer file is not a reference
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Removing a folder of this machine with all that is in it, however deep, and nothing that a link leads to.
 
-Everything is named relative to a folder that is open, so whoever swaps a folder for a link meanwhile leads us
-nowhere. Two folders are open at a time: the way back up is checked to be the way down.
+Everything is named relative to a folder that is open, so a folder that is swapped for a link
+meanwhile is not followed. Two folders are open at a time: the way back up is checked to be the way down.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def umask(second: int) -> int:
 
 
 def regular(handle: int, path: str) -> BinaryIO:
-    """The file; what is none (a pipe, a device) would keep us waiting, or never end."""
+    """The open file; pipes and devices are refused, as reading them could wait or never end."""
     file = os.fdopen(handle, "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         file.close()

@@ -1,4 +1,4 @@
-"""Files on this machine: any path a person names, or a folder that nothing leads out of."""
+"""Files on this machine: any path, or a folder that no link leads out of."""
 
 from __future__ import annotations
 

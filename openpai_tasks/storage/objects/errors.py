@@ -1,4 +1,4 @@
-"""What the services of objects answer with, in our words: the one place that knows which code means what.
+"""Errors of object services as errors of ours: the one place that knows what their codes mean.
 
 Also how long an answer is waited for.
 """
@@ -63,7 +63,7 @@ def silent(err: BaseException, key: str, address: str) -> Unreachable:
 
 @contextlib.contextmanager
 def understood(key: str, address: str) -> Iterator[None]:
-    """Tell an answer that is not what the service's own would be as one error."""
+    """Raise one error for an answer that the service itself would not give."""
     try:
         yield
     except PaiError:

@@ -1,4 +1,4 @@
-"""Folders and files as people know them, over a store of objects that has only keys.
+"""Folders and files over an object store, which has only keys.
 
 A folder is what keys have in common, or an empty object whose key ends with a slash, so that empty ones last.
 A file appears as a whole when the last request for it succeeds, so it is written under its own name at once.
@@ -64,7 +64,9 @@ class Bucket(UploadTarget, Protocol):
     address: str  # for people
     is_known_by_host: bool  # whether the number of the server and the path say which object it is
     identity: str  # the same for the same place, however it was written
-    keeps_folders: bool  # False once it is known that objects whose keys end with a slash are none there
+    keeps_folders: (
+        bool  # False once the service has dropped an object whose key ends with a slash
+    )
 
     def head(self, key: str) -> ObjectEntry | None: ...
 

@@ -1,4 +1,4 @@
-"""Bytes into an object: one request if they are few, else parts, and nothing to be seen before the last."""
+"""Upload bytes to an object: in one request if they are few, else in parts that only the last one shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARALLEL = 3  # parts of one file on their way at once
 
 @dataclass(frozen=True)
 class ObjectUpload:
-    """What is to be written, and what has to hold before it can be seen."""
+    """An object to write, and the check that must pass before it becomes visible."""
 
     key: str
     mtime_ms: int | None
@@ -75,7 +75,7 @@ class UploadTarget(Protocol):
 
 
 class Budget:
-    """Room in memory, which whoever sends waits for."""
+    """Memory for uploads; senders wait until there is room."""
 
     def __init__(self, room: int = ROOM) -> None:
         self._room, self._used = room, 0
@@ -83,7 +83,7 @@ class Budget:
         self._allocator, self._process = ThreadPoolExecutor(1), os.getpid()
 
     def acquire(self, size: int) -> None:
-        """What is larger than all the room has it for itself."""
+        """Wait for room; a size larger than all of it waits until nothing else is held."""
         with self._changed:
             self._changed.wait_for(lambda: not self._used or self._used + size <= self._room)
             self._used += size

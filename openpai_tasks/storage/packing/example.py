@@ -89,7 +89,7 @@ def _first(record: bytes, feature: Span) -> Span | int | None:
 
 
 def _spans(record: bytes, within: Span, wanted: int) -> Iterator[Span]:
-    """The fields of that number in a message; a single number is a field too. ValueError if it is none."""
+    """The fields of that number in a message; a single number is a field too. Raise ValueError for others."""
     at = within.start
     while at < within.end:
         tag, at = _varint(record, at, within.end)

@@ -21,7 +21,7 @@ VERSION = 1
 MARK = "openpai-tasks packed files"
 UNKNOWN = -1
 """The CRC32C of a file that nobody has computed."""
-LONGEST = 64 << 20  # of the first line; what is longer is none
+LONGEST = 64 << 20  # bytes of the first line; a file with a longer one is not an index
 LINES = 1000  # that are written at once
 ENCODER = json.JSONEncoder(separators=(",", ":"))
 

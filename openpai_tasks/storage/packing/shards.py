@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from openpai_tasks.storage.packing.members import PackMember, split
 
 MOST = 100_000
-"""Files in a shard, however small: what it is to hold is remembered, for a second try to write it."""
+"""Files in a shard, however small: their list is kept for a second try."""
 
 Measure = Callable[[PackMember], int]
 """The bytes that a member takes up in a shard."""
 
 
 def cut(members: Iterable[PackMember], shard_size: int, measure: Measure) -> Iterator[list[PackMember]]:
-    """The members of each shard; one that is larger than a shard has one of its own."""
+    """The members of each shard; a member larger than a shard gets a shard for itself."""
     shard: list[PackMember] = []
     filled = 0
     for sample in samples(members, shard_size, measure):

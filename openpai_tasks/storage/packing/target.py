@@ -23,7 +23,7 @@ SHARD = re.compile(r"(.*-)\d{6,}\.(tar|tfrecord|seq)", re.S)
 """The name of a shard, and what all of a set begin with."""
 WHAT = "openpai-tasks pack on its way"
 MOST = 16 << 20
-"""Bytes of a note; what is larger is none."""
+"""Bytes of a note; a larger file is not a note."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class UnfinishedPack:
 
 @dataclass(frozen=True)
 class PackTarget:
-    """What the folder holds, all of it of packs."""
+    """What the target folder contains, all of it from packs."""
 
     shards: tuple[str, ...] = ()
     """Those of the set that is there."""
@@ -117,7 +117,7 @@ def clear(target: Location, there: PackTarget) -> None:
 
 
 def remove(target: Location, names: Iterable[str]) -> None:
-    """Remove these files of the folder; one that is gone is fine."""
+    """Remove these files of the folder; a missing one is fine."""
     for name in names:
         if name != indexes.NAME:
             with contextlib.suppress(NotFound):

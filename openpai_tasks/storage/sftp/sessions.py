@@ -125,7 +125,7 @@ class Sessions:
 
     @contextlib.contextmanager
     def files(self, path: str) -> Iterator[Any]:
-        """A session that nobody else uses meanwhile; one that something broke is not used again."""
+        """A session that nobody else uses meanwhile; a broken one is not used again."""
         login = files = None
         try:
             with _mapping_errors(path), self._holding() as login:

@@ -47,7 +47,7 @@ def ahead(tree: Any, handle: Any, offset: int, end: int) -> Iterator[bytes]:
             piece = _piece(request, read)
             if piece:
                 yield piece
-            if len(piece) < count:  # it has become shorter; whoever wants the rest asks again
+            if len(piece) < count:  # it has become shorter; the caller asks again for the rest
                 return
     finally:
         _drain(waiting)

@@ -56,7 +56,7 @@ def path(names: str) -> str:
 
 
 def refuse_device(names: str) -> None:
-    """A new name must be one that the server will show again."""
+    """Refuse a new name that the server would show otherwise."""
     name = names.rpartition("/")[2]
     if name.partition(".")[0].rstrip(" ").lower() in DEVICES:
         raise PathError(

@@ -216,7 +216,7 @@ def _size(stream: Stream) -> int:
         return 0
     size, header = FRAME.unpack(stream.peek(FRAME.size))
     if not 4 <= size <= PACKET_LIMIT or header < HEADER.size:
-        raise Wrong("a packet that is none")
+        raise Wrong("an invalid packet")
     return FRAME.size + int(header) + int(size) - 4
 
 

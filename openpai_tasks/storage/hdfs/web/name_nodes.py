@@ -50,7 +50,7 @@ class Patience:
     """How often to try, and how long to wait in between: twice as long each time, a little at random.
 
     An HDFS that has answered before is waited for as long as its nodes may take to come back or to take over;
-    one that never did may be a wrong address.
+    a host that never answered may be a wrong address.
     """
 
     tries: int = 9
@@ -153,7 +153,7 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
         return (host, int(port)) if host and is_port and not is_gateway else None
 
     def replace(self, path: str, target: str) -> None:
-        """Rename a file in place of the one that may have the name: one step for whoever looks."""
+        """Rename a file in one step, replacing the file that has the name."""
         self._put(path, "RENAME", HTTPStatus.OK, destination=target, renameoptions="OVERWRITE")
 
 

@@ -14,7 +14,7 @@ CLOUD = "blob.core.windows.net"
 
 @dataclass(frozen=True)
 class Account:
-    """Which account, and what opens it; of a url, without a key, whoever is logged in to Azure here."""
+    """An account and what opens it; for a url without a key, the login to Azure of this machine."""
 
     name: str = ""
     endpoint: str = ""

@@ -33,7 +33,7 @@ class S3Session:
         self._etags[number], self._md5s[number] = answer["ETag"], body.md5
 
     def complete(self, md5: bytes = b"") -> None:
-        """Put the parts together; that there are none any more means that the last answer was lost."""
+        """Put the parts together; if they are gone, the last answer was lost."""
         parts = [{"PartNumber": number, "ETag": etag} for number, etag in sorted(self._etags.items())]
         try:
             answer = self._call("complete_multipart_upload", MultipartUpload={"Parts": parts})
