@@ -9,7 +9,7 @@ from openpai_tasks.storage.store import Digest, Entry, Hasher, check_name
 
 
 class StoragesStore:
-    """Only to be looked at: what is in a storage is reached by its own url."""
+    """A read-only list of storages; their files have urls of their own."""
 
     kind = "storages"
     knows_digests = False

@@ -15,7 +15,7 @@ MAGIC = re.compile(r"[*?\[]")
 
 
 def sources(place: Location) -> list[Location]:
-    """What is meant by a source: the file with exactly this name, else what the pattern fits."""
+    """The sources that a path means: what has exactly this name, else what the pattern matches."""
     if place.store.stat(place.path) is not None:
         return [place]
     if MAGIC.search(place.path):
@@ -27,7 +27,7 @@ def sources(place: Location) -> list[Location]:
 
 
 def target(place: Location) -> Location:
-    """What is meant by a target: a pattern stands for the one thing it fits, or else for its own letters."""
+    """The target that a path means: a pattern is the one thing that it matches, else a plain name."""
     if not MAGIC.search(place.path) or place.store.stat(place.path) is not None:
         return place
     found = list(matches(place)) or list(matches(place, any_kind=True))  # the caller reports a file there
@@ -37,7 +37,7 @@ def target(place: Location) -> Location:
 
 
 def matches(place: Location, any_kind: bool = False) -> Iterator[Location]:
-    """Everything the pattern fits; as in a shell, ``*`` finds no hidden names, and ``*/`` only folders."""
+    """Everything the pattern matches; as in a shell, ``*`` finds no hidden names, and ``*/`` only folders."""
     start, names = place, list[str]()
     while MAGIC.search(start.path) and start.store.stat(start.path) is None:
         names.insert(0, start.name)
@@ -58,7 +58,7 @@ def _below(folder: Location, names: list[str], folders: bool) -> Iterator[Locati
 
 
 def _fitting(folder: Location, name: str) -> Iterator[Entry]:
-    """What in the folder has this name, or fits it."""
+    """The entries of the folder that have this name or match it."""
     if not MAGIC.search(name):
         inner = folder.store.stat(folder.join(name).path)
         yield from [inner] if inner is not None else []

@@ -1,4 +1,4 @@
-"""Once more, after a pause, when that can help."""
+"""Try again after a pause where that can help."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Result = TypeVar("Result")
 
 
 class Damaged(PathError):
-    """What arrived is not what was sent; nothing of it was kept."""
+    """Raised when the bytes that arrived are not those that were sent; nothing is kept."""
 
 
 def can_help(err: PaiError) -> bool:
-    """Whether the same call may go well the next time: not after a refusal, and not on a full disk."""
+    """Whether the same call may succeed the next time: not after a refusal or on a full disk."""
     if isinstance(err, (Unreachable, TooManyRequests, Damaged)):
         return True
     return isinstance(err, ApiError) and err.status >= 500
@@ -41,7 +41,7 @@ def paused(seconds: float) -> bool:
 
 @contextlib.contextmanager
 def _waiting(wait: Callable[[float], bool]) -> Iterator[None]:
-    """Whoever pauses in here waits in this way."""
+    """Make pauses in the block use ``wait``."""
     before = getattr(_around, "wait", None)
     if wait is not paused:
         _around.wait = wait
@@ -52,7 +52,7 @@ def _waiting(wait: Callable[[float], bool]) -> Iterator[None]:
 
 
 def retrying(act: Callable[[], Result], wait: Callable[[float], bool] = paused) -> Result:
-    """What ``act`` brings; ``wait(seconds)`` pauses, and True from it means that nobody waits any more."""
+    """Return the result of ``act``, retried; ``wait(seconds)`` pauses and returns True to stop trying."""
     return numbered(lambda _: act(), wait)
 
 
@@ -91,11 +91,11 @@ class Tries:
         self.begin()
 
     def begin(self) -> None:
-        """Count anew: something has come."""
+        """Start counting again, as something has arrived."""
         self._policy, self._number = RetryPolicy(TRIES, FIRST_PAUSE), 0
 
     def another(self, err: PaiError) -> bool:
-        """Whether to try once more after this, when a pause is over."""
+        """Pause, and return whether to try again after this error."""
         if not can_help(err) or err.is_given_up:
             return False
         pause, self._number = self._policy.pause(self._number), self._number + 1

@@ -69,10 +69,10 @@ class Store(Protocol):
         """One name for the file, whichever way it is reached: the same file has the same address."""
 
     def stat(self, path: str) -> Entry | None:
-        """What is there; None when nothing is. A folder's size is 0."""
+        """The entry at the path, or None. A folder's size is 0."""
 
     def list(self, path: str) -> Iterator[Entry]:
-        """What the folder holds, as it comes; every name has passed ``check_name``."""
+        """The entries of the folder as they arrive; every name has passed ``check_name``."""
 
     def make_folder(self, path: str) -> None:
         """Make the folder and what is missing above it; an existing folder is fine, a file is a PathError."""
@@ -90,10 +90,10 @@ class Store(Protocol):
         """Stream to exactly this path (in an existing folder), in place of what is there."""
 
     def digest(self, path: str) -> Digest | None:
-        """The file's fingerprint, if the store can tell."""
+        """The file's digest, if the store has one."""
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
-        """What computes the digest of that kind here; without a kind, the one of files written now."""
+        """A hasher for digests of that kind; without a kind, for files written now."""
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         """Set a file's time of change, where that is possible."""
@@ -126,15 +126,15 @@ class WritesWhole(ABC):
 
 
 class ChecksBytes(ABC):
-    """A store that can compare all bytes on arrival with a sum of them: no digest has to be asked for."""
+    """A store that verifies all bytes on arrival by checksums, so that no digest is needed."""
 
     @abstractmethod
     def read_checked(self, path: str, size: int) -> Iterator[bytes] | None:
-        """The first ``size`` bytes; None where they cannot be had this way now."""
+        """The first ``size`` bytes, verified; None if that is not possible now."""
 
     @abstractmethod
     def write_checked(self, path: str, pieces: Iterable[bytes], size: int | None) -> bool:
-        """As ``write``; False, with no piece asked for, where it cannot be done this way now."""
+        """As ``write``, verified; False, with no piece read, if that is not possible now."""
 
 
 class Appends(ABC):
@@ -150,20 +150,20 @@ class Appends(ABC):
 
 
 class KeepsModes(ABC):
-    """A store where a file can be a program."""
+    """A store that keeps which files are executable, and which are private."""
 
     @abstractmethod
     def make_executable(self, path: str) -> None:
-        """Let everybody run it who may read it."""
+        """Make it executable for everybody who may read it."""
 
     @property
     @abstractmethod
     def closed(self) -> Store:
-        """The same store, where new files and folders are closed to everybody else from their beginning."""
+        """The same store, where new files and folders are private from their beginning."""
 
 
 class SetsModes(ABC):
-    """A store whose entries tell their modes, and where they can be set."""
+    """A store whose entries have modes, and where they can be set."""
 
     @abstractmethod
     def set_mode(self, path: str, mode: int) -> None:
@@ -171,7 +171,7 @@ class SetsModes(ABC):
 
     @abstractmethod
     def allowed(self, mode: int) -> int:
-        """What the user lets new files have of the mode (the umask)."""
+        """The mode without the rights that the user's umask removes."""
 
 
 Mounts = tuple[tuple[str, str], ...]
@@ -207,12 +207,12 @@ class StorageSpec:
 
 
 def is_closed(mode: int | None) -> bool:
-    """Whether nobody but the owner may do anything."""
+    """Whether only the owner has any rights."""
     return mode is not None and not mode & 0o077
 
 
 def check_name(name: str, folder: str) -> str:
-    """The name, if it can be one name in a folder and nothing else."""
+    """Return the name if it is a single valid name in a folder."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise PathError(f"{folder} lists the name {name!r}, which cannot be a file's; refused")
     return name
@@ -258,7 +258,7 @@ class Sha256:
 
 
 def fingerprint(hasher: Hasher, pieces: Iterable[bytes]) -> Digest:
-    """The digest of all the pieces together."""
+    """The digest of all pieces."""
     for piece in pieces:
         hasher.update(piece)
     return hasher.digest()

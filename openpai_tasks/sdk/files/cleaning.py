@@ -1,4 +1,4 @@
-"""Removal of what jobs left behind: never of a job that is not over, and never what is not the job's."""
+"""Remove files that jobs left behind; never those of a job that is still running, or of anything else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRACE = 3600.0
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What is to be removed: folders of jobs, and the archives that nobody uses then."""
+    """What to remove: folders of jobs, and the archives that nobody uses afterwards."""
 
     jobs: tuple[JobFiles, ...]
     archives: tuple[ArchiveFile, ...]
@@ -30,7 +30,7 @@ class Cleaning:
 
 @dataclass(frozen=True)
 class KeptFile:
-    """Something that was to go and is still there."""
+    """Something that could not be removed, and why."""
 
     name: str
     reason: str
@@ -38,7 +38,7 @@ class KeptFile:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What became of it."""
+    """The result of a cleaning."""
 
     jobs: tuple[str, ...]
     archives: tuple[str, ...]
@@ -48,7 +48,7 @@ class Cleaned:
 
 
 def plan(found: Leftovers, older_than: float, states: Iterable[str] = ()) -> Cleaning:
-    """What can go: files of jobs that are over for so long, and archives that no other job uses."""
+    """What can be removed: files of jobs that ended long enough ago, and archives that no other job uses."""
     wanted = _states(states)
     jobs = tuple(job for job in found.jobs if job.state in wanted and _is_old(job, older_than))
     names = {job.name for job in jobs}
@@ -62,7 +62,7 @@ def _is_old(job: JobFiles, older_than: float) -> bool:
 
 
 def _may_go(archive: ArchiveFile, older_than: float) -> bool:
-    """One that nobody uses is as old as it is; one whose jobs all go, goes with them."""
+    """Whether an archive can be removed: unused for long enough, or used only by jobs that are removed."""
     return bool(archive.jobs) or time.time() - archive.modified / 1000 >= older_than
 
 
@@ -96,7 +96,7 @@ def clean(client: Client, home: Home, cleaning: Cleaning, preview: bool = False)
 
 
 def _tried(remove: Callable[[JobFiles], str], job: JobFiles) -> str:
-    """Why its files are still there; nothing when they are gone."""
+    """Why the job's files are still there; empty when they are gone."""
     try:
         return remove(job)
     except PaiError as err:
@@ -130,7 +130,7 @@ def _reason_to_stay(client: Client, files: Workspace, job: JobFiles) -> str:
 
 
 def check(cleaned: Cleaned) -> None:
-    """The error that ends a command that could not remove all."""
+    """Raise an error unless everything was removed."""
     if cleaned.kept:
         examples = ", ".join(f"{one.name} ({one.reason})" for one in cleaned.kept[:3])
         raise PathError(f"{len(cleaned.kept)} could not be removed: {examples}")

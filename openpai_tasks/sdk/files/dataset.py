@@ -102,7 +102,7 @@ class PackedDataset(Sequence[Item]):
         return f"PackedDataset({self.url!r}, group={self.group}): {len(self)} items"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to another process: where the files are, but no connections and nothing secret."""
+        """The state for another process: where the files are, without connections and secrets."""
         return {**vars(self), "_opened": None, "_sorted": None}
 
     def _number(self, key: Any) -> int:
@@ -166,7 +166,7 @@ class PackedDataset(Sequence[Item]):
             yield run
 
     def _places(self) -> list[Location]:
-        """Where the shards are; a process that was forked must not share the connections of its parent."""
+        """The locations of the shards; a forked process must not share its parent's connections."""
         if self._opened is None or self._opened[0] != os.getpid():
             self._opened = os.getpid(), places(_located(self.url), self._index)
         return self._opened[1]

@@ -36,7 +36,7 @@ class Home:
 
     @property
     def workspace(self) -> str:
-        """The folder as a job's stamp tells it."""
+        """The folder as it is written in a job's stamp."""
         return relative(self.path)
 
     @property
@@ -73,7 +73,7 @@ class Home:
 
     @functools.cached_property
     def seen(self) -> job_storage.Home:
-        """The same folder from inside of a job."""
+        """The same folder as a job sees it."""
         kind = kinds.find_type(self.place.kind)
         if kind and kind.job_folder:
             return kind.open_job_folder(self.store, self.path)
@@ -81,7 +81,7 @@ class Home:
 
 
 def home(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home | None:
-    """The one that jobs of this user get: what was selected, else the cluster's default storage."""
+    """The folder for jobs of this user: on the selected storage, else on the cluster's default storage."""
     place, why_not = _selected(client, mounts)
     chosen = client.cluster.workspace if place else ""
     if place is None:
@@ -95,7 +95,7 @@ def home(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home | Non
 
 
 def needed(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home:
-    """The same, where there must be one."""
+    """The same, or a ConfigError if there is none."""
     found = home(client, workspace, mounts)
     if found is None:
         _, why_not = _selected(client, mounts)
@@ -107,7 +107,7 @@ def needed(client: Client, workspace: str = "", mounts: Mounts = ()) -> Home:
 
 
 def output_home(client: Client, workspace: str, mounts: Mounts = ()) -> Home | None:
-    """The same for a job's output; a cluster that cannot tell has none, and that is no failure."""
+    """The same for a job's output; None if the cluster does not answer."""
     try:
         return home(client, workspace, mounts)
     except ApiError:
@@ -115,7 +115,7 @@ def output_home(client: Client, workspace: str, mounts: Mounts = ()) -> Home | N
 
 
 def at(client: Client, storage: str, workspace: str, user: str, mounts: Mounts = ()) -> Home:
-    """The home that a job was submitted with, by what its stamp says."""
+    """The folder that a job was submitted with, from its stamp."""
     own = user_storages.find(client.cluster, storage)
     if own is not None:
         place = _own_place(client, own, mounts)
@@ -129,7 +129,7 @@ def at(client: Client, storage: str, workspace: str, user: str, mounts: Mounts =
 
 
 def cluster_mark(cluster: Cluster) -> str:
-    """By what a job's files tell the cluster that it runs on; every machine has a `local` of its own."""
+    """What identifies the cluster in a job's files; every machine has its own `local`."""
     if cluster.alias != LOCAL:
         return cluster.uri
     folder = hashlib.sha256(os.fsencode(home_folder())).hexdigest()
@@ -137,7 +137,7 @@ def cluster_mark(cluster: Cluster) -> str:
 
 
 def _selected(client: Client, mounts: Mounts) -> tuple[StorageSpec | None, str]:
-    """The storage that was selected; or why jobs cannot use it: the cluster mounts its own only."""
+    """The selected storage, or why jobs cannot use it: a cluster mounts only those it grants."""
     name = client.cluster.storage
     if not name:
         return None, ""

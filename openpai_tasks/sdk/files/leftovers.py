@@ -1,4 +1,4 @@
-"""What jobs left behind in a workspace, and whose it is."""
+"""Files that jobs left behind in a workspace, and the jobs they belong to."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ArchiveFile:
 
 @dataclass(frozen=True)
 class Leftovers:
-    """All that jobs keep in one workspace; an archive counts once, however many use it."""
+    """All files of jobs in one workspace; an archive counts once, however many jobs use it."""
 
     url: str
     jobs: tuple[JobFiles, ...]
@@ -74,7 +74,7 @@ class Leftovers:
 
 
 def usage(client: Client, home: Home) -> Leftovers:
-    """What there is, the largest first."""
+    """The files of all jobs, the largest first."""
     files = home.files
     known = {job.name: job for job in client.jobs(username=client.user)}
     below = {one.name: _below(home, one.name) for one in files.job_folders()}

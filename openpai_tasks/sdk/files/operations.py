@@ -24,7 +24,7 @@ FILE, FOLDER = "file", "folder"
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One file or folder, as commands tell it."""
+    """One file or folder, as commands show it."""
 
     name: str
     type: str
@@ -36,7 +36,7 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class FileFacts:
-    """All that is known of one file or folder."""
+    """Everything known about one file or folder."""
 
     url: str
     type: str
@@ -49,7 +49,7 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class StorageUsage:
-    """How much is below a place."""
+    """How much space a folder takes."""
 
     url: str
     files: int
@@ -58,7 +58,7 @@ class StorageUsage:
 
 
 def open_places(texts: Sequence[str], book: Book) -> list[Location]:
-    """What the texts name, patterns resolved; what is not there is an error."""
+    """The locations of these paths, with patterns resolved; a missing one is an error."""
     return [match for text in texts for match in _fitting(locate(text, book))]
 
 
@@ -68,7 +68,7 @@ def _fitting(place: Location) -> list[Location]:
 
 
 def listing(places: Sequence[Location], parts: bool = False) -> Iterator[FileInfo]:
-    """What the folders hold, as it comes; a file tells itself. ``parts``: those too."""
+    """The entries of the folders as they arrive, or the file itself; ``parts``: with unfinished files."""
     for place in places:
         entry = existing(place)
         if not entry.is_folder:
@@ -118,7 +118,7 @@ def sync(source: Location, target: Location, rules: Rules, watch: Watch) -> Copi
 
 
 def check(copied: Copied) -> None:
-    """The error that ends a command whose copy is not complete."""
+    """Raise an error unless everything was copied."""
     if copied.failed:
         done = copied.files + copied.skipped
         raise PathError(f"{len(copied.failed)} of {done + len(copied.failed)} did not arrive")
@@ -146,7 +146,7 @@ def content(places: Sequence[Location]) -> Iterator[bytes]:
 
 
 def head(place: Location, lines: int) -> Iterator[bytes]:
-    """The first lines, and no more read than that."""
+    """The first lines, reading no more than needed."""
     left = at_least(lines, 0, "--lines")
     for piece in content([place]):
         count = piece.count(b"\n")
@@ -163,7 +163,7 @@ def _refuse_folder(place: Location) -> None:
 
 
 def usage(place: Location) -> Iterator[StorageUsage]:
-    """What each thing in the folder takes up, as it comes, and the folder itself last."""
+    """The size of each entry of the folder as it is known, and of the folder itself last."""
     with naming(place):
         yield from _usage(place)
 
@@ -203,7 +203,7 @@ def _sum(one: Count, other: Count) -> Count:
 
 
 def tree(place: Location, depth: int = 0) -> Iterator[tuple[str, WalkedEntry]]:
-    """All below the folder, so many levels of it (0: all), each with the lines of a drawn tree before it."""
+    """Everything below the folder down to a depth (0: all), each with the branches of a drawn tree."""
     levels = at_least(depth, 0, "--depth") or None
     _refuse_file(place)
     last_at: dict[int, bool] = {}
@@ -216,7 +216,7 @@ def tree(place: Location, depth: int = 0) -> Iterator[tuple[str, WalkedEntry]]:
 
 
 def _with_last(found: list[WalkedEntry]) -> list[tuple[WalkedEntry, bool]]:
-    """Each with whether nothing follows it in its folder."""
+    """Each entry, and whether it is the last of its folder."""
     seen: set[str] = set()
     marked = []
     for item in reversed(found):
@@ -227,7 +227,7 @@ def _with_last(found: list[WalkedEntry]) -> list[tuple[WalkedEntry, bool]]:
 
 
 def find(place: Location, name: str | None, kind: str | None, min_size: str | int) -> Iterator[FileInfo]:
-    """What is below the folder and fits the pattern, the type and the size, as it comes."""
+    """Everything below the folder that matches the pattern, the type and the size, as it is found."""
     least = size(min_size, "--min-size")
     _refuse_file(place)
     if kind not in (None, FILE, FOLDER):

@@ -49,7 +49,7 @@ def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Pack
 
 
 def unpack(source: Location, target: Location, rules: Rules, watch: Watch) -> Copied:
-    """What was packed as files again, in the target folder, by the rules of a copy."""
+    """Unpack the files into the target folder, by the rules of a copy."""
     if source.store.address(source.path) == target.store.address(target.path):
         raise PathError(f"{source.url} cannot be unpacked into itself")
     packed = Location(PackedStore(open_set(source)), "/", source.url)

@@ -1,4 +1,4 @@
-"""Removing files: what cannot be meant is refused before anything goes."""
+"""Remove files; what is likely a mistake is refused before anything is removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from openpai_tasks.storage.store import Entry, is_below, join, parent
 
 @dataclass(frozen=True)
 class Removal:
-    """What is to be removed."""
+    """A file or folder to remove."""
 
     place: Location
     is_full: bool
@@ -31,7 +31,7 @@ class Removal:
 
 
 def removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Removal]:
-    """What the texts name, each once, all of it checked before any of it goes."""
+    """The files and folders of these paths, each once, all checked before anything is removed."""
     for text in texts:
         _refuse_empty_names(text)
     found = {_key(one.place): one for text in texts for one in _named(text, book)}
@@ -43,7 +43,7 @@ def removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Removal]
 
 
 def _goes_with_another(key: str, found: Mapping[str, Removal]) -> bool:
-    """It is in a folder that is to be removed too."""
+    """Whether it is in a folder that is removed too."""
     above = key
     while above != parent(above):
         above = parent(above)
@@ -59,14 +59,14 @@ def remove(removals: Sequence[Removal]) -> None:
 
 
 def refuse_guesses(removals: Sequence[Removal]) -> None:
-    """Where nobody can be asked, what may not be meant stays."""
+    """Refuse what may be a mistake where the user cannot be asked."""
     for removal in removals:
         if removal.doubt:
             raise ConfigError(removal.doubt)
 
 
 def _named(text: str, book: Book) -> list[Removal]:
-    """The very thing with this name, else what the pattern fits."""
+    """What has exactly this name, else what the pattern matches."""
     place = locate(text, book)
     if place.is_root or place.is_content:
         raise Denied(f"{place.url}: the root of a storage, `.` and `..` are never removed", 403)

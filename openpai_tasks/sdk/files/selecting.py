@@ -22,7 +22,7 @@ from openpai_tasks.storage.store import StorageSpec, Store
 
 @dataclass(frozen=True)
 class Selection:
-    """What `storage.select` chose."""
+    """The result of `storage.select`."""
 
     cluster: str
     storage: str
@@ -31,7 +31,7 @@ class Selection:
 
 
 def select(settings: Settings, alias: str | None, storage: str, workspace: str, say: Say) -> Selection:
-    """Make it the storage of the cluster; the workspace is made on it, which also shows that it works."""
+    """Select the storage of the cluster and create the workspace on it, which also shows that it works."""
     alias = alias or settings.cluster_alias
     place, store = Clusters(settings, say).opened(alias, storage)
     folder = workspace_folder(place, workspace)
@@ -47,7 +47,7 @@ def select(settings: Settings, alias: str | None, storage: str, workspace: str, 
 
 
 def workspace_folder(place: StorageSpec, workspace: str) -> str:
-    """``/<user>/<workspace>``; where each user has a folder of their own, that one is the root already."""
+    """``/<user>/<workspace>``; without the user where each one has a folder, which is the root already."""
     parts = [part for part in workspace.split("/") if part]
     if "//" in workspace or any(part in (".", "..") or "\0" in part for part in parts):
         raise PathError(f"{workspace!r} cannot be a workspace: it is a folder such as `experiments/first`")
@@ -106,7 +106,7 @@ def _without(cluster: Cluster, gone: set[str]) -> Cluster:
 
 
 def _look(store: Store, path: str, place: StorageSpec, shown: str = "") -> None:
-    """Whether the storage answers and shows the folder: one entry of it is enough."""
+    """Raise an error unless the storage shows the folder; one entry is enough."""
     found = store.stat(path)
     if found is None or not found.is_folder:
         raise PathError(f"storage {place.name!r} has no folder {shown or path}")
@@ -114,7 +114,7 @@ def _look(store: Store, path: str, place: StorageSpec, shown: str = "") -> None:
 
 
 def missing(settings: Settings, alias: str | None, say: Say) -> ConfigError:
-    """The error that names what can be selected."""
+    """The error for a missing name, with the storages to select from."""
     alias = alias or settings.cluster_alias
     known = ", ".join(Clusters(settings, say).storages(alias)) or "none"
     return ConfigError(f"name a storage of {alias!r}: `pai storage.select STORAGE` (known: {known})")

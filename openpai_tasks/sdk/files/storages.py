@@ -1,4 +1,4 @@
-"""The storages of the known clusters: which there are, and what a url leads to."""
+"""The storages of the known clusters, and the stores behind them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CLUSTER, OWN = "cluster", "own"
 
 @dataclass(frozen=True)
 class StorageRow:
-    """What `storage.list` tells of a storage; never a key or a password."""
+    """A row of `storage.list`, without keys and passwords."""
 
     cluster: str
     name: str
@@ -54,7 +54,7 @@ class StorageRow:
 
 
 class Clusters:
-    """The storages of every known cluster, each cluster asked when it is first needed."""
+    """The storages of all known clusters; each cluster is asked when it is first needed."""
 
     def __init__(self, settings: Settings, say: Say = lambda line: None) -> None:
         self._settings, self._say = settings, say
@@ -106,7 +106,7 @@ class Clusters:
         return open_storage(self.place(cluster, storage))
 
     def _record(self, cluster: str) -> Cluster:
-        """What is kept of the cluster; only the embedded one has to run for it."""
+        """The record of the cluster; only the embedded one has to run for it."""
         if cluster == LOCAL:
             return self._client(cluster).cluster
         return clusters.registry(self._settings).get(cluster)
@@ -127,7 +127,7 @@ class Clusters:
 
 
 def granted(client: Client) -> list[dict[str, Any]]:
-    """What the cluster grants this user, in short; each has a name."""
+    """Summaries of the storages that the cluster grants this user; each has a name."""
     if not client.dialect.storages:
         return [HDFS]
     return with_names(client.storages())
@@ -138,7 +138,7 @@ def with_names(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def with_defaults(client: Client, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same with what is default; servers before 1.1 tell it only by a list of those that are."""
+    """The same with the field `default`, which servers before 1.1 only have as a list."""
     if client.dialect.generation != "0.18" or any("default" in one for one in found):
         return found
     default = {one["name"] for one in with_names(client.storages(default=True))}
@@ -146,7 +146,7 @@ def with_defaults(client: Client, found: list[dict[str, Any]]) -> list[dict[str,
 
 
 def detail_of(client: Client, storage: str, own: tuple[str, ...] = ()) -> dict[str, Any]:
-    """All about one storage; ``0`` is the selected one, else the default one, else the first."""
+    """The details of one storage; ``0`` is the selected one, else the default one, else the first."""
     if storage == SELECTED:
         storage = client.cluster.storage or _first(client)
     if not client.dialect.storages and storage == HDFS["name"]:

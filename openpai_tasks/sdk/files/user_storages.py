@@ -94,7 +94,7 @@ def _refuse_no_port(value: str) -> None:
 
 
 def _with_ca_here(own: UserStorage) -> UserStorage:
-    """With the certificate's whole path: other commands are run in other folders."""
+    """The storage with the absolute path of its certificate, as other commands run in other folders."""
     given = own.option("ca")
     if not given:
         return own
@@ -112,7 +112,7 @@ def record(own: UserStorage) -> dict[str, Any]:
 
 
 def owned(cluster: Cluster) -> dict[str, UserStorage]:
-    """The storages added to a cluster, by name, but for those of ``unclear``."""
+    """The storages that the user added to a cluster, by name, without those of ``unclear``."""
     return {name: own for name, own in _understood(cluster) if isinstance(own, UserStorage)}
 
 
@@ -177,7 +177,7 @@ def refuse_missing(own: UserStorage) -> None:
 
 
 def keep_secret(cluster: Cluster, own: UserStorage, secret: str) -> str:
-    """Keep the secret and say where."""
+    """Keep the secret and return where."""
     return credentials.save(storage_destination(cluster, record(own)), Credentials(password=secret))
 
 

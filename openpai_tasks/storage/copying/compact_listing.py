@@ -15,7 +15,7 @@ TEXT = ("utf-8", "surrogatepass")  # names that are no text come back as they we
 
 
 class CompactListing:
-    """What a folder holds, by name: only what decides whether a file is copied over another one."""
+    """The entries of a folder by name, with only what decides whether a file is copied over another one."""
 
     def __init__(self, folder: str, entries: Iterable[Entry] = ()) -> None:
         self._folder = folder
@@ -29,7 +29,7 @@ class CompactListing:
         return map(self._entry, self._rows)
 
     def pop(self, name: str) -> Entry | None:
-        """The entry of that name; ``drop_taken`` lets go of it."""
+        """Return the entry of that name; ``drop_popped`` frees its memory."""
         key, found = name.encode(*TEXT) + END, None
         at = bisect_left(self._rows, key)
         while at < len(self._rows) and self._rows[at].startswith(key):  # a bucket may list it twice
@@ -38,7 +38,7 @@ class CompactListing:
         return found
 
     def drop_popped(self) -> None:
-        """Hold on to the rest alone."""
+        """Keep only the entries that were not popped."""
         self._rows = [row for row, is_taken in zip(self._rows, self._is_taken, strict=True) if not is_taken]
         self._is_taken = bytearray(len(self._rows))
 

@@ -1,4 +1,4 @@
-"""Whether a file need not be copied: it is there already."""
+"""Decide whether a file is at the target already."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from openpai_tasks.storage.store import PIECE, Entry, Store, fingerprint
 
 
 def is_same(source: Store, entry: Entry, target: Store, there: Entry, checksum: bool) -> bool:
-    """Whether the file is there already: by size and time, or by its content."""
+    """Whether the target has the same file: by size and time, or by content."""
     if not _can_be(entry, there):
         return False
     if not checksum:
@@ -23,7 +23,7 @@ def is_same(source: Store, entry: Entry, target: Store, there: Entry, checksum: 
 
 
 def looks_same(entry: Entry, there: Entry) -> bool:
-    """Whether two listings tell it without another question: by size and time."""
+    """Whether two listings show the same size and time, without another request."""
     has_time = not (entry.is_link or entry.is_arrival or there.is_arrival)
     return has_time and _can_be(entry, there) and _have_one_time(entry, there)
 
@@ -52,7 +52,7 @@ def _is_same_time(source: Store, entry: Entry, target: Store, there: Entry) -> b
 
 
 def _has_same_digest(source: Store, entry: Entry, target: Store, there: Entry) -> bool:
-    """Whether the listings tell that it is the same; a small file is read to compare."""
+    """Whether the digest of a listing shows that they are the same; a small file is read to compare."""
     if entry.digest and there.digest:
         return entry.digest == there.digest
     digest, store, path = (

@@ -1,4 +1,4 @@
-"""Copy files and trees between any two places: many at once, whole or not at all, and all accounted for."""
+"""Copy files and trees between any two stores: many at once, each complete or absent, all accounted for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rules:
 
 @dataclass
 class _Tally:
-    """The count so far, kept by several threads."""
+    """The counts so far, shared by several threads."""
 
     watch: Watch
     files: int = 0
@@ -74,7 +74,7 @@ class _Tally:
 
 
 class _ItemQueue:
-    """The files that wait to be copied; nobody waits at either end of it once the copy is to end."""
+    """The files that wait to be copied; putting and getting end when the copy is interrupted."""
 
     def __init__(self, watch: Watch) -> None:
         self._queue: queue.Queue[Item | None] = queue.Queue(AHEAD)
@@ -98,7 +98,7 @@ class _ItemQueue:
 
 
 def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | None = None) -> Copied:
-    """Do the errands; a file that fails does not stop the others."""
+    """Copy everything; a file that fails does not stop the others."""
     rules, watch = rules or Rules(), watch or Watch()
     if rules.delete:
         refuse_loss(errands)
@@ -114,7 +114,7 @@ def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | N
 
 
 def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surplus]:
-    """Copy all files; what the target has too much is left."""
+    """Copy all files; return what only the target has."""
     watch, line = tally.watch, _ItemQueue(tally.watch)
     workers: list[Future[None]] = []
     with ThreadPoolExecutor(max(1, rules.workers)) as pool:
@@ -147,7 +147,7 @@ def _results(workers: Iterable[Future[None]]) -> None:
 def _hand_out(
     errands: Sequence[Errand], hand_on: Callable[[Item], None], tally: _Tally, rules: Rules
 ) -> list[Surplus]:
-    """Walk the trees and hand on the files that need a look; what the target has too much is for the end."""
+    """Walk the trees and hand on the files to look at; return what only the target has."""
     surplus: list[Surplus] = []
     for step in _steps(errands, tally.watch, rules):
         if isinstance(step, Item):
@@ -185,7 +185,7 @@ def _make_folder(watch: Watch, store: Store, path: str) -> None:
 
 
 def _work(line: _ItemQueue, tally: _Tally, rules: Rules) -> None:
-    """Copy what is queued until there is no more; every file ends as one line of the tally."""
+    """Copy queued files until there are no more; every file ends in the tally."""
     try:
         while (item := line.get()) is not None:
             try:
@@ -204,7 +204,7 @@ def _work(line: _ItemQueue, tally: _Tally, rules: Rules) -> None:
 
 
 def _handle(item: Item, watch: Watch, rules: Rules) -> tuple[str, int]:
-    """What became of the file, and how large it is."""
+    """Copy or skip the file; return the outcome and its size."""
     watch.check()
     checked_link(item.entry, item.source)
     if item.there and is_same(item.source, item.entry, item.target, item.there, rules.checksum):

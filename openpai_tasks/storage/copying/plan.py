@@ -105,7 +105,7 @@ def refuse_loss(errands: Sequence[Errand]) -> None:
 
 
 def can_meet(errands: Sequence[Errand]) -> bool:
-    """Whether two of them may have a file for the same path: others with the same target are refused."""
+    """Whether two errands may write the same path; others with the same target are refused."""
     return len(errands) > 1 and any(errand.source.is_content for errand in errands)
 
 
@@ -115,7 +115,7 @@ def is_within(place: Location, folder: Location) -> bool:
 
 
 def _shares_marks(one: Location, other: Location, above: bool = False) -> bool:
-    """Whether they are one thing; ``above``: or one of the folders that the other is in."""
+    """Whether both are the same; ``above``: or the first is a folder above the other."""
     here, there = one.store, other.store
     if here.kind != there.kind or not (isinstance(here, KnowsPlaces) and isinstance(there, KnowsPlaces)):
         return False

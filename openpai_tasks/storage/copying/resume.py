@@ -1,4 +1,4 @@
-"""Which large copies broke off, so that the same copy goes on where it was.
+"""Notes of large copies that were interrupted, so that the same copy continues there.
 
 Each has a note: a file in the user's home, named after what is copied where. Whoever does that copy holds its
 lock, which the system lets go of when the process dies: so a part is gone on with only by the same copy, and
@@ -27,7 +27,7 @@ FORGOTTEN = 8 * 24 * 3600  # seconds; the parts themselves go after a day, or a 
 
 
 class ResumeNote:
-    """What is known of one copy; ``part`` is the path of what there is of the file."""
+    """The note of one copy; ``part`` is the path of the unfinished file."""
 
     def __init__(self, handle: int, path: Path) -> None:
         self._handle, self._path = handle, path
@@ -47,7 +47,7 @@ class ResumeNote:
 
 @contextlib.contextmanager
 def note_of(source: Store, entry: Entry, target: Store, path: str) -> Iterator[ResumeNote | None]:
-    """The note of this copy; None where it cannot go on later, or another process is at the same copy now."""
+    """The note of this copy; None if it cannot be resumed, or another process is doing the same copy."""
     handle = None
     if entry.size >= LARGE and _can_go_on(source, target):
         with contextlib.suppress(OSError, ConfigError):
@@ -62,14 +62,14 @@ def note_of(source: Store, entry: Entry, target: Store, path: str) -> Iterator[R
 
 
 def is_broken_off(err: BaseException) -> bool:
-    """Whether what has come so far is good, as far as anybody knows."""
+    """Whether the error leaves an unfinished file that can be continued."""
     if isinstance(err, Interrupted):
         return True
     return isinstance(err, PaiError) and can_help(err) and not isinstance(err, Damaged)
 
 
 def is_claimed(part: str) -> bool:
-    """Whether a copy that is running on this machine is at the part of this name."""
+    """Whether a copy that runs on this machine is writing the part of this name."""
     with contextlib.suppress(OSError):
         return any(_is_claim(path, part.encode()) for path in (home() / "transfers").iterdir())
     return False
@@ -82,7 +82,7 @@ def _is_claim(note: Path, part: bytes) -> bool:
 
 
 def _is_free(note: Path) -> bool:
-    """Whether no process is at the copy."""
+    """Whether no process is doing the copy."""
     with open(note, "rb") as file, contextlib.suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return True
@@ -90,7 +90,7 @@ def _is_free(note: Path) -> bool:
 
 
 def is_near(store: Store) -> bool:
-    """Whether reading from it again costs little."""
+    """Whether reading from the store again costs little."""
     return store.kind == "local"
 
 
@@ -124,7 +124,7 @@ def _held(name: str) -> tuple[int | None, Path]:
 
 
 def _clear(folder: Path) -> None:
-    """Notes of copies that nobody went on with."""
+    """Remove notes of copies that were never resumed."""
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > FORGOTTEN and _is_free(path):

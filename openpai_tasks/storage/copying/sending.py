@@ -40,7 +40,7 @@ class Passing:
 
 
 class Sending:
-    """One try to send one file; ``size`` is how much of it is there."""
+    """One try to send one file; ``size`` is how much has been sent."""
 
     def __init__(self, source: Store, entry: Entry, target: Store, watch: Watch) -> None:
         self._source, self._entry, self._target, self._watch = source, entry, target, watch
@@ -80,7 +80,7 @@ class Sending:
         verify(target, part, self.size, hasher)
 
     def _start(self, begun: int) -> bool:
-        """Open the source where the target's part ends; whether the bytes are checked on their way."""
+        """Open the source where the target's part ends; return whether the bytes are checked on their way."""
         source, entry = self._source, self._entry
         may_lie = isinstance(source, SetsModes)  # a file system: what claims to be empty may not be (/proc)
         most = max(entry.size, 1) if may_lie else entry.size
@@ -112,7 +112,7 @@ class Sending:
             target.append(part, self._passing, size - begun)
 
     def _check(self) -> None:
-        """That all of the source came, and as it was."""
+        """Raise Damaged unless all of the source was read, and it has not changed."""
         entry = self._entry
         if self.size != entry.size:
             raise Damaged(f"{entry.path}: {self.size} bytes came of {entry.size}; it changed, or was cut")

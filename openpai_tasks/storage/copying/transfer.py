@@ -1,4 +1,4 @@
-"""One file from store to store: under another name first, verified, and only then under its own."""
+"""Copy one file: under another name first, verified, and only then renamed."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class TFRecord:
         return member.size + 128 + len(member.name)
 
     def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
-        """Read every record and compare its CRCs; a record that is not an Example of a file is a file itself."""
+        """Read all records and compare their CRCs; one that is not an Example of a file is a file itself."""
         stem, at, number = url.rpartition("/")[2].partition(".")[0], 0, 0
         while head := file.read(LENGTH.size + CRC.size):
             size = _length(head, url, number)

@@ -1,4 +1,4 @@
-"""Sessions for the files of a container, over one connection that is made again when it broke."""
+"""SFTP sessions of a container over one connection, which is renewed when it breaks."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class ChecksumShell:
 
 
 class Sessions:
-    """``renew`` makes the connection; a session is one person's at a time, and kept for the next."""
+    """A pool of sessions: each is used by one caller at a time; ``renew`` makes the connection."""
 
     def __init__(self, renew: Callable[[], RemoteConnection]) -> None:
         self._renew = renew
@@ -106,7 +106,7 @@ class Sessions:
         self._lock = threading.Lock()
 
     def asked(self, path: str, act: Callable[[Any], Result]) -> Result:
-        """What a session says; where its connection is lost, what one on the next says."""
+        """Ask a session; where its connection is lost, ask one on a new connection."""
 
         def once() -> Result:
             with self.files(path) as files:
@@ -115,7 +115,7 @@ class Sessions:
         return retrying(once)
 
     def ask_shell(self, act: Callable[[ChecksumShell], Result]) -> Result:
-        """What the shell for fingerprints says, in the same way."""
+        """Ask the checksum shell, in the same way."""
 
         def once() -> Result:
             with self._holding() as login:
@@ -195,7 +195,7 @@ def _end(files: Any) -> None:
 
 @contextlib.contextmanager
 def _mapping_errors(path: str) -> Iterator[None]:
-    """Errors of the server in our words."""
+    """Raise errors of the server as ours."""
     try:
         yield
     except (PaiError, ConnectionError, TimeoutError):

@@ -1,4 +1,4 @@
-"""One connection to an SMB server for all threads, made when it is needed and made anew when it broke."""
+"""One connection to an SMB server for all threads, opened when needed and again when it breaks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Step = tuple[Any, Callable[[Any], Any]]
 
 @dataclass(frozen=True)
 class SmbLogin:
-    """Who asks which server."""
+    """A server and the user who logs in."""
 
     host: str
     port: int
@@ -121,7 +121,7 @@ class SmbConnection(Connection):  # type: ignore[misc]
 
 
 class SmbServer:
-    """What knows one user's way to a server: one connection, one session, a tree for each share."""
+    """A server as one user sees it: one connection, one session, a tree for each share."""
 
     def __init__(self, login: SmbLogin) -> None:
         self.login = login

@@ -1,4 +1,4 @@
-"""What an SMB server says, in our words: numbers of [MS-ERREF] to errors."""
+"""Status codes of SMB ([MS-ERREF]) as errors of ours."""
 
 from __future__ import annotations
 
@@ -88,19 +88,19 @@ class NoShare(NotFound):
 
 
 class Taken(PathError):
-    """Something of the name is there."""
+    """Raised when the name exists already."""
 
 
 class NotFolder(PathError):
-    """A file where a folder should be."""
+    """Raised when a file is where a folder should be."""
 
 
 class NotEmpty(PathError):
-    """A folder that holds something."""
+    """Raised when a folder is not empty."""
 
 
 class Linked(PathError):
-    """A link that the server does not follow."""
+    """Raised for a link that the server does not follow."""
 
 
 KINDS = {NAME_COLLISION: Taken, NOT_A_FOLDER: NotFolder, NOT_EMPTY: NotEmpty, STOPPED_ON_SYMLINK: Linked}
