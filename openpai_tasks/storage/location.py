@@ -29,13 +29,13 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Book(Protocol):
-    """Who knows the clusters and their storages."""
+    """A source of clusters and their storages."""
 
     def storages(self, cluster: str) -> tuple[str, ...]:
-        """The names of what the cluster grants this user."""
+        """The names of the storages that this user has on the cluster."""
 
     def opened(self, cluster: str, storage: str) -> tuple[StorageSpec, Store]:
-        """What is known of a storage, and its store; ``0`` is the selected one."""
+        """The storage and its open store; ``0`` is the selected one."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class Location:
 
     @property
     def origin(self) -> str:
-        """What its url has before a path of the store (``pai://lab/home``); nothing on this machine."""
+        """The part of the url before the path (``pai://lab/home``); empty on this machine."""
         return self.url.removesuffix(self.path) if self.url.endswith(self.path) else ""
 
     def join(self, *names: str) -> Location:
-        """The place below this one; a name that could lead elsewhere is refused."""
+        """The location below this one; a name that could lead elsewhere is refused."""
         for name in names:
             if name in ("", ".", "..") or "/" in name or "\0" in name:
                 raise PathError(f"{name!r} cannot be a name in {self.url}")
@@ -91,7 +91,7 @@ def has_empty_name(text: str) -> bool:
 
 
 def locate(text: str, book: Book) -> Location:
-    """The place that ``text`` names."""
+    """The location that ``text`` means."""
     return replace(_located(text, book), has_empty_name=has_empty_name(text))
 
 

@@ -110,7 +110,7 @@ def _put_once(store: Store, path: str, pieces: Iterable[bytes], size: int | None
 
 
 def is_part(entry: Entry) -> bool:
-    """Whether it is a file that is being written, or was when its copy was killed."""
+    """Whether it is an unfinished file, of a running copy or a killed one."""
     return not (entry.is_folder or entry.is_link) and PART_NAME.fullmatch(entry.name) is not None
 
 
@@ -145,7 +145,7 @@ def remove_stale(store: Store, part: Entry) -> None:
 
 
 def _begun(name: str) -> float:
-    """When the part was begun, by its name; what is no part never is."""
+    """When the part was begun, from its name; infinity for other names."""
     named = PART_NAME.fullmatch(name)
     return int(named[1], 16) if named else float("inf")
 
@@ -189,7 +189,7 @@ def _part(
 
 
 def _renewed(store: Store, part: str, note: ResumeNote | None) -> str:
-    """The part, under a new name if its own is old: with its source's time it would look like a stale one."""
+    """The part, renamed if its name is old: with its source's time it would look stale."""
     if time.time() - _begun(base(part)) < DAY / 2:
         return part
     renewed = join(parent(part), part_name())
@@ -200,7 +200,7 @@ def _renewed(store: Store, part: str, note: ResumeNote | None) -> str:
 
 
 def _set_mode(store: Store, part: str, path: str, entry: Entry | None = None) -> None:
-    """The mode of the file that is replaced; a new one gets the source's, or the usual one."""
+    """Give the part the mode of the file it replaces; a new file gets the source's, or the usual one."""
     if isinstance(store, SetsModes):
         there = store.stat(path)
         kept = there.mode if there is not None and not there.is_link else None

@@ -24,7 +24,7 @@ from openpai_tasks.storage.store import (
 
 @dataclass(frozen=True, slots=True)
 class WalkedEntry:
-    """Something below a folder; ``depth`` 1 is directly in it."""
+    """An entry below a folder; ``depth`` 1 is directly in it."""
 
     entry: Entry
     name: str
@@ -46,7 +46,7 @@ def walk(place: Location, depth: int | None = None) -> Iterator[WalkedEntry]:
 
 
 def stream(place: Location) -> Iterator[WalkedEntry]:
-    """The same as it comes, each folder before what is in it: only folders are kept in mind."""
+    """The same as it arrives, each folder before its entries; only folders are kept in memory."""
     stack = [WalkedEntry(Entry("", place.path, True), "", 0)]
     while stack:
         folder = stack.pop()
@@ -81,7 +81,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Surplus:
-    """What a folder of the target has and the source does not."""
+    """Entries of a target folder that the source does not have."""
 
     store: Store
     entries: CompactListing
@@ -109,7 +109,7 @@ class _CopiedFolder:
 
 
 class Made:
-    """The folders that a copy writes to, so as not to copy them on and on where they are in its source."""
+    """The folders that a copy creates, so that it does not enter them where they are in its source."""
 
     def __init__(self, source: Store, target: Store) -> None:
         self._source, self._target = source, target
@@ -138,7 +138,7 @@ class Made:
 
 
 class Steps:
-    """What to do for one errand, in order, folders made on the way."""
+    """The steps of one errand in order; folders are created on the way."""
 
     def __init__(
         self, errand: Errand, make_folder: Callable[[Store, str], None], preview: bool, taken: set[str] | None
@@ -211,7 +211,7 @@ class Steps:
         return is_below(leads, self._root) or (link.is_folder and is_below(self._root, leads))
 
     def _existing(self, path: str) -> Iterator[Entry]:
-        """What the target folder holds; what a copy that was killed left there long ago is removed."""
+        """The entries of the target folder; old parts of killed copies are removed."""
         for entry in self._target.list(path):
             if not is_part(entry):
                 yield entry
@@ -251,7 +251,7 @@ class Steps:
         return _CopiedFolder(entry.path, path, there is None, entry.mode, entered)
 
     def _barred(self, path: str, there: Entry | None) -> str:
-        """Why no folder can be put at the path; links are not entered, for they lead to other folders."""
+        """Why the path cannot become a folder; links are not entered, as they lead to other folders."""
         if path in (self._taken or ()) or (there is not None and not there.is_folder):
             return f"a file is at {self._origin}{path}, so the folder cannot be put there"
         if there is not None and there.is_link:

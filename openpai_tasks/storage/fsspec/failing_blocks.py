@@ -16,7 +16,7 @@ def failures() -> list[BaseException]:
 
 
 def is_cut_short() -> bool:
-    """Whether a file of a cache of fsspec's is sent because it is closed by a block that fails."""
+    """Whether fsspec's cache sends a file only because a failing block closes it."""
     from fsspec.implementations.cached import LocalTempFile  # type: ignore[import-untyped]
 
     frames = iter(_frames())

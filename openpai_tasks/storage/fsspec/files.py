@@ -1,4 +1,4 @@
-"""The files of ``pai://`` for fsspec, one to read and one to write, and what is wrapped around the latter."""
+"""The files of ``pai://`` for fsspec: to read, to write, and the wrappers around the latter."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Download(AbstractBufferedFile):  # type: ignore[misc]
 
 
 def _facts(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What another file of that name would not have: its version where the store tells, else its time."""
+    """What distinguishes the file from another of that name: its version, else its time."""
     return row["size"], row["version"] or row["mtime"]
 
 
@@ -117,7 +117,7 @@ class FileUpload(io.BufferedIOBase):
 
 
 class TextUpload(io.TextIOWrapper):
-    """Text to write; that a block fails is seen by the file below."""
+    """A text file to write; the file below sees that a block fails."""
 
     def __exit__(self, *error: Any) -> None:
         self.close()
@@ -154,7 +154,7 @@ class Compressed(io.BufferedIOBase):
         self._below._dealloc_warn(source)
 
     def __del__(self) -> None:
-        """Nobody has closed it, so what has come so far is no file."""
+        """Discard a file that was never closed."""
         if not self.closed:
             self._below.__del__()
 

@@ -40,7 +40,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @property
     def _book(self) -> Book:
-        """One in each process: a child that was forked must not speak over its parent's connections."""
+        """The book of this process: a forked child must not use its parent's connections."""
         if self._opened is None or self._opened[0] != os.getpid():
             self._opened = os.getpid(), self.make_book()
         return self._opened[1]
@@ -58,7 +58,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return _row(self._strip_protocol(path), self._entry(path)[1])
 
     def exists(self, path: str, **options: Any) -> bool:
-        """Whether it is there; a storage that does not answer is an error, no answer."""
+        """Whether it exists; a storage that does not answer is an error."""
         return self._type(path) is not None
 
     def isfile(self, path: str) -> bool:
@@ -68,7 +68,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return self._type(path) == FOLDER
 
     def glob(self, path: str, maxdepth: int | None = None, **options: Any) -> Any:
-        """As fsspec does, but a name that exists is no pattern."""
+        """As fsspec does, but an existing name is not a pattern."""
         return super().glob(self._escaped(path), maxdepth=maxdepth, **options)
 
     def modified(self, path: str) -> Any:
@@ -142,7 +142,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 transfer(source.store, entry, target.store, target.path, Watch())
 
     def get_file(self, rpath: str, lpath: Any = None, *args: Any, **options: Any) -> None:
-        """As fsspec does; but it empties the file that it writes to, which must not be the one it reads."""
+        """As fsspec does, but refuse to write to the file that is read, which would be emptied."""
         if isinstance(lpath, (str, os.PathLike)):
             with mapping_errors(rpath):
                 source, entry = self._entry(rpath)
@@ -150,7 +150,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         super().get_file(rpath, lpath, *args, **options)
 
     def put_file(self, lpath: str, rpath: str, *args: Any, **options: Any) -> None:
-        """As fsspec does; but a cache in front sends what it has also when the block that writes it fails."""
+        """As fsspec does, but do not send what a cache closes because a block failed."""
         if is_cut_short():
             os.remove(lpath)  # nor shall the cache give it to anybody
         else:

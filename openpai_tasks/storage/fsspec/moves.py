@@ -1,4 +1,4 @@
-"""Moving things within ``pai://``: nothing goes before it has arrived, and nothing onto or into itself."""
+"""Move files within ``pai://``: nothing is removed before it has arrived, nor moved onto or into itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from openpai_tasks.storage.store import Entry, WritesWhole, parent
 
 
 def move(source: Location, entry: Entry, target: Location) -> None:
-    """Give it the target's path, in place of a file that may be there; folders are merged."""
+    """Move to the target's path, replacing a file there; folders are merged."""
     if source.is_root:
         raise PermissionError(f"{source.url}: the root of a storage is never moved")
     errand = Errand(source, entry, target)
@@ -43,7 +43,7 @@ def _refuse_other_kind(errand: Errand, there: Entry | None) -> None:
 
 
 def _is_renamed(errand: Errand, there: Entry | None) -> bool:
-    """Whether its store can do it by itself: a bucket has no folders that could get another name."""
+    """Whether the store can rename it; object stores have no folders to rename."""
     if errand.source.store is not errand.target.store:
         return False
     is_bucket = isinstance(errand.source.store, WritesWhole)

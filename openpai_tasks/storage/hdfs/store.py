@@ -103,14 +103,14 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
 
     @cached_property
     def _pool(self) -> str:
-        """The name of the HDFS itself; a gateway does not let us ask."""
+        """The name of the HDFS itself; empty behind a gateway, which does not give it."""
         if self._prefix != V1:
             return ""
         pools = (self._wire.block_pool(self._scheme, host) for host in self._names.hosts)
         return next(filter(None, pools), "")
 
     def urls(self, path: str) -> tuple[str, ...]:
-        """Where anybody who speaks WebHDFS finds the file: at each name node; nothing in it is escaped."""
+        """The WebHDFS urls of the file, one for each name node, not escaped."""
         return tuple(f"{self._scheme}://{host}{self._prefix}{self._real(path)}" for host in self.hosts)
 
     def stat(self, path: str) -> Entry | None:
@@ -259,7 +259,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
             left = left if after != before else 0
 
     def _written_now(self) -> Shape | None:
-        """What decides the fingerprint of a new file; None where an older HDFS does not tell."""
+        """What decides the digest of a new file; None if an older HDFS does not say."""
         layout = self._layout_now()
         return layout.shape if layout else None
 
@@ -296,7 +296,7 @@ def _entry(status: Any, name: str, path: str) -> Entry:
 def _make_entry(
     name: str, path: str, is_folder: bool, size: int, mtime_ms: int, is_link: bool, mode: int, number: object
 ) -> Entry:
-    """Of the mode, only that nobody else may read it: the others are HDFS's usual ones, and nobody's wish."""
+    """Make an entry; of the mode only privacy counts, as the rest are defaults of HDFS."""
     can_run = bool(mode & 0o100) and not is_folder
     closed = mode & 0o777 if is_closed(mode) else None
     size, number = (0, str(number)) if is_folder else (size, "")

@@ -1,4 +1,4 @@
-"""The sources of a job as one file: the same files make the same bytes, wherever and whenever it is made."""
+"""The sources of a job as one reproducible file: the same files always make the same bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IN_MEMORY = 8 << 20  # bytes of an archive before it goes to the disk
 
 @dataclass(frozen=True)
 class ArchiveMember:
-    """A file in an archive; its digest is of its content, and of whether it can be run."""
+    """A file in an archive; its digest covers its content and whether it is executable."""
 
     name: str
     size: int
@@ -71,7 +71,7 @@ def pack(sources: Sequence[SourceFile]) -> Archive:
 
 
 def received(pieces: Iterable[bytes], sha256: str) -> Archive:
-    """An archive that comes from a store, if it is the one with that name."""
+    """The archive read from a store, after its name is verified."""
     content, digest = _scratch(), hashlib.sha256()
     for piece in pieces:
         digest.update(piece)
@@ -92,7 +92,7 @@ def _scratch() -> BinaryIO:
 
 
 def _writing(packed: gzip.GzipFile) -> tarfile.TarFile:
-    """GNU's format: small shells' `tar` know its long names, and not those of POSIX."""
+    """Write GNU's format: the `tar` of BusyBox knows its long names, but not those of POSIX."""
     return tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8")
 
 

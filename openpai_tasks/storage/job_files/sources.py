@@ -1,4 +1,4 @@
-"""Which files go along with a job: what is named, less what ``.gitignore`` and ``.paiignore`` leave out."""
+"""The files to send with a job: those named, without what ``.gitignore`` and ``.paiignore`` exclude."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEVER = (".git/", "__pycache__/", ".openpai/", "*.pyc")
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file here, and the relative name it gets in the job's working folder."""
+    """A file of this machine, and its relative name in the job's working folder."""
 
     path: Path
     name: str
@@ -64,7 +64,7 @@ def _behind(given: str, root: Path) -> Iterator[SourceFile]:
 
 
 def _check_inside(path: Path, root: Path, fence: Fenced) -> None:
-    """Refuse a file that a link brings from elsewhere, where nobody typed the sources."""
+    """Refuse a file that a link leads to outside, unless the user named the sources."""
     if not fence.holds(path, root):
         why = f"{path} leads to {path.resolve()}, and the sources are those of the project's settings"
         hint = shlex.join(word for source in fence for word in ("--sources", source))
@@ -120,7 +120,7 @@ def _walk(folder: Path, name: str, rules: Rules, above: frozenset[Path]) -> Iter
 
 
 def _ignored(path: Path, is_folder: bool, rules: Rules) -> bool:
-    """As git decides: the last pattern that speaks of the path, nearest file last."""
+    """Decide as git does: the last pattern that matches the path wins, nearest file last."""
     verdict = False
     for folder, spec in rules:
         relative = os.path.relpath(path, folder) + "/" * is_folder

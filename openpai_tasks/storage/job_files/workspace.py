@@ -33,7 +33,7 @@ LONGEST = 64 << 10  # bytes of a reference; a longer file is not a reference
 
 @dataclass(frozen=True)
 class Reference:
-    """Whose job it is, and which archive it uses (none: ``archive`` is empty)."""
+    """A job, its owner, and the archive it uses (empty if none)."""
 
     job: str
     user: str
@@ -54,7 +54,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class WorkspaceLayout:
-    """What is where in a workspace."""
+    """The paths in a workspace."""
 
     path: str
 
@@ -91,7 +91,7 @@ class Workspace(WorkspaceLayout):
     # What a job is sent with
 
     def refer(self, reference: Reference, sha256: str = NO_ARCHIVE) -> None:
-        """Note whose the job is and that it uses the archive, but not in the folder of another one's job."""
+        """Record the job's owner and archive; refuse the folder of another job."""
         folder = self.source(reference.job)
         for other in self.references_of(reference.job):
             if (other.cluster, other.user) != (reference.cluster, reference.user):
@@ -102,7 +102,7 @@ class Workspace(WorkspaceLayout):
         put(self.store, join(folder, f"{sha256}.json"), lambda: [text], len(text))
 
     def send(self, archive: Archive) -> bool:
-        """Put the archive where it belongs, unless it is there; whether it was sent."""
+        """Upload the archive unless it is there; return whether it was sent."""
         path = self.archive(archive.sha256)
         if self._has(archive, self.store.stat(path)):
             return False
@@ -111,7 +111,7 @@ class Workspace(WorkspaceLayout):
         return True
 
     def withdraw(self, job: str, archive: Archive | None, was_sent: bool) -> None:
-        """Take back what was put here for a job that the cluster refused, as far as that goes."""
+        """Remove what was uploaded for a job that the cluster refused, as far as possible."""
         with contextlib.suppress(PaiError):
             self.store.remove(join(self.source(job), f"{archive.sha256 if archive else NO_ARCHIVE}.json"))
             self.store.remove(self.source(job))
@@ -127,7 +127,7 @@ class Workspace(WorkspaceLayout):
     # What is left
 
     def references(self) -> dict[str, set[str]]:
-        """Which jobs use each archive."""
+        """The jobs that use each archive."""
         found: dict[str, set[str]] = {}
         for job in self.job_folders():
             for entry in self._references_in(join(job.path, "source")):
@@ -144,12 +144,12 @@ class Workspace(WorkspaceLayout):
         return {match[1]: entry for match, entry in named if match and not entry.is_folder}
 
     def references_of(self, job: str) -> tuple[Reference, ...]:
-        """What was noted when the job was submitted; nothing where the folder is no job's."""
+        """The references recorded when the job was submitted; empty if the folder is not a job's."""
         found = map(self._reference, self._references_in(self.source(job)))
         return tuple(one for one in found if one is not None and one.job == job)
 
     def remove_job(self, name: str) -> None:
-        """Remove what is the job's, its references last; what else there is in its folder stays there."""
+        """Remove the job's files, its references last; other files in its folder stay."""
         for path in (self.output(name), self.deadline(name), self.source(name)):
             with contextlib.suppress(NotFound):
                 self.store.remove(path, recursive=True)
@@ -183,7 +183,7 @@ class Workspace(WorkspaceLayout):
         return join(self.archives, ASIDE + archive_name(sha256))
 
     def _has(self, archive: Archive, there: Entry | None) -> bool:
-        """Whether what is there is the archive, by a digest of the server's, else by reading all of it."""
+        """Whether the stored file is the archive, by the server's digest, else by reading it."""
         if there is None or there.size != archive.size:
             return False
         digest = self.store.digest(there.path) if self.store.knows_digests else None
@@ -213,7 +213,7 @@ class Workspace(WorkspaceLayout):
 
 
 def clean_path(workspace: str) -> str:
-    """The workspace as an absolute path, if it can stand in a job's document."""
+    """The workspace as an absolute path that a job's document can contain."""
     names = [name for name in workspace.split("/") if name]
     if ".." in names or "." in names or "\0" in workspace:
         raise PathError(f"a workspace cannot contain '..' or '.': {workspace!r}")

@@ -19,7 +19,7 @@ Identity = tuple[int, int]
 
 
 def open_folder(path: str, root: str) -> int:
-    """The folder, opened name by name from the root, through no link: ``path`` is one without them."""
+    """Open the folder name by name from the root, following no link."""
     handle = os.open(root, SEARCH)
     for name in path.removeprefix(root).split("/"):
         if name:
@@ -55,7 +55,7 @@ class _Level:
 
 
 class _Descent:
-    """Where a removal is: the folder that is open, and the way to it."""
+    """The state of a removal: the open folder, and the path to it."""
 
     def __init__(self, name: str, holder: int) -> None:
         self.here = os.open(name, FOLDER, dir_fd=holder)
@@ -99,7 +99,7 @@ class _Descent:
 
 
 def _remove_files(folder: int) -> list[str]:
-    """Remove all but folders; the names of these."""
+    """Remove everything but folders; return their names."""
     with os.scandir(folder) as found:
         entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
     for name, is_folder in entries:

@@ -1,4 +1,4 @@
-"""What is done to files of this machine, with errors in our words."""
+"""Operations on files of this machine, with errors of ours."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def write_all(file: BinaryIO, piece: bytes) -> None:
 
 @contextlib.contextmanager
 def mapping_errors(path: str) -> Iterator[None]:
-    """Errors of the system in our words."""
+    """Raise errors of the system as ours."""
     try:
         yield
     except PathError:

@@ -22,18 +22,18 @@ class MountPoint(NamedTuple):
 
 
 def numbers(path: str, above: bool) -> set[str]:
-    """The number of the folder, by a path without links; ``above``: also those of all folders it is in."""
+    """The number of the folder at a path without links; ``above``: also those of all folders above."""
     folders = _holding(path) if above else iter([path])
     return {number for folder in folders if (number := _number(folder))}
 
 
 def number_of(facts: os.stat_result) -> str:
-    """That of the folder in its file system, and of this one."""
+    """The numbers of the file system and of the folder in it."""
     return f"{facts.st_dev}:{facts.st_ino}"
 
 
 def _holding(path: str) -> Iterator[str]:
-    """The folder and all above it, also where one of them is mounted here from another place."""
+    """The folder and all above it, also where one of them is mounted a second time."""
     yield from _upwards(path)
     mounts = _mounts()
     for mount in mounts:
@@ -43,7 +43,7 @@ def _holding(path: str) -> Iterator[str]:
 
 
 def _seen_by(other: MountPoint, mount: MountPoint) -> str:
-    """Where the other mount shows what this one shows, if it does."""
+    """The path where the other mount shows the same folder, or ``/``."""
     if other.device != mount.device or not is_below(mount.root, other.root):
         return "/"
     place = join(other.path, mount.root[len(other.root.rstrip("/")) :].lstrip("/")).rstrip("/")
@@ -58,7 +58,7 @@ def _number(path: str) -> str:
 
 
 def _mounts() -> list[MountPoint]:
-    """Nothing where the system does not tell."""
+    """The mounts of this machine; empty if unknown."""
     try:
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
             return [MountPoint(*map(_plain, line.split(" ")[2:5])) for line in lines]

@@ -38,7 +38,7 @@ from openpai_tasks.storage.store import (
 
 
 class LocalStore(Appends, KnowsPlaces, SetsModes):
-    """The files below ``root``; with a root of its own, no link leads out of it."""
+    """The files below ``root``; no link leads out of it unless it is ``/``."""
 
     kind = "local"
     knows_digests = False
@@ -55,7 +55,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         return numbers(real_path(self._plain(path)), above)
 
     def stat(self, path: str) -> Entry | None:
-        """What is there; of a link that leads out of the storage, the link itself."""
+        """The entry at the path; for a link that leads out of the storage, the link itself."""
         place = self._plain(path)
         with contextlib.suppress(NotFound), mapping_errors(path):
             if self._leads_out(place) and os.path.islink(place.rstrip("/")) and self._is_parent_inside(place):
@@ -74,7 +74,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
                     yield _listed_entry(found, found.name, inner)
 
     def make_folder(self, path: str) -> None:
-        """By its names: a link that is put there meanwhile gets an empty folder made elsewhere, no more."""
+        """Create by path: a link that appears meanwhile can at most lead to an empty folder elsewhere."""
         self._refuse_change(path)
         with mapping_errors(path):
             make_folders(self._inside(path))
@@ -169,11 +169,11 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         return self._confined and not is_below(real_path(place), self.root)
 
     def _is_parent_inside(self, place: str) -> bool:
-        """Whether the folder that holds the name is inside, wherever the name leads."""
+        """Whether the folder above is inside, wherever the name itself leads."""
         return not self._leads_out(os.path.dirname(place.rstrip("/")))
 
     def _holding(self, path: str) -> str:
-        """The path of a name itself, even if it is a link, to be changed; what holds it must be inside."""
+        """The path to change, which may be a link; the folder above must be inside."""
         self._refuse_change(path)
         place = self._plain(path.rstrip("/"))
         if not self._is_parent_inside(place):
@@ -181,7 +181,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         return place
 
     def _opened(self, path: str) -> int:
-        """What the path leads to, open to be read; a pipe is not waited for."""
+        """Open what the path leads to for reading, without waiting for a pipe."""
         with self._led_to(path) as (name, holder):
             how = os.O_RDONLY | os.O_NONBLOCK | (0 if holder is None else os.O_NOFOLLOW)
             return os.open(name, how, dir_fd=holder)
@@ -206,7 +206,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
 
     @contextlib.contextmanager
     def _open_holder(self, place: str) -> Iterator[int]:
-        """The folder that holds the name, as it is now: nobody can put a link in its place any more."""
+        """Open the folder above the name, so that it cannot be replaced by a link any more."""
         folder = real_path(os.path.dirname(place) or "/")
         if not is_below(folder, self.root):
             raise PathError(f"{place} leads out of the storage, by a link or by '..'")

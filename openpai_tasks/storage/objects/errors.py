@@ -56,7 +56,7 @@ async def limited(size: int, act: Callable[..., Awaitable[Any]], *args: Any, **v
 
 
 def silent(err: BaseException, key: str, address: str) -> Unreachable:
-    """No answer, or half of one."""
+    """The error for no answer, or an incomplete one."""
     why = line(str(err)) or type(err).__name__
     return Unreachable(f"{f'{address}/{key}'.rstrip('/')}: no answer: {why}")
 
@@ -74,20 +74,20 @@ def understood(key: str, address: str) -> Iterator[None]:
 
 
 def release(err: BaseException | None) -> None:
-    """Let go of what the calls that failed had in hand, megabytes of a file: nothing else soon would."""
+    """Free the data that failed calls still refer to, which may be megabytes."""
     while err is not None:
         traceback.clear_frames(err.__traceback__)
         err = err.__cause__ or err.__context__
 
 
 def line(text: str) -> str:
-    """The first line; what follows it, and the query of a url, may quote what was signed."""
+    """The first line without queries of urls; the rest may quote what was signed."""
     first = text.strip().partition("\n")[0]
     return re.sub(r"\?[^\s\"']*", "", " ".join(first.split()))[:300]
 
 
 def hush() -> None:
-    """Keep requests with their signatures out of a log, unless somebody has asked for them by name."""
+    """Keep requests with their signatures out of logs, unless they were enabled by name."""
     for name in CHATTY:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:

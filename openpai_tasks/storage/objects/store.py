@@ -47,7 +47,7 @@ class ObjectEntry:
 
 @dataclass(frozen=True)
 class Page:
-    """Some of a listing, and what to ask for the rest with."""
+    """Part of a listing, and the token for the rest."""
 
     things: list[ObjectEntry]
     rest: str | None = None
@@ -58,15 +58,13 @@ ObjectEntries: TypeAlias = list[ObjectEntry]
 
 
 class Bucket(UploadTarget, Protocol):
-    """The few requests that a service of objects answers; its errors are ours, with the key."""
+    """The requests that an object service must answer; errors are ours, with the key."""
 
     kind: str
     address: str  # for people
     is_known_by_host: bool  # whether the number of the server and the path say which object it is
     identity: str  # the same for the same place, however it was written
-    keeps_folders: (
-        bool  # False once the service has dropped an object whose key ends with a slash
-    )
+    keeps_folders: bool  # False once the service has dropped an object whose key ends with a slash
 
     def head(self, key: str) -> ObjectEntry | None: ...
 
@@ -234,7 +232,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
         return bool(self._page(path, flat=True, limit=1).things)
 
     def _is_folder(self, path: str) -> bool:
-        """Whether it is one; a file is an error, as it stands where a folder should."""
+        """Whether it is a folder; a file is an error."""
         if self._any_below(path):
             return True
         entry = self.stat(path)
@@ -264,7 +262,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
 def resumed(
     opened: Callable[[int, int | None], Generator[bytes, None, None]], offset: int, length: int | None
 ) -> Iterator[bytes]:
-    """The bytes by one request after another: where one is cut, the next goes on."""
+    """The bytes of an object; where a request is cut short, the next one continues."""
     moved = 0
 
     def first() -> tuple[bytes, Generator[bytes, None, None]]:

@@ -35,32 +35,32 @@ class ObjectUpload:
 
 @dataclass(frozen=True)
 class ObjectBody:
-    """What one request sends, and the MD5 that the service refuses a damaged one by."""
+    """The bytes of one request, and their MD5 for the service to verify."""
 
     data: bytes
     md5: bytes
 
 
 class UploadSession(Protocol):
-    """A file on its way in parts, which nobody sees yet."""
+    """An object that is sent in parts and not visible yet."""
 
     def part(self, number: int, body: ObjectBody) -> None:
         """Send the part, the first is 1; called from several threads."""
 
     def complete(self, md5: bytes) -> None:
-        """Let it be seen; once more does no harm, if the answer was lost."""
+        """Make the object visible; may be repeated if the answer was lost."""
 
     def is_right(self, size: int, md5: bytes) -> bool:
-        """Whether what can be seen is what was sent."""
+        """Whether the visible object is what was sent."""
 
     def remove(self) -> bool:
-        """Remove what was put together; False where something else has its name now, or may have."""
+        """Remove the object; False if something else has its name now, or may have."""
 
     def abort(self) -> None: ...
 
 
 class UploadTarget(Protocol):
-    """What a service of objects takes."""
+    """The writing half of an object service."""
 
     most_parts: int
 
@@ -114,7 +114,7 @@ def _allocate(size: int) -> io.BytesIO:
 
 
 class PartCutter:
-    """Pieces of any size as bodies of one size; ``is_over`` tells when the last one came."""
+    """Pieces of any size as bodies of one size; ``is_over`` is set with the last one."""
 
     def __init__(self, pieces: Iterable[bytes], part_size: int, size: int | None, budget: Budget) -> None:
         self._pieces, self._part_size = iter(pieces), part_size
@@ -125,7 +125,7 @@ class PartCutter:
 
     @property
     def md5(self) -> bytes:
-        """Of all that came so far."""
+        """The MD5 of everything so far."""
         return self._md5.digest()
 
     def body(self) -> ObjectBody:
@@ -159,7 +159,7 @@ class PartCutter:
 
 
 def send(target: UploadTarget, budget: Budget, upload: ObjectUpload, pieces: Iterable[bytes]) -> None:
-    """All of it or nothing."""
+    """Send the object, completely or not at all."""
     part_size = _part_size(upload.size, target.most_parts)
     cut = PartCutter(pieces, part_size, upload.size, budget)
     share = part_size if upload.size is None else min(part_size, upload.size)
@@ -183,7 +183,7 @@ def send(target: UploadTarget, budget: Budget, upload: ObjectUpload, pieces: Ite
 
 
 def _send_parts(session: UploadSession, cut: PartCutter, budget: Budget, part_size: int, most: int) -> None:
-    """All parts but the first, several at once."""
+    """Send all parts but the first, several at once."""
     underway: collections.deque[Future[None]] = collections.deque()
     number = 1
     with ThreadPoolExecutor(PARALLEL) as pool:
@@ -213,7 +213,7 @@ def _start(
     budget: Budget,
     part_size: int,
 ) -> Future[None]:
-    """Send the next part beside the others; its room is free when it is there, or given up."""
+    """Start to send the next part; its memory is released when it has arrived or failed."""
     budget.acquire(part_size)
     try:
         body = cut.body()
@@ -226,7 +226,7 @@ def _start(
 
 
 def _part_size(size: int | None, most_parts: int) -> int:
-    """Of all parts but the last; what is very large needs larger ones."""
+    """The size of all parts but the last; very large objects need larger ones."""
     if size is None:
         return PART_OF_UNKNOWN
     least = -(-size // most_parts)

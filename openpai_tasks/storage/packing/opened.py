@@ -1,4 +1,4 @@
-"""A set that is there: by its index, or by looking through the shards that are named."""
+"""Open a packed set: by its index, or by scanning the shards that are named."""
 
 from __future__ import annotations
 

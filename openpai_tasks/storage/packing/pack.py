@@ -39,7 +39,7 @@ class Packing:
 
 @dataclass(frozen=True)
 class Packed:
-    """What became of it."""
+    """The result of packing."""
 
     url: str
     format: str
@@ -118,7 +118,7 @@ def _written(
 
 
 def _take_back(moved: list[int], watch: Watch) -> None:
-    """What came in a try that failed has not."""
+    """Subtract what a failed try has counted."""
     watch.moved(-moved[0])
     moved[0] = 0
 

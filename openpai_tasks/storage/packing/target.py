@@ -65,7 +65,7 @@ class PackTarget:
 
 
 def inspect_target(target: Location, replace: bool) -> PackTarget:
-    """What there is; a file of somebody else's, or a set and no leave to replace it, is an error."""
+    """What the target contains; foreign files are an error, and so is a set without ``replace``."""
     entry = target.store.stat(target.path)
     if entry is None:
         return PackTarget()
@@ -104,7 +104,7 @@ def named_shards(target: Location) -> tuple[str, ...] | None:
 
 
 def clear(target: Location, there: PackTarget) -> None:
-    """Remove what packs and copies left that began long ago; what cannot be removed is in nobody's way."""
+    """Remove what old packs and copies left; what cannot be removed does no harm."""
     for path in there.stale:
         with contextlib.suppress(PaiError):
             target.store.remove(path)
@@ -141,7 +141,7 @@ def _of_others(target: Location, name: str) -> PathError:
 
 
 def _note(store: Store, part: Entry) -> UnfinishedPack | None:
-    """The note that this file is, if it is one."""
+    """The note in this file, if it is one."""
     if part.size > MOST:
         return None
     try:

@@ -37,7 +37,7 @@ NUMBERS = {name: number for number, name in CRCS.items()}
 
 
 class Wrong(Exception):
-    """A data node's no, or bytes that do not fit their CRC."""
+    """Raised when a data node refuses, or bytes do not match their CRC."""
 
 
 class DataNodes:
@@ -100,7 +100,7 @@ class DataNodes:
 
 
 class Feed:
-    """Pieces of any size, taken in sizes that fit; ``began`` tells that the first was asked for."""
+    """Pieces of any size, read in sizes that fit; ``began`` is set when the first was read."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces, self._rest, self.began, self._ended = iter(pieces), b"", False, False
@@ -128,7 +128,7 @@ class Feed:
 
 
 def _summed(feed: Feed, shape: Shape, room: int) -> Generator[tuple[bytes, bytes], None, None]:
-    """What fills a block: the CRCs and the data of each packet."""
+    """The CRCs and the data of each packet of a block."""
     sums = SUMS[shape.crc]()
     while data := feed.read(min(PACKET, room)):
         room -= len(data)
@@ -154,7 +154,7 @@ def _frame(size: int, offset: int, packet: int, is_last: bool, length: int) -> b
 
 
 def _acknowledged(stream: Stream, packet: int) -> int:
-    """Wait for the next answer of the data nodes, and mind a no; the number of the packet after it."""
+    """Wait until the data nodes confirm a packet; return the number of the next one."""
     answered = fields(received(stream.exactly))
     if any(_statuses(answered)):
         raise Wrong(f"a data node could not store packet {packet}")
@@ -186,7 +186,7 @@ def _packets(stream: Stream, crc: str, chunk: int) -> Iterator[bytes]:
 
 
 def _test(crc: str, chunk: int) -> Callable[[bytes, bytes], bool]:
-    """What tells whether bytes fit their CRCs: all of them at once where that can be."""
+    """A function that checks bytes against their CRCs, all at once where possible."""
     sums, whole = SUMS[crc](), crc_of(crc)
     if whole and chunk & (chunk - 1) == 0:
         return lambda data, crcs: (
@@ -211,7 +211,7 @@ def _is_whole(stream: Stream) -> bool:
 
 
 def _size(stream: Stream) -> int:
-    """How long the next packet is, with everything; 0 while nobody knows."""
+    """The whole length of the next packet; 0 while unknown."""
     if stream.available < FRAME.size:
         return 0
     size, header = FRAME.unpack(stream.peek(FRAME.size))

@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class FileLayout:
-    """What new files get."""
+    """The layout of new files."""
 
     shape: Shape
     replication: int
@@ -60,7 +60,7 @@ class Direct:
         return self._names is not None
 
     def open(self, find: Callable[[], tuple[str, int] | None]) -> bool:
-        """Whether the name node can be asked; ``find`` tells its address."""
+        """Whether the name node can be asked; ``find`` returns its address."""
         with self._lock:
             if self._names is None and time.monotonic() >= self._lost:
                 address = find()
@@ -79,7 +79,7 @@ class Direct:
             nodes.close()
 
     def ask(self, question: Callable[[NameNode], Result]) -> Result | None:
-        """What the name node says; None when it says no, or cannot be asked: WebHDFS will tell why."""
+        """The name node's answer; None when it refuses or cannot be asked: WebHDFS will say why."""
         names = self._names
         if names is None:
             return None
@@ -92,7 +92,7 @@ class Direct:
             return None
 
     def read(self, real: str, path: str, offset: int, length: int) -> Iterator[bytes] | None:
-        """The bytes, all checked; None when they cannot be had this way."""
+        """The bytes, all verified; None if that is not possible."""
         nodes = self._nodes
         if nodes is None or time.monotonic() < self._barred:
             return None
@@ -105,7 +105,7 @@ class Direct:
     def write(
         self, real: str, path: str, pieces: Iterable[bytes], size: int | None, layout: FileLayout, mode: int
     ) -> bool:
-        """Write a new file, every byte checked there; False, with no piece asked for, when it cannot be."""
+        """Write a new file, every byte verified; False, with no piece read, if that is not possible."""
         names, nodes = self._names, self._nodes
         if names is None or nodes is None or time.monotonic() < self._barred:
             return False
@@ -177,7 +177,7 @@ class _Writing:
 
 
 def _ours(err: Exception, path: str) -> PaiError:
-    """The error as it would be had WebHDFS met it."""
+    """The error that WebHDFS would have raised."""
     if not isinstance(err, RpcRefused):
         return Unreachable(f"{path}: HDFS does not answer: {why(err)}")
     kind = getattr(pyhdfs, f"Hdfs{err.kind}", pyhdfs.HdfsIOException)

@@ -14,7 +14,7 @@ ONE_BYTE = [bytes([number]) for number in range(128)]
 
 
 class Garbled(Exception):
-    """Bytes that are no message."""
+    """Raised for bytes that are not a message."""
 
 
 def varint(number: int) -> bytes:

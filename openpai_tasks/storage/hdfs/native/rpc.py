@@ -36,7 +36,7 @@ PRIVATE_TOKEN = 1  # the field of a token that is empty where blocks need none
 
 
 class RpcRefused(Exception):
-    """The name node's no; ``kind`` is the Java exception's name, without its package."""
+    """Raised when the name node refuses; ``kind`` is the Java exception's name, without its package."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -88,7 +88,7 @@ class Block:
         return [(text(one, 1), number(one, 4)) for one in ids]
 
     def named(self, size: int) -> bytes:
-        """Its name on the wire, when it has so many bytes."""
+        """Its name on the wire, with its length."""
         return message((1, self.pool), (2, self.id), (3, self.stamp), (4, size))
 
 
@@ -163,7 +163,7 @@ class NameNode:
         return bool(number(self._call("complete", asked), 1))
 
     def status(self, path: str) -> Status | None:
-        """What is there; None when nothing is."""
+        """The status of the path, or None."""
         answer = self._call("getFileInfo", message((1, path)))
         return Status.parse(inner(answer, 1)) if 1 in answer else None
 

@@ -31,7 +31,7 @@ class Stream:
         self._buffer, self._start, self._end = bytearray(SMALL), 0, 0
 
     def send(self, *data: bytes) -> None:
-        """All of it; several pieces go out together without being joined first."""
+        """Send all pieces together without joining them first."""
         try:
             sent = self._socket.sendmsg(data) if len(data) > 1 else 0
             for piece in data:
@@ -51,7 +51,7 @@ class Stream:
         return memoryview(self._buffer)[start : self._start]
 
     def wait(self, size: int) -> None:
-        """Until so many bytes have come."""
+        """Wait until so many bytes have arrived."""
         while self.available < size:
             self._receive(size)
 
@@ -88,7 +88,7 @@ class Stream:
 
 
 class Streams:
-    """Connections that lie idle, by server."""
+    """Idle connections, by server."""
 
     def __init__(self, timeout: float, greet: Callable[[Stream], None] | None = None) -> None:
         self._timeout, self._greet = timeout, greet
@@ -97,7 +97,7 @@ class Streams:
 
     @contextlib.contextmanager
     def borrowed(self, key: tuple[str, int]) -> Iterator[Stream]:
-        """A connection, old or new; it is kept for the next one unless something goes wrong."""
+        """A connection, idle or new; it is kept for the next caller unless something goes wrong."""
         stream = self._acquire(key)
         try:
             yield stream

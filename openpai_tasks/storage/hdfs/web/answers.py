@@ -1,4 +1,4 @@
-"""What a name node answers, read by type: whatever does not fit is one error."""
+"""Read the answers of a name node with checked types; anything else is one error."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Answer = TypeVar("Answer")
 
 
 class Misfit(PathError):
-    """An answer that is not one of WebHDFS."""
+    """Raised for an answer that is not one of WebHDFS."""
 
 
 @contextlib.contextmanager
 def reading(foreign: tuple[type[Exception], ...], path: str) -> Iterator[None]:
-    """Tell what is missing in an answer, or of another type, as a Misfit."""
+    """Raise Misfit for a field that is missing or of another type."""
     try:
         yield
     except PaiError:
@@ -72,7 +72,7 @@ def batch(value: Any) -> tuple[list[dict[str, Any]], int]:
 
 
 def defaults(value: Any) -> dict[str, int]:
-    """What new files get, in numbers; all of them are needed."""
+    """The defaults of new files, all of them needed."""
     defaults = value["FsServerDefaults"]
     keys = ("blockSize", "bytesPerChecksum", "checksumType", "replication")
     found = {key: count(defaults[key]) for key in keys}

@@ -34,7 +34,7 @@ SAFE = "/%?&=:;,+@!$'()*~[]"  # what a redirect has escaped itself, or need not
 
 
 class DataNodeGone(Broken):
-    """What was to move bytes did not; ``host`` is the machine it is on."""
+    """Raised when a data node fails; ``host`` is its machine."""
 
     def __init__(self, message: str, host: str) -> None:
         super().__init__(message)
@@ -88,7 +88,7 @@ class Wire:
         return str(self._trouble.text)
 
     def block_pool(self, scheme: str, host: str) -> str:
-        """What tells the HDFS of a name node from all others; nothing where it does not say."""
+        """The identity of a name node's HDFS; empty if unknown."""
         try:
             reply = self._ask("GET", scheme, host, POOL)
             pool = reply.json()["beans"][0]["BlockPoolId"] if reply.status_code == 200 else ""
@@ -97,7 +97,7 @@ class Wire:
         return str(pool)
 
     def get(self, url: str, stream: bool = False, **_: Any) -> Reply:
-        """What a name node sent us on to a data node for."""
+        """Get the url of a data node that a name node redirected to."""
         return self._follow("GET", url, None)
 
     def put(self, url: str, data: RequestBody, **_: Any) -> Reply:
@@ -234,7 +234,7 @@ class Wire:
 
 
 def _send(stream: socket.socket, head: bytes, body: RequestBody) -> None:
-    """Head and body; what is small travels in one packet."""
+    """Send head and body; small ones in one packet."""
     kind = b"Content-Type: application/octet-stream\r\n"
     if body.size is None:
         stream.sendall(head + kind + b"Transfer-Encoding: chunked\r\n\r\n")

@@ -25,11 +25,11 @@ ERROR_FIELDS = {"exception", "javaClassName", "message"}
 
 
 class CutShort(Broken):
-    """The connection ended before the answer did."""
+    """Raised when the connection ends before the answer."""
 
 
 class NoJson(PathError):
-    """An answer that should have been JSON."""
+    """Raised for an answer that should have been JSON."""
 
 
 class HttpConnection:
@@ -56,7 +56,7 @@ class HttpConnection:
         return self._received(limit)
 
     def _received(self, limit: int) -> bytes:
-        """What comes next, within the limits of the exchange."""
+        """Receive the next bytes, within the limits of the exchange."""
         self.stream.settimeout(self.exchange.patience())
         piece = self.stream.recv(limit)
         self.exchange.received(len(piece))
@@ -136,7 +136,7 @@ class Reply:
             self._content = b""
 
     def pieces(self) -> Iterator[bytes]:
-        """The body as it comes; Cut when it ends early. Leaving it half read closes the connection."""
+        """The body as it arrives; CutShort if it ends early. Leaving it half read closes the connection."""
         exchange = self._connection.exchange
         exchange.allow(STREAM_STEP)
         with contextlib.closing(self._received()) as pieces:

@@ -42,7 +42,7 @@ logging.getLogger("pyhdfs").addHandler(logging.NullHandler())  # failures are ra
 
 
 class BelowFile(PathError):
-    """A path that goes through a file as if it were a folder."""
+    """Raised for a path that uses a file as a folder."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
         raise AssertionError("counting never ends")
 
     def _request(self, *args: Any, **kwargs: Any) -> Any:
-        """PyHDFS says that no name node could be used; why is what the person wants to know."""
+        """Ask a name node; where PyHDFS only says that none could be used, raise the reason."""
         try:
             with reading(FOREIGN, str(args[1])):
                 return super()._request(*args, **kwargs)
@@ -126,13 +126,13 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
             return answers.status(self._get(path, "GETFILESTATUS").json()["FileStatus"])
 
     def checksum(self, path: str, **but: str) -> tuple[str, str]:
-        """The kind of a file's fingerprint, and the fingerprint."""
+        """The kind of a file's digest, and the digest."""
         with reading(FOREIGN, path):
             found = self.get_file_checksum(path, **but)
             return text(found["algorithm"]), text(found["bytes"])
 
     def server_defaults(self) -> dict[str, int]:
-        """What new files get: blockSize, bytesPerChecksum, checksumType."""
+        """The defaults of new files: blockSize, bytesPerChecksum, checksumType."""
         with reading(FOREIGN, "/"):
             return answers.defaults(self._get("/", "GETSERVERDEFAULTS").json())
 
@@ -158,7 +158,7 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
 
 
 def make_error(err: Exception, path: str) -> PaiError:
-    """A foreign error in our words: one line with the path."""
+    """An error of PyHDFS as one of ours: one line with the path."""
     if not isinstance(err, pyhdfs.HdfsHttpException):
         return Unreachable(f"{path}: HDFS does not answer: {_line(str(err))}")
     line = _line(err.message.partition("\n")[0])  # a stack trace may follow

@@ -19,7 +19,7 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 def thing(key: str, head: dict[str, Any]) -> ObjectEntry:
-    """The object, of the answer to a question for it alone."""
+    """The object of an answer about it alone."""
     metadata, size = head.get("Metadata", {}), head["ContentLength"]
     digest = _digest(head["ETag"], size, metadata.get(PART_SIZE, "")) if _tells_md5(head) else None
     mtime_ms = _milliseconds(metadata.get(MTIME))
@@ -27,7 +27,7 @@ def thing(key: str, head: dict[str, Any]) -> ObjectEntry:
 
 
 def listed(one: dict[str, Any]) -> ObjectEntry:
-    """The object, of a listing."""
+    """The object of a listing."""
     key, size, etag = one["Key"], one["Size"], one.get("ETag", "")
     arrived = _arrived(one["LastModified"])
     return ObjectEntry(key, key.endswith("/"), size, arrived, None, version(one), _digest(etag, size, ""))
@@ -38,13 +38,13 @@ def version(answer: dict[str, Any]) -> str:
 
 
 def md5_of(answer: dict[str, Any]) -> str | None:
-    """The MD5 of what was sent in one piece, if the answer tells it."""
+    """The MD5 of an object that was sent in one piece, if the answer has it."""
     etag = version(answer)
     return etag if _tells_md5(answer) and _MD5.fullmatch(etag) else None
 
 
 def content(body: ObjectBody) -> dict[str, Any]:
-    """The bytes of a request, and what a damaged one is refused by."""
+    """The fields for the bytes of a request and their MD5."""
     return {"Body": body.data, "ContentMD5": base64.b64encode(body.md5).decode()}
 
 
@@ -54,12 +54,12 @@ def dated(mtime_ms: int | None) -> dict[str, str]:
 
 
 def _arrived(moment: Any) -> int:
-    """Whole seconds: a listing may tell more of it than an answer about the file."""
+    """The time in whole seconds, as listings and answers differ below that."""
     return int(moment.timestamp()) * 1000
 
 
 def _digest(etag: str, size: int, part_size: str) -> Digest | None:
-    """What the ETag says, if that is an MD5; of a file in parts only with the size of these."""
+    """The digest in the ETag, if it is an MD5; for an object in parts only with their size."""
     value, mark, count = etag.strip('"').partition("-")
     if not _MD5.fullmatch(value):
         return None

@@ -1,4 +1,4 @@
-"""A bucket of S3 as a store of objects wants it."""
+"""A bucket of S3, as ObjectStore needs it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class S3Bucket:
             raise
 
     def put_folder(self, key: str) -> None:
-        """Some servers (rclone's) make a file of it, in the way of what shall be in the folder: not there."""
+        """Put an object for a folder, but not on servers (rclone) that turn it into a file."""
         if not self._is_probed:
             with self._lock:
                 if not self._is_probed:

@@ -74,7 +74,7 @@ class S3Wire:
         return {"Bucket": self._name, "Key": key}
 
     def call(self, method: str, key: str, size: int = 0, **values: Any) -> Any:
-        """What the request brings; ``size`` is how much it moves."""
+        """Return the answer to a request; ``size`` is how many bytes it moves."""
         named = self.parameters(key) if key else {"Bucket": self._name}
         size = size or len(values.get("Body", b""))
         with self._tells(key), understood(key, self.address):
@@ -112,7 +112,7 @@ class S3Wire:
             body.close()
 
     def compare(self, answer: dict[str, Any], md5: str, key: str) -> None:
-        """For a server that does not look at the MD5 it is sent."""
+        """Compare the MD5, for a server that does not check it."""
         found = answers.md5_of(answer)
         if found and found != md5 and not self._name.endswith(EXPRESS):
             raise Damaged(f"{self.address}/{key}: damaged on the way (MD5 {found} instead of {md5})")
@@ -124,7 +124,7 @@ class S3Wire:
             raise self._make_error(refusal, error.get("Key", ""))
 
     def delete_version(self, key: str, version: str) -> bool:
-        """Delete it if it is that version still; False where it is another one."""
+        """Delete the object if it still has that version; False if it has another one."""
         there = self.head(key)
         if there is not None and there.version != version:
             return False
@@ -176,7 +176,7 @@ def checked_endpoint(url: str, where: str) -> str:
 
 
 def _session() -> AioSession:
-    """One that reads the person's settings anew, and the description of S3 only once."""
+    """A session with the user's current settings; the description of S3 is loaded only once."""
     session = AioSession()
     session.register_component("data_loader", _loader())
     return session

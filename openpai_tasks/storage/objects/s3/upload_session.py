@@ -1,4 +1,4 @@
-"""A file that goes to S3 in parts, from here or from another place of the bucket."""
+"""An object that is sent to S3 in parts, from here or from another object of the bucket."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class S3Session:
         return not has_md5s or there.version in (f"{of_parts.hexdigest()}-{len(self._md5s)}", md5.hex())
 
     def copy(self, source: str, size: int) -> None:
-        """All of another object of the bucket, by the server itself; there as a whole or not at all."""
+        """Copy another object of the bucket on the server, completely or not at all."""
         try:
             for number, start in enumerate(range(0, size, COPIED_PART), 1):
                 self._copy_part(number, source, start, min(start + COPIED_PART, size) - 1)
@@ -79,7 +79,7 @@ class S3Session:
 
 
 def abort_stale(wire: S3Wire, key: str) -> None:
-    """What a copy that was killed has sent of this file a day ago costs money, and nobody sees it."""
+    """Abort uploads of this object that killed copies began a day ago: they are invisible and cost money."""
     found = wire.call("list_multipart_uploads", "", Prefix=key)
     for upload in found.get("Uploads", ()):
         if upload["Key"] == key and time.time() - upload["Initiated"].timestamp() > STALE:
