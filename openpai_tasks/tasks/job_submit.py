@@ -82,7 +82,7 @@ def submit(c, file, *, job, follow=False, plain=False, cluster_alias=None, outpu
     """Submit a job file."""
     sdk.jobs.load_document(Path(file))  # most of what can be wrong with it needs no cluster to be told
     client = connect(c, cluster_alias)
-    read = sdk.jobs.read_job_file(Path(file), job.update, client.takes_v1)
+    read = sdk.jobs.read_job_file(Path(file), job.update, client.capabilities.v1_documents)
     if read.converted:
         say(f"{file} is a v1 job; it is sent as v2")
     for change in read.renamed:

@@ -274,7 +274,7 @@ def _stop_jobs(say: Say) -> int:
     client = _client(_cluster())
     active = _active(client)
     for key in active:
-        client.set_execution(key, "STOP")
+        client.stop_job(key)
     if active:
         say(f"stopping {len(active)} jobs")
         _wait_until(lambda: not _active(client), STOP_SECONDS, "the jobs to stop")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -110,11 +111,11 @@ def _virtual_clusters(client: Client, record: dict[str, Any]) -> tuple[str, ...]
 
 def _storages(client: Client) -> tuple[dict[str, Any], ...]:
     """Names and kinds only: the details hold account keys. The servers before storages have HDFS."""
-    try:
-        return tuple(_short(row) for row in client.storages() if text(row.get("name")))
-    except NotFound:
-        webhdfs = f"{client.cluster.uri}/webhdfs/api/v1"
-        return ({"name": "hdfs", "type": "hdfs", "default": True, "data": {"webhdfs": webhdfs}},)
+    with contextlib.suppress(NotFound):
+        if client.dialect.storages:
+            return tuple(map(_short, client.storage_rows()))
+    webhdfs = f"{client.cluster.uri}/webhdfs/api/v1"
+    return ({"name": "hdfs", "type": "hdfs", "default": True, "data": {"webhdfs": webhdfs}},)
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:

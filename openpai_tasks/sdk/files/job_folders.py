@@ -8,10 +8,10 @@ import hashlib
 import os
 import socket
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 from urllib.parse import quote
 
-from openpai_tasks.backends.base import Backend
+from openpai_tasks.backends.base import Backend, ClusterStorage
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError
 from openpai_tasks.protocol.document import job_storage, scripts
 from openpai_tasks.sdk.files import storages, user_storages
@@ -172,15 +172,10 @@ def _own_place(client: Backend, own: OwnStorage, mounts: Mounts) -> Place:
 
 
 @functools.lru_cache(maxsize=32)  # a sweep asks a thousand times
-def _granted(client: Backend) -> dict[str, Any] | None:
+def _granted(client: Backend) -> ClusterStorage | None:
     """The first default storage that takes files."""
-    if not client.dialect.storages:
-        return storages.HDFS
-    for summary in storages.named(client.storages(default=True) or client.storages()):
-        detail = client.storage(summary["name"])
-        if not detail.get("readOnly"):
-            return {**detail, "name": summary["name"]}
-    return None
+    found = (client.storage(one.name) for one in client.storages(default=True) or client.storages())
+    return next((storage for storage in found if not storage.read_only), None)
 
 
 def _escaped(url: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from openpai_tasks import protocol
-from openpai_tasks.backends.base import Backend
+from openpai_tasks.backends.base import Backend, require
 from openpai_tasks.errors import (
     ApiError,
     ConfigError,
@@ -270,10 +270,7 @@ class Missed(Unreachable):
 def hand_in(client: Backend, submission: Submission) -> None:
     """Send the document once; without an answer, look whether it arrived: it is never sent twice blindly."""
     try:
-        if submission.v1:
-            client.create_job_v1(submission.v1)
-        else:
-            client.create_job(submission.text)
+        client.submit(submission.v1 or submission.text)
     except (ApiError, Unreachable) as err:
         if isinstance(err, ApiError) and not is_unclear(err):
             raise
@@ -295,9 +292,8 @@ def add_tags(client: Backend, job: JobInfo, tags: Sequence[str]) -> JobInfo:
 
 def check_tags(client: Backend, tags: Sequence[str]) -> None:
     """Before anything is sent: what no server takes, or what this one knows nothing of."""
-    if tags and not client.dialect.tag:
-        where = f"cluster {client.cluster.alias!r} (OpenPAI {client.dialect.generation})"
-        raise ConfigError(f"{where} knows no tags: leave --tag out")
+    if tags:
+        require(client, "tags")
     for name in tags:
         if not name.strip() or "," in name:
             raise ConfigError(f"--tag needs a word without commas, got {name!r}")

@@ -211,6 +211,6 @@ def _log_traceback() -> None:
     if log.isEnabledFor(logging.DEBUG):
         import traceback
 
-        from openpai_tasks.backends.openpai.log_masking import mask_keys
+        from openpai_tasks.net.log_masking import mask_keys
 
         log.debug("task failed\n%s", mask_keys(plain(traceback.format_exc())))
