@@ -10,17 +10,18 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 BASE = {"errors", "exits", "interruptible", "net", "plain_text", "times"}
 VALUES = BASE | {"protocol", "settings"}
-CLIENTS = VALUES | {"backends", "storage"}
+SEAM = {"backends.base", "backends.kinds"}
+CLIENTS = VALUES | SEAM | {"storage"}
 CLUSTERS = CLIENTS | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.ssh", "sdk.clusters"}
 FILES = CLUSTERS | {"sdk.files"}
 JOBS = FILES | {"sdk.jobs"}
-COMMANDS = VALUES | {"backends", "storage", "sdk", "render", "completion"}
+COMMANDS = VALUES | SEAM | {"storage", "sdk", "render", "completion"}
 SERVER = BASE | {"protocol", "settings.home", "settings.key_pairs", "server.fields", "server.refusals"}
 ENGINES = {"server.engines", "server.ssh", "server.state", "server.variables"}
 API = {"server.accounts", "server.api", *ENGINES}
 
 MAY_IMPORT = {
-    "__init__": {"backends", "errors", "magics", "protocol", "sdk", "tasks"},
+    "__init__": {"backends.openpai", "errors", "magics", "protocol", "sdk", "tasks"},
     "__main__": {"exits", "tasks"},
     "errors": {"exits", "plain_text"},
     "exits": set(),
@@ -39,8 +40,11 @@ MAY_IMPORT = {
     },
     "protocol.legacy": {"errors", "protocol.problems", "protocol.document", "protocol.yaml"},
     "settings": BASE | {"protocol"},
-    "backends": VALUES,
-    "storage": VALUES | {"backends"},
+    "backends": set(),
+    "backends.base": {"errors", "net", "protocol", "settings"},
+    "backends.kinds": {"errors", "backends"},
+    "backends.openpai": VALUES | {"backends.base"},
+    "storage": VALUES,
     "storage.hdfs": VALUES | {"storage.store", "storage.retry", "storage.location", "storage.hdfs"},
     "sdk": CLIENTS | {"sdk.files", "sdk.ssh"},
     "sdk.ssh": CLIENTS,

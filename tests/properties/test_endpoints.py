@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openpai_tasks.backends.openpai import Client
+from openpai_tasks.backends.openpai import Client, sign_in
 from openpai_tasks.errors import PaiError
 from openpai_tasks.render import text as render
-from openpai_tasks.sdk.clusters import portal, resources, sign_in
+from openpai_tasks.sdk.clusters import portal, resources
 from openpai_tasks.sdk.containers import endpoints
 from openpai_tasks.sdk.diagnosis import explain
 from openpai_tasks.sdk.files import job_folders, storages

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from openpai_tasks.backends.base import Amount, VirtualCluster
+from openpai_tasks.backends.base import Amount, Say, VirtualCluster
+from openpai_tasks.backends.kinds import KINDS
 from openpai_tasks.errors import PaiError
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
-from openpai_tasks.sdk.clusters.sign_in import Say
 from openpai_tasks.sdk.parallel import abreast
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import LOCAL, Cluster
@@ -65,7 +65,7 @@ def list_resources(settings: Settings, alias: str | None, say: Say) -> list[Reso
         book.get(alias)
         return _of(settings, alias, say)
     own = Cluster(LOCAL, "")
-    known = [cluster for cluster in book.clusters() if cluster.kind == "openpai"]
+    known = [cluster for cluster in book.clusters() if cluster.kind in KINDS]
     rows = abreast(
         lambda cluster: _row(settings, cluster, say),
         [own, *known],

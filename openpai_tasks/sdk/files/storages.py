@@ -7,12 +7,11 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openpai_tasks.backends.base import Backend, ClusterStorage
+from openpai_tasks.backends.base import Backend, ClusterStorage, Say
 from openpai_tasks.errors import ApiError, ConfigError, NotFound
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
-from openpai_tasks.sdk.clusters.sign_in import Say
 from openpai_tasks.sdk.files import user_storages
 from openpai_tasks.sdk.files.user_storages import owned
 from openpai_tasks.sdk.parallel import abreast

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from openpai_tasks import protocol
-from openpai_tasks.backends.base import Backend, require
+from openpai_tasks.backends.base import Backend, Say, require
 from openpai_tasks.errors import (
     ApiError,
     ConfigError,
@@ -30,7 +30,6 @@ from openpai_tasks.protocol.document.job_storage import Mounted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import refuse
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.sdk.clusters.sign_in import Say
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import records, updates

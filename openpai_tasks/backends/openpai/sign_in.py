@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
-from openpai_tasks.backends.openpai import Client, TokenStore
+from openpai_tasks.backends.base import Ask, Say, TokenStore
+from openpai_tasks.backends.openpai.discovery import Server, candidates, discover
+from openpai_tasks.backends.openpai.endpoints import Client
+from openpai_tasks.backends.openpai.login_lock import login_lock
 from openpai_tasks.backends.openpai.redirects import is_same_server
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, Unreachable
 from openpai_tasks.protocol.fields import text, texts
-from openpai_tasks.sdk.clusters.discovery import Server, candidates, discover
-from openpai_tasks.sdk.clusters.login_lock import login_lock
 from openpai_tasks.settings.credentials import Credentials, claims
 from openpai_tasks.settings.registry import Cluster
-
-Ask = Callable[[str], str]
-Say = Callable[[str], None]
 
 REFUSALS = {
     "IncorrectPasswordError": "the password of user {user!r} is wrong",
