@@ -8,6 +8,7 @@ PaiError                 base, never raised itself
 ├── ApiError             an answer that says no (.status .code)    122
 │   ├── Denied           401 and 403
 │   ├── NotFound         404
+│   │   └── Unsupported  what this cluster cannot do               120
 │   ├── Conflict         409
 │   └── TooManyRequests  429 (.retry_after)
 ├── PathError            a path that cannot be used (also OSError) 123
@@ -73,6 +74,15 @@ class Denied(ApiError):
 
 class NotFound(ApiError):
     pass
+
+
+class Unsupported(NotFound):
+    """The cluster is of a kind or version that cannot do this; it was not even asked."""
+
+    exit_code = exits.BAD_INPUT
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 404)
 
 
 class Conflict(ApiError):

@@ -10,20 +10,21 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 BASE = {"errors", "exits", "interruptible", "net", "plain_text", "times"}
 VALUES = BASE | {"protocol", "settings"}
+SEAM = {"backends.base", "backends.kinds"}
 STORE = {"errors", "storage.store", "storage.retry", "storage.kinds"}
 COPYING = STORE | {"storage.location", "storage.patterns", "storage.local.store"}
-CLIENTS = VALUES | {"backends", "storage"}
+CLIENTS = VALUES | SEAM | {"storage"}
 CLUSTERS = CLIENTS | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.ssh", "sdk.clusters"}
 FILES = CLUSTERS | {"sdk.files"}
 JOBS = FILES | {"sdk.jobs"}
-COMMANDS = VALUES | {"backends", "storage", "sdk", "render", "completion"}
+COMMANDS = VALUES | SEAM | {"storage", "sdk", "render", "completion"}
 SERVER = BASE | {"protocol", "settings.engines", "settings.home", "settings.key_pairs"}
 SERVER |= {"server.fields", "server.refusals", "server.resources"}
 ENGINES = {"server.engines", "server.ssh", "server.state", "server.variables"}
 API = {"server.accounts", "server.api", *ENGINES}
 
 MAY_IMPORT = {
-    "__init__": {"backends", "errors", "magics", "protocol", "sdk", "tasks"},
+    "__init__": {"backends.openpai", "errors", "magics", "protocol", "sdk", "tasks"},
     "__main__": {"exits", "tasks"},
     "errors": {"exits", "plain_text"},
     "exits": set(),
@@ -42,7 +43,10 @@ MAY_IMPORT = {
     },
     "protocol.legacy": {"errors", "protocol.problems", "protocol.document", "protocol.yaml"},
     "settings": BASE | {"protocol"},
-    "backends": VALUES,
+    "backends": set(),
+    "backends.base": {"errors", "net", "protocol", "settings"},
+    "backends.kinds": {"errors", "backends"},
+    "backends.openpai": VALUES | {"backends.base"},
     "storage": BASE,
     "storage.store": {"errors"},
     "storage.retry": {"errors", "net"},

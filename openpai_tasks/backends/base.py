@@ -1,7 +1,312 @@
-"""What every kind of cluster can be asked for."""
+"""The seam to clusters: the verbs of every kind of cluster, and what only some of them can do."""
 
 from __future__ import annotations
 
-from openpai_tasks.backends.openpai import Client as Backend
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
-__all__ = ["Backend"]
+from openpai_tasks.errors import Unsupported
+from openpai_tasks.protocol.models import EventInfo, JobInfo, SshInfo, TaskInfo
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Amount = int | float | None
+Ask = Callable[[str], str]
+Say = Callable[[str], None]
+Document = str | Mapping[str, Any]
+"""A job document: the text of one of protocol version 2, or the content of one of version 1."""
+
+
+# What only some clusters can do
+
+
+def _ability(refusal: str, advice: str) -> bool:
+    """A capability, absent by default, with what users read where it is missing."""
+    absent: bool = field(default=False, metadata={"refusal": refusal, "advice": advice})
+    return absent
+
+
+Ability = Literal[
+    "tags",
+    "events",
+    "attempts",
+    "job_keys",
+    "v1_documents",
+    "ownerless_jobs",
+    "application_tokens",
+    "token_checks",
+]
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What users can do on one cluster beside what they can do on all; ``require`` refuses the rest."""
+
+    tags: bool = _ability("has no tags", "leave out --tag")
+    events: bool = _ability("keeps no events of jobs", "look at the output of the job instead")
+    attempts: bool = _ability("shows only the latest attempt of a job", "leave out --attempt")
+    job_keys: bool = _ability(
+        "makes no SSH keys for jobs", "submit with --ssh, and your own key opens the containers"
+    )
+    v1_documents: bool = _ability(
+        "takes no job documents of protocol version 1", "convert it to version 2 first"
+    )
+    ownerless_jobs: bool = _ability("has no jobs without an owner", "name the job as USER~NAME")
+    application_tokens: bool = _ability(
+        "issues no application tokens", "sign in with a password, or with a token of its web portal"
+    )
+    token_checks: bool = _ability("cannot check a token by itself", "sign in with it")
+
+
+def require(backend: Backend, ability: Ability) -> None:
+    """Raise the one line that says what the cluster cannot do and what to do instead, unless it can."""
+    if getattr(backend.capabilities, ability):
+        return
+    (words,) = (one.metadata for one in dataclasses.fields(Capabilities) if one.name == ability)
+    where = f"cluster {backend.cluster.alias!r} ({backend.product})"
+    raise Unsupported(f"{where} {words['refusal']}: {words['advice']}")
+
+
+# What clusters answer
+
+
+@dataclass(frozen=True)
+class ClusterDescription:
+    """What a cluster has said of itself, as far as it has."""
+
+    version: str = ""
+    launcher: str = ""
+    login: str = ""
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """One resource of a virtual cluster; ``total`` counts nodes that are down, too."""
+
+    used: Amount = None
+    usable: Amount = None
+    total: Amount = None
+
+    @property
+    def unavailable(self) -> Amount:
+        return None if self.total is None or self.usable is None else max(0, self.total - self.usable)
+
+
+@dataclass(frozen=True)
+class VirtualCluster:
+    """A part of a cluster, and what it has; resources go by their names in job documents."""
+
+    resources: Mapping[str, Capacity] = field(default_factory=dict)
+
+    def capacity(self, resource: str) -> Capacity:
+        """Return what there is of ``gpu``, ``cpu`` or ``memoryMB``."""
+        return self.resources.get(resource, Capacity())
+
+
+@dataclass(frozen=True)
+class ClusterStorage:
+    """A storage that a cluster grants; a list of storages tells less of each than ``Backend.storage``."""
+
+    name: str
+    type: str = ""
+    data: Mapping[str, str] = field(default_factory=dict, repr=False)  # account keys are among it
+    share: bool = True
+    read_only: bool = False
+    default: bool | None = None  # None where only a list of the default ones tells
+    folder: str = ""  # of this machine, as an embedded cluster names it
+
+
+@dataclass(frozen=True)
+class ExitMeaning:
+    """Why a job ended with an exit code of the platform, and what helps."""
+
+    reason: str
+    solution: str = ""
+
+
+class JobQuery(TypedDict, total=False):
+    """Which jobs to list; texts may hold several values with commas between them."""
+
+    username: str | None
+    state: str | None
+    vc: str | None
+    keyword: str | None
+    tagsContain: str | None
+    tagsNotContain: str | None
+    order: str | None  # a field and a direction: "jobName,ASC"
+    offset: int | None
+    limit: int | None
+
+
+class TaskLog(Protocol):
+    """The log of one task, read from where the last reading ended."""
+
+    is_absent: bool
+    """Whether the cluster knows of no such log."""
+
+    def read(self) -> Iterator[bytes]:
+        """Yield what is new."""
+
+    def rewind(self) -> None:
+        """Read from the beginning again."""
+
+
+# The verbs
+
+
+class Backend(Protocol):
+    """A cluster, spoken to as one user."""
+
+    cluster: Cluster
+    patience: float
+    """Seconds without an answer after which whoever watches a job gives up."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def user(self) -> str:
+        """The name of the user."""
+
+    @property
+    def product(self) -> str:
+        """The kind of cluster and its version, for messages: ``OpenPAI 1.8``."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What users can do there."""
+
+    def say(self, line: str) -> None:
+        """Tell the user something beside the answer."""
+
+    def saying(self, say: Say) -> contextlib.AbstractContextManager[None]:
+        """Report through ``say`` for a while, for example through a live view."""
+
+    # The cluster
+
+    def describe(self) -> ClusterDescription:
+        """Return what the cluster said of itself when the user signed in."""
+
+    def answers(self) -> bool:
+        """Whether the server answers at the first try."""
+
+    def token(self) -> str:
+        """Return the token of the user, after logging in if there is none yet."""
+
+    def renew(self, refused: str = "") -> str:
+        """Log in for a token other than the refused one."""
+
+    def authenticate(self) -> str:
+        """Return a token that the cluster accepts now; an expired one is renewed."""
+
+    def virtual_clusters(self) -> dict[str, VirtualCluster]:
+        """Return the virtual clusters by their names."""
+
+    def storages(self, default: bool = False) -> tuple[ClusterStorage, ...]:
+        """Return the storages granted to the user, or the default ones among them."""
+
+    def storage(self, name: str) -> ClusterStorage:
+        """Return all about a storage."""
+
+    # Jobs
+
+    def submit(self, document: Document) -> None:
+        """Hand in a job document as it is; one of version 1 needs the capability ``v1_documents``."""
+
+    def submit_url(self, document: Document) -> str:
+        """Return the address that the document would be sent to."""
+
+    def jobs(self, **query: Unpack[JobQuery]) -> list[JobInfo]:
+        """List jobs, newest first."""
+
+    def job(self, key: str) -> JobInfo:
+        """Return a job by ``user~name``, or by its bare name if it has no owner."""
+
+    def job_attempt(self, key: str, attempt: int) -> JobInfo:
+        """Return a job as it was in one of its attempts, from 0; needs ``attempts``."""
+
+    def job_config(self, key: str) -> str:
+        """Return the text of a job's document, YAML or JSON, with its secrets masked."""
+
+    def job_document(self, key: str) -> Any:
+        """Return the document of a job, of version 1 or 2, with its secrets masked."""
+
+    def job_events(self, key: str) -> tuple[EventInfo, ...]:
+        """Return what the platform noted about a job; needs ``events``."""
+
+    def job_page(self, job: JobInfo) -> str:
+        """Return the address of a job's page in the web portal."""
+
+    def stop_job(self, key: str) -> None:
+        """Ask for a job to be stopped; the cluster does it in its own time."""
+
+    def add_tag(self, key: str, tag: str) -> None:
+        """Put a tag on a job; needs ``tags``."""
+
+    def explain_exit(self, code: int) -> ExitMeaning | None:
+        """Return what an exit code means on this cluster, where that is not what it usually means."""
+
+    # Tasks
+
+    def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:
+        """Open a log of a task: stdout, stderr or all; without ``retries`` a failure is told at once."""
+
+    def ssh_endpoints(self, job: JobInfo) -> dict[str, SshInfo]:
+        """Return where containers of a job take ssh, by the labels of their tasks."""
+
+    def job_private_key(self, job: JobInfo) -> str:
+        """Return the private key that the cluster made for a job; needs ``job_keys``."""
+
+
+# How a kind of cluster is found and signed in to
+
+
+@dataclass(frozen=True)
+class TokenStore:
+    """What commands share: the token that is kept between them, and the lock of the one that logs in."""
+
+    read: Callable[[], str] = lambda: ""
+    save: Callable[[str], None] = lambda token: None
+    lock: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+
+
+NOT_SHARED = TokenStore()
+
+
+class Driver(Protocol):
+    """What a module of a kind of cluster offers; a row of the table in kinds.py loads it."""
+
+    def candidates(self, address: str) -> tuple[str, ...]:
+        """Return the addresses that what a user typed may stand for, best first."""
+
+    def learn(self, cluster: Cluster, seconds: float) -> Cluster:
+        """Return the cluster with what its server says of itself; the server must be where it was."""
+
+    def sign_in(
+        self, cluster: Cluster, known: Credentials, ask: Ask, say: Say, timeout: float, typed: bool = False
+    ) -> tuple[Cluster, Credentials]:
+        """Find the server, log in, and return the cluster as it is now with the credentials that worked.
+
+        Credentials that were not ``typed`` for this login do not follow a server that has moved.
+        """
+
+    def connect(
+        self,
+        cluster: Cluster,
+        credentials: Credentials,
+        tokens: TokenStore = NOT_SHARED,
+        timeout: float = 60.0,
+        learn: Callable[[Cluster], Cluster] | None = None,
+        say: Say = lambda line: None,
+        hint: str = "",
+    ) -> Backend:
+        """Return the cluster as its user speaks to it; nothing is sent yet.
+
+        ``learn`` completes the record of a cluster that was never asked; ``hint`` is why there are no
+        credentials.
+        """

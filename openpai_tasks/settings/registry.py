@@ -22,6 +22,7 @@ from openpai_tasks.settings import credentials, trust
 from openpai_tasks.settings.credentials import Credentials, Destination, Key
 from openpai_tasks.settings.home import home, locked, write_private
 
+DEFAULT_KIND = "openpai"
 LOCAL = "local"
 """The alias of the embedded cluster: always there, never in the file."""
 _MEND = "mend it with cluster.edit"
@@ -36,8 +37,8 @@ class Cluster:
     alias: str
     uri: str
     user: str = ""
-    kind: str = "openpai"
-    generation: str = ""  # "0.14", "0.18" or "1.8": which API it speaks; "" when not known
+    kind: str = DEFAULT_KIND
+    generation: str = ""  # the version of its API, as its kind has it; "" when not known
     info: dict[str, Any] = field(default_factory=dict)
     virtual_clusters: tuple[str, ...] = ()
     storages: tuple[dict[str, Any], ...] = ()
@@ -96,7 +97,7 @@ class Registry:
     def get(self, alias: str) -> Cluster:
         """The cluster with this alias; ``local`` comes without an address, which only a running one has."""
         if alias == LOCAL:
-            return Cluster(LOCAL, "", kind="embedded")
+            return Cluster(LOCAL, "")
         return self._find(self.clusters(), alias)
 
     def credentials(self, alias: str) -> Credentials:
@@ -264,12 +265,12 @@ def _from_record(record: object, number: int, path: Path) -> tuple[Cluster, Cred
     ca = str(rest.pop("ca", None) or "")
     _check(path, alias, uri, prefix, ca)
     plain = Credentials(str(rest.pop("password", None) or ""), str(rest.pop("token", None) or ""))
-    kind = str(rest.pop("type", None) or "openpai")
+    kind = str(rest.pop("type", None) or DEFAULT_KIND)
     cluster = Cluster(
         alias=f"{LOCAL}-cluster" if alias == LOCAL else alias,  # older clients let people choose this name
         uri=uri,
         user=str(rest.pop("user", None) or ""),
-        kind="openpai" if kind == "pai" else kind,
+        kind=DEFAULT_KIND if kind == "pai" else kind,
         generation=str(rest.pop("generation", None) or ""),
         info=_mapping(rest.pop("info", None)),
         virtual_clusters=_names(rest.pop("virtual_clusters", None)),
@@ -308,7 +309,7 @@ def _to_record(cluster: Cluster) -> dict[str, Any]:
         "cluster_alias": cluster.alias,
         "pai_uri": cluster.uri,
         "user": cluster.user,
-        "type": "" if cluster.kind == "openpai" else cluster.kind,
+        "type": "" if cluster.kind == DEFAULT_KIND else cluster.kind,
         "generation": cluster.generation,
         "info": cluster.info,
         "virtual_clusters": list(cluster.virtual_clusters),

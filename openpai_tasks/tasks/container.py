@@ -206,7 +206,7 @@ def key(c, name, target=None, cluster_alias=None, output=None):
     """Fetch the private key that an OpenPAI 0.14 made for a job, or tell which key opens it."""
     client = connect(c, cluster_alias)
     job = sdk.jobs.find(client, name)
-    if client.dialect.ssh or target:
+    if client.capabilities.job_keys or target:
         path = sdk.ssh.fetched_key(client, job, Path(target) if target else None, anew=True)
     else:
         path = sdk.ssh.private_key(settings(c))

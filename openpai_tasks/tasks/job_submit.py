@@ -79,7 +79,8 @@ def submit(c, file, *, flags, follow=False, plain=False, cluster_alias=None, out
     """Submit a job file."""
     sdk.jobs.load_document(Path(file))  # most of what can be wrong with it needs no cluster to be found
     client = connect(c, cluster_alias)
-    read = sdk.jobs.read_job_file(Path(file), job_request(flags, settings(c)), client.takes_v1)
+    takes_v1 = client.capabilities.v1_documents
+    read = sdk.jobs.read_job_file(Path(file), job_request(flags, settings(c)), takes_v1)
     if read.converted:
         say(f"{file} is a v1 job; it is sent as v2")
     for change in read.renamed:

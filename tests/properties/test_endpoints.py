@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openpai_tasks.backends.openpai import Client, logins
+from openpai_tasks.backends.openpai import Client, logins, sign_in
 from openpai_tasks.errors import PaiError
 from openpai_tasks.render import text as render
-from openpai_tasks.sdk.clusters import portal, resources, sign_in
+from openpai_tasks.sdk.clusters import portal, resources
 from openpai_tasks.sdk.containers import endpoints
 from openpai_tasks.sdk.diagnosis import explain
 from openpai_tasks.sdk.files import job_folders, storages
@@ -57,6 +57,10 @@ def storage_rows(client: Client) -> Any:
     return [storages._row(place, True) for place in found]
 
 
+def ssh_endpoints(client: Client) -> Any:
+    return list(client.ssh_endpoints(client.job("ann~train")).values())
+
+
 def a_document(client: Client) -> Any:
     _, document = documents.job_document(client, "train")
     return document
@@ -76,14 +80,19 @@ READS: dict[str, dict[str, list[Any]]] = {
             lambda client: [resources._resources("lab", *row) for row in client.virtual_clusters().items()],
             signed_in,
         ],
-        f"GET {V2}/storages": [storages.granted, signed_in, storage_rows, job_folders.home],
+        f"GET {V2}/storages": [
+            lambda client: list(client.storages()),
+            signed_in,
+            storage_rows,
+            job_folders.home,
+        ],
         f"GET {V2}/storages/team": [storage_rows, job_folders.home],
         f"GET {V2}/jobs": [Client.jobs, lambda client: client.jobs(limit=3, username="ann", keyword="t")],
         f"GET {JOB}": [
             lambda client: lookup.describe(client, "train"),
             lambda client: explain.why(client, "train"),
             lambda client: portal.job_page(client, client.job("ann~train")),
-            lambda client: client.job_ssh("ann~train"),
+            ssh_endpoints,
             output,
         ],
         f"GET {JOB}/attempts/0": [lambda client: client.job_attempt("ann~train", 0)],
@@ -99,7 +108,7 @@ READS: dict[str, dict[str, list[Any]]] = {
         f"GET {V1}/jobs": [Client.jobs, lambda client: client.jobs(order="jobName,ASC", tagsContain="a")],
         f"GET {OLD}": [lambda client: lookup.describe(client, "train"), output],
         f"GET {OLD}/config": [a_document, lambda client: lookup.submitted_document(client, "train")],
-        f"GET {OLD}/ssh": [lambda client: client.job_ssh("ann~train")],
+        f"GET {OLD}/ssh": [ssh_endpoints],
     },
     "0.18": {f"GET {V2}/info": [signed_in], f"GET {V2}/jobs": [Client.jobs]},
 }

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
+from openpai_tasks.backends.openpai.discovery import candidates, discover
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.sdk.clusters import access, editing
 from openpai_tasks.sdk.clusters import known as clusters
-from openpai_tasks.sdk.clusters.discovery import candidates, discover
 from openpai_tasks.sdk.clusters.resources import list_resources
 from openpai_tasks.settings import credentials
 from openpai_tasks.settings.config import Settings

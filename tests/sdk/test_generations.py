@@ -136,7 +136,7 @@ def test_a_job_of_version_1_stays_one_where_it_is_taken(client, server, tmp_path
     role = {"name": "worker", "taskNumber": 2, "command": "echo $PAI_TASK_INDEX"}
     file = tmp_path / "old.json"
     file.write_text(json.dumps({"jobName": "old", "image": "x", "taskRoles": [role]}))
-    submission = read_job_file(file, JobRequest(), client.takes_v1)
+    submission = read_job_file(file, JobRequest(), client.capabilities.v1_documents)
     submit(client, submission)
     assert lookup.wait(client, "old", 60).state == "SUCCEEDED"
     lines = text(client, "old", role="worker").splitlines()
@@ -214,7 +214,8 @@ def test_the_oldest_servers_may_know_a_job_only_a_moment_after_they_took_it(tmp_
     file.write_text('{"jobName": "old", "image": "x", "taskRoles": [{"name": "main", "command": "true"}]}')
     try:
         client = scripted_client(server)
-        assert submit(client, read_job_file(file, JobRequest(), client.takes_v1)).state == "SUCCEEDED"
+        read = read_job_file(file, JobRequest(), client.capabilities.v1_documents)
+        assert submit(client, read).state == "SUCCEEDED"
         assert len(server.asked("POST")) == 1
     finally:
         server.close()

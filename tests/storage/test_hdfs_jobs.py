@@ -419,7 +419,7 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     size = left.archives[0].size
     home.store.write(home.layout.archive(sha256), [bytes(size)], size)
     made = prepare(client, JobRequest("echo ran", name=f"{unique}-d", image="i", sources=("train.py",)), here)
-    client.create_job(made.text)  # as it was sent before the archive was damaged
+    client.submit(made.text)  # as it was sent before the archive was damaged
     assert lookup.wait(client, f"{unique}-d", 60).state == "FAILED"
     shown = b"".join(output.read_output(client, f"{unique}-d", LogChoice()))
     assert b"error: the sources are damaged" in shown and b"ran" not in shown

@@ -1,9 +1,9 @@
-"""A cluster, spoken to over HTTP: one method per endpoint, whatever generation the server is of."""
+"""OpenPAI clusters of any generation, over HTTP."""
 
 from __future__ import annotations
 
+from openpai_tasks.backends.base import TokenStore
 from openpai_tasks.backends.openpai.endpoints import Client
-from openpai_tasks.backends.openpai.logins import TokenStore
 from openpai_tasks.backends.openpai.transport import Answer
 
 __all__ = ["Answer", "Client", "TokenStore"]

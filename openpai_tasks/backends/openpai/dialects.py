@@ -1,15 +1,27 @@
-"""What the generations of OpenPAI's REST server say differently, one row each."""
+"""How the generations of OpenPAI's REST server differ, one row each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from openpai_tasks.backends.base import Capabilities, ExitMeaning
 from openpai_tasks.protocol import routes
+
+YARN_EXITS = {
+    -7351: ExitMeaning("the job was stopped on request"),
+    -7400: ExitMeaning("the task was stopped because its attempt was over"),
+    -7252: ExitMeaning("not all tasks of the job got their resources in time", "wait, or ask for less"),
+    193: ExitMeaning("the container could not be run", "check the image's name"),
+    196: ExitMeaning("the task used more memory than it asked for", "ask for more memory"),
+    198: ExitMeaning("the disk of the node was full", "write less to the local disk"),
+    255: ExitMeaning("the command failed", "look at the logs for the cause"),
+}
+"""Exit codes of 0.14 that later generations do not have, or that mean something else there."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """Where one generation keeps things, "" for what it has not, and how much of the work it does."""
+    """The paths of one generation, "" for those it does not have, and how it behaves."""
 
     generation: str
     jobs: str = routes.JOBS
@@ -18,7 +30,7 @@ class Dialect:
     events: str = ""
     tag: str = ""
     task_logs: str = ""
-    ssh: str = ""  # newer ones tell it by a task's ports
+    ssh: str = ""  # newer ones show it among the ports of a task
     v1_jobs: str = ""  # where documents of version 1 are handed in as they are
     virtual_clusters: str = routes.VIRTUAL_CLUSTERS
     storages: str = routes.STORAGES
@@ -28,6 +40,21 @@ class Dialect:
     reads_need_token: bool = True
     has_ownerless: bool = False  # jobs from before they had owners, which go by their bare name
     selects: bool = False  # filters, orders and pages the job list itself; if not, it knows `username` only
+    marks_default: bool = True  # rows of storages say whether they are default ones
+    has_yarn: bool = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            tags=bool(self.tag),
+            events=bool(self.events),
+            attempts=bool(self.attempt),
+            job_keys=bool(self.ssh),
+            v1_documents=bool(self.v1_jobs),
+            ownerless_jobs=self.has_ownerless,
+            application_tokens=bool(self.application_token),
+            token_checks=bool(self.token_check),
+        )
 
     @property
     def config(self) -> str:
@@ -62,13 +89,14 @@ DIALECTS = {
             application_token="",
             reads_need_token=False,
             has_ownerless=True,
+            has_yarn=True,
         ),
-        Dialect("0.18"),
+        Dialect("0.18", marks_default=False),
         NEWEST,
     )
 }
 
 
 def dialect_of(generation: str) -> Dialect:
-    """That generation's; one that is not known is taken for the newest."""
+    """Return the dialect of a generation; an unknown one is taken for the newest."""
     return DIALECTS.get(generation, NEWEST)

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-from urllib.parse import quote, urljoin
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urljoin
 
+from openpai_tasks.backends.base import (
+    Capabilities,
+    ClusterDescription,
+    ClusterStorage,
+    Document,
+    ExitMeaning,
+    JobQuery,
+    TaskLog,
+    VirtualCluster,
+    require,
+)
 from openpai_tasks.backends.openpai import bodies, listing, log_addresses
-from openpai_tasks.backends.openpai.log_masking import mask_keys
-from openpai_tasks.backends.openpai.retries import NEVER, Policies
+from openpai_tasks.backends.openpai.cluster_bodies import (
+    HDFS,
+    storage_from_body,
+    virtual_cluster_from_body,
+)
+from openpai_tasks.backends.openpai.dialects import YARN_EXITS
+from openpai_tasks.backends.openpai.log_reader import LogReader
+from openpai_tasks.backends.openpai.retries import NEVER, UNPAUSED, Policies
 from openpai_tasks.backends.openpai.transport import Answer, Connection
-from openpai_tasks.errors import ApiError, NotFound
+from openpai_tasks.errors import ApiError, NotFound, PaiError
+from openpai_tasks.net.log_masking import mask_keys
 from openpai_tasks.protocol import fields, routes
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import (
     EventInfo,
     JobInfo,
     SshInfo,
+    TaskInfo,
     event_from_body,
     job_from_detail,
     job_from_summary,
@@ -24,15 +43,38 @@ from openpai_tasks.protocol.models import (
 )
 from openpai_tasks.protocol.yaml import reader
 
-V1_JOBS = "jobs of protocol version 1"
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+JOB_PAGE = "/job-detail.html"
 PAGE = 5000  # jobs asked for at once; servers give up to 50000
 MOST_PAGES = 200
 
 
 class Client(Connection):
-    """A cluster, spoken to as one user."""
+    """An OpenPAI cluster, spoken to as one user: one method per endpoint, no policy."""
 
-    # What the cluster is
+    # The cluster
+
+    @property
+    def product(self) -> str:
+        return f"OpenPAI {self.dialect.generation}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.dialect.capabilities
+
+    def describe(self) -> ClusterDescription:
+        version, launcher, login = (
+            str(self.cluster.info.get(key) or "") for key in ("version", "launcherType", "authnMethod")
+        )
+        return ClusterDescription(version, launcher, login)
+
+    def answers(self) -> bool:
+        try:
+            return self.probe(routes.HEALTH).status < 500
+        except PaiError:
+            return False
 
     def info(self) -> dict[str, Any]:
         return self._object("GET", routes.INFO, auth=False)
@@ -41,7 +83,7 @@ class Client(Connection):
         return self._object("GET", routes.AUTHN_INFO, auth=False)
 
     def probe(self, path: str) -> Answer:
-        """What a GET without a token brings, refusals too, at the first try: to find out what is there."""
+        """Return what a GET without a token is answered with at the first try, errors too."""
         response = self._send("GET", self.cluster.rest + path, policies=NEVER)
         try:
             body: Any = parse(response.content)
@@ -49,25 +91,45 @@ class Client(Connection):
             body = response.text
         return Answer(response.status_code, response.url, body)
 
-    def virtual_clusters(self) -> dict[str, dict[str, Any]]:
+    def virtual_clusters(self) -> dict[str, VirtualCluster]:
         found = self._object("GET", self.dialect.virtual_clusters, auth=self._guarded, limit=bodies.DOCUMENT)
-        return {name: fields.mapping(record) for name, record in found.items()}
+        return {name: virtual_cluster_from_body(fields.mapping(body)) for name, body in found.items()}
 
-    def storages(self, default: bool = False) -> list[dict[str, Any]]:
+    def storages(self, default: bool = False) -> tuple[ClusterStorage, ...]:
+        if not self.dialect.storages:
+            return (HDFS,)
+        marks = self.dialect.marks_default
+        rows = self.storage_rows(default)
+        return tuple(storage_from_body(row, fields.text(row["name"]), marks) for row in rows)
+
+    def storage_rows(self, default: bool = False) -> list[dict[str, Any]]:
+        """Return the list of storages as the server has it; all of them have names."""
         query = {"default": "true"} if default else {}
-        path = self._path(self.dialect.storages, "storages")
-        return fields.rows(self._object("GET", path, query=query).get("storages"))
+        rows = fields.rows(self._object("GET", self.dialect.storages, query=query).get("storages"))
+        return [row for row in rows if fields.text(row.get("name"))]
 
-    def storage(self, name: str) -> dict[str, Any]:
-        return self._object("GET", self._path(self.dialect.storage, "storages", storage=name))
+    def storage(self, name: str) -> ClusterStorage:
+        if self.dialect.storage:
+            return storage_from_body(
+                self._object("GET", self._path(self.dialect.storage, storage=name)), name
+            )
+        if name != HDFS.name:
+            raise NotFound(f"{self._where()} has no storage {name!r}, only {HDFS.name!r}", 404)
+        return HDFS
 
-    # Who we are
+    # The user
+
+    def authenticate(self) -> str:
+        self.user_info(self.user)
+        return self.token()
 
     def check_token(self) -> dict[str, Any]:
-        return self._object("GET", self._path(self.dialect.token_check, "check of tokens"))
+        require(self, "token_checks")
+        return self._object("GET", self.dialect.token_check)
 
     def application_token(self) -> str:
-        path = self._path(self.dialect.application_token, "application tokens")
+        require(self, "application_tokens")
+        path = self.dialect.application_token
         token = fields.text(self._object("POST", path).get("token"))
         if not token:
             raise ApiError(f"{self._where()} does not answer {path} with a token: is it OpenPAI?")
@@ -78,8 +140,7 @@ class Client(Connection):
 
     # Jobs
 
-    def jobs(self, **query: str | int | None) -> list[JobInfo]:
-        """The job list, newest first; the query is that of the 1.8 API (username, state, vc, limit, …)."""
+    def jobs(self, **query: Unpack[JobQuery]) -> list[JobInfo]:
         asked = {name: value for name, value in query.items() if value not in (None, "")}
         if self.dialect.selects:
             return self._pages(asked)
@@ -89,7 +150,7 @@ class Client(Connection):
         return listing.select(map(job_from_summary, rows), asked)
 
     def _pages(self, query: dict[str, Any]) -> list[JobInfo]:
-        """Page by page until all are there; what moved to the next page meanwhile is not told twice."""
+        """List page by page; what moves to the next page meanwhile is listed once."""
         found: dict[str, JobInfo] = {}
         seen: set[str] = set()
         limit, offset = query.get("limit"), int(query.get("offset", 0))
@@ -112,7 +173,7 @@ class Client(Connection):
         return list(found.values())[: None if limit is None else int(limit)]
 
     def _page(self, query: dict[str, Any]) -> tuple[int | None, list[dict[str, Any]]]:
-        """How many there are in all, where the server says it, and the rows of one page."""
+        """Return how many jobs there are in all, if the server says so, and the rows of one page."""
         wanted = query.get("limit")
         limit = bodies.JOB_LIST if wanted is None else bodies.USUAL + wanted * bodies.JOB_ROW
         body = self._json("GET", self.dialect.jobs, query=query, auth=self._guarded, limit=limit)
@@ -122,13 +183,12 @@ class Client(Connection):
         return fields.whole(total), [row for row in fields.rows(rows) if fields.text(row.get("name"))]
 
     def job(self, key: str) -> JobInfo:
-        """One job by ``user~name``, or by the bare name of one from before jobs had owners."""
         path = self._path(self.dialect.job, job=key)
         return self._job(self._object("GET", path, auth=self._guarded, limit=bodies.JOB), key)
 
     def job_attempt(self, key: str, attempt: int) -> JobInfo:
-        """The job as it was in one of its tries, from 0; servers before 1.3 don't tell."""
-        path = self._path(self.dialect.attempt, "tries of jobs", job=key, attempt=attempt)
+        require(self, "attempts")
+        path = self._path(self.dialect.attempt, job=key, attempt=attempt)
         return self._job(self._object("GET", path, limit=bodies.JOB), key)
 
     def _job(self, body: dict[str, Any], key: str) -> JobInfo:
@@ -137,12 +197,11 @@ class Client(Connection):
         return job_from_detail(body, key)
 
     def job_config(self, key: str) -> str:
-        """The document as the server tells it: YAML, or JSON whatever its content type says."""
+        """Return the document as the server has it: YAML, or JSON whatever its content type says."""
         path = self._path(self.dialect.config, job=key)
         return self._call("GET", path, auth=self._guarded, limit=bodies.DOCUMENT).text
 
     def job_document(self, key: str) -> Any:
-        """The document a job was submitted as, of version 1 or 2; the server has masked its secrets."""
         text = self.job_config(key)
         try:
             return parse(text)
@@ -150,63 +209,86 @@ class Client(Connection):
             return reader.read(text).value
 
     def job_events(self, key: str) -> tuple[EventInfo, ...]:
-        path = self._path(self.dialect.events, "events of jobs", job=key)
-        body = self._object("GET", path, limit=bodies.JOB)
+        require(self, "events")
+        body = self._object("GET", self._path(self.dialect.events, job=key), limit=bodies.JOB)
         return tuple(map(event_from_body, fields.rows(body.get("data"))))
 
-    def job_ssh(self, key: str) -> tuple[SshInfo, ...]:
-        """Where the job's containers take ssh; newer servers tell it by the tasks' ports."""
-        if self.dialect.ssh:
-            path, known = self._path(self.dialect.ssh, job=key), bool(self._credentials)
-            return ssh_from_body(self._object("GET", path, auth=self._guarded or known, limit=bodies.JOB))
-        return tuple(task.ssh for task in self.job(key).tasks if task.ssh)
+    def job_page(self, job: JobInfo) -> str:
+        return f"{self.cluster.uri}{JOB_PAGE}?{urlencode({'username': job.user, 'jobName': job.name})}"
+
+    def explain_exit(self, code: int) -> ExitMeaning | None:
+        return YARN_EXITS.get(code) if self.dialect.has_yarn else None
+
+    def submit_url(self, document: Document) -> str:
+        return self.cluster.rest + self._submit_path(document)
+
+    def submit(self, document: Document) -> None:
+        path = self._submit_path(document)
+        if isinstance(document, str):
+            self._call("POST", path, data=document.encode(), headers={"Content-Type": "text/yaml"})
+        else:
+            self._call("POST", path, json=document)
+
+    def _submit_path(self, document: Document) -> str:
+        if isinstance(document, str):
+            return routes.JOBS
+        require(self, "v1_documents")
+        return self._path(self.dialect.v1_jobs, user=self.user)
+
+    def stop_job(self, key: str) -> None:
+        self._call("PUT", self._path(self.dialect.execution, job=key), json={"value": "STOP"})
+
+    def add_tag(self, key: str, tag: str) -> None:
+        require(self, "tags")
+        self._call("PUT", self._path(self.dialect.tag, job=key), json={"value": tag})
+
+    # Containers
+
+    def ssh_endpoints(self, job: JobInfo) -> dict[str, SshInfo]:
+        if not self.dialect.ssh:
+            return {task.label: task.ssh for task in job.tasks if task.ssh}
+        try:
+            found = {info.container: info for info in self._ssh_infos(job.key)}
+        except NotFound:  # no container has come up yet
+            return {}
+        return {task.label: found[task.container] for task in job.tasks if task.container in found}
+
+    def job_private_key(self, job: JobInfo) -> str:
+        require(self, "job_keys")
+        urls = [one.key_url for one in self._ssh_infos(job.key) if one.key_url]
+        if not urls:
+            raise NotFound(f"{self._where()} has no key for job {job.name!r}", 404)
+        return self.ssh_key(urls[0])
 
     def ssh_key(self, url: str) -> str:
-        """The private key behind the link that ``job_ssh`` told. No token is sent."""
+        """Return the private key behind a link. No token is sent."""
         response = self._send("GET", self._absolute(url), abroad=True)
         self._check(response)
         return response.text
 
-    @property
-    def submit_url(self) -> str:
-        return self.cluster.rest + routes.JOBS
+    def _ssh_infos(self, key: str) -> tuple[SshInfo, ...]:
+        path, known = self._path(self.dialect.ssh, job=key), bool(self._credentials)
+        return ssh_from_body(self._object("GET", path, auth=self._guarded or known, limit=bodies.JOB))
 
-    @property
-    def v1_submit_url(self) -> str:
-        return self.cluster.rest + self._path(self.dialect.v1_jobs, V1_JOBS, user=self.user)
+    # Logs
 
-    @property
-    def takes_v1(self) -> bool:
-        """Whether a document of version 1 can be handed in as it is; elsewhere it has to be converted."""
-        return bool(self.dialect.v1_jobs)
-
-    def create_job(self, text: str) -> None:
-        """Hand in a v2 document; it is sent as it is."""
-        self._call("POST", routes.JOBS, data=text.encode(), headers={"Content-Type": "text/yaml"})
-
-    def create_job_v1(self, document: dict[str, Any]) -> None:
-        """Hand in a document of version 1, where that is taken."""
-        path = self._path(self.dialect.v1_jobs, V1_JOBS, user=self.user)
-        self._call("POST", path, json=document)
-
-    def set_execution(self, key: str, value: str) -> None:
-        self._call("PUT", self._path(self.dialect.execution, job=key), json={"value": value})
-
-    def add_tag(self, key: str, tag: str) -> None:
-        self._call("PUT", self._path(self.dialect.tag, "tags of jobs", job=key), json={"value": tag})
+    def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:
+        return LogReader(self, job, task, stream, None if retries else UNPAUSED)
 
     def log_locations(
         self, key: str, attempt: int, role: str, index: int, retry: int, policies: Policies | None = None
     ) -> dict[str, str]:
-        """Names of a task's logs and the (short-lived) addresses of their text."""
+        """Return the names of a task's logs and the (short-lived) addresses of their text."""
         where: dict[str, str | int] = {"job": key, "attempt": attempt, "role": role, "index": index}
-        path = self._path(self.dialect.task_logs, "endpoint for logs", task_attempt=retry, **where)
+        if not self.dialect.task_logs:
+            raise NotFound(f"{self._where()} shows no address of the output of {role}-{index}", 404)
+        path = self._path(self.dialect.task_logs, task_attempt=retry, **where)
         rows = fields.rows(self._object("GET", path, policies=policies).get("locations"))
         found = {fields.text(log.get("name")): fields.text(log.get("uri")) for log in rows}
         return {name: uri for name, uri in found.items() if name and uri}
 
     def read_log(self, uri: str, offset: int = 0, policies: Policies | None = None) -> Iterator[bytes]:
-        """A log's bytes from ``offset`` on, in pieces; nothing if it has not grown. No token is sent."""
+        """Yield the bytes of a log from ``offset`` on; nothing if it has not grown. No token is sent."""
         url = self._log_url(uri)
         if log_addresses.is_page(url):
             yield from filter(None, [self._log_page(log_addresses.page(url, offset), policies)])
@@ -224,7 +306,7 @@ class Client(Connection):
                 skip = max(0, skip - len(chunk))
 
     def _log_url(self, uri: str) -> str:
-        """Its address; without the reverse proxy, which routes the logs of all nodes, the node's own."""
+        """Return the address of a log: behind the reverse proxy, or on its node if there is no proxy."""
         is_plain = self.cluster.uri.startswith("http://")
         direct = log_addresses.on_node(uri) if is_plain and not self.cluster.prefix else ""
         return direct or self._absolute(uri)
@@ -235,22 +317,19 @@ class Client(Connection):
         return log_addresses.text_of_page(response.content.decode("utf-8", "replace"))
 
     def _absolute(self, address: str) -> str:
-        """An address that the server tells, from its root or whole."""
+        """Complete an address that the server gives, from its root or whole."""
         try:
             return urljoin(self.cluster.uri + "/", address)
         except ValueError as err:
             shown = mask_keys(address)[:80]
-            raise ApiError(f"{self._where()} tells an invalid address: {shown!r}") from err
+            raise ApiError(f"{self._where()} gives an invalid address: {shown!r}") from err
 
     @property
     def _guarded(self) -> bool:
         return self.dialect.reads_need_token
 
-    def _path(self, path: str, what: str = "", **values: str | int) -> str:
-        """The path filled in; "" stands for what the server's generation does not have."""
-        if not path:
-            words = f"{self._where()} has no {what}: it is OpenPAI {self.dialect.generation}"
-            raise NotFound(words, 404, "NoApiError")
+    def _path(self, path: str, **values: str | int) -> str:
+        """Fill in a path of the API."""
         return path.format(
             **{name: quote(str(value), safe="~", errors="replace") for name, value in values.items()}
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from openpai_tasks.backends.base import TokenStore
 
 PAUSES = (0.6, 1.5)
 """Seconds between a login and the first use of its token, and the same for one more login after a 401.
@@ -14,18 +14,6 @@ PAUSES = (0.6, 1.5)
 OpenPAI answers a login before it has stored the token, and never stores a token that is used too early.
 """
 NO_PAUSES = (0.0,)  # the embedded cluster stores the token first
-
-
-@dataclass(frozen=True)
-class TokenStore:
-    """What commands share: the token that is kept between them, and the lock of the one that logs in."""
-
-    read: Callable[[], str] = lambda: ""
-    save: Callable[[str], None] = lambda token: None
-    lock: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
-
-
-NOT_SHARED = TokenStore()
 
 
 class Logins:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
-from openpai_tasks.backends.openpai.log_masking import mask_keys
 from openpai_tasks.backends.openpai.redirects import origin
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRequests
+from openpai_tasks.net.log_masking import mask_keys
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.settings.registry import LOCAL
 

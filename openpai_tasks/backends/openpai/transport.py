@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from openpai_tasks.backends.base import NOT_SHARED, TokenStore
 from openpai_tasks.backends.openpai import bodies, logins
 from openpai_tasks.backends.openpai.dialects import Dialect, dialect_of
-from openpai_tasks.backends.openpai.log_masking import mask_addresses
-from openpai_tasks.backends.openpai.logins import NOT_SHARED, TokenStore
 from openpai_tasks.backends.openpai.redirects import may_follow, origin
 from openpai_tasks.backends.openpai.refusals import cause, chain, error, led_to, status_line
 from openpai_tasks.backends.openpai.retries import GONE_FOR_NOW, TOO_MANY, USUAL, Policies, Retries
@@ -26,6 +25,7 @@ from openpai_tasks.net.exchange import (
     Overdue,
     Oversized,
 )
+from openpai_tasks.net.log_masking import mask_addresses
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.settings.credentials import Credentials

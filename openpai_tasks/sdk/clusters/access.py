@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from openpai_tasks.backends import kinds
+from openpai_tasks.backends.base import Say
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
-from openpai_tasks.sdk.clusters.sign_in import Say, sign_in
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials, claims
 from openpai_tasks.settings.registry import LOCAL
@@ -43,17 +44,18 @@ class Access:
 def describe(settings: Settings, alias: str | None, say: Say) -> Description:
     """Ask the cluster what it is and what it has for the user."""
     client = clusters.connect(settings, alias, say)
-    client.user_info(client.user)  # a token that has expired is renewed by this
-    known = Credentials(token=client.token())
-    cluster, _ = sign_in(client.cluster, known, clusters.cannot_ask, say, settings.http_timeout)
+    known = Credentials(token=client.authenticate())
+    driver = kinds.driver(client.cluster.kind)
+    cluster, _ = driver.sign_in(client.cluster, known, clusters.cannot_ask, say, settings.http_timeout)
+    described = driver.connect(cluster, known).describe()
     return Description(
         alias=cluster.alias,
         uri=cluster.uri,
         user=cluster.user,
         generation=cluster.generation,
-        version=str(cluster.info.get("version") or ""),
-        launcher=str(cluster.info.get("launcherType") or ""),
-        login=str(cluster.info.get("authnMethod") or ""),
+        version=described.version,
+        launcher=described.launcher,
+        login=described.login,
         virtual_clusters=cluster.virtual_clusters,
         storages=clusters.storage_names(cluster),
     )

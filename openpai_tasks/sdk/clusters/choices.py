@@ -45,7 +45,7 @@ def change(settings: Settings, alias: str, edit: Callable[[Cluster], Cluster]) -
     if alias != LOCAL:
         return Registry(registry_path(settings.clusters_in_local)).change(alias, edit)
     with locked(path()):
-        before = with_choices(Cluster(LOCAL, "", kind="embedded"))
+        before = with_choices(Cluster(LOCAL, ""))
         after = edit(before)
         _write(after)
     kept = {storage_destination(after, record) for record in after.own_storages}

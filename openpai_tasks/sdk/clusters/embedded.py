@@ -15,18 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.backends.openpai import Client, TokenStore
+from openpai_tasks.backends import kinds
+from openpai_tasks.backends.base import Backend, Say, TokenStore
 from openpai_tasks.errors import ConfigError, PaiError, TimedOut, Unreachable
-from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.sdk.clusters import embedded_process, embedded_token
 from openpai_tasks.sdk.clusters.choices import with_choices
-from openpai_tasks.sdk.clusters.login_lock import login_lock
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.engines import ENGINES
 from openpai_tasks.settings.home import home, locked, make_private
+from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster
 from openpai_tasks.settings.registry import LOCAL as ALIAS
-from openpai_tasks.settings.registry import Cluster
 
 START_SECONDS = 30.0
 STOP_SECONDS = 45.0  # more than the 30 that a job has to end by itself
@@ -34,8 +33,6 @@ ANSWER_SECONDS = 10.0  # after which a server counts as one that does not answer
 GRACE_SECONDS = 5.0  # for such a one, before it is killed
 POLL_SECONDS = 0.02
 UNION = "union"  # of the routes of every generation
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ def folder() -> Path:
     return home() / ALIAS
 
 
-def connect(options: LocalOptions, say: Say, timeout: float = 60.0) -> Client:
+def connect(options: LocalOptions, say: Say, timeout: float = 60.0) -> Backend:
     """Speak to the embedded cluster as its first user; it is started first if it isn't running."""
     return _client(ensure(options, say), timeout, say)
 
@@ -154,11 +151,11 @@ def _answers(seconds: float) -> bool:
     facts = _facts()
     if not facts:
         return False
-    try:
-        client = Client(Cluster(alias=ALIAS, uri=facts["uri"]), Credentials(), timeout=seconds)
-        return client.probe(routes.HEALTH).status == 200
-    except PaiError:
-        return False
+    return (
+        kinds.driver(DEFAULT_KIND)
+        .connect(Cluster(ALIAS, facts["uri"]), Credentials(), timeout=seconds)
+        .answers()
+    )
 
 
 def _make_end(say: Say) -> None:
@@ -210,15 +207,14 @@ def _cluster() -> Cluster:
     return with_choices(running)
 
 
-def _client(cluster: Cluster, timeout: float = 60.0, say: Say = lambda line: None) -> Client:
+def _client(cluster: Cluster, timeout: float = 60.0, say: Say = lambda line: None) -> Backend:
     """A client that keeps its token between commands, as logging in is slow on purpose."""
     known = Credentials(password=login().password, token=embedded_token.read(folder()))
     tokens = TokenStore(
         read=partial(embedded_token.read, folder()),
         save=partial(embedded_token.keep, folder()),
-        lock=partial(login_lock, cluster, say),
     )
-    return Client(cluster, known, tokens=tokens, timeout=timeout, say=say)
+    return kinds.driver(DEFAULT_KIND).connect(cluster, known, tokens=tokens, timeout=timeout, say=say)
 
 
 def _own_login() -> dict[str, str]:
@@ -270,14 +266,14 @@ def _stop_jobs(say: Say) -> int:
     client = _client(_cluster())
     active = _active(client)
     for key in active:
-        client.set_execution(key, "STOP")
+        client.stop_job(key)
     if active:
         say(f"stopping {len(active)} jobs")
         _wait_until(lambda: not _active(client), STOP_SECONDS, "the jobs to stop")
     return len(active)
 
 
-def _active(client: Client) -> list[str]:
+def _active(client: Backend) -> list[str]:
     found = client.jobs(state="WAITING,RUNNING,STOPPING", limit=50000)
     return [job.key for job in found if not job.final]  # older servers know no filter
 

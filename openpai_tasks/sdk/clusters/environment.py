@@ -10,14 +10,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from openpai_tasks.backends import kinds
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.net import web_address
 from openpai_tasks.protocol.routes import PREFIX
-from openpai_tasks.sdk.clusters.discovery import candidates
 from openpai_tasks.settings import credentials
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import Cluster
+from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster
 
 ADDRESS = "OPENPAI_URI"
 
@@ -35,7 +35,7 @@ def for_cluster(settings: Settings, cluster: Cluster) -> Lent:
     found = credentials.from_environment()
     if not found:
         return Lent()
-    named, rest = _named(), web_address.normal(cluster.rest)
+    named, rest = _named(cluster.kind), web_address.normal(cluster.rest)
     selected = settings.own("cluster-alias")
     if named and rest not in (named, named + PREFIX):
         return Lent(why_not=f"{_variables(found)} counts for {named}, not for {rest.removesuffix(PREFIX)}")
@@ -49,20 +49,20 @@ def for_cluster(settings: Settings, cluster: Cluster) -> Lent:
     return Lent(found)
 
 
-def for_addresses(typed: Sequence[str]) -> tuple[Lent, tuple[str, ...]]:
+def for_addresses(typed: Sequence[str], kind: str = DEFAULT_KIND) -> tuple[Lent, tuple[str, ...]]:
     """What counts for an address that the user typed, and which of its readings it counts for."""
-    found, named = credentials.from_environment(), _named()
+    found, named = credentials.from_environment(), _named(kind)
     meant = tuple(address for address in typed if web_address.normal(address) == named)
     if not found or not named or meant:
         return Lent(found), meant or tuple(typed)
     return Lent(why_not=f"{_variables(found)} counts for {named}, not for {typed[0]}"), tuple(typed)
 
 
-def _named() -> str:
+def _named(kind: str) -> str:
     """The address in ``OPENPAI_URI``; without a scheme it is the encrypted one."""
     text = os.environ.get(ADDRESS, "").strip()
     try:
-        return web_address.normal(candidates(text)[0]) if text else ""
+        return web_address.normal(kinds.driver(kind).candidates(text)[0]) if text else ""
     except ConfigError as err:
         raise ConfigError(f"{ADDRESS}: {err}") from err
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,20 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks import times
-from openpai_tasks.backends.openpai import Client, TokenStore
+from openpai_tasks.backends import kinds
+from openpai_tasks.backends.base import Ask, Backend, Say, TokenStore
 from openpai_tasks.errors import ConfigError, PaiError, Unreachable
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import embedded, environment
-from openpai_tasks.sdk.clusters.discovery import candidates, learn, trusted
 from openpai_tasks.sdk.clusters.environment import Lent
-from openpai_tasks.sdk.clusters.login_lock import login_lock
-from openpai_tasks.sdk.clusters.sign_in import Ask, Say, sign_in
 from openpai_tasks.sdk.parallel import abreast
 from openpai_tasks.sdk.ssh import forgetting
 from openpai_tasks.settings import config, credentials, layers
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import LOCAL, Cluster, Registry, registry_path
+from openpai_tasks.settings.registry import DEFAULT_KIND, LOCAL, Cluster, Registry, registry_path
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 LEARNT = ("uri", "prefix", "user", "generation", "info", "virtual_clusters", "storages", "verify")
@@ -41,6 +40,7 @@ class NewCluster:
     credentials: Credentials = field(default_factory=Credentials)
     ca: str = ""
     force: bool = False
+    kind: str = DEFAULT_KIND
 
 
 @dataclass(frozen=True)
@@ -81,28 +81,26 @@ def open_registry(settings: Settings) -> Registry:
     return Registry(registry_path(settings.clusters_in_local))
 
 
-def connect(settings: Settings, alias: str | None = None, say: Say = lambda line: None) -> Client:
+def connect(settings: Settings, alias: str | None = None, say: Say = lambda line: None) -> Backend:
     """A client of the cluster named, or of the selected one; the embedded one is started if need be."""
     client = _client(settings, alias or settings.cluster_alias or LOCAL, say)
     client.patience = times.seconds(settings.watch_patience, "watch-patience")
     return client
 
 
-def _client(settings: Settings, alias: str, say: Say) -> Client:
+def _client(settings: Settings, alias: str, say: Say) -> Backend:
     if alias == LOCAL:
         return embedded.connect(local_options(settings), say, settings.http_timeout)
     book = open_registry(settings)
     cluster = book.get(alias)
-    if cluster.kind != "openpai":
-        raise ConfigError(f"the cluster {alias!r} is of type {cluster.kind!r}, which runs no jobs")
     trusted(cluster.verify if isinstance(cluster.verify, str) else None)
     kept = book.credentials(alias)
     lent = Lent() if kept else environment.for_cluster(settings, cluster)
     login = _Login(book, cluster, kept, settings.http_timeout)
-    return Client(
+    return kinds.driver(cluster.kind).connect(
         cluster,
         kept or lent.credentials,
-        tokens=TokenStore(login.read_token, login.keep_token, partial(login_lock, cluster, say)),
+        tokens=TokenStore(login.read_token, login.keep_token),
         timeout=settings.http_timeout,
         learn=login.learn,
         say=say,
@@ -145,13 +143,14 @@ def cluster_row(settings: Settings, cluster: Cluster) -> Listed:
 def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) -> Cluster:
     """Log in there and remember the cluster; without ``check`` remember what was said."""
     cluster = _prepare(settings, new)
-    typed, addresses = bool(new.credentials), candidates(new.address)
-    lent, meant = (Lent(), addresses) if typed else environment.for_addresses(addresses)
+    typed, addresses = bool(new.credentials), kinds.driver(new.kind).candidates(new.address)
+    lent, meant = (Lent(), addresses) if typed else environment.for_addresses(addresses, new.kind)
     known = new.credentials or lent.credentials
     if check:
         if len(meant) < len(addresses):  # the environment is for one of the schemes only
             cluster = dataclasses.replace(cluster, uri=meant[0])
         asking = _explaining(ask, lent.why_not)
+        sign_in = kinds.driver(cluster.kind).sign_in
         cluster, known = sign_in(cluster, known, asking, say, settings.http_timeout, typed)
     else:
         cluster = dataclasses.replace(cluster, uri=meant[0], user=_named(new.user, known))
@@ -186,6 +185,7 @@ def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> 
         lent = lent if kept else environment.for_cluster(settings, wanted)
     known, typed = new.credentials or kept or lent.credentials, bool(new.credentials)
     asking = _explaining(ask, lent.why_not)
+    sign_in = kinds.driver(wanted.kind).sign_in
     found, fresh_login = sign_in(wanted, known, asking, say, settings.http_timeout, typed)
     fresh: dict[str, Any] = {name: getattr(found, name) for name in LEARNT}
     after = book.change(alias, lambda now: dataclasses.replace(now, **fresh))
@@ -255,16 +255,30 @@ def _prepare(settings: Settings, new: NewCluster) -> Cluster:
         raise ConfigError(f"the alias {new.alias!r} may have letters, digits, '.', '_' and '-' only")
     if new.alias == LOCAL:
         raise ConfigError(f"the alias {LOCAL!r} belongs to the embedded cluster; choose another")
-    addresses = candidates(new.address)
+    addresses = kinds.driver(new.kind).candidates(new.address)
     known = {cluster.alias: cluster for cluster in open_registry(settings).clusters()}
-    base = known.get(new.alias) or Cluster(new.alias, addresses[0])
+    base = known.get(new.alias) or Cluster(new.alias, addresses[0], kind=new.kind)
     if base.uri not in addresses:
         if not new.force:
             raise ConfigError(f"{new.alias!r} is already the cluster at {base.uri}; --force replaces it")
-        base = Cluster(new.alias, addresses[0])
+        base = Cluster(new.alias, addresses[0], kind=new.kind)
     known_ca = base.verify if base.is_own else True  # a project's CA counts only if the user names it
     verify = trusted(new.ca) if new.ca else known_ca
-    return dataclasses.replace(base, uri=new.address, user=new.user, verify=verify)
+    return dataclasses.replace(base, kind=new.kind, uri=new.address, user=new.user, verify=verify)
+
+
+def trusted(ca: str | None) -> bool | str:
+    """What to verify certificates with: the CAs of the system, or those in a file."""
+    if not ca:
+        return True
+    path = Path(ca).expanduser().resolve()
+    try:
+        ssl.create_default_context(cafile=str(path))
+    except FileNotFoundError as err:
+        raise ConfigError(f"no CA file at {path}") from err
+    except (OSError, ssl.SSLError) as err:
+        raise ConfigError(f"{path} is not a CA file in PEM form") from err
+    return str(path)
 
 
 def _named(user: str, known: Credentials) -> str:
@@ -305,7 +319,7 @@ class _Login:
 
     def learn(self, cluster: Cluster) -> Cluster:
         """Ask a cluster that was added without a check; its login moves along with its prefix."""
-        found = learn(cluster, self._seconds)
+        found = kinds.driver(cluster.kind).learn(cluster, self._seconds)
         said: dict[str, Any] = {"prefix": found.prefix, "generation": found.generation, "info": found.info}
         self._book.change(cluster.alias, lambda now: dataclasses.replace(now, **said))
         if self._is_stored and found.destination != cluster.destination:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from urllib.parse import urlencode
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.settings.registry import LOCAL
 
-JOB_PAGE = "/job-detail.html"
-
 
 def job_page(client: Backend, job: JobInfo) -> str:
     """The address of a job's page."""
-    return f"{client.cluster.uri}{JOB_PAGE}?{urlencode({'username': job.user, 'jobName': job.name})}"
+    return client.job_page(job)
 
 
 def has_portal(client: Backend) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from openpai_tasks.backends.base import Amount, Say, VirtualCluster
+from openpai_tasks.backends.kinds import KINDS
 from openpai_tasks.errors import PaiError
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
-from openpai_tasks.sdk.clusters.capacity import Amount, capacity
-from openpai_tasks.sdk.clusters.sign_in import Say
 from openpai_tasks.sdk.parallel import abreast
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import LOCAL, Cluster
@@ -65,7 +65,7 @@ def list_resources(settings: Settings, alias: str | None, say: Say) -> list[Reso
         book.get(alias)
         return _of(settings, alias, say)
     own = Cluster(LOCAL, "")
-    known = [cluster for cluster in book.clusters() if cluster.kind == "openpai"]
+    known = [cluster for cluster in book.clusters() if cluster.kind in KINDS]
     rows = abreast(
         lambda cluster: _row(settings, cluster, say),
         [own, *known],
@@ -92,10 +92,10 @@ def _of(settings: Settings, alias: str, say: Say) -> list[Resources]:
     return [_resources(alias, name, found[name]) for name in granted]
 
 
-def _resources(alias: str, name: str, record: dict[str, Any]) -> Resources:
+def _resources(alias: str, name: str, found: VirtualCluster) -> Resources:
     columns = {"gpus": "gpu", "vcores": "cpu", "memory_mb": "memoryMB"}
     amounts: dict[str, Any] = {
-        f"{column}_{part}": getattr(capacity(record, kind), part)
+        f"{column}_{part}": getattr(found.capacity(kind), part)
         for column, kind in columns.items()
         for part in ("used", "usable", "unavailable", "total")
     }

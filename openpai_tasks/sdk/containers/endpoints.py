@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError, Unreachable
+from openpai_tasks.errors import ApiError, ConfigError, PaiError, Unreachable
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.document import ssh_plugin
 from openpai_tasks.protocol.models import JobInfo, SshInfo, TaskInfo
@@ -80,8 +80,8 @@ def reach(client: Backend, name: str, settings: Settings, forgets: bool = True) 
         raise Unreachable(
             f"job {job.name!r} is {job.state}: no container yet (`job.why {job.name}` tells more)"
         )
-    told = _told(client, job)
-    return Reach(job, tuple(_container(job, task, told, settings) for task in job.tasks))
+    told = client.ssh_endpoints(job)
+    return Reach(job, tuple(_container(job, task, told.get(task.label), settings) for task in job.tasks))
 
 
 def check_settings(settings: Settings) -> None:
@@ -125,8 +125,7 @@ def ssh_target(client: Backend, found: Reach, container: Container, settings: Se
     """All that is needed to log in to the container."""
     if container.state != RUNNING or not container.host:
         raise _not_there(client, found, container)
-    is_old = bool(client.dialect.ssh)
-    own = settings.ssh_key or not is_old
+    own = settings.ssh_key or not client.capabilities.job_keys
     key = keys.private_key(settings) if own else keys.fetched_key(client, found.job)
     return Target(
         host=container.host,
@@ -155,7 +154,7 @@ def open_remote(client: Backend, found: Reach, container: Container, settings: S
     except NotListening as err:
         raise _explained(client, found, container, err) from err
     except KeyRefused as err:
-        if not client.dialect.ssh or settings.ssh_key:
+        if not client.capabilities.job_keys or settings.ssh_key:
             why, advice = container_end.settled(
                 client, found, container
             )  # one that just ends lets nobody in any more
@@ -206,20 +205,7 @@ def _length(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
-def _told(client: Backend, job: JobInfo) -> dict[str, SshInfo] | None:
-    """What a server with an endpoint for it tells, by the container's name; None where tasks tell it."""
-    if not client.dialect.ssh:
-        return None
-    try:
-        return {info.container: info for info in client.job_ssh(job.key)}
-    except NotFound:
-        return {}
-
-
-def _container(
-    job: JobInfo, task: TaskInfo, told: dict[str, SshInfo] | None, settings: Settings
-) -> Container:
-    info = task.ssh if told is None else told.get(task.container)
+def _container(job: JobInfo, task: TaskInfo, info: SshInfo | None, settings: Settings) -> Container:
     host, port = (info.ip, info.port) if info else ("", 0)
     _check(job, task, host, settings)
     return Container(
@@ -248,7 +234,7 @@ def _not_there(client: Backend, found: Reach, container: Container) -> Unreachab
         return Unreachable(
             f"{container.label} of job {job.name!r} is {container.state}: it cannot be reached"
         )
-    if client.dialect.ssh:
+    if client.capabilities.job_keys:
         hint = "its image may have no sshd (openssh-server), or it is just starting"
         return NotServing(
             f"{container.label} of job {job.name!r} has told the cluster no ssh address: {hint}"
@@ -273,7 +259,8 @@ def _explained(client: Backend, found: Reach, container: Container, err: NotList
     if settled:
         return Unreachable(f"{settled}; {advice}")
     with contextlib.suppress(PaiError):
-        if not client.dialect.ssh and not ssh_plugin.has_ssh(client.job_document(job.key), container.role):
+        needs_ssh = not client.capabilities.job_keys
+        if needs_ssh and not ssh_plugin.has_ssh(client.job_document(job.key), container.role):
             return ConfigError(
                 f"job {job.name!r} was submitted without ssh: submit it with --ssh to log in to it"
             )

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from openpai_tasks.backends.base import Backend
+from openpai_tasks.backends.base import Backend, VirtualCluster
 from openpai_tasks.errors import ApiError, PaiError, Unreachable
 from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.diagnostics import Diagnostics
@@ -25,17 +25,6 @@ WAITS_FOR_RETRY = re.compile(r"\bnext retry\b", re.IGNORECASE)
 
 NOT_YET = ("the cluster has not started it yet", "wait; `job.connect` shows when it starts")
 OOM = "it may have used more memory than it asked for: ask for more (`--memoryMB`)"
-
-YARN = {
-    -7351: ("the job was stopped on request", ""),
-    -7400: ("the task was stopped because its attempt was over", ""),
-    -7252: ("not all tasks of the job got their resources in time", "wait, or ask for less"),
-    193: ("the container could not be run", "check the image's name"),
-    196: ("the task used more memory than it asked for", "ask for more memory"),
-    198: ("the disk of the node was full", "write less to the local disk"),
-    255: ("the command failed", "look at the logs for the cause"),
-}
-"""What codes of 0.14 mean that the table of later generations does not have, or has otherwise."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +56,7 @@ def why(client: Backend, name: str) -> Explanation:
 
 def _waiting(client: Backend, job: JobInfo) -> Explanation:
     notes, asked = _notes(job), _asked(client, job)
-    record = capacity.record_of(client, job) if asked else {}
+    record = capacity.virtual_cluster_of(client, job) if asked else VirtualCluster()
     reading = capacity.never_fits(client, job, asked, record, notes) if asked else None
     reading = reading or _short(client, job, notes) or symptoms.in_events(notes)
     reading = reading or (capacity.not_free(asked, record) if asked else None)
@@ -158,9 +147,8 @@ def _meaning(client: Backend, job: JobInfo) -> tuple[str, list[str]]:
     code, known = job.exit_code, job.diagnostics or Diagnostics()
     if code is None:
         return "the cluster does not say why", []
-    if client.cluster.generation == "0.14" and code in YARN:
-        reason, solution = YARN[code]
-        return reason, [solution] if solution else []
+    if meaning := client.explain_exit(code):
+        return meaning.reason, [meaning.solution] if meaning.solution else []
     ours = exit_codes.exit_spec(code)
     more = [OOM] if code == 137 else []
     theirs = "" if exit_codes.is_known(code) else known.reason

@@ -9,9 +9,8 @@ import os
 import socket
 import weakref
 from dataclasses import dataclass
-from typing import Any
 
-from openpai_tasks.backends.base import Backend
+from openpai_tasks.backends.base import Backend, ClusterStorage
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError
 from openpai_tasks.protocol.document import job_storage, scripts
 from openpai_tasks.sdk.files import storages, user_storages
@@ -158,22 +157,17 @@ def _own_place(client: Backend, own: UserStorage, mounts: Mounts) -> StorageSpec
     )
 
 
-_first_writable: weakref.WeakKeyDictionary[Backend, dict[str, Any] | None] = weakref.WeakKeyDictionary()
+_first_writable: weakref.WeakKeyDictionary[Backend, ClusterStorage | None] = weakref.WeakKeyDictionary()
 """Answers of ``_granted`` for the clients in use: a sweep asks a thousand times."""
 
 
-def _granted(client: Backend) -> dict[str, Any] | None:
+def _granted(client: Backend) -> ClusterStorage | None:
     """The first default storage that takes files; each client asks its cluster once."""
     if client not in _first_writable:
         _first_writable[client] = _find_writable(client)
     return _first_writable[client]
 
 
-def _find_writable(client: Backend) -> dict[str, Any] | None:
-    if not client.dialect.storages:
-        return storages.HDFS
-    for summary in storages.with_names(client.storages(default=True) or client.storages()):
-        detail = client.storage(summary["name"])
-        if not detail.get("readOnly"):
-            return {**detail, "name": summary["name"]}
-    return None
+def _find_writable(client: Backend) -> ClusterStorage | None:
+    found = (client.storage(one.name) for one in client.storages(default=True) or client.storages())
+    return next((storage for storage in found if not storage.read_only), None)

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from openpai_tasks.backends.base import Say
 from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiError, PathError
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import choices
-from openpai_tasks.sdk.clusters.sign_in import Say
 from openpai_tasks.sdk.files import user_storages
 from openpai_tasks.sdk.files.storages import ClusterStorages, StorageRow
 from openpai_tasks.settings.config import Settings

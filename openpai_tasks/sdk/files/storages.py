@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from openpai_tasks.backends.base import Backend
+from openpai_tasks.backends.base import Backend, ClusterStorage, Say
 from openpai_tasks.errors import ApiError, ConfigError, NotFound
-from openpai_tasks.protocol.fields import mapping, text
-from openpai_tasks.protocol.routes import OWN_FIELD
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
-from openpai_tasks.sdk.clusters.sign_in import Say
 from openpai_tasks.sdk.files import user_storages
 from openpai_tasks.sdk.files.user_storages import owned
 from openpai_tasks.sdk.parallel import abreast
@@ -24,10 +21,6 @@ from openpai_tasks.storage import kinds
 from openpai_tasks.storage.local import mounted
 from openpai_tasks.storage.location import SELECTED, open_storage
 from openpai_tasks.storage.store import Mounts, StorageSpec, Store
-
-HDFS = {"name": "hdfs", "type": "hdfs", "data": {}, "share": True, "default": True}
-"""What a cluster from before there were storages has: the HDFS behind its own address."""
-
 
 AT_ONCE = 16  # storages that a cluster is asked about side by side
 
@@ -65,33 +58,31 @@ class ClusterStorages:
 
     def storages(self, cluster: str) -> tuple[str, ...]:
         own = owned(self.record(cluster))
-        theirs = [found["name"] for found in granted(self._client(cluster))]
+        theirs = [found.name for found in self._client(cluster).storages()]
         return tuple(dict.fromkeys([*theirs, *own]))
 
     def rows(self, cluster: str) -> list[StorageRow]:
         record = self.record(cluster)
         client, mounts = self._client(cluster), self._mounts
-        found = with_defaults(client, granted(client))
+        found = with_defaults(client, client.storages())
         theirs = [place_of(client, detail, mounts) for detail in self._details(client, found)]
         own = [user_storages.make_spec(record, one, "", mounts) for one in owned(record).values()]
-        rows = [
-            _row(place, bool(summary.get("default"))) for place, summary in zip(theirs, found, strict=True)
-        ]
+        rows = [_row(place, bool(summary.default)) for place, summary in zip(theirs, found, strict=True)]
         rows += [dataclasses.replace(_row(place, False), mount_point="", origin=OWN) for place in own]
         return [_marked(row, record) for row in rows]
 
-    def _details(self, client: Backend, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _details(self, client: Backend, found: Sequence[ClusterStorage]) -> list[ClusterStorage]:
         """The details of these storages, requested in parallel; the summary where there is no answer."""
 
-        def ask(summary: dict[str, Any]) -> dict[str, Any]:
+        def ask(summary: ClusterStorage) -> ClusterStorage:
             try:
-                return _detail(client, summary["name"]) if client.dialect.storages else summary
+                return client.storage(summary.name)
             except ApiError as err:
-                self._say(f"warning: storage {summary['name']}: {err}")
+                self._say(f"warning: storage {summary.name}: {err}")
                 return summary
 
-        def give_up(summary: dict[str, Any]) -> dict[str, Any]:
-            self._say(f"warning: storage {summary['name']}: {clusters.too_late(self._settings)}")
+        def give_up(summary: ClusterStorage) -> ClusterStorage:
+            self._say(f"warning: storage {summary.name}: {clusters.too_late(self._settings)}")
             return summary
 
         seconds = clusters.longest(self._settings)
@@ -126,47 +117,30 @@ class ClusterStorages:
         return mounts(self._settings)
 
 
-def granted(client: Backend) -> list[dict[str, Any]]:
-    """Summaries of the storages that the cluster grants this user; each has a name."""
-    if not client.dialect.storages:
-        return [HDFS]
-    return with_names(client.storages())
-
-
-def with_names(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**one, "name": text(one.get("name"))} for one in found if text(one.get("name"))]
-
-
-def with_defaults(client: Backend, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same with the field `default`, which servers before 1.1 only have as a list."""
-    if client.dialect.generation != "0.18" or any("default" in one for one in found):
+def with_defaults(client: Backend, found: Sequence[ClusterStorage]) -> Sequence[ClusterStorage]:
+    """The same, marked as default or not; some servers have a list of defaults, and no mark on each."""
+    if not found or any(one.default is not None for one in found):
         return found
-    default = {one["name"] for one in with_names(client.storages(default=True))}
-    return [{**one, "default": one["name"] in default} for one in found]
+    default = {one.name for one in client.storages(default=True)}
+    return [dataclasses.replace(one, default=one.name in default) for one in found]
 
 
-def detail_of(client: Backend, storage: str, own: tuple[str, ...] = ()) -> dict[str, Any]:
+def detail_of(client: Backend, storage: str, own: tuple[str, ...] = ()) -> ClusterStorage:
     """The details of one storage; ``0`` is the selected one, else the default one, else the first."""
     if storage == SELECTED:
         storage = client.cluster.storage or _first(client)
-    if not client.dialect.storages and storage == HDFS["name"]:
-        return HDFS
-    known = [found["name"] for found in granted(client)]
+    known = [found.name for found in client.storages()]
     if storage not in known:
         names = ", ".join([*known, *own]) or "none"
         raise NotFound(f"no storage named {storage!r} on {client.cluster.alias!r} (known: {names})", 404)
-    return _detail(client, storage)
-
-
-def _detail(client: Backend, storage: str) -> dict[str, Any]:
-    return {**client.storage(storage), "name": storage}
+    return client.storage(storage)
 
 
 def _first(client: Backend) -> str:
-    found = with_defaults(client, granted(client))
+    found = with_defaults(client, client.storages())
     if not found:
         raise ConfigError(f"cluster {client.cluster.alias!r} grants you no storage")
-    return next((text(one["name"]) for one in found if one.get("default")), text(found[0]["name"]))
+    return next((one.name for one in found if one.default), found[0].name)
 
 
 def list_storages(settings: Settings, alias: str | None, say: Say) -> list[StorageRow]:
@@ -179,34 +153,29 @@ def list_storages(settings: Settings, alias: str | None, say: Say) -> list[Stora
     return rows
 
 
-def place_of(client: Backend, detail: dict[str, Any], mounts: Mounts) -> StorageSpec:
+def place_of(client: Backend, detail: ClusterStorage, mounts: Mounts) -> StorageSpec:
     """What is needed to open a storage, from the details that the cluster gives."""
-    detail = _with_folder(client, detail)
-    data = {key: text(value) for key, value in mapping(detail.get("data")).items() if text(value)}
+    is_embedded = _is_embedded(client.cluster)
+    if is_embedded and detail.folder:  # beside a type that every client knows
+        detail = dataclasses.replace(detail, type="local", data={"path": detail.folder})
     return StorageSpec(
         cluster=client.cluster.alias,
-        name=detail["name"],
-        kind=(text(detail.get("type")) or "unknown").lower(),
-        data=data,
+        name=detail.name,
+        kind=(detail.type or "unknown").lower(),
+        data=dict(detail.data),
         user=client.user,
-        share=bool(detail.get("share", True)),
-        read_only=bool(detail.get("readOnly")),
+        share=detail.share,
+        read_only=detail.read_only,
         cluster_uri=client.cluster.uri,
         verify=client.cluster.verify,
         mounts=mounts,
-        is_own=_is_embedded(client.cluster),
+        is_own=is_embedded,
     )
 
 
 def _is_embedded(cluster: Cluster) -> bool:
     """Whether it is the user's embedded cluster, maybe under an alias that was added for its address."""
     return cluster.alias == LOCAL or cluster.uri == getattr(embedded.running(), "uri", "")
-
-
-def _with_folder(client: Backend, detail: dict[str, Any]) -> dict[str, Any]:
-    """The detail with the folder that the embedded cluster names beside a type of OpenPAI's."""
-    own = mapping(detail.get(OWN_FIELD)) if _is_embedded(client.cluster) else {}
-    return {**detail, "type": own.get("type"), "data": {"path": own.get("path")}} if own else detail
 
 
 def _row(place: StorageSpec, default: bool) -> StorageRow:

@@ -57,7 +57,7 @@ def _by_name(client: Backend, name: str) -> JobInfo:
     try:
         return client.job(key_of(client, name))
     except NotFound:
-        if "~" in name or not client.dialect.has_ownerless:
+        if "~" in name or not client.capabilities.ownerless_jobs:
             raise
         return client.job(name)
 
@@ -131,7 +131,7 @@ def stop_all(client: Backend, jobs: Iterable[JobInfo]) -> list[JobInfo]:
     asked = {job.key: job for job in jobs}
     for key, job in asked.items():
         if not job.final:
-            client.set_execution(key, "STOP")
+            client.stop_job(key)
     now = [client.job(key) for key in asked]
     sessions.forget_ended(client, now)
     return [job if job.final else dataclasses.replace(job, state=states.STOPPING) for job in now]

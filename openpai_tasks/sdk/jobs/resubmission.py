@@ -227,7 +227,7 @@ def _checked(document: dict[str, Any], chosen: Sequence[str], paths: list[str]) 
 
 def original_tags(source: Backend, target: Backend, name: str) -> tuple[str, ...]:
     """The original's tags, where both clusters know of tags and it is still there."""
-    if not (source.dialect.tag and target.dialect.tag):
+    if not (source.capabilities.tags and target.capabilities.tags):
         return ()
     with contextlib.suppress(NotFound):
         return lookup.find(source, name).tags

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from openpai_tasks import protocol
-from openpai_tasks.backends.base import Backend
+from openpai_tasks.backends.base import Backend, Say, require
 from openpai_tasks.errors import (
     ApiError,
     ConfigError,
@@ -31,7 +31,6 @@ from openpai_tasks.protocol.document.job_storage import Mounted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import refuse
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.sdk.clusters.sign_in import Say
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import records, updates
@@ -276,10 +275,7 @@ class Missed(Unreachable):
 def hand_in(client: Backend, submission: Submission) -> None:
     """Send the document once; without an answer, look whether it arrived: it is never sent twice blindly."""
     try:
-        if submission.v1:
-            client.create_job_v1(submission.v1)
-        else:
-            client.create_job(submission.text)
+        client.submit(submission.v1 or submission.text)
     except (ApiError, Unreachable) as err:
         if isinstance(err, ApiError) and not is_unclear(err):
             raise
@@ -301,9 +297,8 @@ def add_tags(client: Backend, job: JobInfo, tags: Sequence[str]) -> JobInfo:
 
 def check_tags(client: Backend, tags: Sequence[str]) -> None:
     """Before anything is sent: what no server takes, or what this one knows nothing of."""
-    if tags and not client.dialect.tag:
-        where = f"cluster {client.cluster.alias!r} (OpenPAI {client.dialect.generation})"
-        raise ConfigError(f"{where} knows no tags: leave --tag out")
+    if tags:
+        require(client, "tags")
     for name in tags:
         if not name.strip() or "," in name:
             raise ConfigError(f"--tag needs a word without commas, got {name!r}")

@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 
-from openpai_tasks.backends.base import Backend
-from openpai_tasks.backends.openpai.retries import UNPAUSED
+from openpai_tasks.backends.base import Backend, TaskLog
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, Unreachable
 from openpai_tasks.plain_text import PlainBytes
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
@@ -16,7 +15,6 @@ from openpai_tasks.protocol.states import role_key
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs.labels import Labels
-from openpai_tasks.sdk.logs.reader import Reader as Reader
 from openpai_tasks.sdk.logs.troubles import LogTroubles
 
 LONGEST_LINE = 16 << 20
@@ -93,7 +91,7 @@ def read(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]:
     problem: ApiError | None = None
     for task in tasks:
         try:
-            for data in Reader(client, job, task, which.stream).read():
+            for data in client.open_log(job, task, which.stream).read():
                 yield Chunk(_label(task, tasks), data)
         except ApiError as err:  # the logs of the other tasks may be there
             problem = problem or err
@@ -121,7 +119,7 @@ class Follower:
         self, client: Backend, which: LogChoice, lines: int | None = None, look: Look | None = None
     ) -> None:
         self._client, self._which, self._lines, self._look = client, which, lines, look
-        self._readers: dict[Place, Reader] = {}
+        self._readers: dict[Place, TaskLog] = {}
         self._tailed = set[Place]()  # of what they have written, only the last lines are wanted
         self._ended: dict[int, JobInfo | None] = {}  # attempts that are over and not read to their end
         self._troubles = LogTroubles(client.say)
@@ -190,7 +188,7 @@ class Follower:
         for task in tasks:
             place = (job.attempt, task.label, task.attempt, task.log)
             if place not in self._readers:
-                self._readers[place] = Reader(self._client, job, task, self._which.stream, UNPAUSED)
+                self._readers[place] = self._client.open_log(job, task, self._which.stream, retries=False)
                 self._tailed |= {place} if is_tailed else set()
             if self._troubles.is_due(place):
                 yield from self._read(place, task, _label(task, tasks))

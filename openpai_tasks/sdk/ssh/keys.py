@@ -1,7 +1,7 @@
 """The keys that open containers: one of our own, that of the settings, or one a cluster made for a job.
 
-Since 1.0 a cluster takes a public key with each job, so that one pair does for all of them; 0.14 made a pair
-for each job, whose private half is fetched once.
+Most clusters take a public key with each job, so that one pair does for all of them; some make a pair for
+each job, whose private half is fetched once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ApiError, ConfigError, NotFound, PathError
+from openpai_tasks.errors import ApiError, ConfigError, PathError
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.ssh.forgetting import job_key_path
 from openpai_tasks.settings.config import Settings
@@ -70,13 +70,7 @@ def fetched_key(client: Backend, job: JobInfo, target: Path | None = None, anew:
 
 
 def _fetched(client: Backend, job: JobInfo) -> str:
-    if not client.dialect.ssh:
-        words = f"OpenPAI {client.dialect.generation} makes no keys for jobs"
-        raise ConfigError(f"{words}: yours is sent with each job that is submitted with --ssh")
-    urls = [one.key_url for one in client.job_ssh(job.key) if one.key_url]
-    if not urls:
-        raise NotFound(f"cluster {client.cluster.alias!r} tells no key for job {job.name!r}", 404)
-    text = client.ssh_key(urls[0])
+    text = client.job_private_key(job)
     if _MARK not in text or len(text) > LARGEST:
         raise ApiError(
             f"what cluster {client.cluster.alias!r} gives as the key of {job.name!r} is no private key"

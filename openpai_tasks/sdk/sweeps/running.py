@@ -79,8 +79,8 @@ class SweepRun:
             if name not in self._record.points:
                 self._claim(name)
                 self._record.add(name, self.sweep.points[name])
-        if self.sweep.request.tags and not self.client.dialect.tag:
-            self.say(f"OpenPAI {self.client.dialect.generation} has no tags, so the jobs get none")
+        if self.sweep.request.tags and not self.client.capabilities.tags:
+            self.say(f"{self.client.product} has no tags, so the jobs get none")
         if self.submitted:
             self.say(
                 f"{self.submitted} of {len(self.jobs)} jobs of sweep {self.sweep.name} are there already"
@@ -132,7 +132,7 @@ class SweepRun:
         self._record.add(name, self.sweep.points[name])
         records.keep(self.client, made.text, made.origin)
         self.jobs[name] = dataclasses.replace(self.jobs[name], state="WAITING")
-        for tag in self.sweep.request.tags if self.client.dialect.tag else ():
+        for tag in self.sweep.request.tags if self.client.capabilities.tags else ():
             key = job_key(self.client.user, name)
             self._patiently(functools.partial(self.client.add_tag, key, tag))
 

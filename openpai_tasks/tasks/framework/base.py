@@ -25,7 +25,7 @@ from openpai_tasks.tasks.framework.terminal import ending
 from openpai_tasks.tasks.framework.terminal import say as say
 
 if TYPE_CHECKING:
-    from openpai_tasks.backends.openpai import Client
+    from openpai_tasks.backends.base import Backend
     from openpai_tasks.settings.config import Settings
 
 
@@ -167,10 +167,9 @@ def _warn(line: str) -> None:
     say(f"warning: {line}")
 
 
-def connect(c: Context, cluster_alias: str | None = None) -> Client:
-    """A client of the cluster that the user named, or of the one that is selected."""
-    client: Client = sdk.clusters.connect(chosen(c, cluster_alias), say=say)
-    return client
+def connect(c: Context, cluster_alias: str | None = None) -> Backend:
+    """Connect to the cluster that the user named, or to the selected one."""
+    return sdk.clusters.connect(chosen(c, cluster_alias), say=say)
 
 
 def show(
@@ -211,6 +210,6 @@ def _log_traceback() -> None:
     if log.isEnabledFor(logging.DEBUG):
         import traceback
 
-        from openpai_tasks.backends.openpai.log_masking import mask_keys
+        from openpai_tasks.net.log_masking import mask_keys
 
         log.debug("task failed\n%s", mask_keys(plain(traceback.format_exc())))

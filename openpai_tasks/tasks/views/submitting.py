@@ -62,7 +62,7 @@ def show_preview(client, submission):
     for member in submission.archive.members if submission.archive else ():
         say(f"  {render.cell('name', member.name)}  {render.size(member.size)}")
     hidden = " (its secrets are masked here)" if submission.shown != submission.text else ""
-    url = client.v1_submit_url if submission.v1 else client.submit_url
+    url = client.submit_url(submission.v1 or submission.text)
     say(f"would POST to {url}; nothing was sent{hidden}")
     terminal.exact(submission.shown)
 

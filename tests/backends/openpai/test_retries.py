@@ -37,7 +37,7 @@ def test_a_busy_server_is_never_asked_without_a_pause(serve, wanted):
     said = busy(Retry_After=wanted)
     server = serve({f"POST {JOBS}": lambda asked: times.append(time.monotonic()) or said})
     with pytest.raises(TooManyRequests, match="takes no more requests"):
-        client_of(server, policies=QUICK).create_job("x")
+        client_of(server, policies=QUICK).submit("x")
     assert 1 <= len(times) <= 4
     assert all(later - earlier >= 0.5 for earlier, later in itertools.pairwise(times))
 
@@ -95,7 +95,7 @@ def test_only_what_does_no_harm_is_repeated(serve, method, times):
     acts = {
         "GET": lambda: client.user_info("alice"),
         "PUT": lambda: client.add_tag("alice~x", "t"),
-        "POST": lambda: client.create_job("x"),
+        "POST": lambda: client.submit("x"),
     }
     with pytest.raises(Unreachable, match="HTTP 502"):
         acts[method]()
@@ -111,8 +111,8 @@ def test_a_write_that_does_no_harm_twice_survives_a_database_that_blinks(serve, 
     client = client_of(server)
     acts = {
         "GET": lambda: client.job("alice~x"),
-        "PUT": lambda: client.set_execution("alice~x", "STOP"),
-        "POST": lambda: client.create_job("x"),
+        "PUT": lambda: client.stop_job("alice~x"),
+        "POST": lambda: client.submit("x"),
     }
     with contextlib.nullcontext() if method == "PUT" else pytest.raises(ApiError, match="ECONNREFUSED"):
         acts[method]()

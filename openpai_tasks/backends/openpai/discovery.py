@@ -1,4 +1,4 @@
-"""From what a person types as an address to a server known to be OpenPAI, and of which generation."""
+"""From the address that a user types to an OpenPAI server of a known generation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 import ssl
 from dataclasses import dataclass, field
 from http.client import responses
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from openpai_tasks.backends.openpai import Answer, Client
+from openpai_tasks.backends.openpai.endpoints import Client
+from openpai_tasks.backends.openpai.transport import Answer
 from openpai_tasks.errors import ConfigError, Unreachable
 from openpai_tasks.net import web_address
 from openpai_tasks.protocol import routes
@@ -59,20 +59,6 @@ def candidates(address: str) -> tuple[str, ...]:
     path = PASTED.sub("", parts.path.rstrip("/")).rstrip("/")
     schemes = (parts.scheme,) if given else ("https", "http")
     return tuple(urlunsplit((scheme, place, path, "", "")) for scheme in schemes)
-
-
-def trusted(ca: str | None) -> bool | str:
-    """What to verify certificates with: the system's own CAs, or those in a file."""
-    if not ca:
-        return True
-    path = Path(ca).expanduser().resolve()
-    try:
-        ssl.create_default_context(cafile=str(path))
-    except FileNotFoundError as err:
-        raise ConfigError(f"no CA file at {path}") from err
-    except (OSError, ssl.SSLError) as err:
-        raise ConfigError(f"{path} is not a CA file in PEM form") from err
-    return str(path)
 
 
 def discover(alias: str, address: str, verify: bool | str, seconds: float = PROBE_SECONDS) -> Server:

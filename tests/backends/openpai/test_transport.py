@@ -46,14 +46,14 @@ def test_a_busy_server_is_asked_again_when_it_said_and_not_before(serve):
 def test_a_busy_servers_date_is_a_pause_too(serve):
     answers = [busy(email.utils.formatdate(time.time() - 5, usegmt=True)), Said("", 202)]
     server = serve({f"POST {JOBS}": lambda asked: answers.pop(0)})
-    client_of(server).create_job("name: x\n")
+    client_of(server).submit("name: x\n")
     assert [one.body for one in server.seen] == ["name: x\n"] * 2
 
 
 def test_a_pause_that_is_too_long_is_told_not_slept(serve):
     server = serve({f"POST {JOBS}": busy(3600)})
     with pytest.raises(TooManyRequests, match="try again in 3600 s") as caught:
-        client_of(server).create_job("name: x\n")
+        client_of(server).submit("name: x\n")
     assert (caught.value.status, caught.value.retry_after, len(server.seen)) == (429, 3600, 1)
 
 
@@ -76,7 +76,7 @@ def test_a_pause_that_is_too_long_is_told_not_slept(serve):
 def test_an_error_is_one_line_whatever_its_body(serve, said, kind, code, words):
     server = serve({f"POST {JOBS}": said})
     with pytest.raises(kind, match=words) as caught:
-        client_of(server).create_job("x")
+        client_of(server).submit("x")
     assert caught.value.code == code
     assert "\n" not in str(caught.value)
 
@@ -95,7 +95,7 @@ def test_neither_a_password_nor_a_document_follows_a_redirect(serve):
     other = serve({f"POST {JOBS}": "", LOGIN: {"token": "x"}})
     moved = Said("", 307, (("Location", f"{other.uri}/elsewhere"),))
     server = serve({f"POST {JOBS}": moved, LOGIN: moved})
-    for call in (client_of(server).create_job, client_of(server, password="s3cret").create_job):
+    for call in (client_of(server).submit, client_of(server, password="s3cret").submit):
         with pytest.raises(ApiError, match=r"cluster\.update"):
             call("x")
     assert other.seen == []

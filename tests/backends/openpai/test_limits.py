@@ -75,7 +75,7 @@ def test_a_flood_around_the_content_ends(begin, again):
 
 def test_a_write_is_not_held_by_a_drip_either():
     with Hostile(for_ever(OK + b"X-Long: ", b"x"), OFTEN) as server:
-        ends_unreachable(server, lambda: client_of(server, TIMEOUT).create_job("name: x\n"))
+        ends_unreachable(server, lambda: client_of(server, TIMEOUT).submit("name: x\n"))
 
 
 def test_early_hints_are_no_answer():
@@ -89,7 +89,7 @@ def test_a_change_of_protocol_that_nobody_asked_for_is_an_error():
         Hostile(lambda request: [b"HTTP/1.1 101 Switching Protocols\r\n\r\n"]) as server,
         pytest.raises(ApiError, match="HTTP 101"),
     ):
-        client_of(server, LONG).create_job("name: x\n")
+        client_of(server, LONG).submit("name: x\n")
 
 
 def test_redirects_share_the_time_of_one_request():
@@ -108,7 +108,7 @@ def test_redirects_share_the_time_of_one_request():
 def test_a_redirect_to_nowhere_is_one_line(target):
     moved = f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode()
     with Hostile(lambda request: [moved]) as server:
-        for act in (lambda c: c.user_info("alice"), lambda c: c.create_job("x")):
+        for act in (lambda c: c.user_info("alice"), lambda c: c.submit("x")):
             with pytest.raises((ApiError, Unreachable)) as caught:
                 act(client_of(server, LONG))
             assert "\n" not in str(caught.value)
@@ -120,7 +120,7 @@ def test_a_chunk_whose_size_is_wrong_is_an_error(size):
         Hostile(lambda request: [CHUNKED + size + b"\r\n{}\r\n0\r\n\r\n"]) as server,
         pytest.raises((ApiError, Unreachable)),
     ):
-        client_of(server, TIMEOUT).create_job("x")
+        client_of(server, TIMEOUT).submit("x")
 
 
 def test_a_tls_handshake_that_drips_ends():

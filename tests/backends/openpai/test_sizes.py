@@ -28,7 +28,7 @@ CALLS = {
     "logs": lambda client: client.log_locations("alice~x", 0, "main", 0, 0),
     "log page": lambda client: list(client.read_log("/yarn/x/node/containerlogs/c/alice/stdout/")),
     "probe": lambda client: client.probe("/api/v2/info"),
-    "submit": lambda client: client.create_job("name: x\n"),
+    "submit": lambda client: client.submit("name: x\n"),
     "key": lambda client: client.ssh_key("/key"),
 }
 

@@ -2,7 +2,7 @@
 
 import logging
 
-from openpai_tasks.backends.openpai.log_masking import mask_addresses
+from openpai_tasks.net.log_masking import mask_addresses
 
 
 def test_keys_in_addresses_are_masked_in_what_urllib3_logs(caplog):

@@ -7,7 +7,7 @@ import pytest
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.backends.openpai.log_addresses import addresses, on_node, text_of_page
 from openpai_tasks.errors import ApiError, ConfigError, Unreachable
-from openpai_tasks.sdk.logs.output import MOST_ATTEMPTS, LogChoice, Reader, read_output
+from openpai_tasks.sdk.logs.output import MOST_ATTEMPTS, LogChoice, read_output
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Said, Scripted
@@ -41,7 +41,7 @@ class LogServer(Scripted):
     def reader(self, stream="all"):
         client = self.client()
         job = client.job("alice~x")
-        return Reader(client, job, job.tasks[0], stream)
+        return client.open_log(job, job.tasks[0], stream)
 
     def read(self, stream="all"):
         return b"".join(read_output(self.client(), "x", LogChoice(stream=stream)))

@@ -7,9 +7,10 @@ import fcntl
 import functools
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+from openpai_tasks.backends.base import Say
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.net import web_address
 from openpai_tasks.settings.home import home, locked
@@ -18,8 +19,6 @@ from openpai_tasks.settings.registry import Cluster
 SILENT_SECONDS = 2.0  # the user is told of a longer wait
 LONGEST_SECONDS = 60.0  # a command that is suspended must not stop all others
 POLL_SECONDS = 0.05
-
-Say = Callable[[str], None]
 
 
 @contextlib.contextmanager

@@ -1,32 +1,42 @@
-"""One task's log, read piece by piece."""
+"""The log of one task, read piece by piece."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Protocol
 
-from openpai_tasks.backends.base import Backend
 from openpai_tasks.backends.openpai.log_addresses import addresses
 from openpai_tasks.backends.openpai.retries import Policies
 from openpai_tasks.errors import ApiError, NotFound
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 
 
-class Reader:
-    """One task's log, read from where the last reading ended."""
+class LogCalls(Protocol):
+    """The calls of a connection that lead to logs."""
+
+    def log_locations(
+        self, key: str, attempt: int, role: str, index: int, retry: int, policies: Policies | None = None
+    ) -> dict[str, str]: ...
+
+    def read_log(self, uri: str, offset: int = 0, policies: Policies | None = None) -> Iterator[bytes]: ...
+
+
+class LogReader:
+    """A ``TaskLog`` of OpenPAI, whose servers have one address for each stream."""
 
     def __init__(
-        self, client: Backend, job: JobInfo, task: TaskInfo, stream: str, policies: Policies | None = None
+        self, calls: LogCalls, job: JobInfo, task: TaskInfo, stream: str, policies: Policies | None = None
     ) -> None:
-        self._client, self._stream, self._policies = client, stream, policies
+        self._calls, self._stream, self._policies = calls, stream, policies
         self._where = (job.key, job.attempt, task.role, task.index, task.attempt)
-        self._known = addresses(task.log)  # of servers that don't want to be asked
+        self._known = addresses(task.log)  # of servers that need not be asked
         self._uris: dict[str, str] = {}
         self._offsets: dict[str, int] = {}
-        self.is_absent = False  # the cluster knows of no log of this task
+        self.is_absent = False
 
     def read(self) -> Iterator[bytes]:
-        """What is new."""
+        """Yield what is new."""
         self._uris = self._uris or self._find()
         try:
             yield from self._grown()
@@ -43,14 +53,14 @@ class Reader:
     def _grown(self) -> Iterator[bytes]:
         for name, uri in self._uris.items():
             with contextlib.suppress(*[NotFound] if self._known else []):  # which is just not written yet
-                for data in self._client.read_log(uri, self._offsets.get(name, 0), self._policies):
+                for data in self._calls.read_log(uri, self._offsets.get(name, 0), self._policies):
                     self._offsets[name] = self._offsets.get(name, 0) + len(data)
                     yield data
 
     def _find(self) -> dict[str, str]:
-        """The addresses of the logs that make up the stream; none while there is no log."""
+        """Return the addresses of the logs that make up the stream; none while there is no log."""
         try:
-            found = self._known or self._client.log_locations(*self._where, self._policies)
+            found = self._known or self._calls.log_locations(*self._where, self._policies)
         except NotFound:
             self.is_absent = True
             return {}
@@ -59,6 +69,6 @@ class Reader:
         streams = ["stdout", "stderr"] if one_by_one else [self._stream]
         names = [name for stream in streams for name in (f"{stream}.1", stream) if name in found]
         for name in names:
-            if name.endswith(".1") and name not in self._offsets:  # what we read was put away as this
+            if name.endswith(".1") and name not in self._offsets:  # what was read before is in there now
                 self._offsets[name] = self._offsets.pop(name.removesuffix(".1"), 0)
         return {name: found[name] for name in names}

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 
 from openpai_tasks.backends.openpai import Client
-from openpai_tasks.errors import ApiError, NotFound
+from openpai_tasks.errors import ApiError, NotFound, Unsupported
 from openpai_tasks.protocol.models import SshInfo
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
@@ -170,7 +170,7 @@ def test_newer_servers_want_a_token_for_everything(serve, generation):
 def test_stopping_needs_a_token_everywhere(serve, generation):
     version = "v1" if generation == "0.14" else "v2"
     server = serve({f"PUT /{version}/jobs/alice~job1/executionType": Said({"message": "ok"}, 202)})
-    client_of(server, generation).set_execution("alice~job1", "STOP")
+    client_of(server, generation).stop_job("alice~job1")
     assert (server.seen[0].token, json.loads(server.seen[0].body)) == ("Bearer t0ken", {"value": "STOP"})
 
 
@@ -180,7 +180,7 @@ def test_stopping_needs_a_token_everywhere(serve, generation):
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_a_document_of_version_2_is_sent_as_it_is_everywhere(serve, generation):
     server = serve({"POST /v2/jobs": Said({"status": 202}, 202)})
-    client_of(server, generation).create_job("name: ä\n")
+    client_of(server, generation).submit("name: ä\n")
     sent = server.seen[0]
     assert (sent.headers["Content-Type"], sent.body, sent.token) == ("text/yaml", "name: ä\n", "Bearer t0ken")
 
@@ -189,8 +189,8 @@ def test_a_document_of_version_2_is_sent_as_it_is_everywhere(serve, generation):
 def test_a_document_of_version_1_is_sent_as_it_is_to_the_oldest(serve, status):
     server = serve({"POST /v1/user/alice/jobs": Said({"message": "ok"}, status)})
     client = client_of(server, "0.14")
-    assert client.takes_v1
-    client.create_job_v1({"jobName": "x"})
+    assert client.capabilities.v1_documents
+    client.submit({"jobName": "x"})
     assert (json.loads(server.seen[0].body), server.seen[0].token) == ({"jobName": "x"}, "Bearer t0ken")
 
 
@@ -198,9 +198,9 @@ def test_a_document_of_version_1_is_sent_as_it_is_to_the_oldest(serve, status):
 def test_no_other_takes_a_document_of_version_1(serve, generation):
     server = serve({})
     client = client_of(server, generation)
-    assert not client.takes_v1
-    with pytest.raises(NotFound, match=rf"version 1: it is OpenPAI {generation}"):
-        client.create_job_v1({"jobName": "x"})
+    assert not client.capabilities.v1_documents
+    with pytest.raises(Unsupported, match=rf"\(OpenPAI {generation}\) takes no .* version 1"):
+        client.submit({"jobName": "x"})
     assert server.seen == []
 
 
@@ -302,9 +302,12 @@ def test_ssh_is_told_by_an_endpoint_or_by_the_ports(serve):
     place = {"taskIndex": 0, "containerId": "c0", "containerIp": "10.0.0.1"}
     tasks = [{**place, "containerPorts": {"ssh": 3001}}, {"taskIndex": 1, "containerPorts": {}}]
     server = serve({"GET /v1/jobs/alice~job1/ssh": told, "GET /v2/jobs/alice~job1": detail(tasks)})
-    assert client_of(server, "0.14").job_ssh("alice~job1") == (SshInfo("c0", "10.0.0.1", 3001, link),)
+    job = client_of(server, "1.8").job("alice~job1")
+    found = {"psserver-0": SshInfo("c0", "10.0.0.1", 3001, link)}
+    assert client_of(server, "0.14").ssh_endpoints(job) == found
     for generation in ("0.18", "1.8"):
-        assert client_of(server, generation).job_ssh("alice~job1") == (SshInfo("c0", "10.0.0.1", 3001),)
+        found = {"psserver-0": SshInfo("c0", "10.0.0.1", 3001)}
+        assert client_of(server, generation).ssh_endpoints(job) == found
 
 
 @pytest.mark.parametrize("generation", ("0.14", "0.18"))
@@ -316,6 +319,6 @@ def test_what_a_generation_has_not_is_said_without_asking(serve, generation):
         lambda: client.add_tag("alice~x", "t"),
         client.check_token,
     ):
-        with pytest.raises(NotFound, match=f"it is OpenPAI {generation}"):
+        with pytest.raises(Unsupported, match=rf"cluster 'lab' \(OpenPAI {generation}\) .*: "):
             call()
     assert server.seen == []

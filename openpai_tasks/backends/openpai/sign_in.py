@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
-from openpai_tasks.backends.openpai import Client, TokenStore
+from openpai_tasks.backends.base import Ask, Say, TokenStore
+from openpai_tasks.backends.openpai.discovery import Server, candidates, discover
+from openpai_tasks.backends.openpai.endpoints import Client
+from openpai_tasks.backends.openpai.login_lock import login_lock
 from openpai_tasks.backends.openpai.redirects import is_same_server
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, Unreachable
 from openpai_tasks.protocol.fields import text, texts
-from openpai_tasks.sdk.clusters.discovery import Server, candidates, discover
-from openpai_tasks.sdk.clusters.login_lock import login_lock
 from openpai_tasks.settings.credentials import Credentials, claims
 from openpai_tasks.settings.registry import Cluster
-
-Ask = Callable[[str], str]
-Say = Callable[[str], None]
 
 REFUSALS = {
     "IncorrectPasswordError": "the password of user {user!r} is wrong",
@@ -110,11 +108,11 @@ def _virtual_clusters(client: Client, record: dict[str, Any]) -> tuple[str, ...]
 
 def _storages(client: Client) -> tuple[dict[str, Any], ...]:
     """Names and kinds only: the details hold account keys. The servers before storages have HDFS."""
-    try:
-        return tuple(_short(row) for row in client.storages() if text(row.get("name")))
-    except NotFound:
-        webhdfs = f"{client.cluster.uri}/webhdfs/api/v1"
-        return ({"name": "hdfs", "type": "hdfs", "default": True, "data": {"webhdfs": webhdfs}},)
+    with contextlib.suppress(NotFound):
+        if client.dialect.storages:
+            return tuple(map(_short, client.storage_rows()))
+    webhdfs = f"{client.cluster.uri}/webhdfs/api/v1"
+    return ({"name": "hdfs", "type": "hdfs", "default": True, "data": {"webhdfs": webhdfs}},)
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:

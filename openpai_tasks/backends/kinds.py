@@ -1,0 +1,35 @@
+"""The table of kinds of clusters: a new kind is a folder beside this module, and a row here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from openpai_tasks.backends.base import Driver
+from openpai_tasks.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ClusterKind:
+    """A kind of cluster: its type in ``clusters.yaml``, its name for people, and what loads its driver."""
+
+    type: str
+    label: str
+    driver: Callable[[], Driver]
+
+
+def _openpai() -> Driver:
+    from openpai_tasks.backends.openpai import driver
+
+    return driver
+
+
+KINDS = {kind.type: kind for kind in (ClusterKind("openpai", "OpenPAI", _openpai),)}
+
+
+def driver(type: str) -> Driver:
+    """Return the driver for clusters of that type."""
+    if type not in KINDS:
+        known = ", ".join(f"{kind.type} for {kind.label}" for kind in KINDS.values())
+        raise ConfigError(f"clusters of type {type!r} are not supported (known types: {known})")
+    return KINDS[type].driver()

@@ -1,0 +1,80 @@
+"""The clusters that the contract suite runs over: a new kind of cluster adds its rows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from openpai_tasks.backends.base import Capabilities
+
+JOB = """\
+protocolVersion: 2
+name: {name}
+type: job
+prerequisites:
+  - {{name: image, type: dockerimage, uri: busybox}}
+taskRoles:
+  main:
+    instances: 1
+    dockerImage: image
+    resourcePerInstance: {{cpu: 1, memoryMB: 64, gpu: 0}}
+    commands:
+      - {command}
+"""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running cluster, and a user who may sign in."""
+
+    uri: str
+    user: str
+    password: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kind of cluster in one version, what its users can do, and how to start one in a folder."""
+
+    kind: str
+    product: str
+    capabilities: Capabilities
+    serve: Callable[[Path], AbstractContextManager[Served]]
+
+
+@contextmanager
+def embedded(profile: str, folder: Path) -> Iterator[Served]:
+    """The embedded server in a process, with the ways of one generation."""
+    argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder), "--profile", profile]
+    process = subprocess.Popen(
+        [*argv, "--rate-limit", "submit=off"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        limit = time.monotonic() + 60
+        while not (folder / "server.json").exists():
+            assert time.monotonic() < limit and process.poll() is None
+            time.sleep(0.02)
+        uri = json.loads((folder / "server.json").read_text())["uri"]
+        login = json.loads((folder / "credentials.json").read_text())
+        yield Served(uri, login["user"], login["password"])
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def openpai(generation: str, **abilities: bool) -> Row:
+    return Row("openpai", f"OpenPAI {generation}", Capabilities(**abilities), partial(embedded, generation))
+
+
+ROWS = (
+    openpai("0.14", v1_documents=True, job_keys=True, ownerless_jobs=True),
+    openpai("0.18", application_tokens=True),
+    openpai("1.8", tags=True, events=True, attempts=True, application_tokens=True, token_checks=True),
+)
