@@ -29,9 +29,9 @@ STATES = {
     "STOPPED": "dim",
 }
 SHORT_TEXT = 20
-"""Cells up to this width are kept whole, or broken between words."""
-SHORT_WORD = 12
-"""Words up to this width are never broken; columns of longer ones share the remaining width."""
+"""Cells up to this width get it; columns of wider ones share the remaining width."""
+WHOLE_WORD, FOLDED_WORD = 24, 12
+"""Widths that a column of long words should have and must have."""
 LONG_TABLE = 2000
 """Rows from which on a table is written as in a pipe: rich takes 0.7 ms for each."""
 BAR = 24
@@ -83,20 +83,27 @@ def live(view: View, room: int) -> RenderableType:
     )
 
 
-def unwrapped(text: str) -> Text:
+def unwrapped(text: str) -> RenderableType:
     """Return lines that only the terminal wraps."""
-    return Text(plain(text), no_wrap=True, overflow="ignore")
+    return Group(Text(plain(text), no_wrap=True, overflow="ignore"))  # a text alone would lose its options
 
 
-def _bar(view: Bar, room: int) -> RenderableType:
+def _bar(view: Bar, room: int) -> Table:
     """The bar and its line, beside each other where there is room."""
-    wide = min(BAR, room)
-    drawn = ProgressBar(1.0, view.done, wide, complete_style="cyan", finished_style="cyan", style="dim")
-    if width(view.line) + BAR + len(GAP) > room:
-        return Group(drawn, _cell(view.line))
-    beside = Table.grid(padding=(0, len(GAP), 0, 0))
-    beside.add_row(drawn, _cell(view.line))
-    return beside
+    wide = BAR if room >= 100 else BAR // 2
+    is_beside = wide + len(GAP) + width(view.line) <= room
+    drawn = ProgressBar(
+        total=1.0,
+        completed=view.done,
+        width=wide if is_beside else min(room, BAR),
+        style="dim",
+        complete_style="cyan",
+        finished_style="cyan",
+    )
+    grid = Table.grid(padding=(0, len(GAP), 0, 0))
+    for row in ([drawn, _cell(view.line)],) if is_beside else ([drawn], [_cell(view.line)]):
+        grid.add_row(*row)
+    return grid
 
 
 def fitted(view: TextTable, room: int) -> RenderableType:
@@ -104,9 +111,9 @@ def fitted(view: TextTable, room: int) -> RenderableType:
     widths = _widths(view, room)
     if widths is None:
         return _records(view) if view.rows else _cell(GAP.join(view.header), "bold")
-    drawn = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), header_style="bold")
+    drawn = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), header_style="")
     for name, wide in zip(view.header, widths, strict=True):
-        drawn.add_column(_cell(name), width=wide, overflow="fold")
+        drawn.add_column(_cell(name, "bold"), width=wide, overflow="fold")
     for row in view.rows:
         drawn.add_row(*_cells(view, row))
     return drawn
@@ -127,12 +134,23 @@ def _widths(view: TextTable, room: int) -> list[int | None] | None:
         max(_longest_word(name), *map(width, cells)) if cells else _longest_word(name)
         for name, *cells in columns
     ]
-    for widths, most in ((lines, SHORT_TEXT), (words, SHORT_WORD)):
+    for widths, least in ((lines, WHOLE_WORD), (words, WHOLE_WORD), (words, FOLDED_WORD)):
+        most = SHORT_TEXT if widths is lines else FOLDED_WORD
         chosen = [wide if wide <= most else None for wide in widths]
-        needed = sum(SHORT_WORD if wide is None else wide for wide in chosen)
-        if needed <= free:
-            return chosen
+        needed = [min(words[at], least) if wide is None else wide for at, wide in enumerate(chosen)]
+        if sum(needed) <= free:
+            return chosen if None in chosen else _widened(needed, lines, free)
     return None
+
+
+def _widened(widths: list[int], wanted: list[int], free: int) -> list[int | None]:
+    """Hand out the width that is left, first to the columns that want least more."""
+    given: list[int | None] = [*widths]
+    spare = free - sum(widths)
+    for at in sorted(range(len(widths)), key=lambda at: wanted[at] - widths[at]):
+        more = min(spare, wanted[at] - widths[at])
+        given[at], spare = widths[at] + more, spare - more
+    return given
 
 
 def _longest_word(text: str) -> int:
@@ -141,18 +159,18 @@ def _longest_word(text: str) -> int:
 
 def _records(view: TextTable) -> Table:
     drawn = Table.grid(padding=(0, len(GAP), 0, 0))
-    drawn.add_column(style="bold", overflow="fold")
+    drawn.add_column(overflow="fold")
     drawn.add_column(overflow="fold")
     for number, row in enumerate(view.rows):
         if number:
             drawn.add_row()
         for name, cell in zip(view.header, _cells(view, row), strict=True):
-            drawn.add_row(_cell(name), cell)
+            drawn.add_row(_cell(name, "bold"), cell)
     return drawn
 
 
 def _cell(text: str, style: str = "") -> Text:
-    return Text(one_line(text), style=style)
+    return Text.assemble((one_line(text), style))  # a style of the whole would be that of its padding, too
 
 
 def _cells(view: TextTable, row: Sequence[str]) -> list[Text]:
@@ -175,9 +193,7 @@ def _text(part: TextTable | Facts | Bar | str) -> Text:
     if not isinstance(part, Facts):
         return Text(plain(str(part)))
     names = max((width(name) for name, _ in part.rows), default=0)
-    lines = (
-        _cell(name, "bold").append(" " * (names - width(name)) + GAP, "not bold") for name, _ in part.rows
-    )
     return Text("\n").join(
-        line.append_text(_cell(value)) for line, (_, value) in zip(lines, part.rows, strict=True)
+        Text.assemble(_cell(name, "bold"), " " * (names - width(name)), GAP, _cell(value))
+        for name, value in part.rows
     )
