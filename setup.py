@@ -67,6 +67,7 @@ setup(
         "urllib3>=2.7.0",
         "PyYAML>=6.0.1",
         "lazy_loader>=0.6",
+        "rich>=13.7",
         "pathspec>=0.12",
         "fsspec>=2024.2",
         "PyHDFS>=0.3.1",

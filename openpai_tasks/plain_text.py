@@ -22,6 +22,7 @@ UNSAFE = (
 )
 _SEQUENCE = r"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]"
 _COLOUR = r"\x1b\[(?!(?:[0-9;]*;)?0*8[;m])[0-9;]*m"  # but none that conceals
+_REDRAW = r"\r?\x1b\[(?:2K|1A)"
 
 
 def plain(text: str) -> str:
@@ -46,27 +47,15 @@ def coloured(text: str) -> str:
     return "".join(part if number % 2 else plain(part) for number, part in enumerate(parts))
 
 
+def drawn(text: str) -> str:
+    """Text with its colours and what rich needs to redraw lines, and nothing else that a terminal obeys."""
+    parts = _pattern(f"({_COLOUR}|{_REDRAW})").split(text)
+    return "".join(part if number % 2 else plain(part) for number, part in enumerate(parts))
+
+
 def in_json(text: str) -> str:
     """A JSON document that says the same, with escapes in its strings."""
     return text if _is_printable(text) else _pattern(f"[{UNSAFE}]").sub(_json_escape, text)
-
-
-def width(text: str) -> int:
-    """How many columns plain text takes on a terminal."""
-    return len(text) if text.isascii() else sum(map(_columns, text))
-
-
-def padded(text: str, columns: int) -> str:
-    return text + " " * (columns - width(text))
-
-
-def shortened(text: str, columns: int) -> str:
-    """As much of the text as there is room for."""
-    if width(text) <= columns:
-        return text
-    while text and width(text) > max(0, columns - 1):
-        text = text[:-1]
-    return f"{text}…"
 
 
 class PlainBytes:
@@ -107,11 +96,3 @@ def _escape(match: re.Match[str]) -> str:
 def _json_escape(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
-
-
-def _columns(character: str) -> int:
-    import unicodedata  # a large module, for few texts
-
-    if unicodedata.category(character) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -171,6 +171,7 @@ PRINTERS = {  # and what each of them may use
         "Exit",
         "stream.write",
         "stream.flush",
+        "self._stream.write",
         "sys.stderr.write",
         "stream.buffer",
     },

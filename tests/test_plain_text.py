@@ -61,16 +61,19 @@ def test_names_that_differ_look_different():
     assert plain_text.one_line("a\x1b\u202e\U000e0041\udcff\n") == r"a\x1b\u202e\U000e0041\udcff\n"
 
 
-@pytest.mark.parametrize("text, columns", [("abc", 3), ("漢字", 4), ("é", 1), ("e\u0301", 1), ("", 0)])
-def test_the_width_is_that_on_a_terminal(text, columns):
-    assert plain_text.width(text) == columns
-    assert plain_text.padded(text, 5) == text + " " * (5 - columns)
+@given(texts)
+def test_a_drawing_keeps_only_colours_and_what_redraws_lines(text):
+    for steps in ("\r\x1b[2K\x1b[1A\x1b[2K", "\x1b[31m"):
+        assert plain_text.drawn(f"{steps}a") == f"{steps}a"
+    shown = plain_text.drawn(text.replace("\x1b[", "\x1b ["))
+    assert not forbidden(shown)
 
 
-def test_a_text_is_shortened_to_the_columns_there_are():
-    assert plain_text.shortened("漢字漢字", 8) == "漢字漢字"
-    assert plain_text.shortened("漢字漢字", 6) == "漢字…"
-    assert plain_text.shortened("abc", 0) == "…"
+@pytest.mark.parametrize(
+    "sequence", ["\x1b[2J", "\x1b[5A", "\x1b[H", "\x1b]0;x\x07", "\x1b[?25l", "a\rb", "\x1b[8m"]
+)
+def test_a_drawing_can_neither_clear_the_screen_nor_hide_anything(sequence):
+    assert not forbidden(plain_text.drawn(f"a{sequence}b"))
 
 
 @pytest.mark.parametrize("kind", [NotFound, PathError])

@@ -83,7 +83,7 @@ def test_mappings_in_rows_become_columns_and_none_hides_another():
     rows, columns = render.flat(POINTS)
     assert columns == ["name", "lr", "point.name", "loss", "result.lr", "ok"]
     assert rows[1] == {"name": "b", "lr": "2", "result.lr": 3, "ok": True}
-    assert render.flat_table(POINTS).splitlines()[1].split() == ["a", "1", "x", "0.5", "-", "-"]
+    assert str(render.flat_table(POINTS)).splitlines()[1].split() == ["a", "1", "x", "0.5", "-", "-"]
 
 
 def test_csv_has_all_columns_and_quotes_what_needs_it():

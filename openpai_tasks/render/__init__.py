@@ -1,10 +1,11 @@
-"""Values to text and HTML: tables for people, JSON, YAML and CSV for programs. Prints nothing."""
+"""Values to text, terminal drawings and HTML for people; JSON, YAML and CSV for programs. Prints nothing."""
 
 import lazy_loader
 
 # Written out, as reading the stub would cost every start; a test compares the two.
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
+    ["drawing"],
     submod_attrs={
         "html": ["picture", "values"],
         "text": [
@@ -24,5 +25,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "verdicts",
             "when",
         ],
+        "views": ["Bar", "Facts", "Page", "TextTable", "View"],
     },
 )

@@ -1,3 +1,4 @@
+from . import drawing as drawing
 from .html import picture as picture
 from .html import values as values
 from .text import cell as cell
@@ -15,3 +16,8 @@ from .text import status as status
 from .text import table as table
 from .text import verdicts as verdicts
 from .text import when as when
+from .views import Bar as Bar
+from .views import Facts as Facts
+from .views import Page as Page
+from .views import TextTable as TextTable
+from .views import View as View

@@ -11,7 +11,7 @@ from openpai_tasks.plain_text import one_line
 from openpai_tasks.render import text
 
 ROWS = 500
-"""As many rows are drawn: the picture is kept in the notebook's file."""
+"""The most rows that are drawn: the notebook keeps them in its file."""
 
 COLOURS = {
     "WAITING": "#987800",
@@ -22,13 +22,13 @@ COLOURS = {
     "FAILED": "#de424c",
     "STOPPED": "#737d87",
 }
-"""Of each state, as far from white as from black: the page does not tell its theme."""
+"""The colour of each state, readable on white and on black: a page does not reveal its theme."""
 
 _LEFT = "text-align:left"
 
 
 def picture(items: Any, columns: text.Columns) -> str | None:
-    """What a notebook shows in place of the text; nothing where the text says it best."""
+    """Return the HTML that a notebook shows instead of the text; None where the text is better."""
     if columns is text.status:
         return status(items)
     if columns is text.flat_table:
@@ -37,7 +37,7 @@ def picture(items: Any, columns: text.Columns) -> str | None:
 
 
 def values(items: Any, columns: text.Columns) -> list[dict[str, Any]]:
-    """What the picture was made of, for programs."""
+    """Return the values behind the HTML, for programs."""
     if columns is text.flat_table:
         return text.flat(items)[0]
     found = json.loads(text.format_values(items, columns, "json"))
@@ -50,13 +50,13 @@ def table(items: Any, columns: Sequence[str]) -> str:
     head = "".join(f'<th style="{_LEFT}">{escape(one_line(name.replace("_", " ")))}</th>' for name in columns)
     body = "".join(_row(row, columns) for row in text.cells(found[:ROWS], columns))
     left = len(found) - ROWS
-    told = f"and {left} more" if left > 0 else "none" if not found else ""
-    body += f'<tr><td colspan="{len(columns)}" style="{_LEFT}"><em>{told}</em></td></tr>' if told else ""
+    note = f"and {left} more" if left > 0 else "none" if not found else ""
+    body += f'<tr><td colspan="{len(columns)}" style="{_LEFT}"><em>{note}</em></td></tr>' if note else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def status(job: Any) -> str:
-    """A job, why it ended if it did not end well, its tasks, and what the platform noted."""
+    """A job, the reason of its failure, its tasks and its events."""
     parts = [table([job], text.JOB)]
     if job.message and job.exit_status:
         parts.append(f"<p>because: {escape(text.cell('message', job.message))}</p>")

@@ -1,4 +1,4 @@
-"""Values to text: tables for people, JSON and YAML for programs. Prints nothing."""
+"""Values to views for people, and to JSON, YAML and CSV for programs. Prints nothing."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.plain_text import in_json, is_plain, one_line, padded, plain, width
+from openpai_tasks.plain_text import in_json, is_plain, one_line, plain
+from openpai_tasks.render.views import Facts, Page, TextTable, View
 
-Columns = Sequence[str] | Callable[[Any], str]
-"""The fields a table shows, or what draws the whole picture of one value."""
+Columns = Sequence[str] | Callable[[Any], View]
+"""The fields that a table shows, or a function that makes the whole view of a value."""
 
 _TIMES = frozenset({"submitted", "launched", "completed", "modified", "started", "time"})
 
 
 def format_values(items: Any, columns: Columns, output: str = "table") -> str:
-    """One value or a list of them, in the format named ``output``, with nothing that steers a terminal."""
+    """Format one value or a list of them as ``output`` names it, without control sequences."""
     check_format(output)
     return plain(FORMATS[output](items, columns))
 
@@ -29,24 +30,24 @@ def check_format(output: str) -> None:
         raise ConfigError(f"no output format named {output!r} (known: {', '.join(FORMATS)})")
 
 
-def table(items: Any, columns: Columns) -> str:
-    """Aligned columns with a header; one value alone is shown as one row."""
-    if callable(columns):
-        return columns(items)
-    rows = [list(map(_header, columns)), *cells(items, columns)]
-    widths = [max(width(row[i]) for row in rows) for i in range(len(columns))]
-    lines = ("  ".join(map(padded, row, widths)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+def table(items: Any, columns: Columns) -> View:
+    """Return a table with a row for each value, or the view that ``columns`` makes."""
+    return columns(items) if callable(columns) else _rows(items, columns)
+
+
+def _rows(items: Any, columns: Sequence[str]) -> TextTable:
+    states = columns.index("state") if "state" in columns else None
+    return TextTable([_header(name) for name in columns], cells(items, columns), states)
 
 
 def cells(items: Any, columns: Sequence[str]) -> list[list[str]]:
-    """The rows of a table, each value as a person reads it."""
+    """Return the rows of a table, as people read them."""
     rows = items if isinstance(items, (list, tuple)) else [items]
     return [[cell(name, _get(row, name)) for name in columns] for row in rows]
 
 
 def cell(name: str, value: Any) -> str:
-    """One value as a person reads it, on one line, with nothing that could steer a terminal."""
+    """Format one value for people: on one line, without control sequences."""
     if value is None or value == "":
         return "-"
     if name in _TIMES or name in _AMOUNTS:
@@ -73,7 +74,7 @@ def when(milliseconds: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Time spent, in the two largest units that count."""
+    """Format a time span in its two largest units."""
     whole = int(seconds)
     if whole < 60:
         return f"{seconds:.1f}s"
@@ -82,7 +83,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in the unit a person would choose."""
+    """Format bytes in the largest unit that leaves at least 1."""
     amount, unit = float(count), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if amount < 1024 or unit == "TiB":
@@ -98,13 +99,13 @@ TASK = ("role", "index", "state", "ip", "ports", "exit_code")
 EVENT = ("time", "count", "type", "reason", "message")
 
 
-def status(job: Any) -> str:
-    """A job, why it ended if it did not end well, its tasks, and what the platform noted."""
-    parts = [table([job], JOB)]
+def status(job: Any) -> Page:
+    """A job, the reason of its failure, its tasks and its events."""
+    parts: list[TextTable | str] = [_rows([job], JOB)]
     parts += [f"because: {cell('message', job.message)}"] if job.message and job.exit_status else []
-    parts += [table(job.tasks, TASK)] if job.tasks else []
-    parts += [table(job.events, EVENT)] if job.events else []
-    return "\n\n".join(parts)
+    parts += [_rows(job.tasks, TASK)] if job.tasks else []
+    parts += [_rows(job.events, EVENT)] if job.events else []
+    return Page(parts)
 
 
 def verdicts(items: Any) -> str:
@@ -121,7 +122,7 @@ def verdicts(items: Any) -> str:
 
 
 def explanation(item: Any) -> str:
-    """Why a job is as it is: the reason, what is known beside it, its last output, what to do."""
+    """The reason for the state of a job, related facts, its last output, and advice."""
     parts = [one_line(f"{item.name} is {item.state}: {item.why}")]
     parts += ["\n".join(f"- {cell('fact', fact)}" for fact in item.facts)] if item.facts else []
     parts += [f"the last output of {one_line(item.log_of)}:\n{_quoted(item.log)}"] if item.log else []
@@ -136,24 +137,23 @@ def _quoted(lines: Sequence[str]) -> str:
 
 
 def difference(item: Any) -> str:
-    """The lines of a unified diff, with nothing that could steer a terminal."""
+    """The lines of a unified diff, without control sequences."""
     return "\n".join(map(plain, item.lines))
 
 
-def flat_table(items: Any) -> str:
+def flat_table(items: Any) -> TextTable:
     """A table of rows that hold mappings, such as the point of a sweep: each key is a column."""
-    rows, columns = flat(items)
-    return table(rows, columns)
+    return _rows(*flat(items))
 
 
 def flat(items: Any) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows without mappings in them, and all the columns that they have."""
+    """Return rows without nested mappings, and the names of all their columns."""
     rows = [_flat_row(_plain(item)) for item in (items if isinstance(items, (list, tuple)) else [items])]
     return rows, list(dict.fromkeys(name for row in rows for name in row))
 
 
 def _flat_row(item: dict[str, Any]) -> dict[str, Any]:
-    """Keys that are there already get the name of their mapping in front, unless they say the same."""
+    """Prefix a key with the name of its mapping if another column has the key and a different value."""
     row: dict[str, Any] = {}
     for name, value in item.items():
         for key, inner in value.items() if isinstance(value, dict) else ():
@@ -164,16 +164,14 @@ def _flat_row(item: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def facts(item: Any) -> str:
-    """One value, a line for each thing it has to tell."""
-    told = {name: value for name, value in _plain(item).items() if value not in (None, "", [], {})}
-    rows = [(_header(name), cell(name, value)) for name, value in told.items()]
-    longest = max((width(name) for name, _ in rows), default=0)
-    return "\n".join(f"{padded(name, longest)}  {value}" for name, value in rows)
+def facts(item: Any) -> Facts:
+    """One value, a line for each field that is set."""
+    known = {name: value for name, value in _plain(item).items() if value not in (None, "", [], {})}
+    return Facts([(_header(name), cell(name, value)) for name, value in known.items()])
 
 
 def document(item: Any) -> str:
-    """A document as people write it: a table has no place for it."""
+    """A document as YAML, which a table cannot show."""
     return _yaml(item, ())
 
 
@@ -192,7 +190,7 @@ def _get(item: Any, name: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses, tuples and paths as JSON and YAML know them."""
+    """Convert dataclasses, tuples and paths to what JSON and YAML have."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
@@ -217,7 +215,7 @@ def _yaml(items: Any, columns: Columns) -> str:
 
 @functools.cache
 def _dumper() -> Any:
-    """Double quotes around what is not plain: between them the filter's escapes are YAML's own."""
+    """Put text with control characters in double quotes, where the escapes of the filter are YAML, too."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -232,7 +230,7 @@ def _dumper() -> Any:
 
 
 def _csv(items: Any, columns: Columns) -> str:
-    """The columns of the table, or all there are; values as they are, lists and mappings as JSON."""
+    """Write the columns of the table, or all of them; lists and mappings as JSON."""
     import csv
     import io
 
@@ -253,8 +251,12 @@ def _value(value: Any) -> Any:
     return plain(value) if isinstance(value, str) else value
 
 
+def _table(items: Any, columns: Columns) -> str:
+    return str(table(items, columns))
+
+
 FORMATS: dict[str, Callable[[Any, Columns], str]] = {
-    "table": table,
+    "table": _table,
     "json": _json,
     "yaml": _yaml,
     "csv": _csv,

@@ -12,7 +12,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import connect, say, settings, show, task, the_command
-from openpai_tasks.tasks.framework.screen import Screen
+from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.signals import terminable
 
 CONTAINERS = ("role", "index", "state", "host", "port", "user")
@@ -188,16 +188,18 @@ def top(c, name, role=None, index=None, once=False, every=2.0, cluster_alias=Non
     pause = sdk.containers.check_interval(every)
     client, given = connect(c, cluster_alias), settings(c, output=output)
     found = sdk.containers.reach(client, name, given)
-    screen = Screen(sys.stdout)
-    with sdk.containers.Fanout(client, found, sdk.containers.choose(found, role, index), given) as crowd:
+    screen = LiveView(sys.stdout)
+    with (
+        screen,
+        sdk.containers.Fanout(client, found, sdk.containers.choose(found, role, index), given) as crowd,
+    ):
         views.interactive.tell_idle_ones(found.job.name, sdk.containers.read_stays(crowd))
-        if once or given.output != "table" or not sys.stdout.isatty():
+        if once or given.output != "table" or not screen.is_drawn:
             show(c, crowd.look(), views.containers.usages, output)
             return
         while not sdk.jobs.find(client, name).final:
             crowd.renew()
-            picture = views.containers.usages(crowd.look())
-            screen.show(picture, picture)
+            screen.show(views.containers.usages(crowd.look()), "")
             time.sleep(pause)
 
 

@@ -7,7 +7,7 @@ import sys
 from openpai_tasks import render, sdk
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import connect, say, show, task
-from openpai_tasks.tasks.framework.screen import Screen
+from openpai_tasks.tasks.framework.screen import LiveView
 
 COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
 
@@ -127,8 +127,8 @@ def wait(c, name, timeout=None, cluster_alias=None, output=None):
 )
 def connect_(c, name, cluster_alias=None):
     """Show a job's status as it changes, until it is over."""
-    screen, client = Screen(sys.stdout), connect(c, cluster_alias)
-    with views.submitting.goes_on(name), client.saying(screen.say):
+    client = connect(c, cluster_alias)
+    with views.submitting.goes_on(name), LiveView(sys.stdout) as screen:
         for job in sdk.jobs.watch(client, name):
             screen.show(render.status(job), render.progress(job))
     sdk.jobs.check_succeeded(job)

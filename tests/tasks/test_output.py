@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -13,13 +14,13 @@ from hypothesis import given
 from invoke import Context, Exit
 
 from openpai_tasks.errors import ConfigError, ProtocolError
-from openpai_tasks.render import html
+from openpai_tasks.render import html, views
 from openpai_tasks.render import text as render
 from openpai_tasks.tasks.framework import prompts
 from openpai_tasks.tasks.framework import terminal as _output
 from openpai_tasks.tasks.framework.base import PaiTask
 from openpai_tasks.tasks.framework.contexts import UsageError
-from openpai_tasks.tasks.framework.screen import UP_AND_CLEAR, Screen
+from openpai_tasks.tasks.framework.screen import LiveView, print_view
 from tests.attacks import ALL, forbidden, is_from_json, texts, without_colours
 
 
@@ -98,19 +99,29 @@ def test_nothing_that_is_said_or_asked_steers_a_terminal(text):
     assert not out and err.count("\n") == 1
 
 
+REDRAW = re.compile(r"\r?\x1b\[(?:2K|1A)|\r\n|\r(?=\n|$)")
+
+
 @given(texts)
-def test_a_live_view_moves_only_as_we_say(text):
+def test_a_live_view_moves_only_to_redraw_its_own_lines(text):
     stream = Terminal()
-    screen = Screen(stream)
-    for _ in range(2):
-        screen.show(f"{text}\n{text}", text)
-    screen.clear()
-    lines = 2 + 2 * text.count("\n")
-    drawn = stream.getvalue().replace(UP_AND_CLEAR.format(lines=lines), "")
-    assert not forbidden(drawn)
+    table = views.TextTable([text], [[text]], 0)
+    with LiveView(stream) as live, redirect_stderr(stream):
+        for view in (views.Page([table, text]), views.Bar(0.5, text), text):
+            live.show(view, text)
+            _output.say(text)
+    assert not forbidden(without_colours(REDRAW.sub("", stream.getvalue())))
     stream = io.StringIO()
-    Screen(stream).show(text, text)
+    LiveView(stream).show(text, text)
     assert not forbidden(stream.getvalue())
+
+
+@given(texts)
+def test_a_view_that_is_printed_cannot_steer_a_terminal(text):
+    for stream in (io.StringIO(), Terminal()):
+        with redirect_stdout(stream):
+            print_view(render.table(rows(text), ("name", "tags", "ports")))
+        assert not forbidden(without_colours(stream.getvalue()))
 
 
 @given(texts)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import io
+import sys
+
+import pytest
 
 from openpai_tasks.tasks.views import transfers
+from tests.attacks import without_colours
+from tests.terminals import screen
 
 
 class Terminal(io.StringIO):
@@ -19,16 +24,43 @@ def meter(stream, monkeypatch, pause=0.0):
 
 
 def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
     stream = Terminal()
     watch = meter(stream, monkeypatch)
     watch.found(2048)
     watch.moved(1024)
-    assert "█" * 12 + "░" * 12 + " 0/1 files, 1.0 KiB of 2.0 KiB, " in stream.getvalue()
+    shown = without_colours(stream.getvalue())
+    assert shown.startswith("━" * 6) and "  0/1 files, 1.0 KiB of 2.0 KiB, " in shown
     watch.moved(1024)
     watch.ended("f", "copied", 2048)
-    assert "1/1 files" in stream.getvalue().splitlines()[-1]
+    assert "1/1 files" in stream.getvalue().split("\r")[-1]
     watch.close()
-    assert stream.getvalue().endswith("\x1b[1F\x1b[J")
+    assert not any(screen(stream.getvalue(), 80))
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_names_are_printed_above_the_bar(monkeypatch, columns):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys, "stderr", stream := Terminal())
+    monkeypatch.setattr(transfers, "DRAW_SECONDS", 0.0)
+    with transfers.metered(names=True) as watch:
+        for number in range(50):
+            watch.found(1 << 20)
+            watch.moved(1 << 20)
+            watch.ended(f"{number} [red]{'x' * 60}", "copied", 1 << 20)
+    shown = [line for line in screen(stream.getvalue(), 200) if line]
+    assert shown == [f"copied {number} [red]{'x' * 60}" for number in range(50)]
+
+
+def test_a_dumb_terminal_gets_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    watch = meter(stream := Terminal(), monkeypatch)
+    watch.found(10)
+    watch.moved(10)
+    watch.close()
+    assert stream.getvalue().startswith("0/1 files, 10 B of 10 B") and "\x1b" not in stream.getvalue()
 
 
 def test_elsewhere_lines_come_now_and_then(monkeypatch):
@@ -41,7 +73,7 @@ def test_elsewhere_lines_come_now_and_then(monkeypatch):
     watch.found(10)
     watch.ended("f", "skipped", 10)
     watch.close()
-    assert stream.getvalue().startswith("1/1 files, 10 B of 10 B, ") and "█" not in stream.getvalue()
+    assert stream.getvalue().startswith("1/1 files, 10 B of 10 B, ") and "━" not in stream.getvalue()
 
 
 def test_empty_files_have_a_bar_too(monkeypatch):
@@ -49,7 +81,7 @@ def test_empty_files_have_a_bar_too(monkeypatch):
     watch.found(0)
     watch.found(0)
     watch.ended("f", "copied", 0)
-    assert watch.bar() == "█" * 12 + "░" * 12 and watch.line(1.0) == "1/2 files, 0 B of 0 B"
+    assert watch.share() == 0.5 and watch.line(1.0) == "1/2 files, 0 B of 0 B"
 
 
 def test_what_is_removed_is_no_file_that_has_arrived(monkeypatch):

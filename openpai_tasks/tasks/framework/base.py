@@ -19,13 +19,14 @@ from openpai_tasks import exits, render, sdk
 from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.plain_text import plain
-from openpai_tasks.tasks.framework import display, parser, prompts, terminal
+from openpai_tasks.tasks.framework import display, parser, prompts, screen, terminal
 from openpai_tasks.tasks.framework.signals import Terminated
 from openpai_tasks.tasks.framework.terminal import ending
 from openpai_tasks.tasks.framework.terminal import say as say
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
+    from openpai_tasks.render import View
     from openpai_tasks.settings.config import Settings
 
 
@@ -173,14 +174,14 @@ def connect(c: Context, cluster_alias: str | None = None) -> Backend:
 
 
 def show(
-    c: Context, items: Any, columns: Sequence[str] | Callable[[Any], str], output: str | None = None
+    c: Context, items: Any, columns: Sequence[str] | Callable[[Any], View], output: str | None = None
 ) -> None:
-    """Print values as data, in the format asked for; in a notebook, a table is a picture."""
+    """Print values as data in the requested format; a notebook gets tables as HTML."""
     form = output or settings_in_force(c).output
-    text = render.format_values(items, columns, form)
-    if form == "table" and display.takes(items, columns, text):
-        return
-    terminal.put(text)
+    if form != "table":
+        terminal.put(render.format_values(items, columns, form))
+    elif not display.takes(items, columns):
+        screen.print_view(render.table(items, columns))
 
 
 def remainder() -> list[str]:

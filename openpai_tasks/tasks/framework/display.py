@@ -1,4 +1,4 @@
-"""The way to a notebook that runs a command and wants pictures: a pipe of its own, beside stdout.
+"""HTML for a notebook that runs a command: sent through a pipe beside stdout.
 
 Each line of it is a JSON object: ``data`` is a bundle of MIME types, ``rows`` are the values shown.
 """
@@ -6,19 +6,23 @@ Each line of it is a JSON object: ``data`` is a bundle of MIME types, ``rows`` a
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import render
 from openpai_tasks.tasks.framework import terminal
 
-VARIABLE = "OPENPAI_DISPLAY"
-"""The number of the pipe, in the environment of a command that a notebook runs."""
+if TYPE_CHECKING:
+    from openpai_tasks.render.text import Columns
 
-# Taken out at once: the pipe is for this process, not for those that it starts.
+VARIABLE = "OPENPAI_DISPLAY"
+"""The environment variable that holds the number of the pipe in a command that a notebook runs."""
+
+# Removed at once: the pipe is for this process, not for its children.
 _pipe = os.environ.pop(VARIABLE, "")
 
 
-def takes(items, columns, text):
-    """Whether the values went to the notebook as a picture; else they are to be printed."""
+def takes(items: Any, columns: Columns) -> bool:
+    """Send the values to the notebook; False if there is none or text shows them better."""
     if not _pipe.isdecimal():
         return False
     picture = render.picture(items, columns)
@@ -26,12 +30,12 @@ def takes(items, columns, text):
         return False
     import json
 
-    data = {"text/plain": text, "text/html": picture}
+    data = {"text/plain": render.format_values(items, columns), "text/html": picture}
     terminal.flush()  # what was printed before is shown before
     line = json.dumps({"data": data, "rows": render.values(items, columns)})
     try:
         with open(int(_pipe), "w", encoding="utf-8", closefd=False) as out:
             out.write(f"{line}\n")
-    except OSError:  # nobody is there to look at it
+    except OSError:  # the notebook is gone
         return False
     return True

@@ -1,6 +1,6 @@
-"""All that is written to stdout and stderr: no other module of the tasks writes there.
+"""Everything that is written to stdout and stderr: no other module of the tasks writes there.
 
-Text goes through the one filter; ``exact`` filters only for a terminal, and ``raw`` is for bytes that are
+All text goes through the one filter; ``exact`` filters only for a terminal, and ``raw`` is for bytes that are
 the data itself.
 """
 
@@ -11,20 +11,29 @@ import io
 import os
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, TextIO
+from typing import IO, Any, TextIO, cast
 
 from invoke.exceptions import Exit
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.plain_text import coloured, one_line, plain
+from openpai_tasks.plain_text import coloured, drawn, one_line, plain
+
+say_above: Callable[[str], None] | None = None
+"""Prints lines above the live view that is being drawn, if there is one."""
 
 
 def put(text: str) -> None:
     """Print text of one or more lines as data."""
     with _writing():
         print(plain(text), file=_tolerant(sys.stdout))
+
+
+def put_coloured(text: str) -> None:
+    """Print text of one or more lines as data, with its colours, on a terminal."""
+    with _writing():
+        print(coloured(text), file=_tolerant(sys.stdout))
 
 
 def exact(text: str) -> None:
@@ -37,7 +46,7 @@ def exact(text: str) -> None:
 
 def raw(stream: TextIO | None, data: bytes) -> None:
     """Write bytes as they are, and at once."""
-    if stream is None:  # closed by whoever started us
+    if stream is None:  # closed by the parent process
         return
     with _writing():
         stream.flush()
@@ -46,55 +55,70 @@ def raw(stream: TextIO | None, data: bytes) -> None:
 
 
 def say(*lines: str) -> None:
-    """Tell the person something, each text on its line; programs that read our output don't see it."""
-    print(*map(one_line, lines), sep="\n", file=sys.stderr, flush=True)
+    """Print lines for the user on stderr, above the live view if there is one on the same terminal."""
+    text = "\n".join(map(one_line, lines))
+    if say_above is not None and sys.stderr is not None and sys.stderr.isatty():
+        say_above(text)
+    else:
+        print(text, file=sys.stderr, flush=True)
 
 
 def say_coloured(text: str) -> None:
-    """Tell the person something in several lines, with colours."""
+    """Print text of one or more lines for the user on stderr, with its colours."""
     print(coloured(text), file=sys.stderr, flush=True)
 
 
-def draw(stream: TextIO, text: str, before: str = "") -> None:
-    """Write text to a live view; ``before`` is what steers the terminal there, and is ours."""
-    print(f"{before}{plain(text)}", file=stream, flush=True)
+def put_line(stream: TextIO, text: str) -> None:
+    """Print text to a stream at once."""
+    print(plain(text), file=stream, flush=True)
 
 
-def steer(stream: TextIO, sequence: str) -> None:
-    """Move the cursor of a live view, or clear it."""
-    stream.write(sequence)
-    stream.flush()
+def canvas(stream: TextIO) -> IO[str]:
+    """Return a stream for rich to draw on: what it writes is filtered."""
+    return cast("IO[str]", _Canvas(stream))
+
+
+class _Canvas:
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = _tolerant(stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        written: int = self._stream.write(drawn(text))
+        return written
 
 
 def prompt(text: str) -> None:
-    """Ask a question, and stay on its line."""
+    """Print a question, without a newline."""
     sys.stderr.write(one_line(text))
     sys.stderr.flush()
 
 
 def ending(code: int, *lines: str) -> Exit:
-    """The end of a command, with what is to be said of it."""
+    """Return the end of a command, with the lines that are printed then."""
     return Exit("\n".join(map(one_line, lines)) or None, code=code)
 
 
 def show_uncaught(kind: type[BaseException], err: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback of an error that nobody expected: what it quotes may come from a server."""
+    """Print the traceback of an unexpected error, filtered: it may quote a server."""
     import traceback
 
     print(plain("".join(traceback.format_exception(kind, err, trace))), end="", file=sys.stderr)
 
 
 def flush() -> None:
-    if sys.stdout is not None:  # closed by whoever started us
+    if sys.stdout is not None:  # closed by the parent process
         with _writing():
             sys.stdout.flush()
 
 
 def reader_left() -> bool:
-    """Whether whoever read our output is gone; then nothing more is written, not even at the end."""
+    """Whether the reader of our output is gone; from then on, nothing is written to it."""
     out = sys.stdout.fileno()
     watch = select.poll()
-    watch.register(out, 0)  # the ends of a pipe that are gone are always told
+    watch.register(out, 0)  # a closed end of a pipe is always reported
     if not watch.poll(0):
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), out)
@@ -103,7 +127,7 @@ def reader_left() -> bool:
 
 @contextlib.contextmanager
 def _writing() -> Iterator[None]:
-    """Report a place that takes no more output; a reader that has gone is no error."""
+    """Report output that cannot be written; a reader that is gone is no error."""
     try:
         yield
     except BrokenPipeError:
@@ -114,7 +138,7 @@ def _writing() -> Iterator[None]:
 
 
 def _tolerant(stream: Any) -> Any:
-    """The stream, which from now on writes with backslashes what its encoding does not have."""
+    """Make the stream write characters that its encoding lacks with backslashes."""
     if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
         stream.reconfigure(errors="backslashreplace")
     return stream

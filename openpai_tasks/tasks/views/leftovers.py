@@ -1,4 +1,4 @@
-"""What jobs left behind, for people to read."""
+"""Files that jobs left on a storage, for people to read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def usage(found):
     archives += f", {len(unused)} used by none" if unused else ""
     total = f"{len(found.jobs)} jobs; {archives}; {render.size(found.total)} in all"
     lines = [_not_a_jobs(one) for one in found.others] + [f"{render.cell('url', found.url)}: {total}"]
-    return "\n".join([table(found.jobs), *lines] if found.jobs else lines)
+    return render.Page([table(found.jobs), *lines] if found.jobs else lines, spaced=False)
 
 
 def _not_a_jobs(folder):

@@ -1,4 +1,4 @@
-"""Long results, printed as they come."""
+"""Long results, printed as they arrive."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import itertools
 import sys
 
 from openpai_tasks import render
-from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework import screen, terminal
 from openpai_tasks.tasks.framework.prompts import confirm
 
 SORTED = 10_000
-"""As many names are sorted; a longer list is printed in the order it comes in."""
+"""The most names that are sorted; a longer list is printed in the order it arrives."""
 COLUMNS = ("name", "type", "size", "modified", "link", "url")
 USAGE = ("size", "files", "folders", "url")
 
 
 def stream(found, output):
-    """Files a line each, without waiting for the last one; other formats need them all."""
+    """Print a line for each file as it arrives; other formats wait for all of them."""
     if output != "table":
         terminal.put(render.format_values(sorted(found, key=lambda info: info.name), COLUMNS, output))
         return
@@ -28,11 +28,14 @@ def stream(found, output):
 
 
 def usage(found, output):
-    """A row for each thing in a folder and, last, one for the folder: a long list is printed as it comes."""
+    """Print a row for each entry of a folder and, last, one for the folder; a long list as it arrives."""
     rows = list(itertools.islice(found, SORTED if output == "table" else None))
     if len(rows) < SORTED or output != "table":
         rows[:-1] = sorted(rows[:-1], key=lambda row: row.url)
-    terminal.put(render.format_values(rows, USAGE, output))
+    if output == "table":
+        screen.print_view(render.table(rows, USAGE))
+    else:
+        terminal.put(render.format_values(rows, USAGE, output))
     for row in found:
         terminal.put("  ".join(render.cell(name, getattr(row, name)) for name in USAGE))
 
@@ -45,7 +48,7 @@ def line(info):
 
 
 def tree(url, found, output):
-    """The folder and all below it; as data, one row for each."""
+    """Print a folder and everything below it; as data, one row for each entry."""
     if output != "table":
         rows = [{"path": item.name, "depth": item.depth, **_facts(item.entry)} for _, item in found]
         terminal.put(render.format_values(rows, ("path", "type", "size"), output))
@@ -61,7 +64,7 @@ def _facts(entry):
 
 
 def summary(copied):
-    """A copy in one line, and one for each failure."""
+    """Summarise a copy in one line, after a line for each failure."""
     parts = [f"{copied.files} copied ({render.size(copied.bytes)})", f"{copied.skipped} skipped"]
     parts += [f"{copied.removed} removed"] if copied.removed else []
     parts += [f"{len(copied.failed)} failed", f"{copied.seconds:.1f}s"]
@@ -73,20 +76,20 @@ def summary(copied):
 
 
 def packed(made):
-    """A pack in one line."""
+    """Summarise a pack in one line."""
     shards = "1 shard" if made.shards == 1 else f"{made.shards} shards"
     size, whole = render.size(made.bytes), render.size(made.packed_bytes)
     return f"{made.files} packed ({size}) into {shards} ({whole}), {made.seconds:.1f}s"
 
 
 def pour(pieces):
-    """Bytes as they are."""
+    """Write bytes to stdout unchanged."""
     for piece in pieces:
         terminal.raw(sys.stdout, piece)
 
 
 def confirm_removals(removals):
-    """Ask about full folders, and about what only fits a ``[``."""
+    """Ask before full folders are removed, and names that matched only as a pattern with ``[``."""
     asked = [one for one in removals if one.is_full or one.is_guess]
     words = [render.cell("url", one.place.url) + " and all in it" * one.is_full for one in asked]
     if words:

@@ -1,16 +1,14 @@
-"""What the tasks that run notebooks share: submit, follow cell by cell, bring the results, tell failures."""
+"""Run a notebook as a job: submit it, follow it cell by cell, download its results, report failures."""
 
 from __future__ import annotations
 
-import shutil
 import sys
 
 from openpai_tasks import exits, sdk
 from openpai_tasks.errors import JobFailed
-from openpai_tasks.plain_text import shortened
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import say, show
-from openpai_tasks.tasks.framework.screen import Screen
+from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.terminal import say_coloured
 from openpai_tasks.tasks.views.submitting import SUBMITTED, goes_on, submitted
 
@@ -23,7 +21,7 @@ def tell(remarks):
 
 
 def launch(c, client, submission, preview, detach, output):
-    """The job to stay with; none if there is nothing to stay with."""
+    """Submit the job; return it, or None if the command ends here."""
     job = submitted(client, submission, preview)
     if job is None:
         return None
@@ -36,7 +34,7 @@ def launch(c, client, submission, preview, detach, output):
 
 
 def finish(c, client, name, folder, no_browser, output, mounted, follow=True):
-    """Stay until the job is over, bring what it wrote, show it, and end as the job did."""
+    """Wait for the job, download and show its results, and end as the job did."""
     complaint = ""
     if follow:
         with goes_on(name, again="`notebook.fetch {name}` brings its results"):
@@ -55,22 +53,19 @@ def finish(c, client, name, folder, no_browser, output, mounted, follow=True):
 
 
 def _watch(client, name):
-    """Show how far it is, on a terminal in a line that changes; its last complaint, which is still unsaid."""
-    screen, step, complaint = Screen(sys.stderr), None, ""
-
-    with client.saying(screen.say):
-        for event in sdk.notebooks.follow_run(client, name, sdk.diagnosis.News(client, screen.say)):
+    """Show the running cell, on a terminal in one line that changes; return the last, unprinted complaint."""
+    step, complaint = None, ""
+    with LiveView(sys.stderr, transient=True) as screen:
+        for event in sdk.notebooks.follow_run(client, name, sdk.diagnosis.News(client, say)):
             if isinstance(event, sdk.notebooks.Step):
                 step = event
             elif isinstance(event, sdk.notebooks.Complaint):
-                screen.clear()
                 _complain(complaint)
                 complaint = event.text
             elif isinstance(event, (sdk.notebooks.RunnerNote, sdk.notebooks.JobLine)) and event.text:
-                screen.say(event.text)
+                say(event.text)
             if step:
-                screen.show(_fitting(str(step)), str(step))
-    screen.clear()
+                screen.show(str(step), str(step))
     return complaint
 
 
@@ -80,16 +75,12 @@ def _complain(complaint):
 
 
 def _nothing(job, complaint):
-    """A job that is over and never came to its first cell has failed, and says why."""
+    """Raise the reason why a job ended before its first cell."""
     if job.final and job.exit_status and complaint:
         raise JobFailed(f"job {job.name!r} is {job.state}: {complaint}", job.exit_status)
     _complain(complaint)
     if job.final:
         sdk.jobs.check_succeeded(job)
-
-
-def _fitting(line):
-    return shortened(line, shutil.get_terminal_size().columns - 1)
 
 
 def _bring(found, folder):
@@ -109,7 +100,7 @@ def _bring(found, folder):
 
 
 def _conclude(found, brought, page, complaint):
-    """Say how it ended; raise if it did not end well."""
+    """Report how the notebook ended; raise if it failed."""
     job, told, link = found.job, brought.told, f"; see {page}" if page else ""
     is_of_results = job.exit_status in (sdk.payloads.NOT_CONVERTED, sdk.payloads.NOT_SAVED)
     reason = complaint if is_of_results else ""
@@ -137,7 +128,7 @@ def _conclude(found, brought, page, complaint):
 
 
 def _why(found, told, reason):
-    """What became of the cell that was the last one."""
+    """Return what happened in the last cell."""
     job, code = found.job, found.job.exit_status
     if told.state == sdk.notebooks.FAILED:
         return f"failed: {told.reason}"
@@ -150,7 +141,7 @@ def _why(found, told, reason):
 
 
 def _tell_cell(told):
-    """The failing cell and its traceback; colours are for terminals."""
+    """Print the failed cell and its traceback, coloured on a terminal."""
     say(f"cell {told.cell} of {told.of}:")
     for line in told.source.splitlines():
         say(f"    {line}")

@@ -1,20 +1,24 @@
-"""A sweep on the screen: one table that updates, and the same table as data at the end."""
+"""A sweep on the screen: a table that updates, and the same table as data at the end."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from openpai_tasks import render, sdk
 from openpai_tasks.tasks.framework.base import say, show
-from openpai_tasks.tasks.framework.screen import Screen
+from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.views.submitting import show_preview, tell_sources
+
+ORDER = {"FAILED": 0, "STOPPED": 0, "RUNNING": 1, "STOPPING": 1, "WAITING": 2, "": 3, "SUCCEEDED": 4}
+"""Which jobs are shown first where there is no room for all."""
 
 
 def run_sweep(c, client, sweep, most, detach, preview, output):
-    """Submit a job for each point, show them as they go, and fail if one of them does."""
+    """Submit a job for each point, show them as they run, and fail if one of them does."""
     sdk.jobs.check_tags(client, sweep.request.tags)
     tell_sources(sweep.files)
     if preview:
@@ -22,30 +26,28 @@ def run_sweep(c, client, sweep, most, detach, preview, output):
         show_preview(client, sweep.submission(next(iter(sweep.points))))
         return
     sdk.jobs.wait_for_success(client, sweep.request.after, say)
-    screen = Screen(sys.stderr)
-    run = sdk.sweeps.SweepRun(client, sweep, Path.cwd(), say, glance=0.5 if sys.stderr.isatty() else 10)
-    with _resumable(run), client.saying(screen.say):
+    screen = LiveView(sys.stderr, transient=True)
+    run = sdk.sweeps.SweepRun(client, sweep, Path.cwd(), say, glance=0.5 if screen.is_drawn else 10)
+    with _resumable(run), screen:
         for rows in run.until_over(most, detach):
-            screen.show(_picture(sweep.name, rows), sdk.sweeps.describe_progress(sweep.name, rows))
-    screen.clear()
+            line = sdk.sweeps.describe_progress(sweep.name, rows)
+            screen.show(render.Page([line, render.flat_table(_visible(rows))], spaced=False), line)
     show(c, run.rows, render.flat_table, output)
     sdk.sweeps.check_sweep(sweep.name, run.rows)
 
 
-def _picture(name, rows):
-    """As many jobs as the screen has lines for, those that move first."""
+def _visible(rows):
+    """As many jobs as the terminal has lines for."""
     room = max(3, shutil.get_terminal_size().lines - 4)
-    order = {"FAILED": 0, "STOPPED": 0, "RUNNING": 1, "STOPPING": 1, "WAITING": 2, "": 3, "SUCCEEDED": 4}
-    shown = rows if len(rows) <= room else sorted(rows, key=lambda row: order.get(row.state, 1))[:room]
-    return f"{render.flat_table(shown)}\n{sdk.sweeps.describe_progress(name, rows)}"
+    return rows if len(rows) <= room else sorted(rows, key=lambda row: ORDER.get(row.state, 1))[:room]
 
 
 @contextlib.contextmanager
-def _resumable(run):
-    """Ctrl-C ends the submitting and the watching; the same command goes on from there."""
+def _resumable(run: sdk.sweeps.SweepRun) -> Iterator[None]:
+    """Explain after Ctrl-C how to continue: the jobs that are submitted keep running."""
     try:
         yield
     except KeyboardInterrupt:
-        told = f"{run.submitted} of {len(run.jobs)} jobs of sweep {run.sweep.name} are submitted and go on"
-        say("", f"{told}; the same command again submits what is missing")
+        state = f"{run.submitted} of {len(run.jobs)} jobs of sweep {run.sweep.name} are submitted and go on"
+        say("", f"{state}; the same command again submits what is missing")
         raise

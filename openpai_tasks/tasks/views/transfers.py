@@ -1,4 +1,4 @@
-"""What a copy looks like while it runs."""
+"""The progress of a copy, and how it ends when interrupted."""
 
 from __future__ import annotations
 
@@ -6,46 +6,51 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TextIO
+
+from invoke.context import Context
 
 from openpai_tasks import exits, render
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import settings, show
-from openpai_tasks.tasks.framework.screen import Screen
+from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.signals import Terminated, terminable
 
+if TYPE_CHECKING:
+    from openpai_tasks.storage.copying.copy import Copied
+
 DRAW_SECONDS = 0.1
-LINE_SECONDS = 5.0  # where nothing can be drawn over
-BAR = 24
+LINE_SECONDS = 5.0  # where nothing can be redrawn
 
 
 class Meter(Watch):
-    """Counts files and bytes, and draws them: a bar on a terminal, now and then a line elsewhere."""
+    """Count files and bytes and show them: a bar on a terminal, a line at intervals elsewhere."""
 
-    copied = None
-    """What a copy that was interrupted has done."""
+    copied: Copied | None = None
+    """What an interrupted copy has done."""
 
-    def __init__(self, stream=None, names=False):
+    def __init__(self, stream: TextIO | None = None, names: bool = False) -> None:
         super().__init__()
-        self._stream = stream or sys.stderr
-        self._screen = Screen(self._stream)
-        self._pause = DRAW_SECONDS if self._stream.isatty() else LINE_SECONDS
+        self._screen = LiveView(stream or sys.stderr, transient=True)
+        self._pause = DRAW_SECONDS if self._screen.is_drawn else LINE_SECONDS
         self._names = names
         self._lock = threading.Lock()
         self._files = self._done = self._removed = self._bytes = self._moved = 0
         self._began = self._drawn = time.monotonic()
 
-    def found(self, size):
+    def found(self, size: int) -> None:
         with self._lock:
             self._files, self._bytes = self._files + 1, self._bytes + size
 
-    def moved(self, count):
+    def moved(self, count: int) -> None:
         with self._lock:
             self._moved += count
             self._draw()
 
-    def ended(self, name, outcome, size):
+    def ended(self, name: str, outcome: str, size: int) -> None:
         with self._lock:
             if outcome == "removed":
                 self._removed += 1
@@ -54,44 +59,44 @@ class Meter(Watch):
             if outcome == "skipped":
                 self._moved += size
             if self._names:
-                terminal.draw(self._stream, f"{outcome} {render.cell('path', name)}")
+                terminal.say(f"{outcome} {render.cell('path', name)}")
             self._draw()
 
-    def interrupted(self, copied):
+    def interrupted(self, copied: Copied) -> None:
         self.copied = copied
 
-    def close(self):
-        """Take the bar away: the summary says it all."""
+    def close(self) -> None:
+        """Remove the bar: the summary replaces it."""
         with self._lock:
-            self._screen.clear()
+            self._screen.close()
 
-    def _draw(self):
+    def _draw(self) -> None:
         now = time.monotonic()
         if now - self._drawn < self._pause:
             return
         self._drawn = now
         line = self.line(now - self._began)
-        self._screen.show(f"{self.bar()} {line}", line)
+        self._screen.show(render.Bar(self.share(), line), line)
 
-    def bar(self):
+    def share(self) -> float:
+        """Return how much is done, from 0 to 1, by bytes or, if all files are empty, by files."""
         done, whole = (self._moved, self._bytes) if self._bytes else (self._done, self._files)
-        filled = round(BAR * min(1.0, max(0, done) / whole)) if whole else 0
-        return "█" * filled + "░" * (BAR - filled)
+        return min(1.0, max(0, done) / whole) if whole else 0.0
 
-    def line(self, seconds):
+    def line(self, seconds: float) -> str:
         moved = max(0, self._moved)
         rate = moved / seconds if seconds > 0 else 0.0
         parts = [f"{self._done}/{self._files} files", f"{render.size(moved)} of {render.size(self._bytes)}"]
         parts += [f"{self._removed} removed"] if self._removed else []
-        if rate > 0 and not self._removed:  # which comes last, when all bytes are there
+        if rate > 0 and not self._removed:  # removals come last, when all bytes are copied
             left = max(0, self._bytes - moved) / rate
             parts += [f"{render.size(int(rate))}/s", f"{render.duration(left)} left"]
         return ", ".join(parts)
 
 
 @contextlib.contextmanager
-def metered(names=False):
-    """A meter for the time of a copy."""
+def metered(names: bool = False) -> Iterator[Meter]:
+    """Show the progress of a copy."""
     meter = Meter(names=names)
     try:
         yield meter
@@ -100,11 +105,11 @@ def metered(names=False):
 
 
 @contextlib.contextmanager
-def copying(c, output, names=False):
-    """A meter for a copy that can be gone on with: interrupted, it tells what has arrived."""
+def copying(c: Context, output: str | None, names: bool = False) -> Iterator[Meter]:
+    """Show the progress of a copy that can be resumed, and what is copied if it is interrupted."""
     with metered(names) as meter:
         try:
-            with ended_by(lambda: _what_arrived(meter)):
+            with ended_by(lambda: _copied_so_far(meter)):
                 yield meter
         finally:
             if meter.copied and settings(c, output=output).output != "table":
@@ -112,17 +117,17 @@ def copying(c, output, names=False):
 
 
 @contextlib.contextmanager
-def ended_by(told):
-    """Ctrl-C ends what is done here, and so does SIGTERM; a line says how far it came."""
+def ended_by(describe: Callable[[], str]) -> Iterator[None]:
+    """End with one line about what is done when Ctrl-C or SIGTERM arrives."""
     try:
         with terminable():
             yield
     except (KeyboardInterrupt, Interrupted) as err:
         code = exits.TERMINATED if isinstance(err, Terminated) else exits.INTERRUPTED
-        raise terminal.ending(code, *f"interrupted: {told()}".split("\n")) from err
+        raise terminal.ending(code, *f"interrupted: {describe()}".split("\n")) from err
 
 
-def _what_arrived(meter):
+def _copied_so_far(meter: Meter) -> str:
     if meter.copied is None:
         return "nothing was copied yet"
     return f"{views.listings.summary(meter.copied)}; run it again, and it continues"

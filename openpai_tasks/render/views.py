@@ -1,0 +1,78 @@
+"""What people read: tables, facts and pages of both, each cell plain text on one line.
+
+``str()`` of a view is its text for pipes and files; `drawing` draws the same view with rich.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+GAP = "  "
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A header and rows; ``states`` is the number of the column that holds states, if there is one."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    states: int | None = None
+
+    def __str__(self) -> str:
+        return _aligned([self.header, *self.rows])
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One value, a line for each of its fields."""
+
+    rows: Sequence[tuple[str, str]]
+
+    def __str__(self) -> str:
+        return _aligned(self.rows)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Views below each other."""
+
+    parts: Sequence[TextTable | Facts | str]
+    spaced: bool = True
+
+    def __str__(self) -> str:
+        return ("\n\n" if self.spaced else "\n").join(map(str, self.parts))
+
+
+@dataclass(frozen=True)
+class Bar:
+    """How much is done, from 0 to 1, and a line about it."""
+
+    done: float
+    line: str
+
+    def __str__(self) -> str:
+        return self.line
+
+
+View: TypeAlias = TextTable | Facts | Page | Bar | str
+
+
+def width(text: str) -> int:
+    """Return how many columns of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell; nothing is cut."""
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        GAP.join(cell + " " * (wide - width(cell)) for cell, wide in zip(row, widths, strict=True))
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)

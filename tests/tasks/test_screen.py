@@ -1,0 +1,115 @@
+"""Views on real terminals and in pipes, by real processes."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.attacks import forbidden, without_colours
+from tests.terminals import columns_of, on_terminal, screen
+
+TABLE = """
+from openpai_tasks import render
+from openpai_tasks.tasks.framework.screen import print_view
+rows = [
+    {"name": "漢字" * 8, "state": "FAILED", "message": "[red]x[/] \\x1b[2J " + "word " * 12},
+    {"name": "train", "state": "RUNNING", "message": ":smile: " + "y" * 70},
+]
+print_view(render.table(rows, ("name", "state", "message")))
+"""
+LIVE = """
+import sys
+from openpai_tasks import render
+from openpai_tasks.tasks.framework.screen import LiveView
+from openpai_tasks.tasks.framework.terminal import say
+with LiveView(sys.stderr, transient={transient}) as live:
+    for number in range(30):
+        rows = [{{"name": f"job-{{one}}", "state": "RUNNING", "step": number}} for one in range({jobs})]
+        line = f"step {{number}}"
+        live.show(render.Page([line, render.table(rows, ("name", "state", "step"))], spaced=False), line)
+        if number in (10, 20):
+            say(f"note {{number}} " + "z" * 100)
+    {end}
+"""
+KEPT = ["step 29", "NAME   STATE    STEP", "job-0  RUNNING  29", "job-1  RUNNING  29"]
+NOTES = [f"note {number} " + "z" * 100 for number in (10, 20)]
+
+
+def python(code, **options):
+    return on_terminal([sys.executable, "-c", code], **options)
+
+
+def live(transient=False, jobs=2, end="pass"):
+    return LIVE.format(transient=transient, jobs=jobs, end=end)
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_table_fits_a_real_terminal(columns):
+    code, shown = python(TABLE, columns=columns)
+    text = without_colours(shown).replace("\r", "")
+    assert code == 0 and not forbidden(text)
+    assert max(map(columns_of, text.split("\n"))) <= columns
+    assert "\x1b[31mFAILED" in shown and "\x1b[1mNAME" in shown
+    assert all(part in text for part in ("[red]x[/]", "\\x1b[2J", ":smile:"))
+    assert text.count("漢字") == 8 or columns == 40
+
+
+def test_columns_and_no_color_are_honoured():
+    _, shown = python(TABLE, columns=80, COLUMNS="60", NO_COLOR="1")
+    assert not forbidden(shown.replace("\r", ""))
+    assert 50 < max(map(columns_of, shown.replace("\r", "").split("\n"))) <= 60
+
+
+def test_a_pipe_gets_every_character_of_a_row_on_one_line():
+    ran = subprocess.run([sys.executable, "-c", TABLE], capture_output=True, text=True, check=True)
+    assert ran.stdout.split("\n") == [
+        f"NAME{' ' * 30}STATE    MESSAGE",
+        f"{'漢字' * 8}  FAILED   [red]x[/] \\x1b[2J {'word ' * 12}".rstrip(),
+        f"train{' ' * 29}RUNNING  :smile: {'y' * 70}",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_live_view_redraws_its_lines_and_talk_stays_above_it(columns):
+    code, shown = python(live(), columns=columns)
+    assert code == 0 and [line for line in screen(shown, 200) if line] == [*NOTES, *KEPT]
+    code, shown = python(live(transient=True), columns=columns)
+    assert code == 0 and [line for line in screen(shown, 200) if line] == NOTES
+
+
+def test_a_tall_live_view_stays_within_the_terminal():
+    code, shown = python(live(transient=True, jobs=100), lines=10)
+    assert code == 0 and max(part.count("\n") for part in shown.split("\x1b[2K")) <= 10
+    assert [line for line in screen(shown, 200) if line] == NOTES
+
+
+def test_ctrl_c_leaves_the_last_view_and_the_cursor_below_it():
+    code, shown = python(live(end="raise KeyboardInterrupt"))
+    assert code in (-2, 130) and "\x1b[?25l" not in shown
+    lines = [line for line in screen(shown, 200) if line]
+    assert lines[: len(NOTES) + len(KEPT)] == [*NOTES, *KEPT]
+    assert lines[len(NOTES) + len(KEPT)].startswith("Traceback")  # on a line of its own
+
+
+def test_a_dumb_terminal_and_a_pipe_get_a_line_for_each_change():
+    said = [
+        line
+        for number in range(30)
+        for line in (f"step {number}", *NOTES[number == 20 :][: number in (10, 20)])
+    ]
+    assert python(live(), TERM="dumb")[1].split() == " ".join(said).split()
+    ran = subprocess.run([sys.executable, "-c", live()], capture_output=True, text=True, check=True)
+    assert ran.stderr.splitlines() == said and ran.stdout == ""
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_copy_leaves_its_summary_only(tmp_path, columns):
+    source = tmp_path / "from"
+    source.mkdir()
+    for number in range(300):
+        (source / f"{number}").write_bytes(b"x" * 1000)
+    words = [sys.executable, "-m", "openpai_tasks", "storage.copy", "from", "to"]
+    code, shown = on_terminal(words, columns, cwd=tmp_path, OPENPAI_HOME=str(tmp_path / "home"))
+    [line] = [line for line in screen(shown, columns * 4) if line]
+    assert code == 0 and line.startswith("300 copied (293.0 KiB), 0 skipped, 0 failed")

@@ -1,0 +1,163 @@
+"""Views drawn for a terminal: fitted, coloured, and literal."""
+
+import pytest
+from hypothesis import given
+from rich.console import Group
+
+from openpai_tasks import render
+from openpai_tasks.render import drawing, views
+from tests.attacks import ATTACKS, forbidden, texts, without_colours
+from tests.terminals import columns_of
+
+JOB = {
+    "name": "train-resnet-with-a-long-name-1",
+    "state": "RUNNING",
+    "virtual_cluster": "default",
+    "submitted": 1_700_000_000_000,
+    "duration": 61,
+    "user_exit_code": None,
+    "exit_code": 255,
+    "retries": 0,
+}
+COLUMNS = tuple(JOB)
+WORDS = ("train", "RUNNING", "default", "2023-11-14", "1m", "255")
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch):
+    for name in ("NO_COLOR", "LINES", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    return monkeypatch
+
+
+def table(*jobs, columns=COLUMNS):
+    return render.table(list(jobs), columns)
+
+
+@pytest.mark.parametrize("columns", [200, 120, 80, 60, 40, 20])
+def test_a_table_is_never_wider_than_the_terminal_and_shows_everything(terminal, columns):
+    terminal.setenv("COLUMNS", str(columns))
+    text = without_colours(drawing.draw(table(JOB, {**JOB, "name": "漢字" * 20})))
+    assert max(map(columns_of, text.split("\n"))) <= columns
+    assert all(word in text for word in WORDS)
+    assert "".join(text.split()).count("漢") == 20
+
+
+def test_a_table_that_fits_reads_as_in_a_pipe(terminal):
+    terminal.setenv("COLUMNS", "200")
+    assert without_colours(drawing.draw(table(JOB))) == str(table(JOB))
+
+
+def test_headers_wrap_before_cells_and_cells_before_names_break():
+    lines = without_colours(drawing.draw(table({**JOB, "name": "train-resnet-20"}))).split("\n")
+    assert lines[0].split() == ["USER"] and "train-resnet-20" in lines[3]
+    assert lines[3].split()[3] == "2023-11-14" and len(lines) == 5
+
+
+def test_a_narrow_terminal_gets_a_block_of_fields_for_each_row(terminal):
+    terminal.setenv("COLUMNS", "40")
+    lines = without_colours(drawing.draw(table(JOB, JOB))).split("\n")
+    assert lines[0] == "NAME             train-resnet-with-a-lon" and lines[1].strip() == "g-name-1"
+    assert lines[2] == "STATE            RUNNING" and lines.count("") == 1
+
+
+def test_an_empty_table_has_its_header(terminal):
+    for columns in ("80", "40"):
+        terminal.setenv("COLUMNS", columns)
+        assert {"NAME", "STATE"} <= set(without_colours(drawing.draw(table())).split())
+    assert drawing.draw(render.flat_table([])) == ""
+
+
+def test_wide_characters_align():
+    rows = [{"name": "漢字", "size": 1}, {"name": "abcd", "size": 2}, {"name": "e\u0301", "size": 3}]
+    lines = without_colours(drawing.draw(table(*rows, columns=("name", "size")))).split("\n")
+    assert lines == ["NAME  SIZE", "漢字  1 B", "abcd  2 B", "e\u0301     3 B"]
+
+
+STYLES = {"SUCCEEDED": "32", "FAILED": "31", "RUNNING": "36", "WAITING": "33", "STOPPED": "2"}
+
+
+@pytest.mark.parametrize("state", STYLES)
+def test_a_state_has_its_colour_and_headers_are_bold(state):
+    text = drawing.draw(table({"name": state, "state": state}, columns=("name", "state")))
+    assert text.count(f"\x1b[{STYLES[state]}m{state}") == 1  # a job's name has none
+    assert "\x1b[1mSTATE" in text
+
+
+@pytest.mark.parametrize("variable, value", [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_no_sequence_is_written_where_none_is_wanted(terminal, variable, value):
+    terminal.setenv(variable, value)
+    terminal.setenv("COLUMNS", "60")
+    text = drawing.draw(table(JOB))
+    assert "\x1b" not in text and max(map(len, text.split("\n"))) <= 60
+
+
+def test_a_long_table_is_written_at_once(monkeypatch):
+    monkeypatch.setattr(drawing, "LONG_TABLE", 2)
+    assert drawing.draw(table(JOB, JOB)) == str(table(JOB, JOB))
+
+
+def test_facts_are_lines_that_only_the_terminal_wraps():
+    long = "http://host/" + "x" * 100
+    text = drawing.draw(render.facts({"url": long, "name": "[b]n[/b]"}))
+    assert text == f"\x1b[1mURL\x1b[0m   {long}\n\x1b[1mNAME\x1b[0m  [b]n[/b]"
+
+
+def test_a_page_keeps_the_order_and_the_gaps_of_its_text():
+    parts = ["before :smile: [red]x[/]", table({"a": 1}, columns=("a",)), "after"]
+    for spaced in (True, False):
+        page = views.Page(parts, spaced)
+        assert without_colours(drawing.draw(page)) == str(page)
+
+
+HOSTILE = [*ATTACKS.values(), "[red]x[/]", "[/]", ":smile:", "[link=http://evil]x[/link]", "\\[b]"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_of_others_is_shown_literally(terminal, text):
+    terminal.setenv("COLUMNS", "500")
+    view = table({"name": text, "state": text}, columns=("name", "state"))
+    assert without_colours(drawing.draw(view)) == str(view)
+
+
+@given(texts)
+def test_nothing_that_is_drawn_steers_a_terminal(text):
+    raw = views.TextTable([text, text], [[text, text]], 1)
+    for view in (raw, views.Facts([(text, text)]), views.Page([raw, text]), views.Bar(0.5, text)):
+        assert not forbidden(without_colours(drawing.draw(view)))
+
+
+def shown(view, columns):
+    console = drawing.console(file=None, width=columns, height=24)
+    with console.capture() as captured:
+        console.print(Group(drawing.live(view, columns)))  # as a live view does
+    return without_colours(captured.get()).rstrip("\n").split("\n")
+
+
+LINE = "12/2000 files, 10.0 MiB of 500.0 MiB, 120.0 MiB/s, 4.1s left"
+
+
+def test_a_bar_is_beside_its_line_or_above_it():
+    assert shown(views.Bar(1.0, LINE), 120) == ["━" * 24 + "  " + LINE]
+    assert shown(views.Bar(1.0, LINE), 80) == ["━" * 12 + "  " + LINE]
+    bar, *rest = (line.rstrip() for line in shown(views.Bar(1.0, LINE), 40))
+    assert bar == "━" * 24 and " ".join(rest) == LINE
+
+
+def test_a_bar_is_filled_as_far_as_it_is_done():
+    console = drawing.console(file=None, width=80, height=24)
+    with console.capture() as captured:
+        console.print(drawing.live(views.Bar(0.5, "x"), 80))
+    assert captured.get().startswith("\x1b[36m━━━━━━\x1b[0m")
+
+
+def test_a_text_alone_is_one_line_of_a_live_view():
+    [line] = shown("漢字" * 30, 40)
+    assert line.endswith("…") and columns_of(line) == 40
+
+
+@pytest.mark.parametrize("text, columns", [("abc", 3), ("漢字", 4), ("é", 1), ("e\u0301", 1), ("", 0)])
+def test_the_width_is_that_on_a_terminal(text, columns):
+    assert views.width(text) == columns
