@@ -8,7 +8,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
-BASE = {"errors", "exits", "interruptible", "net", "plain_text", "times"}
+BASE = {"compat", "errors", "exits", "hints", "interruptible", "net", "plain_text", "times"}
 VALUES = BASE | {"protocol", "settings"}
 CLIENTS = VALUES | {"backends", "storage"}
 CLUSTERS = CLIENTS | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.ssh", "sdk.clusters"}
@@ -23,7 +23,9 @@ MAY_IMPORT = {
     "__init__": {"backends", "errors", "magics", "protocol", "sdk", "tasks"},
     "__main__": {"exits", "tasks"},
     "errors": {"exits", "plain_text"},
+    "compat": set(),
     "exits": set(),
+    "hints": set(),
     "interruptible": set(),
     "plain_text": set(),
     "times": {"errors"},

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.plain_text import in_json, is_plain, one_line, padded, plain, width
+from openpai_tasks.plain_text import escape_json, is_plain, one_line, padded, plain, width
 
 Columns = Sequence[str] | Callable[[Any], str]
 """The fields a table shows, or what draws the whole picture of one value."""
@@ -205,7 +205,7 @@ def _plain(value: Any) -> Any:
 
 
 def _json(items: Any, columns: Columns) -> str:
-    return in_json(json.dumps(_plain(items), indent=2, ensure_ascii=False))
+    return escape_json(json.dumps(_plain(items), indent=2, ensure_ascii=False))
 
 
 def _yaml(items: Any, columns: Columns) -> str:
@@ -249,7 +249,7 @@ def _csv(items: Any, columns: Columns) -> str:
 
 def _value(value: Any) -> Any:
     if isinstance(value, (bool, dict, list)):
-        return in_json(json.dumps(value, ensure_ascii=False))
+        return escape_json(json.dumps(value, ensure_ascii=False))
     return plain(value) if isinstance(value, str) else value
 
 

@@ -80,7 +80,7 @@ def _option(text: str, kind: str) -> tuple[str, str]:
 
 def _refuse_no_port(value: str) -> None:
     try:
-        addresses.port(value)
+        addresses.parse_port(value)
     except ValueError:
         raise ConfigError(f"--option port: a number from 1 to {addresses.LAST_PORT}, got {value!r}") from None
 

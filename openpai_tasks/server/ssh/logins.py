@@ -13,7 +13,7 @@ from openpai_tasks.server.ssh.plugin import Wish
 from openpai_tasks.server.ssh.services import AUTO
 from openpai_tasks.server.state.folders import folder_name
 from openpai_tasks.server.state.records import Job, Task
-from openpai_tasks.settings.key_pairs import KeyPair, kept_pair
+from openpai_tasks.settings.key_pairs import KeyPair, load_or_create_pair
 
 Wishes = Mapping[str, Wish | None]  # by role
 
@@ -45,9 +45,9 @@ class Logins:
         if self.service is None or not served:
             return {}
         folder, own = key_folder(self._jobs, job.key), tuple(self._keys_of(job.user))
-        host_key = kept_pair(folder, keys.HOST_KEY, job.key)
+        host_key = load_or_create_pair(folder, keys.HOST_KEY, job.key)
         shared = any(wish.job_key for wish in served.values())
-        job_key = kept_pair(folder, keys.JOB_KEY, job.key) if shared else None
+        job_key = load_or_create_pair(folder, keys.JOB_KEY, job.key) if shared else None
         open_tasks = [task for task in tasks() if task.role in served and task.ports.get("ssh")]
         peers = tuple(_peer(task) for task in open_tasks if served[task.role].job_key)
         logins = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from openpai_tasks import exits
 from openpai_tasks.errors import PaiError
-from openpai_tasks.interruptible import nap
+from openpai_tasks.interruptible import wait_for_event
 
 if TYPE_CHECKING:
     from openpai_tasks.storage.copying.copy import Copied
@@ -47,4 +47,4 @@ class Watch:
 
     def wait(self, seconds: float) -> bool:
         """Pause; True when the copy is to end."""
-        return nap(self._stop, seconds)
+        return wait_for_event(self._stop, seconds)

@@ -55,8 +55,8 @@ def _behind(urls: str, place: Place, root: str) -> WebHdfs:
 def _url(text: str, where: str) -> tuple[str, str, str]:
     """Its scheme, its host with the port, and its path."""
     try:
-        parts = addresses.web_url(text)
-        host, port = addresses.server(parts.netloc)
+        parts = addresses.parse_url(text)
+        host, port = addresses.parse_server(parts.netloc)
     except ValueError as err:
         form = "http://HOST:PORT or https://HOST:PORT, each of several with it"
         raise ConfigError(f"{where} names no HDFS: {text!r} is no url: {form}") from err
@@ -69,8 +69,8 @@ def _hosts(given: Iterable[str], usual: str = "") -> list[str]:
     found = []
     for text in filter(None, map(str.strip, given)):
         try:
-            host, told = addresses.server(text)
-            port = told or (addresses.port(usual) if usual else None)
+            host, told = addresses.parse_server(text)
+            port = told or (addresses.parse_port(usual) if usual else None)
         except ValueError as err:
             name = f"{text}:{usual}" if usual else text
             form = f"HOST or HOST:PORT (up to {addresses.LAST_PORT}), [HOST]:PORT if HOST is IPv6"

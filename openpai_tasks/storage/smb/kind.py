@@ -105,8 +105,8 @@ def _store(
 
 def _host(text: str, where: str, port: object = None) -> tuple[str, int]:
     try:
-        host, told = addresses.server(text)
-        return host.strip("[]").lower(), told or addresses.port(str(port or PORT))
+        host, told = addresses.parse_server(text)
+        return host.strip("[]").lower(), told or addresses.parse_port(str(port or PORT))
     except ValueError as err:
         name = f"{text}:{port}" if port else text
         raise ConfigError(f"{where}: {name!r} is no server: HOST or HOST:PORT") from err

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 from invoke.exceptions import Exit
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.plain_text import coloured, one_line, plain
+from openpai_tasks.plain_text import keep_colours, one_line, plain
 
 
 def put(text: str) -> None:
@@ -52,7 +52,7 @@ def say(*lines: str) -> None:
 
 def say_coloured(text: str) -> None:
     """Tell the person something in several lines, with colours."""
-    print(coloured(text), file=sys.stderr, flush=True)
+    print(keep_colours(text), file=sys.stderr, flush=True)
 
 
 def draw(stream: TextIO, text: str, before: str = "") -> None:

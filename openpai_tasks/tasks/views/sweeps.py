@@ -10,13 +10,13 @@ from pathlib import Path
 from openpai_tasks import render, sdk
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.screen import Screen
-from openpai_tasks.tasks.views.submitting import show_preview, tell_sources
+from openpai_tasks.tasks.views.submitting import report_sources, show_preview
 
 
 def run_sweep(c, client, sweep, most, detach, preview, output):
     """Submit a job for each point, show them as they go, and fail if one of them does."""
     sdk.jobs.check_tags(client, sweep.request.tags)
-    tell_sources(sweep.files)
+    report_sources(sweep.files)
     if preview:
         say(f"sweep {sweep.name}: {len(sweep.points)} jobs, of which the first is shown")
         show_preview(client, sweep.submission(next(iter(sweep.points))))

@@ -71,7 +71,7 @@ def _endpoint(host: str, where: str) -> str:
         return ""
     url = host if "://" in host else f"https://{host}"
     try:
-        addresses.web_url(url)
+        addresses.parse_url(url)
     except ValueError as err:
         raise ConfigError(f"{where}: {host!r} is no server of Azure: HOST, or a url with https://") from err
     return url

@@ -160,7 +160,7 @@ def _usual_endpoint() -> str:
 
 def checked_endpoint(url: str, where: str) -> str:
     try:
-        addresses.web_url(url)
+        addresses.parse_url(url)
     except ValueError as err:
         form = "http://HOST:PORT or https://HOST:PORT"
         raise ConfigError(f"{where}: {url!r} is no url of an S3 server: {form}") from err
