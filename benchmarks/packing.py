@@ -43,7 +43,7 @@ def packed_by_us(format: str) -> Callable[[str, str], None]:
         from openpai_tasks.storage.location import Location
 
         tree, place = (Location(LocalStore(), path, path) for path in (source, target))
-        packing.pack(tree, place, packing.rules(tree, format, str(SHARD)), Watch())
+        packing.pack(tree, place, packing.packing_rules(tree, format, str(SHARD)), Watch())
 
     return pack
 

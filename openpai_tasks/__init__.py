@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "Client": "openpai_tasks.backends.openpai",
     "JobRequest": "openpai_tasks.protocol",
     "PackedDataset": "openpai_tasks.sdk.files.dataset",
@@ -27,27 +27,27 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, each loaded with its module when first asked for."""
-    if name not in _HOMES:
+    """Load a public name with its module on first use."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_MODULES])
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """What ``%load_ext openpai_tasks`` calls."""
+    """Load the magics, for ``%load_ext openpai_tasks``."""
     from openpai_tasks.magics import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """What ``%unload_ext openpai_tasks`` calls."""
+    """Unload the magics, for ``%unload_ext openpai_tasks``."""
     from openpai_tasks.magics import unload
 
     unload(shell)

@@ -6,7 +6,7 @@ from openpai_tasks import exits
 
 
 def main() -> None:
-    """Run the program; Ctrl-C ends it without a traceback while it is still being loaded, too."""
+    """Run the program; Ctrl-C while it is still loading ends it without a traceback, too."""
     try:
         from openpai_tasks.tasks.program import main as run
 

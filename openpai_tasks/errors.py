@@ -1,19 +1,19 @@
-"""Every error raised on purpose, with the exit code it ends a command with.
+"""All errors that we raise, with the exit codes of commands that end with them.
 
 PaiError                 base, never raised itself
 ├── ConfigError          settings wrong or missing                 120
-├── ProtocolError        a job document that isn't one             120
+├── ProtocolError        an invalid job document                   120
 ├── Unreachable          no answer from the cluster                121
-│   └── Lost             a connection that was there is no more
-├── ApiError             an answer that says no (.status .code)    122
+│   └── Lost             a connection that broke
+├── ApiError             a refusal of the server (.status .code)   122
 │   ├── Denied           401 and 403
 │   ├── NotFound         404
 │   │   └── Unsupported  what this cluster cannot do               120
 │   ├── Conflict         409
 │   └── TooManyRequests  429 (.retry_after)
 ├── PathError            a path that cannot be used (also OSError) 123
-├── TimedOut             a wait that ran out                       124
-└── JobFailed            the job ended, and not well               the job's own exit code
+├── TimedOut             a timeout                                 124
+└── JobFailed            the job failed or was stopped             the job's own exit code
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from openpai_tasks.plain_text import one_line
 
 
 class PaiError(Exception):
-    """What went wrong, with which value, and what to do about it: one line."""
+    """Base class; the message is one line: what went wrong, with which value, and what to do."""
 
     exit_code = exits.FAILED
-    is_given_up = False  # other tries were made already, as many as help
-    is_outage = False  # nobody answers now, but somebody may soon
+    is_given_up = False  # has been retried already
+    is_outage = False  # the server does not answer now, but may answer later
 
     def __str__(self) -> str:
         return one_line(super().__str__())
@@ -38,7 +38,7 @@ class ConfigError(PaiError):
 
 
 class ProtocolError(PaiError):
-    """A document the server would refuse; ``problems`` names each place and the rule it breaks."""
+    """A document that the server would refuse; ``problems`` lists each path and the rule it breaks."""
 
     exit_code = exits.BAD_INPUT
 
@@ -56,7 +56,7 @@ class Unreachable(PaiError):
 
 
 class Lost(Unreachable):
-    """A connection that was there is no more; another one may be had."""
+    """A connection broke; a new one may work."""
 
 
 class ApiError(PaiError):
@@ -90,7 +90,7 @@ class Conflict(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """The server wants to be left alone for ``retry_after`` seconds, longer than a call waits."""
+    """The server asks to retry after ``retry_after`` seconds, which is longer than a call waits."""
 
     def __init__(self, message: str, status: int = 429, code: str = "", retry_after: float = 0.0) -> None:
         super().__init__(message, status, code)
@@ -106,7 +106,7 @@ class TimedOut(PaiError):
 
 
 class JobFailed(PaiError):
-    """The job is over and did not succeed; the command ends with the job's own exit code."""
+    """The job has ended without success; the command exits with the job's exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Waiting for an event in the thread that Ctrl-C interrupts."""
+"""Wait for events in the thread that Ctrl-C interrupts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import time
 STEP = 0.02  # seconds
 
 
-def nap(event: threading.Event, seconds: float) -> bool:
-    """Wait until the event is set, but no longer than so many seconds; whether it is set.
+def wait_for_event(event: threading.Event, seconds: float) -> bool:
+    """Wait until the event is set, up to a number of seconds; return whether it is set.
 
-    A Ctrl-C in ``Event.wait`` may come just when the event is locked, and leave it so: whoever sets it then
-    waits for ever.
+    Ctrl-C in ``Event.wait`` may leave the event's lock held, and the thread that sets it waits for ever.
     """
     limit = time.monotonic() + seconds
     while not event.is_set() and (left := limit - time.monotonic()) > 0:

@@ -1,9 +1,9 @@
-"""Text that cannot steer a terminal: the one filter of everything that is shown.
+"""Make text safe for a terminal: the filter for everything that is shown.
 
-What a terminal obeys, reorders or hides is replaced by the escape that Python writes for it (``\\x1b``,
-``\\u202e``), so that two names that differ look different: control characters, bidirectional controls,
-zero-width and other invisible characters, line separators, tags and lone surrogates. Joiners (U+200C, U+200D)
-are among them, for they hide between any two letters; variation selectors are not, as they hide nothing.
+Characters that a terminal obeys, reorders or hides are replaced by their Python escapes (``\\x1b``,
+``\\u202e``), so that different names look different: control characters, bidirectional controls, zero-width
+and other invisible characters, line separators, tags and lone surrogates. Joiners (U+200C, U+200D) are
+replaced, as they can hide between any two letters; variation selectors are not, as they hide nothing.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ UNSAFE = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
     r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u3164\uffa0"  # invisible, in several scripts
     r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # zero width, separators, bidi, annotations
-    r"\ud800-\udfff"  # what stands for bytes that are no text
+    r"\ud800-\udfff"  # surrogates, which stand for bytes that could not be decoded
     r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"  # formats, tags
 )
 _SEQUENCE = r"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]"
-_COLOUR = r"\x1b\[(?!(?:[0-9;]*;)?0*8[;m])[0-9;]*m"  # but none that conceals
+_COLOUR = r"\x1b\[(?!(?:[0-9;]*;)?0*8[;m])[0-9;]*m"  # except "conceal"
 _REDRAW = r"\r?\x1b\[(?:2K|1A)"
 
 
 def plain(text: str) -> str:
-    """Text of several lines; newlines and tabs stay."""
+    """Escape unsafe characters; keep newlines and tabs."""
     return text if _is_printable(text) else _pattern(f"[{UNSAFE}]").sub(_escape, text)
 
 
 def one_line(text: str) -> str:
-    """Text on one line."""
+    """Escape unsafe characters, newlines and tabs."""
     is_safe = text.isascii() and text.isprintable()
     return text if is_safe else _pattern(rf"[\t\n{UNSAFE}]").sub(_escape, text)
 
 
 def is_plain(text: str) -> bool:
-    """Whether nothing in the text would be replaced."""
+    """Whether the text has no unsafe characters."""
     return plain(text) == text
 
 
-def coloured(text: str) -> str:
-    """Text of several lines, with its colours and nothing else that a terminal obeys."""
+def keep_colours(text: str) -> str:
+    """Escape unsafe characters; keep newlines, tabs and colours."""
     parts = _pattern(f"({_COLOUR})").split(text)
     return "".join(part if number % 2 else plain(part) for number, part in enumerate(parts))
 
@@ -53,16 +53,13 @@ def drawn(text: str) -> str:
     return "".join(part if number % 2 else plain(part) for number, part in enumerate(parts))
 
 
-def in_json(text: str) -> str:
-    """A JSON document that says the same, with escapes in its strings."""
+def escape_json(text: str) -> str:
+    """Escape unsafe characters in a JSON document, without changing its meaning."""
     return text if _is_printable(text) else _pattern(f"[{UNSAFE}]").sub(_json_escape, text)
 
 
 class PlainBytes:
-    """The filter for output that comes in pieces.
-
-    Escape sequences such as colours are left out, and a carriage return ends a line.
-    """
+    """Incremental filter for output; drops colours and other sequences, ends lines at carriage returns."""
 
     def __init__(self) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
@@ -70,7 +67,7 @@ class PlainBytes:
         self._held = ""
 
     def feed(self, data: bytes, final: bool = False) -> bytes:
-        """What can be shown now; the beginning of a character or of a sequence waits for the rest."""
+        """Return what can be shown now; keep incomplete characters and sequences for the next call."""
         text = self._held + self._decoder.decode(data, final)
         unfinished = None if final else _pattern(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8})?\Z").search(text)
         at = unfinished.start() if unfinished else len(text)
@@ -79,13 +76,13 @@ class PlainBytes:
 
 
 def _is_printable(text: str) -> bool:
-    """Whether that is seen at once, much faster than by a pattern; blanks of other scripts are printable."""
+    """Quick check for common text, much faster than a pattern."""
     return text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
 
 
 @functools.cache
 def _pattern(text: str) -> re.Pattern[str]:
-    """Compiled when it is first needed: most text needs none."""
+    """Compile a pattern on first use: most text needs none."""
     return re.compile(text)
 
 

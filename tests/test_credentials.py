@@ -233,4 +233,4 @@ def test_a_missing_or_empty_secret_file_is_said(tmp_path, content):
 
 @pytest.mark.parametrize("token", ["", "abc", "a.b.c", "a.!!.c", "a.W10.c"])
 def test_a_token_that_is_no_jwt_says_nothing(token):
-    assert credentials.claims(token) == {}
+    assert credentials.token_claims(token) == {}

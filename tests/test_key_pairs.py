@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from openpai_tasks.settings.key_pairs import KeyPair, kept_pair, read_pair
+from openpai_tasks.settings.key_pairs import KeyPair, load_or_create_pair, read_pair
 
 
 def test_a_pair_is_made_once_and_is_private(tmp_path: Path) -> None:
-    first = kept_pair(tmp_path / "ssh", "job", "comment")
-    assert kept_pair(tmp_path / "ssh", "job", "other") == first
+    first = load_or_create_pair(tmp_path / "ssh", "job", "comment")
+    assert load_or_create_pair(tmp_path / "ssh", "job", "other") == first
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "ssh").iterdir()} == {0o600}
     assert first.private not in repr(first) and "PRIVATE" not in repr(first)
 

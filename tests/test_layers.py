@@ -8,7 +8,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
-BASE = {"errors", "exits", "interruptible", "net", "plain_text", "times"}
+BASE = {"compat", "errors", "exits", "hints", "interruptible", "net", "plain_text", "times"}
 VALUES = BASE | {"protocol", "settings"}
 SEAM = {"backends.base", "backends.kinds"}
 STORE = {"errors", "storage.store", "storage.retry", "storage.kinds"}
@@ -27,7 +27,9 @@ MAY_IMPORT = {
     "__init__": {"backends.openpai", "errors", "magics", "protocol", "sdk", "tasks"},
     "__main__": {"exits", "tasks"},
     "errors": {"exits", "plain_text"},
+    "compat": set(),
     "exits": set(),
+    "hints": set(),
     "interruptible": set(),
     "plain_text": set(),
     "times": {"errors"},

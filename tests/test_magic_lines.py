@@ -3,7 +3,7 @@
 import pytest
 
 from openpai_tasks.magics.commands import Failed, Talk
-from openpai_tasks.magics.lines import words
+from openpai_tasks.magics.lines import split_line
 
 KNOWN = {"name": "first", "rows": [{"name": "job 1"}], "names": ["a", "b c"], "n": 3, "none": None}
 
@@ -28,16 +28,16 @@ KNOWN = {"name": "first", "rows": [{"name": "job 1"}], "names": ["a", "b c"], "n
     ],
 )
 def test_a_line_becomes_words(line, expected):
-    assert words(line, KNOWN) == expected
+    assert split_line(line, KNOWN) == expected
 
 
 def test_a_quote_that_is_not_closed_is_one_line():
     with pytest.raises(Failed, match="no closing quotation"):
-        words("job.sub 'x", {})
+        split_line("job.sub 'x", {})
 
 
 def test_a_value_cannot_break_out_of_its_word():
-    assert words("job.status {evil}", {"evil": "x' --user 'all"}) == ["job.status", "x' --user 'all"]
+    assert split_line("job.status {evil}", {"evil": "x' --user 'all"}) == ["job.status", "x' --user 'all"]
 
 
 def test_talk_keeps_the_last_error_back_and_nothing_else():

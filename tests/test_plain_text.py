@@ -16,7 +16,7 @@ EVERY = "".join(map(chr, range(0x110000)))
 def test_no_character_that_steers_or_hides_is_left():
     assert not forbidden(plain_text.plain(EVERY))
     alone = [character for character in EVERY if is_forbidden(character)]
-    assert not [one for one in alone if plain_text.plain(one) == one or plain_text.in_json(one) == one]
+    assert not [one for one in alone if plain_text.plain(one) == one or plain_text.escape_json(one) == one]
     assert not [one for one in alone if plain_text.one_line(one) == one]
 
 
@@ -37,7 +37,7 @@ def test_text_is_made_plain_once_and_for_all(text):
 
 @given(texts)
 def test_the_colours_of_a_text_are_all_of_it_that_steers(text):
-    shown = plain_text.coloured(f"\x1b[31m{text}\x1b[0m")
+    shown = plain_text.keep_colours(f"\x1b[31m{text}\x1b[0m")
     assert shown.startswith("\x1b[31m") and shown.endswith("\x1b[0m")
     assert not forbidden(without_colours(shown))
 
@@ -47,12 +47,12 @@ NO_COLOURS = ("\x1b[2J", "\x1b[8m", "\x1b[1;8m", "\x1b[08;1m", "\x1b]0;x\x07", "
 
 @pytest.mark.parametrize("sequence", NO_COLOURS)
 def test_what_is_no_colour_is_not_kept_as_one(sequence):
-    assert not forbidden(plain_text.coloured(f"a{sequence}b"))
+    assert not forbidden(plain_text.keep_colours(f"a{sequence}b"))
 
 
 @pytest.mark.parametrize("sequence", ["\x1b[0m", "\x1b[m", "\x1b[1;31m", "\x1b[38;5;28m", "\x1b[48;5;18m"])
 def test_colours_are_kept(sequence):
-    assert plain_text.coloured(f"a{sequence}b") == f"a{sequence}b"
+    assert plain_text.keep_colours(f"a{sequence}b") == f"a{sequence}b"
 
 
 def test_names_that_differ_look_different():

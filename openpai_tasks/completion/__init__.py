@@ -1,7 +1,7 @@
-"""Completion scripts with every task and flag written into them, so that a TAB starts no Python.
+"""Completion scripts that contain every task and flag, so that pressing TAB does not start Python.
 
-What only the user's clusters know (names of jobs, aliases, templates, paths) the scripts read from the
-plain lists in ``~/.openpai/cache/names``, which commands keep as they come across such names.
+Names of jobs, clusters, templates and paths are read from plain lists in ``~/.openpai/cache/names``, which
+commands update as they see such names.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 
 FILES = "files"
 MANY = "..."
-"""Behind the last kind of a command's words: any number of them."""
+"""Suffix of the last kind of a command's words: any number of them."""
 
 
 @dataclass(frozen=True)
 class Flag:
-    """All spellings of a flag; ``kind`` is what its value is, None if it takes none.
+    """All spellings of a flag; ``kind`` is the kind of its value, None if it takes none.
 
-    A kind is a list of the cache (``jobs``), ``files``, ``nothing``, or the words themselves (``a|b``).
+    A kind is a list in the cache (``jobs``), ``files``, ``nothing``, or the possible values (``a|b``).
     """
 
     names: tuple[str, ...]
@@ -30,7 +30,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Command:
-    """What may be typed behind the name of a task; a ``first`` one must be the first word of the line."""
+    """What may follow the name of a task; if ``first``, it must be the first word of the line."""
 
     about: str = ""
     flags: tuple[Flag, ...] = ()
@@ -42,10 +42,10 @@ Commands = Mapping[str, Command]
 
 
 def script(shell: str, binaries: Sequence[str], commands: Commands, core: Command) -> str:
-    """The script for one of ``SHELLS`` and the programs named; ``core`` is what stands before a task."""
+    """Return the script for one of ``SHELLS`` and the programs; ``core`` has the flags before a task."""
     template = (Path(__file__).parent / f"pai.{shell}").read_text(encoding="utf-8")
     dialect = SHELLS[shell]
-    holes = {
+    values = {
         "NAMES": " ".join(binaries),
         "ID": re.sub(r"\W", "_", binaries[0]),
         "CORE": dialect.takes(core),
@@ -53,12 +53,12 @@ def script(shell: str, binaries: Sequence[str], commands: Commands, core: Comman
         "FIRST": dialect.tasks({name: item for name, item in commands.items() if item.first}),
         "CASES": "\n".join(dialect.case(name, command) for name, command in sorted(commands.items())),
     }
-    return re.sub(r"@([A-Z]+)@", lambda hole: holes[hole[1]], template)
+    return re.sub(r"@([A-Z]+)@", lambda match: values[match[1]], template)
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one shell writes down the tasks, what one takes, and the branch for one."""
+    """How a shell writes the list of tasks, the flags of a task, and the branch for a task."""
 
     takes: Callable[[Command], str]
     tasks: Callable[[Commands], str]
@@ -66,7 +66,7 @@ class Dialect:
 
 
 def _values(command: Command) -> list[str]:
-    """``--flag=kind`` for every spelling of a flag that takes a value."""
+    """Return ``--flag=kind`` for every spelling of a flag that takes a value."""
     return [f"{name}={flag.kind}" for flag in command.flags if flag.kind is not None for name in flag.names]
 
 
@@ -75,7 +75,7 @@ def _flags(command: Command) -> list[tuple[str, str]]:
 
 
 def _pattern(name: str, command: Command) -> str:
-    """What ``TASK-SO-FAR/WORD`` must look like for the word to be this command."""
+    """Return the shell pattern for ``TASK-SO-FAR/WORD`` that matches this command."""
     return f"/{name}" if command.first else f"*/{name}"
 
 
@@ -96,12 +96,12 @@ def _bash_case(name: str, command: Command) -> str:
     return f"        {_pattern(name, command)}) {_bash_takes(command)} ;;"
 
 
-def _zsh_told(name: str, about: str) -> str:
+def _zsh_entry(name: str, about: str) -> str:
     return f"{name}:{about}" if about else name
 
 
 def _zsh_takes(command: Command) -> str:
-    flags = _joined(_zsh_told(*flag) for flag in _flags(command))
+    flags = _joined(_zsh_entry(*flag) for flag in _flags(command))
     return f"flags=({flags}) values=' {' '.join(_values(command))} ' slots=({_joined(command.words)})"
 
 
@@ -109,12 +109,12 @@ def _fish_quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _fish_told(name: str, about: str) -> str:
+def _fish_entry(name: str, about: str) -> str:
     return _fish_quoted(f"{name}\t{about}" if about else name)
 
 
 def _fish_takes(command: Command) -> str:
-    flags = " ".join(_fish_told(*flag) for flag in _flags(command))
+    flags = " ".join(_fish_entry(*flag) for flag in _flags(command))
     values, slots = (" ".join(map(_fish_quoted, part)) for part in (_values(command), command.words))
     return f"set flags {flags}\n            set values {values}\n            set slots {slots}"
 
@@ -123,12 +123,12 @@ SHELLS = {
     "bash": Dialect(_bash_takes, lambda commands: " ".join(sorted(commands)), _bash_case),
     "fish": Dialect(
         _fish_takes,
-        lambda commands: " ".join(_fish_told(name, item.about) for name, item in sorted(commands.items())),
+        lambda commands: " ".join(_fish_entry(name, item.about) for name, item in sorted(commands.items())),
         lambda name, item: f"        case '{_pattern(name, item)}'\n            {_fish_takes(item)}",
     ),
     "zsh": Dialect(
         _zsh_takes,
-        lambda commands: _joined(_zsh_told(name, item.about) for name, item in sorted(commands.items())),
+        lambda commands: _joined(_zsh_entry(name, item.about) for name, item in sorted(commands.items())),
         lambda name, item: f"        {_pattern(name, item)}) {_zsh_takes(item)} ;;",
     ),
 }

@@ -1,7 +1,7 @@
-"""``%load_ext openpai_tasks``: our commands and pictures in a notebook.
+"""Commands and tables in notebooks, loaded by ``%load_ext openpai_tasks``.
 
-``%pai`` runs a command, ``%%pai_sub`` the cell's code as a job, ``submit_this_notebook()`` the whole
-notebook; jobs are shown as tables. IPython itself is only spoken to: whoever has a notebook has it.
+``%pai`` runs a command, ``%%pai_sub`` runs the cell's code as a job, ``submit_this_notebook()`` the whole
+notebook; jobs are shown as tables. IPython is no dependency: every notebook has it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from openpai_tasks.magics.cells import submit_cell
 from openpai_tasks.magics.commands import Failed, Shown, run
-from openpai_tasks.magics.lines import words
+from openpai_tasks.magics.lines import split_line
 from openpai_tasks.magics.this_notebook import submit_this_notebook
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.render import html
@@ -23,12 +23,12 @@ FUNCTIONS = {"submit_this_notebook": submit_this_notebook}
 
 
 def load(shell: Any) -> None:
-    """Add ours to an IPython shell."""
+    """Add our magics and formatters to an IPython shell."""
     from IPython.core.magic import no_var_expand
 
     magics = Magics(shell)
     for function in (Magics.pai, Magics.pai_sub):
-        no_var_expand(function)  # the lines are filled in by rules of our own
+        no_var_expand(function)  # lines.py expands names in lines
     shell.register_magic_function(magics.pai, "line", "pai")
     shell.register_magic_function(magics.pai_sub, "cell", "pai_sub")
     shell.push(FUNCTIONS, interactive=False)
@@ -39,7 +39,7 @@ def load(shell: Any) -> None:
 
 
 def unload(shell: Any) -> None:
-    """Take ours away again."""
+    """Remove our magics and formatters."""
     for kind, name in (("line", "pai"), ("cell", "pai_sub")):
         shell.magics_manager.magics[kind].pop(name, None)
     shell.drop_by_id(FUNCTIONS)
@@ -52,7 +52,7 @@ def unload(shell: Any) -> None:
 
 
 class Lists:
-    """Draws a list of jobs as a table; other lists are drawn as they were before, most often not at all."""
+    """Formatter that shows lists of jobs as tables, and leaves other lists to the previous formatter."""
 
     def __init__(self, otherwise: Callable[[Any], str | None] | None) -> None:
         self.otherwise = otherwise
@@ -64,7 +64,7 @@ class Lists:
 
 
 class Rows(list[dict[str, Any]]):
-    """What a command showed, as values; the cell that made them has shown them already."""
+    """The rows of a command's table, not displayed again by the cell that ran the command."""
 
     def __init__(self, shown: Shown, shell: Any) -> None:
         super().__init__(shown.rows)
@@ -83,13 +83,13 @@ class Magics:
         self._publish = shell.display_pub.publish
 
     def pai(self, line: str) -> Rows | None:
-        """Run a command as `pai` does: `%pai job.list`; its table is the value: `jobs = %pai job.list`."""
+        """Run a command of `pai`, such as `%pai job.list`; its table is the value: `jobs = %pai job.list`."""
         shown = run(self._words(line) or ["--list"], self._publish)
         return Rows(shown, self._shell) if shown else None
 
     def pai_sub(self, line: str, cell: str) -> None:
-        """Run the cell's code as a job and show its output: `%%pai_sub --gpu 1`; flags as `job.sub`'s."""
+        """Run the cell's code as a job and show its output: `%%pai_sub --gpu 1`; flags as in job.sub."""
         submit_cell(self._words(line), cell, self._shell.transform_cell, self._publish)
 
     def _words(self, line: str) -> list[str]:
-        return words(line, self._shell.user_ns)
+        return split_line(line, self._shell.user_ns)

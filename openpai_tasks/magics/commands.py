@@ -1,4 +1,4 @@
-"""Commands run for a notebook: each a process of its own, whose output is shown as it comes."""
+"""Run commands for a notebook, each in its own process, and show their output as it arrives."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from openpai_tasks import exits
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.settings.config import VARIABLES, Settings
 from openpai_tasks.settings.trust import Fenced
 
 Publish = Callable[[dict[str, str]], None]
-"""What shows a bundle of MIME types."""
+"""Displays a bundle of MIME types."""
 
 DISPLAY = "OPENPAI_DISPLAY"
-"""The variable that tells the command which pipe takes pictures."""
+"""The variable with the number of the pipe for HTML."""
 
-# As the script `pai`, but of this very python; the folder it is started in is no place for modules.
+# Like the script `pai`, but with this Python; modules are not imported from the current folder.
 PROGRAM = "import sys; sys.path[:] = filter(None, sys.path); from openpai_tasks.__main__ import main; main()"
 
-INTERRUPTED = 130
 ERROR = "error: "
 PIECE = 1 << 16
-LOOK = 0.2  # seconds: a process that has ended may have left others behind that hold its pipes
+LOOK = 0.2  # seconds: an ended process may have left others behind that keep its pipes open
 HELD = 20  # lines after an error that may belong to it
 
 
 class Failed(PaiError):
-    """A command that failed, with its exit code; a notebook shows it in one line."""
+    """Raised when a command fails, with its exit code; notebooks show it in one line."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -47,38 +47,40 @@ class Failed(PaiError):
 
 @dataclass(frozen=True)
 class Shown:
-    """A table that a command has shown: the values, and the bundle of MIME types made of them."""
+    """A table that a command has shown: its rows, and their bundle of MIME types."""
 
     rows: list[dict[str, Any]]
     data: dict[str, str]
 
 
 def run(words: Sequence[str], publish: Publish) -> Shown | None:
-    """Run `pai WORDS`, show what it says, and return its last table."""
+    """Run `pai WORDS`, show its output, and return its last table."""
     command = _Command(words, publish)
     code = command.until_over()
     if code:
-        raise Failed(_last_words(words, command.talk.error(), code), code)
+        raise Failed(_error_message(words, command.talk.error(), code), code)
     return command.shown
 
 
 def settings(**flags: Any) -> Settings:
-    """The settings as a command in this folder finds them, in the project's tasks.py and invoke.yaml too."""
+    """Load the settings of a command in this folder, including the project's tasks.py and invoke.yaml."""
     done = _start(["config.show", "--output", "json"])
-    out, said = done.communicate()
+    out, err = done.communicate()
     if done.returncode:
         talk = Talk()
-        talk.feed(said.decode(errors="replace"))
-        raise Failed(_last_words(["config.show"], talk.error(), done.returncode), done.returncode)
+        talk.feed(err.decode(errors="replace"))
+        raise Failed(_error_message(["config.show"], talk.error(), done.returncode), done.returncode)
     rows = json.loads(out)
     refused = [line for row in rows for line in row.get("not_trusted", ())]
     if refused:
-        hint = "this counts only in a folder that you trust: `%pai config.trust`"
+        hint = "this needs a trusted folder: `%pai config.trust` trusts it"
         raise Failed(f"{'; '.join(refused)}; {hint}", ConfigError.exit_code)
     found = {VARIABLES[row["name"]].field: _value(row) for row in rows}
     given = {name: value for name, value in flags.items() if value is not None}
     own = Settings.load(None, given).own("cluster-alias")
-    loaded = Settings.load(None, {**found, **given})  # as flags, values of the project look like the user's
+    loaded = Settings.load(
+        None, {**found, **given}
+    )  # passed as flags, the project's values look like the user's
     return dataclasses.replace(loaded, overruled={"cluster-alias": own})
 
 
@@ -86,14 +88,14 @@ def _value(row: dict[str, Any]) -> Any:
     return Fenced.within(row["within"], row["value"]) if "within" in row else row["value"]
 
 
-def _last_words(words: Sequence[str], error: str, code: int) -> str:
-    if code == INTERRUPTED:
+def _error_message(words: Sequence[str], error: str, code: int) -> str:
+    if code == exits.INTERRUPTED:
         return "interrupted"
     return f"{error or f'`pai {words[0]}` failed'} (exit code {code})"
 
 
 def _start(words: Sequence[str], pipe: int | None = None) -> subprocess.Popen[bytes]:
-    """In a session of its own: who interrupts the kernel must not interrupt it a second time."""
+    """Start a command in its own session, so that interrupting the kernel does not interrupt it directly."""
     return subprocess.Popen(
         [sys.executable, "-u", "-X", "utf8", "-c", PROGRAM, *words],
         stdin=subprocess.DEVNULL,
@@ -106,7 +108,7 @@ def _start(words: Sequence[str], pipe: int | None = None) -> subprocess.Popen[by
 
 
 class _Command:
-    """A running command: what it prints, says and draws, each shown when it comes."""
+    """A running command whose stdout, stderr and HTML are shown as they arrive."""
 
     def __init__(self, words: Sequence[str], publish: Publish) -> None:
         self.shown: Shown | None = None
@@ -115,7 +117,7 @@ class _Command:
         self._stream = sys.stdout
         self._drawn = b""
         self._output = codecs.getincrementaldecoder("utf-8")("replace")
-        self._said = codecs.getincrementaldecoder("utf-8")("replace")
+        self._errors = codecs.getincrementaldecoder("utf-8")("replace")
         self._pictures, pipe = os.pipe()
         try:
             self._process = _start(words, pipe)
@@ -123,7 +125,7 @@ class _Command:
             os.close(pipe)
 
     def until_over(self) -> int:
-        """Show everything until it ends; the first interrupt is passed on to it, the second one ends it."""
+        """Show everything until it ends; pass the first interrupt on, and kill it on the second."""
         out, err = self._process.stdout, self._process.stderr
         assert out and err
         with out, err, open(self._pictures, "rb", 0) as drawn, selectors.DefaultSelector() as waiting:
@@ -146,7 +148,7 @@ class _Command:
                 self._process.send_signal(signals.pop())
 
     def _look(self, waiting: selectors.BaseSelector) -> bool:
-        """Take what has come; what was printed goes before what was drawn."""
+        """Process what has arrived, printed text before HTML."""
         ready = [key for key, _ in waiting.select(LOOK)]
         for key in [key for key in ready if key.data != self._draw] or ready:
             data = os.read(key.fd, PIECE)
@@ -159,7 +161,7 @@ class _Command:
         self._show(sys.stdout, self._output.decode(data, final=not data))
 
     def _say(self, data: bytes) -> None:
-        self._show(sys.stderr, self.talk.feed(self._said.decode(data, final=not data)))
+        self._show(sys.stderr, self.talk.feed(self._errors.decode(data, final=not data)))
 
     def _draw(self, data: bytes) -> None:
         *whole, self._drawn = (self._drawn + data).split(b"\n")
@@ -169,7 +171,7 @@ class _Command:
             self._publish(self.shown.data)
 
     def _show(self, stream: Any, text: str) -> None:
-        """Write it; what went to the other stream before is shown before."""
+        """Write text, after flushing what went to the other stream before."""
         if stream is not self._stream:
             self._stream.flush()
             self._stream = stream
@@ -177,14 +179,14 @@ class _Command:
 
 
 class Talk:
-    """What a command says on stderr, line by line; its last error is kept back, for the cell to fail with."""
+    """The lines of a command's stderr; holds back its last error, which the cell fails with."""
 
     def __init__(self) -> None:
         self._part = ""
         self._held: list[str] = []
 
     def feed(self, text: str) -> str:
-        """What of it can be shown now."""
+        """Add text, and return what can be shown now."""
         *lines, self._part = (self._part + text).split("\n")
         return "".join(self._take(f"{line}\n") for line in lines)
 
@@ -201,7 +203,7 @@ class Talk:
         return before
 
     def rest(self) -> str:
-        """What is still to be shown at the end: all but the line that the cell fails with."""
+        """Return what remains to be shown at the end, without the line that the cell fails with."""
         return "".join(self._held[1:]) + self._part
 
     def error(self) -> str:

@@ -1,7 +1,7 @@
-"""The line of a magic to words: the shell's rules of quoting, and ``{name}`` for what the notebook knows.
+"""Split the line of a magic into words, with shell quoting, and ``{name}`` for values of the notebook.
 
-IPython's own way would put values in for ``$name`` too, which belongs to the shell of the job, and leave
-the whole line alone as soon as one name is unknown.
+IPython's own expansion would also replace ``$name``, which belongs to the job's shell, and would leave the
+whole line as it is if one name is unknown.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Iterator, Mapping
 from string import Formatter
 from typing import Any
 
+from openpai_tasks import exits
 from openpai_tasks.magics.commands import Failed
 
 _FIELD = re.compile(r"(?<!\$)\{(\{)?([A-Za-z_]\w*(?:\.\w+|\[[^\[\]{}]*\])*)(?(1)\})\}")
-UNREADABLE = 120
 
 
-def words(line: str, namespace: Mapping[str, Any]) -> list[str]:
-    """The words, with the values of ``{name}``, ``{rows[0][name]}`` and the like in them."""
+def split_line(line: str, namespace: Mapping[str, Any]) -> list[str]:
+    """Return the words, with the values of ``{name}``, ``{rows[0][name]}`` and so on filled in."""
     try:
         found = shlex.split(line)
     except ValueError as err:
-        raise Failed(f"cannot read the line: {str(err).lower()}", UNREADABLE) from None
+        raise Failed(f"cannot parse the line: {str(err).lower()}", exits.BAD_INPUT) from None
     return [word for given in found for word in _filled(given, namespace)]
 
 
 def _filled(word: str, namespace: Mapping[str, Any]) -> Iterator[str]:
-    """A list that is a word by itself is as many words as it has items; ``{{name}}`` is ``{name}``."""
+    """Fill in values; a list that is a whole word becomes a word per item, and ``{{name}}`` is ``{name}``."""
     alone = _FIELD.fullmatch(word)
     value = None if alone is None or alone[1] else _value(alone[2], namespace)
     if isinstance(value, (list, tuple)):
@@ -45,7 +45,7 @@ def _text(match: re.Match[str], namespace: Mapping[str, Any]) -> str:
 
 
 def _value(field: str, namespace: Mapping[str, Any]) -> Any:
-    """What the notebook knows by that name; nothing where it knows none."""
+    """Return the value of a field in the notebook's namespace; None if there is none."""
     try:
         return Formatter().get_field(field, (), namespace)[0]
     except (LookupError, AttributeError, TypeError, ValueError):

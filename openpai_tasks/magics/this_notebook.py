@@ -1,4 +1,4 @@
-"""The notebook that is being worked in, as a job: finding its file, and what of it goes along."""
+"""Submit the current notebook as a job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from openpai_tasks.sdk.payloads.notebook_runner import source_of
 from openpai_tasks.settings.config import Settings
 
 VS_CODE = "__vsc_ipynb_file__"  # a variable that VS Code sets in the notebook
-JUPYTER = "JPY_SESSION_NAME"  # one of the environment, which Jupyter's server sets
+JUPYTER = "JPY_SESSION_NAME"  # an environment variable that Jupyter's server sets
 
 
 NOT_HERE = {"instances", "role", "ports", "preview"}  # of jobs with several tasks, or of the command line
@@ -45,17 +45,17 @@ def submit_this_notebook(
     unsaved: bool = False,
     **given: Any,
 ) -> JobInfo | None:
-    """Submit this notebook, as it is saved, as a job; ``given`` are the flags of `notebook.run`.
+    """Submit this notebook, as saved, as a job; ``given`` are the flags of `notebook.run`.
 
     job_name, image, sources, pip_installs, python, cpu, gpu, memory (or memoryMB), shm, env (a mapping),
     secret, retries, max_time, tag, after, update, workspace, virtual_cluster, cluster_alias. Values of
     secrets are taken from the environment.
 
-    The cells that speak to the cluster (this one, and those with our magics) stay here. ``path`` is the
-    notebook's file where it cannot be found out; ``unsaved`` sends the file even if it lacks this cell.
+    Cells that use the cluster (this one, and those with our magics) are left out. ``path`` is the notebook's
+    file, if it cannot be found automatically; ``unsaved`` submits the file even if it lacks this cell.
     """
     if _is_run_by_a_job():
-        _say(f"this is the job {os.environ['PAI_JOB_NAME']} itself: nothing is submitted")
+        _say(f"running in job {os.environ['PAI_JOB_NAME']} itself: nothing is submitted")
         return None
     try:
         _refuse(given)
@@ -66,14 +66,14 @@ def submit_this_notebook(
         words = _as_typed(given)
         chosen = _settings(words)
         request = flags.build_request(words, chosen, _secret)
-        _tell(notebook, options)
+        _report(notebook, options)
         return _submit(notebook, options, request, chosen)
     except PaiError as err:
         raise Failed(str(err), err.exit_code) from None
 
 
 def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags as a command line has them: several words as tuples, variables as NAME=VALUE."""
+    """Convert the arguments to flags of a command line: lists as tuples, variables as NAME=VALUE."""
     words: dict[str, Any] = {
         name: _several(value) if name in SEVERAL else value for name, value in given.items()
     }
@@ -108,13 +108,13 @@ def _submit(notebook: Notebook, options: Options, request: JobRequest, given: Se
     made = notebooks.plan_run(client, notebook, options, request, Path.cwd(), storages.mounts(given))
     lookup.wait_for_success(client, request.after, _say)
     job = submission.add_tags(client, lookup.submit(client, made), request.tags)
-    _say(f"job {job.name} is submitted to {client.cluster.alias}")
-    _say(f"`%pai notebook.fetch {job.name} --follow` waits for its results and brings them")
+    _say(f"job {job.name} submitted to {client.cluster.alias}")
+    _say(f"`%pai notebook.fetch {job.name} --follow` waits for its results and fetches them")
     return job
 
 
 def this_notebook(path: str | Path | None = None, unsaved: bool = False) -> Notebook:
-    """The notebook that is being worked in, as it is saved."""
+    """Read the current notebook from its file."""
     here = Path.cwd()
     notebook = notebooks.read_notebook(str(path or find(_namespace(), os.environ, here)), here)
     if not unsaved:
@@ -123,28 +123,30 @@ def this_notebook(path: str | Path | None = None, unsaved: bool = False) -> Note
 
 
 def find(namespace: Mapping[str, Any], environment: Mapping[str, str], here: Path) -> Path:
-    """The file of the notebook, as VS Code or Jupyter's server tell it."""
-    told = str(namespace.get(VS_CODE) or environment.get(JUPYTER) or "")
-    ask = "name it: submit_this_notebook('its-file.ipynb')"
-    if not told.endswith(notebooks.SUFFIX):
-        raise ConfigError(f"which file this notebook is in cannot be found out here; {ask}")
-    places = [Path(told), here / Path(told).name]
+    """Return the file of the notebook, as set by VS Code or Jupyter's server."""
+    name = str(namespace.get(VS_CODE) or environment.get(JUPYTER) or "")
+    hint = "name it: submit_this_notebook('its-file.ipynb')"
+    if not name.endswith(notebooks.SUFFIX):
+        raise ConfigError(f"cannot find out which file this notebook is in; {hint}")
+    places = [Path(name), here / Path(name).name]
     found = next((place for place in places if place.is_file()), None)
     if found is None:
-        raise ConfigError(f"this notebook was {told!r} when its kernel started, and is no more; {ask}")
+        raise ConfigError(
+            f"this notebook was {name!r} when its kernel started, but that file is gone; {hint}"
+        )
     return found
 
 
 def check_saved(notebook: Notebook, running: str) -> None:
-    """The file must have the cell that is running now, or it is older than what is on the screen."""
+    """Raise if the file lacks the running cell, which means that the notebook was not saved."""
     known = {source_of(cell).strip() for cell in notebook.cells}
     if running and running.strip() not in known:
-        hint = "save the notebook and run this cell again (unsaved=True sends the file as it is)"
-        raise ConfigError(f"{notebook.name} does not have this cell as it is now; {hint}")
+        hint = "save the notebook and run this cell again (unsaved=True submits the file as it is)"
+        raise ConfigError(f"{notebook.name} does not contain this cell as it is now; {hint}")
 
 
-def _tell(notebook: Notebook, options: Options) -> None:
-    """What a person should know of what is sent."""
+def _report(notebook: Notebook, options: Options) -> None:
+    """Report what is submitted."""
     lines = notebooks.remarks(notebook, options)
     saved = time.strftime("%H:%M:%S", time.localtime(notebook.path.stat().st_mtime))
     for line in (f"{notebook.name} as it was saved at {saved}", *lines):
@@ -152,14 +154,14 @@ def _tell(notebook: Notebook, options: Options) -> None:
 
 
 def _several(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """One word, or several."""
+    """Return one word or several as a tuple."""
     return (given,) if isinstance(given, str) else tuple(given or ())
 
 
 def _secret(name: str) -> str:
     if name not in os.environ:
         hint = f"os.environ[{name!r}] = getpass.getpass()"
-        raise ConfigError(f"the secret {name!r} is needed, and the environment does not have it: {hint}")
+        raise ConfigError(f"secret {name!r} is not in the environment; set it with {hint}")
     return os.environ[name]
 
 
@@ -169,16 +171,16 @@ def _refuse(given: Iterable[str]) -> None:
     for name in set(given) - FLAGS:
         hint = difflib.get_close_matches(name, known, 1)
         guess = f", did you mean {hint[0]}?" if hint else ""
-        raise ConfigError(f"submit_this_notebook takes no {name!r}{guess}")
+        raise ConfigError(f"submit_this_notebook has no argument {name!r}{guess}")
 
 
 def _is_run_by_a_job() -> bool:
-    """Whether a job runs the notebook, and nobody works in it: it would submit itself without end."""
+    """Whether a job runs the notebook non-interactively, where it would submit itself without end."""
     return "PAI_JOB_NAME" in os.environ and JUPYTER not in os.environ and VS_CODE not in _namespace()
 
 
 def _shell() -> Any:
-    """IPython's, if it is what runs this."""
+    """Return the IPython shell, if there is one."""
     found = sys.modules.get("IPython")
     return found.get_ipython() if found else None
 

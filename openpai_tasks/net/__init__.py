@@ -1,1 +1,1 @@
-"""What every conversation with a server is held to: addresses, time and size limits, retries."""
+"""Rules for every exchange with a server: addresses, time and size limits, retries."""

@@ -1,4 +1,4 @@
-"""Addresses of servers as people type them: what is none is told from what is."""
+"""Parse the addresses of servers that users type."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ LAST_PORT = 65535
 _SERVER = re.compile(r"(?:\[(.+)\]|([\w.-]+))(?::([0-9]+))?")
 
 
-def server(text: str) -> tuple[str, int | None]:
-    """``HOST``, ``HOST:PORT`` or ``[IPv6]:PORT``, the brackets kept; ValueError where it is none."""
+def parse_server(text: str) -> tuple[str, int | None]:
+    """Parse ``HOST``, ``HOST:PORT`` or ``[IPv6]:PORT``, keeping the brackets; ValueError if it is invalid."""
     found = _SERVER.fullmatch(text)
     if not found:
-        raise ValueError(f"{text!r} is no server")
-    number, name, told = found.groups()
+        raise ValueError(f"invalid server {text!r}: expected HOST or HOST:PORT")
+    number, name, port = found.groups()
     host = f"[{ipaddress.IPv6Address(number)}]" if number else name.encode("idna").decode()
-    return host, port(told) if told else None
+    return host, parse_port(port) if port else None
 
 
-def port(text: str) -> int:
-    """ValueError where it is none."""
+def parse_port(text: str) -> int:
+    """Parse a port number; ValueError if it is invalid."""
     number = int(text) if text.isascii() and text.isdigit() else 0
     if not 0 < number <= LAST_PORT:
-        raise ValueError(f"{text!r} is no port")
+        raise ValueError(f"invalid port {text!r}: expected 1 to {LAST_PORT}")
     return number
 
 
-def web_url(text: str) -> SplitResult:
-    """``http[s]://HOST[:PORT][/PATH]``; ValueError where it is none."""
+def parse_url(text: str) -> SplitResult:
+    """Parse ``http[s]://HOST[:PORT][/PATH]``; ValueError if it is invalid."""
     scheme, mark, rest = text.partition("://")
     if scheme.lower() not in ("http", "https") or not mark:
-        raise ValueError(f"{text!r} is no url")
-    server(re.split("[/?#]", rest, maxsplit=1)[0])
+        raise ValueError(f"invalid URL {text!r}: expected http[s]://HOST[:PORT][/PATH]")
+    parse_server(re.split("[/?#]", rest, maxsplit=1)[0])
     return urlsplit(text)

@@ -1,4 +1,4 @@
-"""What an exchange with a server may take: seconds of silence, seconds in all, and bytes."""
+"""Limits of one exchange with a server: seconds of silence, seconds in total, and bytes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import time
 from collections.abc import Iterator
 
 CONNECT_SECONDS = 10.0
-TOTAL = 4  # how many times the seconds of silence an exchange may take in all
-STREAM_STEP = 1 << 16  # bytes of a stream that must come within the time of an exchange
+TOTAL = 4  # an exchange may take this many times the seconds of silence in total
+STREAM_STEP = 1 << 16  # bytes of a stream that must arrive within the time of one exchange
 OVERHEAD = 1 << 18  # bytes on the wire besides the content: headers, chunk sizes
 
 
 class Overdue(TimeoutError):
-    """The server sent something again and again, but no whole answer in time."""
+    """The server kept sending, but did not complete its answer in time."""
 
 
 class Oversized(OSError):
-    """The server sent more bytes than the answer may have."""
+    """The server sent more bytes than an answer may have."""
 
 
 class Exchange:
@@ -35,24 +35,24 @@ class Exchange:
         self.allow(0)
 
     def allow(self, content: int) -> None:
-        """Let so many bytes of content come, from now on."""
+        """Allow a number of bytes of content from now on."""
         self._room = 6 * content + OVERHEAD  # a chunk of one byte has five around it
 
     def patience(self) -> float:
         """Return the seconds that the next send or receive may take."""
         left = self._end - time.monotonic()
         if left <= 0:
-            raise Overdue(f"no whole answer within {self.seconds:g} s")
+            raise Overdue(f"no complete answer within {self.seconds:g} s")
         return min(self.silence, left)
 
     def received(self, size: int) -> None:
-        """Count bytes that came."""
+        """Count received bytes."""
         self._room -= size
         if self._room < 0:
-            raise Oversized("it sends without an end")
+            raise Oversized("its answer is too large")
 
     def streamed(self, size: int) -> None:
-        """Count content of a stream; each step of it has the time and room of an exchange of its own."""
+        """Count content of a stream; each step of it gets the time and bytes of a new exchange."""
         self._streamed += size
         if self._streamed >= STREAM_STEP:
             self.renew()

@@ -1,4 +1,4 @@
-"""When to try again, and after what pause: one rule for clusters and storages."""
+"""Retry policy for clusters and storages."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import random
 from dataclasses import dataclass
 
 MOST_STEPS = 64
-"""Pauses grow no further: with more, a float would overflow."""
+"""Pauses stop growing after this many steps, before a float would overflow."""
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """A number of tries with growing pauses between them, a little at random, within a budget of seconds."""
+    """A number of tries with growing, slightly random pauses, within a budget of seconds."""
 
     tries: int
     least_pause: float
@@ -22,9 +22,9 @@ class RetryPolicy:
     budget_seconds: float = math.inf
 
     def pause(self, number: int, wanted: float = 0.0, spent: float = 0.0) -> float | None:
-        """Return the seconds to wait after the try of that number (from 0), or None to give up.
+        """Return the seconds to wait after try ``number`` (from 0), or None to give up.
 
-        ``wanted`` is the pause that the server asks for, ``spent`` the seconds since the first try began.
+        ``wanted`` is the pause that the server asked for, ``spent`` the seconds since the first try began.
         """
         if number + 1 >= self.tries:
             return None

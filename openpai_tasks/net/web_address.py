@@ -1,4 +1,4 @@
-"""Addresses of REST servers: which are valid, and when two of them are the same."""
+"""Validate and normalise the addresses of REST servers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 
 def split(text: str) -> SplitResult:
-    """The parts of ``http[s]://HOST[:PORT][/PATH]``; ValueError with the reason for anything else.
+    """Split ``http[s]://HOST[:PORT][/PATH]``; ValueError with the reason for anything else.
 
-    The error never quotes the address, which may hold a password.
+    The error never quotes the address, which may contain a password.
     """
     if _FORBIDDEN.search(text):
-        raise ValueError("it has a space, a backslash or a control character in it")
+        raise ValueError("it contains a space, a backslash or a control character")
     try:
         parts = urlsplit(text)
         parts.port  # noqa: B018  (reading it is the check)
@@ -26,35 +26,35 @@ def split(text: str) -> SplitResult:
     if parts.scheme not in PORTS:
         raise ValueError("it must begin with https:// or http://")
     if "@" in parts.netloc:
-        raise ValueError("it must not hold a user or password")
+        raise ValueError("it must not contain a user or password")
     if not parts.hostname or not _HOST.fullmatch(parts.hostname):
-        raise ValueError("it names no host; it looks like https://pai.example.com")
+        raise ValueError("it has no valid host; expected something like https://pai.example.com")
     if parts.port == 0:
         raise ValueError("its port must not be 0")
     if any(unquote(part) in (".", "..") for part in parts.path.split("/")):
-        raise ValueError("it must not hold . or .. between slashes")
+        raise ValueError("it must not contain . or .. between slashes")
     return parts
 
 
 def base(text: str) -> SplitResult:
-    """The same for an address that paths are appended to: it ends before ``?`` and ``#``."""
+    """Split an address that paths are appended to: one without ``?`` and ``#``."""
     parts = split(text)
     if "?" in text or "#" in text:
-        raise ValueError("it must not hold ? or #")
+        raise ValueError("it must not contain ? or #")
     return parts
 
 
 def check_prefix(uri: str, prefix: str) -> None:
-    """ValueError unless requests below ``uri + prefix`` go to the server of ``uri``."""
+    """Raise ValueError unless requests below ``uri + prefix`` go to the server of ``uri``."""
     if not _PREFIX.fullmatch(prefix):
-        raise ValueError("it must be empty or a path such as /rest-server, of letters, digits and . _ ~ -")
+        raise ValueError("it must be empty or a path such as /rest-server: letters, digits and . _ ~ - only")
     here, there = base(uri), base(uri + prefix)
     if (here.scheme, here.netloc) != (there.scheme, there.netloc):
-        raise ValueError(f"it leads away from {normal(uri)}")
+        raise ValueError(f"it leads to another server than {normal(uri)}")
 
 
 def normal(text: str) -> str:
-    """The address in the one form that is compared: lower case, no usual port, no slash at the end."""
+    """Normalise an address for comparisons: lower case, no default port, no slash at the end."""
     parts = base(text)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     port = "" if parts.port in (None, PORTS[parts.scheme]) else f":{parts.port}"

@@ -1,7 +1,7 @@
-"""How an attempt of a job ended, from the exit fields of a job's status.
+"""Read how an attempt of a job ended from the exit fields of its status.
 
-Servers since 0.18 dump the pod's end as YAML into ``appExitDiagnostics``, with the report of the container's
-runtime (and so the user's stderr) as text inside it. The text may be cut off anywhere, or be plain words.
+Servers since 0.18 dump the pod's final status as YAML into ``appExitDiagnostics``. It contains the report of
+the container's runtime, with the user's stderr, as text. It may be cut off anywhere, or be plain text.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol.fields import mapping, text, whole
 
-LARGEST = 1 << 15  # characters of a dump that are looked at
-MOST_LINES, LONGEST_LINE = 20, 500  # of a log that is kept
+LARGEST = 1 << 15  # characters of a dump that are read
+MOST_LINES, LONGEST_LINE = 20, 500  # of a log
 LONGEST_SUMMARY = 200
 
 _IS_DUMP = re.compile(r"matched:|containers:|errorLogs:|origin(?:al)?UserExitCode:")
@@ -30,21 +30,21 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What is known about the end of an attempt; fields that the server leaves out are empty."""
+    """How an attempt ended; fields that the server leaves out are empty."""
 
     phrase: str = ""  # the platform's name for the exit code
     reason: str = ""  # what the exit code means
     solutions: tuple[str, ...] = ()
     trigger: str = ""  # why this ended the attempt
-    user_exit_code: int | None = None  # the command's own, which the platform may have replaced
-    text: str = ""  # words about this very end
+    user_exit_code: int | None = None  # of the command, which the platform may have replaced
+    text: str = ""  # description of this particular end
     matched: str = ""  # the output by which the platform recognised the failure
     user_log: tuple[str, ...] = ()  # the last lines of the command's output
     platform_log: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
-        """The end in one line."""
+        """A one-line summary."""
         if self.text:
             return _shorten(self.text)
         code = "" if self.user_exit_code is None else f"exit code {self.user_exit_code}"
@@ -54,7 +54,7 @@ class Diagnostics:
 
 
 def read(status: Mapping[str, Any]) -> Diagnostics:
-    """The exit fields of a ``jobStatus``, whichever of them there are."""
+    """Read the exit fields of a ``jobStatus``; any of them may be missing."""
     dump = status.get("appExitDiagnostics")
     words = dump if isinstance(dump, str) else ""
     runtime = mapping(mapping(status.get("appExitMessages")).get("runtime"))
@@ -80,7 +80,7 @@ def read(status: Mapping[str, Any]) -> Diagnostics:
 
 
 def _parse(dump: str) -> dict[str, Any]:
-    """The mapping in a dump, also behind words in front of it; nothing if there is none."""
+    """Parse the mapping in a dump, also after leading text; empty if there is none."""
     bounded = _cleaned(dump[:LARGEST])
     for candidate in (bounded, bounded.partition("matched:")[2]):
         found = mapping(_load(candidate))
@@ -91,7 +91,7 @@ def _parse(dump: str) -> dict[str, Any]:
 
 
 def _load(dump: str) -> Any:
-    """The value of YAML that may be cut off: in a quoted text, or in the middle of a line."""
+    """Parse YAML that may be cut off in a quoted string or in the middle of a line."""
     from openpai_tasks.protocol.yaml import reader  # loads PyYAML, which few answers need
 
     ends = (_HALF_ESCAPE.sub("", dump) + closer for closer in _CLOSERS)
@@ -102,7 +102,7 @@ def _load(dump: str) -> Any:
 
 
 def _report(pod: dict[str, Any]) -> dict[str, Any]:
-    """What the runtime in the container wrote: a mapping of the dump, or YAML in a container's message."""
+    """Return the report of the container's runtime, in the dump itself or in a container's message."""
     if "errorLogs" in pod or "originUserExitCode" in pod:
         return pod
     found = mapping(pod.get("runtime"))
@@ -113,13 +113,13 @@ def _report(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unparsed(dump: str) -> dict[str, Any]:
-    """The same of a dump that cannot be parsed: its last lines stand for the log."""
+    """Return the same for a dump that cannot be parsed, with its last lines as the log."""
     code = _OWN_CODE.search(dump[:LARGEST])
     return {**({"originUserExitCode": code[1]} if code else {}), "errorLogs": {"user": dump[:LARGEST]}}
 
 
 def _pod_words(pod: dict[str, Any]) -> str:
-    """Why the pod or a container of it ended, where nothing in it wrote a report."""
+    """Return why the pod or one of its containers ended, if there is no report."""
     for one in (pod, *_containers(pod)):
         reason, message = text(one.get("reason")), text(one.get("message"))
         message = "" if _REPORT.search(message) else message
@@ -140,7 +140,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _lines(value: Any) -> tuple[str, ...]:
-    """The last lines of a log, each of a length that fits a screen."""
+    """Return the last lines of a log, each cut to a length that fits a screen."""
     lines = _cleaned(text(value)[-LARGEST:]).rstrip().splitlines()[-MOST_LINES:]
     return tuple(line.rstrip()[:LONGEST_LINE] for line in lines)
 

@@ -1,4 +1,4 @@
-"""How a task ended: the exit codes of a cluster, what each means, and whether it is tried again."""
+"""The exit codes of a cluster: what each means, and whether the job is retried."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ UNDEFINED_NEGATIVE = -8000
 
 _NOTHING: tuple[str, ...] = ()
 _RETRY = ("wait for the next retry", "ask the cluster's administrator if it comes again")
-_DOCUMENT = ("look at the diagnostics and mend the job document",)
+_DOCUMENT = ("look at the diagnostics and fix the job document",)
 _LOOK = ("look at the logs for the cause",)
-_PROGRAM = ("look at the logs and mend the program",)
-_MEMORY = ("ask for more memory per task", "let the program use less, for example by more tasks")
-_PLATFORM = ("tell the people who look after the platform",)
-_COMMAND = ("check the command's spelling and the PATH inside the image",)
-_IMAGE = ("use another image, or mend its name or credentials",)
+_PROGRAM = ("look at the logs and fix the program",)
+_MEMORY = ("ask for more memory per task", "let the program use less memory, for example with more tasks")
+_PLATFORM = ("report it to the cluster's administrator",)
+_COMMAND = ("check the command's spelling and the PATH in the image",)
+_IMAGE = ("use another image, or correct its name or credentials",)
 _GPU_MEMORY = ("use a GPU with more memory", "make the batch or the model smaller")
-_PATH = ("check the path the program saves to and restores from",)
-_BARRIER = ("check that every task role that is waited for has SSH switched on",)
+_PATH = ("check the paths that the program saves to and restores from",)
+_BARRIER = ("check that SSH is enabled for every task role that is waited for",)
 _SMALLER = ("wait for the next retry", "ask for fewer tasks or for less per task")
 _PORTS = ("wait for the next retry", "ask for fewer ports")
 _DEADLINE = ("give the job a later deadline",)
@@ -41,22 +41,22 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
         0: ("Succeeded", "", _NOTHING),
     },
     "PAI_FC PAI_UNKNOWN PLATFORM_FAILURE UNKNOWN TRANSIENT ALWAYS_RETRY": {
-        -100: ("ConfigMapExternalDeleted", "the attempt's ConfigMap was removed from outside", _RETRY),
-        -101: ("PodExternalDeleted", "the pod was removed from outside", _RETRY),
+        -100: ("ConfigMapExternalDeleted", "the attempt's ConfigMap was deleted externally", _RETRY),
+        -101: ("PodExternalDeleted", "the pod was deleted externally", _RETRY),
     },
     "PAI_FC PAI_UNKNOWN PLATFORM_FAILURE LAUNCHING TRANSIENT ALWAYS_RETRY": {
         -110: (
             "ConfigMapLocalCacheCreationTimeout",
-            "the attempt's ConfigMap did not show up in time",
+            "the attempt's ConfigMap did not appear in time",
             _RETRY,
         ),
-        -111: ("PodLocalCacheCreationTimeout", "the pod did not show up in time", _RETRY),
-        -120: ("PodCreationTransientError", "the pod could not be made just then", _RETRY),
+        -111: ("PodLocalCacheCreationTimeout", "the pod did not appear in time", _RETRY),
+        -120: ("PodCreationTransientError", "the pod could not be created at that moment", _RETRY),
     },
     "PAI_FC USER_SUBMISSION USER_FAILURE SUBMITTING PERMANENT NEVER_RETRY": {
         -200: (
             "PodCreationPermanentError",
-            "the pod could not be made, its description is probably wrong",
+            "the pod could not be created; its specification is probably wrong",
             _DOCUMENT,
         ),
     },
@@ -65,7 +65,7 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
         -220: ("FrameworkAttemptCompletion", "the task was stopped because its attempt was over", _NOTHING),
     },
     "PAI_FC USER_SCALEDOWN USER_STOP UNKNOWN PERMANENT NEVER_RETRY": {
-        -230: ("DeleteTaskRequested", "the task was taken away as the job was made smaller", _NOTHING),
+        -230: ("DeleteTaskRequested", "the task was removed because the job was scaled down", _NOTHING),
     },
     "PAI_FC UNKNOWN UNKNOWN_FAILURE LAUNCHING UNKNOWN RETRY_TO_MAX": {
         -300: (
@@ -73,17 +73,17 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
             "the pod failed although none of its containers did",
             _LOOK,
         ),
-        -310: ("PodCreationUnknownError", "the pod could not be made, for an unknown reason", _LOOK),
+        -310: ("PodCreationUnknownError", "the pod could not be created, for an unknown reason", _LOOK),
     },
     "PAI_K8S PAI_K8S PLATFORM_FAILURE RUNNING TRANSIENT ALWAYS_RETRY": {
-        -1000: ("PodEvicted", "the node ran short and put the pod out", _RETRY),
+        -1000: ("PodEvicted", "the node ran short of resources and evicted the pod", _RETRY),
         -1001: ("PodNodeLost", "the node was lost", _RETRY),
-        -1003: ("PodPreemptedForCriticalPod", "the pod gave way to a more important one", _RETRY),
+        -1003: ("PodPreemptedForCriticalPod", "the pod was preempted by a critical one", _RETRY),
     },
     "PAI_K8S PAI_K8S PLATFORM_FAILURE LAUNCHING TRANSIENT ALWAYS_RETRY": {
         -1002: (
             "PodScheduledToInsufficientResourceNode",
-            "the node had less to give than was planned",
+            "the node had fewer resources than planned",
             _RETRY,
         ),
         -1006: ("PodNodeAdmissionUnexpectedError", "the node refused the pod unexpectedly", _RETRY),
@@ -92,7 +92,7 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
         -1004: ("PodDeadlineExceeded", "the pod ran past its deadline", _DEADLINE),
     },
     "PAI_K8S USER_SUBMISSION USER_FAILURE LAUNCHING PERMANENT NEVER_RETRY": {
-        -1005: ("PodNodeAdmissionForbidden", "the node refused the pod for good", _DOCUMENT),
+        -1005: ("PodNodeAdmissionForbidden", "the node permanently refused the pod", _DOCUMENT),
     },
     "PAI_DB_CONTROLLER USER_SUBMISSION USER_FAILURE SUBMITTING PERMANENT NEVER_RETRY": {
         -1100: (
@@ -104,7 +104,7 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
     "PAI_DOCKER PAI_RUNTIME PLATFORM_FAILURE LAUNCHING TRANSIENT ALWAYS_RETRY": {
         -1300: (
             "InitContainerDockerOOMKilled",
-            "preparing the task took more memory than it was given",
+            "preparing the task took more memory than allowed",
             _RETRY,
         ),
     },
@@ -112,63 +112,63 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
         -1200: ("UserContainerDockerOOMKilled", "the task used more memory than it asked for", _MEMORY),
     },
     "PAI_DOCKER UNKNOWN UNKNOWN_FAILURE LAUNCHING UNKNOWN RETRY_TO_MAX": {
-        -1201: ("ContainerDockerCreationError", "the container could not be made", _LOOK),
+        -1201: ("ContainerDockerCreationError", "the container could not be created", _LOOK),
         -1204: ("ContainerDockerStartUnknownError", "the container could not be started", _LOOK),
     },
     "PAI_DOCKER PAI_RUNTIME PLATFORM_FAILURE LAUNCHING PERMANENT NEVER_RETRY": {
         -1202: (
             "ContainerDockerStartCmdPermissionDenied",
-            "the container's start script may not be run",
+            "the container's start script is not executable",
             _PLATFORM,
         ),
         -1203: ("ContainerDockerStartCmdNotFound", "the container's start script was not found", _PLATFORM),
     },
     "PAI_DOCKER PAI_HW PLATFORM_FAILURE LAUNCHING TRANSIENT ALWAYS_RETRY": {
-        -1205: ("ContainerGpuDeviceNotFoundError", "the GPU meant for the task is not on the node", _RETRY),
+        -1205: ("ContainerGpuDeviceNotFoundError", "the GPU assigned to the task is not on the node", _RETRY),
     },
     "USER_CONTAINER PAI_HW PLATFORM_FAILURE RUNNING UNKNOWN RETRY_TO_MAX": {
         128: (
             "ContainerMayFailDueToGpuDeviceEccError",
-            "the task failed, perhaps by a memory error of its GPU",
+            "the task failed, perhaps because of a memory error of its GPU",
             _RETRY,
         ),
     },
     "PAI_OS PAI_OS PLATFORM_FAILURE RUNNING TRANSIENT ALWAYS_RETRY": {
-        130: ("ContainerSigIntReceived", "the task was ended by SIGINT", _RETRY),
-        131: ("ContainerSigQuitReceived", "the task was ended by SIGQUIT", _RETRY),
-        137: ("ContainerSigKillReceived", "the task was ended by SIGKILL", _RETRY),
-        143: ("ContainerSigTermReceived", "the task was ended by SIGTERM", _RETRY),
+        130: ("ContainerSigIntReceived", "the task was killed by SIGINT", _RETRY),
+        131: ("ContainerSigQuitReceived", "the task was killed by SIGQUIT", _RETRY),
+        137: ("ContainerSigKillReceived", "the task was killed by SIGKILL", _RETRY),
+        143: ("ContainerSigTermReceived", "the task was killed by SIGTERM", _RETRY),
     },
     "USER_CONTAINER USER_CONTAINER USER_FAILURE RUNNING PERMANENT NEVER_RETRY": {
-        132: ("ContainerSigIllReceived", "the task was ended by SIGILL", _PROGRAM),
-        135: ("ContainerSigBusReceived", "the task was ended by SIGBUS", _PROGRAM),
-        136: ("ContainerSigFpeReceived", "the task was ended by SIGFPE", _PROGRAM),
-        141: ("ContainerSigPipeReceived", "the task was ended by SIGPIPE", _PROGRAM),
+        132: ("ContainerSigIllReceived", "the task was killed by SIGILL", _PROGRAM),
+        135: ("ContainerSigBusReceived", "the task was killed by SIGBUS", _PROGRAM),
+        136: ("ContainerSigFpeReceived", "the task was killed by SIGFPE", _PROGRAM),
+        141: ("ContainerSigPipeReceived", "the task was killed by SIGPIPE", _PROGRAM),
         220: ("UserCommandExitWithError", "a command was not found", _COMMAND),
     },
     "USER_CONTAINER UNKNOWN UNKNOWN_FAILURE RUNNING UNKNOWN RETRY_TO_MAX": {
-        134: ("ContainerSigAbrtReceived", "the task was ended by SIGABRT", _LOOK),
-        139: ("ContainerSigSegvReceived", "the task was ended by SIGSEGV", _LOOK),
+        134: ("ContainerSigAbrtReceived", "the task was killed by SIGABRT", _LOOK),
+        139: ("ContainerSigSegvReceived", "the task was killed by SIGSEGV", _LOOK),
     },
     "PAI_RUNTIME USER_CONTAINER USER_FAILURE RUNNING PERMANENT NEVER_RETRY": {
         221: ("ContainerTensorflowOOMKilled", "TensorFlow ran out of memory", _MEMORY),
-        222: ("ContainerMPISegvFault", "an MPI process touched memory it does not have", _PROGRAM),
+        222: ("ContainerMPISegvFault", "an MPI process accessed invalid memory", _PROGRAM),
         224: ("ContainerCudaVersionMismatch", "the image's CUDA is too new for the driver", _IMAGE),
-        225: ("ContainerCudaDnnVersionMismatch", "the image's cuDNN does not fit", _IMAGE),
-        226: ("ContainerCudaOOMKilled", "the GPU's memory was not enough", _GPU_MEMORY),
-        228: ("ContainerIncorrectParameterError", "the program got a wrong argument", _PROGRAM),
+        225: ("ContainerCudaDnnVersionMismatch", "the image's cuDNN does not match", _IMAGE),
+        226: ("ContainerCudaOOMKilled", "the GPU ran out of memory", _GPU_MEMORY),
+        228: ("ContainerIncorrectParameterError", "the program got an invalid argument", _PROGRAM),
         229: ("ContainerIncorrectDataModelError", "the program could not read its data or model", _PROGRAM),
-        230: ("ContainerInvalidSavePath", "the program was given a path it cannot restore from", _PATH),
+        230: ("ContainerInvalidSavePath", "the program cannot restore from the given path", _PATH),
         231: ("ContainerSyntaxError", "the code has an error", _PROGRAM),
         232: ("ContainerImportError", "an import failed", _PROGRAM),
         233: ("ContainerIndexOutOfRange", "an index was out of range", _PROGRAM),
-        234: ("ContainerSigvFault", "a process touched memory it does not have", _PROGRAM),
+        234: ("ContainerSigvFault", "a process accessed invalid memory", _PROGRAM),
         235: ("ContainerEngineCoreDump", "a process crashed and left a core dump", _PROGRAM),
     },
     "PAI_RUNTIME PAI_HW PLATFORM_FAILURE RUNNING TRANSIENT ALWAYS_RETRY": {
         223: (
             "ContainerCudaUncorrectableECCError",
-            "the GPU met a memory error it could not correct",
+            "the GPU had an uncorrectable memory error",
             _RETRY,
         ),
     },
@@ -176,7 +176,7 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
         249: ("PAIRuntimeSSHBarrierTimeout", "waiting for the other tasks' SSH took too long", _BARRIER),
     },
     "PAI_RUNTIME PAI_RUNTIME PLATFORM_FAILURE LAUNCHING TRANSIENT ALWAYS_RETRY": {
-        250: ("FrameworkBarrierTransientFailed", "the tasks could not meet, this time", _RETRY),
+        250: ("FrameworkBarrierTransientFailed", "the tasks could not reach each other this time", _RETRY),
         253: ("ContainerPortConflict", "a port of the task was already taken", _PORTS),
     },
     "PAI_RUNTIME RESOURCE_ALLOCATION_TIMEOUT RESOURCE_ALLOCATION_TIMEOUT ALLOCATING TRANSIENT_CONFLICT"
@@ -184,10 +184,10 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
         251: ("JobGangAllocationTimeout", "not all tasks of the job got their resources in time", _SMALLER),
     },
     "PAI_RUNTIME PAI_RUNTIME PLATFORM_FAILURE LAUNCHING PERMANENT NEVER_RETRY": {
-        252: ("FrameworkBarrierPermanentFailed", "the tasks cannot meet", _PLATFORM),
+        252: ("FrameworkBarrierPermanentFailed", "the tasks cannot reach each other", _PLATFORM),
     },
     "PAI_RUNTIME PAI_RUNTIME USER_FAILURE LAUNCHING PERMANENT NEVER_RETRY": {
-        254: ("ContainerImageNotExists", "the image is not there, or may not be pulled", _IMAGE),
+        254: ("ContainerImageNotExists", "the image does not exist, or may not be pulled", _IMAGE),
     },
     "PAI_RUNTIME UNKNOWN UNKNOWN_FAILURE UNKNOWN UNKNOWN RETRY_TO_MAX": {
         255: ("PAIRuntimeUnknownFailed", "the command failed", _LOOK),
@@ -195,7 +195,7 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
     "UNKNOWN UNKNOWN UNKNOWN_FAILURE UNKNOWN UNKNOWN RETRY_TO_MAX": {
         -8000: (
             "ContainerUndefinedNegativeExitCode",
-            "the task ended with a negative code nobody knows",
+            "the task ended with an unknown negative exit code",
             _PLATFORM,
         ),
     },
@@ -226,23 +226,23 @@ _SPECS = _specs()
 
 
 def exit_spec(code: int) -> dict[str, Any]:
-    """What is known about an exit code; one that is not in the table gets the record of its sign."""
+    """Return the specification of an exit code; unknown codes get that of their sign."""
     known = _SPECS.get(code) or _SPECS[RUNTIME_FAILURE if code > 0 else UNDEFINED_NEGATIVE]
     return {**known, "code": code, "repro": list(known["repro"]), "solution": list(known["solution"])}
 
 
 def is_known(code: int) -> bool:
-    """Whether the table has the code itself."""
+    """Whether the code is in the table."""
     return code in _SPECS
 
 
 def reaction(code: int) -> str:
-    """Whether a job that ended so is tried again."""
+    """Return whether a job that ended with this code is retried."""
     return str(exit_spec(code)["reaction"])
 
 
 def from_user_code(code: int) -> int:
-    """The cluster's code for what a command itself ended with: signals keep theirs, others are 255."""
+    """Return the cluster's code for a command's own exit code: signals keep theirs, others become 255."""
     if code == 0 or code in _SIGNALS:
         return code
     return COMMAND_NOT_FOUND if code == 127 else USER_FAILURE

@@ -1,4 +1,4 @@
-"""How to reproduce each exit code of a cluster, as its exit specification says in ``repro``."""
+"""How to reproduce each exit code of a cluster, for ``repro`` in its exit specification."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ REPRO: dict[int, str] = {
     -230: "scale down a job whose tasks are running",
     -300: "submit a job that the node refuses",
     -310: "delete the job's priority class right after submitting",
-    -1000: "use up the memory of the node from outside of the pod",
+    -1000: "use up the node's memory outside of the pod",
     -1001: "stop the kubelet of the pod's node",
     -1002: "bind a pod to a node that has less memory than the pod asks for",
     -1003: "submit a critical pod to a node that is full of ordinary ones",
     -1004: "let a pod run past its deadline",
-    -1005: "submit a privileged pod to a node that allows none",
-    -1006: "meet a passing error of the kubelet",
+    -1005: "submit a privileged pod to a node that does not allow them",
+    -1006: "hit a transient error of the kubelet",
     -1100: "submit a job with a very large document",
     -1200: "use more memory than the task asks for",
-    -1201: "run an image name that no container can be made of",
+    -1201: "run an image that no container can be created from",
     -1202: "start a container with a directory as its command",
     -1203: "start a container with a command that does not exist",
     -1204: "ask for a capability that the node does not know",
@@ -63,5 +63,5 @@ REPRO: dict[int, str] = {
     254: "submit a job with an image name that does not exist",
     255: "end the program with exit code 1",
     256: "let the runtime end with exit code 1",
-    -8000: "end a task with a negative exit code that no table has",
+    -8000: "end a task with a negative exit code that is not in the table",
 }  # fmt: skip

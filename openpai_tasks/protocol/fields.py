@@ -1,21 +1,21 @@
-"""Fields of answers: each reader gives the type that it is named by, whatever a server has put there."""
+"""Read fields of answers as the type that each function is named after, whatever the server sent."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-UNFIT = (
+MALFORMED = (
     *(LookupError, TypeError, ValueError, AttributeError, ArithmeticError),
-    *(AssertionError, SyntaxError, RuntimeError),  # of libraries; the last one is also of what is too deep
+    *(AssertionError, SyntaxError, RuntimeError),  # from libraries; RuntimeError also for deep nesting
 )
-"""What code raises that takes an answer for what it is not."""
-LARGEST = 1 << 53  # what every JSON reader can tell from its neighbours
-LAST_MOMENT = 253_402_300_799_000  # ms: the end of the year 9999, behind which no calendar goes
+"""What code that reads a malformed answer raises."""
+LARGEST = 1 << 53  # the largest integer that every JSON reader represents exactly
+LAST_MOMENT = 253_402_300_799_000  # ms: the end of the year 9999, the last that datetime knows
 
 
 def text(value: Any) -> str:
-    """A text, or a number as one; nothing for anything else."""
+    """Return a string, or a number as a string; "" for anything else."""
     if isinstance(value, str):
         return value
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -23,14 +23,14 @@ def text(value: Any) -> str:
 
 
 def number(value: Any) -> int | float | None:
-    """A number that can be counted with; None for anything else."""
+    """Return a finite number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if -LARGEST <= value <= LARGEST and math.isfinite(value) else None
 
 
 def whole(value: Any) -> int | None:
-    """A whole number, also one written as a text."""
+    """Return an integer, also if written as a string; None for anything else."""
     if isinstance(value, str) and len(value) < 17 and value.removeprefix("-").isdecimal():
         return int(value)
     found = number(value)
@@ -38,12 +38,12 @@ def whole(value: Any) -> int | None:
 
 
 def count(value: Any) -> int:
-    """How many there are; 0 where that is not said."""
+    """Return a count; 0 if it is missing."""
     return max(0, whole(value) or 0)
 
 
 def moment(value: Any) -> int | None:
-    """A time in milliseconds since 1970."""
+    """Return a time in milliseconds since 1970; None for anything else."""
     found = number(value)
     return int(found) if found is not None and 0 <= found <= LAST_MOMENT else None
 
@@ -53,10 +53,10 @@ def mapping(value: Any) -> dict[str, Any]:
 
 
 def rows(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list."""
+    """Return the objects in a list."""
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """The texts of a list."""
+    """Return the strings in a list."""
     return tuple(text(one) for one in value if one == "" or text(one)) if isinstance(value, list) else ()

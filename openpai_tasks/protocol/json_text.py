@@ -1,4 +1,4 @@
-"""JSON of a server or a job, read so that whatever it holds can be walked through, shown and written."""
+"""Parse JSON from a server or a job so that it can safely be traversed, shown and written."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 DEPTH = 64
-"""How deep a value may be: no real answer has ten levels, and recursion ends at a thousand."""
+"""Maximum nesting: real answers have fewer than ten levels, and Python's recursion ends at a thousand."""
 
 _HALF = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 def parse(text: str | bytes, constant: Callable[[str], Any] = lambda name: None) -> Any:
-    """The value of the text; ValueError where it is no JSON, or deeper than anybody means it.
+    """Parse a text; ValueError if it is not JSON, or nested too deeply.
 
-    NaN and Infinity, which JSON does not have, become null unless ``constant`` reads them; half characters
+    NaN and Infinity, which are not in JSON, become null unless ``constant`` reads them; lone surrogates
     become U+FFFD.
     """
     if isinstance(text, bytes):
@@ -31,7 +31,7 @@ def parse(text: str | bytes, constant: Callable[[str], Any] = lambda name: None)
 
 
 def whole_characters(text: str) -> str:
-    """The text with each half of a character replaced: nothing that writes UTF-8 takes it."""
+    """Replace lone surrogates, which cannot be encoded as UTF-8."""
     return text if text.isascii() else _HALF.sub("\ufffd", text)
 
 

@@ -1,4 +1,4 @@
-"""What travels: jobs and tasks as every generation of server tells them, in one shape of ours."""
+"""Jobs, tasks and events as values, read from the answers of every generation of servers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from openpai_tasks.protocol.fields import count, mapping, moment, rows, text, te
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.states import FINAL, WAITING, reported_state
 
-STOPPED_STATUS = 143  # what a shell says of a process ended by TERM
-PLATFORM_STATUS = 125  # the platform failed the job: there is no exit code of its own
+STOPPED_STATUS = 143  # as in a shell for a process killed by TERM
+PLATFORM_STATUS = 125  # the platform failed the job, which has no exit code
 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """The latest try of one task instance."""
+    """The latest attempt of one task."""
 
     role: str
     index: int
@@ -32,7 +32,7 @@ class TaskInfo:
     completed: int | None
     message: str
     container: str = ""
-    log: str = ""  # where the server says that its output is
+    log: str = ""  # URL of its output
 
     @property
     def label(self) -> str:
@@ -40,14 +40,14 @@ class TaskInfo:
 
     @property
     def ssh(self) -> SshInfo | None:
-        """Where its container takes ssh, once it has one."""
+        """The ssh address of its container, once it has one."""
         port = self.ports.get("ssh", "").partition(",")[0]
         return SshInfo(self.container, self.ip, int(port)) if self.ip and _is_port(port) else None
 
 
 @dataclass(frozen=True)
 class SshInfo:
-    """Where one container takes ssh; ``key_url`` is where its private key can be fetched, if it is told."""
+    """The ssh address of a container; ``key_url`` is where its private key can be fetched, if known."""
 
     container: str
     ip: str
@@ -57,18 +57,18 @@ class SshInfo:
 
 @dataclass(frozen=True)
 class EventInfo:
-    """Something the platform noted about a job, such as why it waits."""
+    """An event that the platform recorded for a job, such as why it waits."""
 
     type: str
     reason: str
     message: str
     count: int
     last: str
-    container: str = ""  # the one it is about; none where it is about the whole job
+    container: str = ""  # empty for events of the whole job
 
     @property
     def time(self) -> int | None:
-        """When it happened last, in milliseconds; servers write it as ISO 8601."""
+        """When it last happened, in milliseconds; servers write ISO 8601."""
         try:
             return moment(datetime.fromisoformat(self.last.replace("Z", "+00:00")).timestamp() * 1000)
         except (ValueError, OverflowError, OSError):
@@ -77,7 +77,7 @@ class EventInfo:
 
 @dataclass(frozen=True)
 class JobInfo:
-    """One job; ``tasks``, ``message`` and ``events`` are known only when they were asked for."""
+    """A job; ``tasks``, ``message`` and ``events`` are filled in only when they were requested."""
 
     name: str
     user: str
@@ -89,19 +89,19 @@ class JobInfo:
     exit_code: int | None  # the platform's
     user_exit_code: int | None  # the command's own
     retries: int
-    attempt: int
+    attempt: int  # from 0, as `--attempt` takes it
     gpus: int | None
     task_count: int | None
     tags: tuple[str, ...]
     message: str = ""
     tasks: tuple[TaskInfo, ...] = ()
     events: tuple[EventInfo, ...] = ()
-    namespace: str | None = None  # what its key begins with, if not its user; "" for one without an owner
-    diagnostics: Diagnostics | None = None  # how its last attempt ended; ``message`` is that in one line
+    namespace: str | None = None  # the prefix of its key, if not its user; "" for a job without an owner
+    diagnostics: Diagnostics | None = None  # how its last attempt ended; ``message`` is its summary
 
     @property
     def key(self) -> str:
-        """What paths call it; a job from before jobs had owners goes by its bare name."""
+        """Its name in paths; very old jobs without an owner have just their name."""
         owner = self.user if self.namespace is None else self.namespace
         return job_key(owner, self.name) if owner else self.name
 
@@ -111,19 +111,19 @@ class JobInfo:
 
     @property
     def exit(self) -> int | None:
-        """The command's own exit code where it is known, else the platform's."""
+        """The command's own exit code if known, else the platform's."""
         return self.exit_code if self.user_exit_code is None else self.user_exit_code
 
     @property
     def duration(self) -> float | None:
-        """Seconds from its start until its end, or until now; some servers do not tell the end."""
+        """Seconds from its start to its end, or to now; None if the server does not report the end."""
         if self.launched is None or (self.final and self.completed is None):
             return None
         return max(0.0, ((self.completed or time.time() * 1000) - self.launched) / 1000)
 
     @property
     def exit_status(self) -> int:
-        """What a shell should see: the job's own exit code where it has one."""
+        """The exit status for a shell: the job's own exit code if it has one."""
         if self.state == "SUCCEEDED":
             return 0
         if self.state == "STOPPED":
@@ -135,7 +135,7 @@ class JobInfo:
 
 
 def job_from_summary(body: dict[str, Any]) -> JobInfo:
-    """A row of the job list; servers before 1.1 tell in it when a job was made, not when it was launched."""
+    """Read a row of the job list; servers before 1.1 give the creation time instead of the launch time."""
     state = reported_state(body)
     made = body.get("createdTime") if state != WAITING else None
     return JobInfo(
@@ -158,7 +158,7 @@ def job_from_summary(body: dict[str, Any]) -> JobInfo:
 
 
 def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
-    """The answer for the job that was asked for by ``key``."""
+    """Read the details of the job that was requested by ``key``."""
     status = mapping(body.get("jobStatus"))
     state, end = reported_state(status), diagnostics.read(status)
     owner, _, name = key.partition("~") if "~" in key else ("", "", key)
@@ -220,7 +220,7 @@ def _task(role: str, number: int, body: dict[str, Any]) -> TaskInfo:
 
 
 def ssh_from_body(body: dict[str, Any]) -> tuple[SshInfo, ...]:
-    """What the servers that have an endpoint for it say."""
+    """Read the answer of servers that have an endpoint for ssh."""
     key_url = text(mapping(body.get("keyPair")).get("privateKeyDirectDownloadLink"))
     return tuple(
         SshInfo(text(one.get("id")), text(one.get("sshIp")), int(text(one.get("sshPort"))), key_url)
@@ -234,5 +234,5 @@ def _is_port(word: str) -> bool:
 
 
 def _exit_code(state: str, code: int | None) -> int | None:
-    """The code, but no 0 for a job that goes on."""
+    """Return the code, but not 0 for an unfinished job."""
     return code if code or state in FINAL else None

@@ -1,4 +1,4 @@
-"""What is wrong with a document: the place, the rule it breaks, and the line."""
+"""Problems of a document: path, broken rule, and line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from openpai_tasks.errors import ProtocolError
 
 @dataclass(frozen=True)
 class Problem:
-    """One place in a document (``taskRoles.worker.instances``) and the rule it breaks."""
+    """A path in a document (``taskRoles.worker.instances``) and the rule it breaks."""
 
     path: str
     rule: str
@@ -21,15 +21,15 @@ class Problem:
         return f"{self.path}: {self.rule}{where}" if self.path else f"{self.rule}{where}"
 
 
-def refuse(problems: Iterable[Problem]) -> ProtocolError:
-    """The error for a refused document: the first problem in words, all of them for programs."""
+def refusal(problems: Iterable[Problem]) -> ProtocolError:
+    """Return the error for a refused document: the message has the first problem, ``problems`` has all."""
     found = tuple(problems)
     more = f" (+{len(found) - 1} more)" if len(found) > 1 else ""
     return ProtocolError(f"{found[0]}{more}", found)
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """A hint at the name that was probably meant, ready to be put behind a message."""
+    """Return ``, did you mean X?`` to append to a message, if a known name is similar."""
     import difflib
 
     names = {name.lower(): name for name in known}

@@ -1,12 +1,12 @@
-"""The URL paths of OpenPAI's REST API, written once for client and server."""
+"""The URL paths of OpenPAI's REST API, shared by client and server."""
 
 from __future__ import annotations
 
 PREFIX = "/rest-server"
-"""Where the reverse proxy of a cluster puts the REST server; a bare one answers under ``/api`` too."""
+"""Where a cluster's reverse proxy serves the REST API; without a proxy it is served under ``/api``."""
 
 OWN_FIELD = "openpaiTasks"
-"""What the embedded cluster tells its own client beside an answer of OpenPAI."""
+"""Field that the embedded cluster adds to OpenPAI's answers for our client."""
 
 HEALTH = "/healthz"
 OPENAPI = "/api/openapi.json"
@@ -56,7 +56,7 @@ TASK = "/api/v2/jobs/{job}/attempts/{attempt}/taskRoles/{role}/taskIndex/{index}
 TASK_LOGS = TASK + "/{task_attempt}/logs"
 LOG_FILE = "/log-manager/{node}/api/v1/logs/{file}"
 
-# What only older servers have.
+# Only on older servers.
 JOBS_V1 = "/api/v1/jobs"
 JOB_V1 = "/api/v1/jobs/{job}"
 USER_JOBS_V1 = "/api/v1/user/{user}/jobs"
@@ -71,5 +71,5 @@ POD_LOGS_TAIL = "/log-manager/{node}/tail/{user}/{framework}/{role}/{pod}"
 
 
 def job_key(user: str, name: str) -> str:
-    """A job's name in paths."""
+    """Return a job's name in paths."""
     return f"{user}~{name}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.plain_text import in_json, is_plain, one_line, plain
+from openpai_tasks.plain_text import escape_json, is_plain, one_line, plain
 from openpai_tasks.render.views import Facts, Page, TextTable, View
 
 Columns = Sequence[str] | Callable[[Any], View]
@@ -203,7 +203,7 @@ def _plain(value: Any) -> Any:
 
 
 def _json(items: Any, columns: Columns) -> str:
-    return in_json(json.dumps(_plain(items), indent=2, ensure_ascii=False))
+    return escape_json(json.dumps(_plain(items), indent=2, ensure_ascii=False))
 
 
 def _yaml(items: Any, columns: Columns) -> str:
@@ -247,7 +247,7 @@ def _csv(items: Any, columns: Columns) -> str:
 
 def _value(value: Any) -> Any:
     if isinstance(value, (bool, dict, list)):
-        return in_json(json.dumps(value, ensure_ascii=False))
+        return escape_json(json.dumps(value, ensure_ascii=False))
     return plain(value) if isinstance(value, str) else value
 
 

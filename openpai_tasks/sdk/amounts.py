@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.times import LONGEST_DAYS as LONGEST_DAYS
-from openpai_tasks.times import seconds as seconds
+from openpai_tasks.times import parse_seconds as parse_seconds
 
 MOST_WORKERS = 64
 

@@ -1,12 +1,12 @@
-"""The settings: their table, and how they are put together from the places they are read from.
+"""The table of settings, and how their values are merged from all sources.
 
 Weakest first: built in, tasks.py, Invoke's system and user files, ``~/.openpai/defaults.yaml``, the
 project's ``invoke.yaml``, ``./.openpai/defaults.yaml``, ``INVOKE_OPENPAI_*``, ``inv -f FILE``, the flag.
-They stay out of Invoke's merged configuration, where a clash of two keys would break every command;
-each place's own ``openpai`` section is read instead. Secrets are no settings (credentials.py).
+They stay out of Invoke's merged configuration, where conflicting keys would break every command; the
+``openpai`` section of each source is read instead. Secrets are not settings (credentials.py).
 
-What shapes a job counts from every place. What reaches further (``FAR`` in the table, and sources that are
-``OUTSIDE`` of the project) counts from the files of a project only if the user trusts them (trust.py).
+Settings that only shape a job count from every source. Those that reach further (``FAR`` in the table, and
+sources ``OUTSIDE`` of the project) count from a project's files only if the user trusts them (trust.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 from openpai_tasks import times
@@ -66,32 +65,34 @@ _far = functools.partial(_setting, reach=FAR)
 class Settings:
     """Every setting, typed; ``origins`` says where each one came from."""
 
-    cluster_alias: str = _setting("cluster-alias", "local", "the cluster that commands speak to")
+    cluster_alias: str = _setting("cluster-alias", "local", "the cluster that commands use")
     image: str = _setting("image", "python:3", "the docker image that jobs run in")
-    workspace: str = _setting("workspace", "", "folder on the storage that jobs keep their files in")
-    virtual_cluster: str = _setting("virtual-cluster", "", "the part of the cluster that jobs run in")
-    cpu: int = _setting("cpu", 2, "CPU cores of a job", least=1)
-    gpu: int = _setting("gpu", 0, "GPUs of a job", least=0)
-    memory_mb: int = _setting("memoryMB", 4096, "memory of a job, in MB", least=1)
+    workspace: str = _setting("workspace", "", "folder on the storage for the files of jobs")
+    virtual_cluster: str = _setting("virtual-cluster", "", "the virtual cluster that jobs run in")
+    cpu: int = _setting("cpu", 2, "CPU cores per task", least=1)
+    gpu: int = _setting("gpu", 0, "GPUs per task", least=0)
+    memory_mb: int = _setting("memoryMB", 4096, "memory per task, in MB", least=1)
     sources: tuple[str, ...] = _setting(
-        "sources", (), "files and folders that jobs take along", reach=OUTSIDE
+        "sources", (), "files and folders that are uploaded with jobs", reach=OUTSIDE
     )
-    pip_installs: tuple[str, ...] = _setting("pip-installs", (), "packages that jobs install first")
+    pip_installs: tuple[str, ...] = _setting(
+        "pip-installs", (), "packages that jobs install before their command"
+    )
     python: str = _far("python", "python3", "the python in the image that installs packages")
     clusters_in_local: bool = _far(
         "clusters-in-local", False, "keep clusters.yaml in ./.openpai, not in ~/.openpai"
     )
-    output: str = _setting("output", "table", "how results are shown", among="table json yaml csv")
-    editor: str = _far("editor", "", "the program that `cluster.edit` opens")
+    output: str = _setting("output", "table", "output format of results", among="table json yaml csv")
+    editor: str = _far("editor", "", "the editor that cluster.edit opens")
     http_timeout: float = _setting("http-timeout", 30.0, "seconds to wait for a cluster's answer", least=0.1)
     watch_patience: str = _setting(
-        "watch-patience", "15m", "how long a watched cluster may give no answer", is_time=True
+        "watch-patience", "15m", "how long to wait for a watched cluster that does not answer", is_time=True
     )
     local_body_limit: int = _far(
-        "local.body-limit", 100, "KB that a request to the embedded cluster may carry", least=1
+        "local.body-limit", 100, "largest request to the embedded cluster, in KB", least=1
     )
     local_enforce: bool = _far(
-        "local.enforce", False, "the embedded cluster holds jobs back that are larger than the machine"
+        "local.enforce", False, "keep jobs that are larger than the machine waiting in the embedded cluster"
     )
     local_engine: str = _far(
         "local.engine",
@@ -100,18 +101,18 @@ class Settings:
         among=" ".join(engines.ENGINES),
     )
     local_profile: str = _far(
-        "local.profile", "union", "the OpenPAI that the embedded cluster is", among="union 0.14 0.18 1.8"
+        "local.profile", "union", "OpenPAI version of the embedded cluster", among="union 0.14 0.18 1.8"
     )
     local_ssh: str = _far(
-        "local.ssh", "auto", "what serves ssh in the embedded cluster", among="auto sshd asyncssh off"
+        "local.ssh", "auto", "ssh server of the embedded cluster", among="auto sshd asyncssh off"
     )
-    ssh_key: str = _far("ssh.key", "", "the private key that opens containers; else one of our own")
-    ssh_user: str = _far("ssh.user", "root", "whom to log in to containers as")
+    ssh_key: str = _far("ssh.key", "", "private key for containers; made automatically if empty")
+    ssh_user: str = _far("ssh.user", "root", "user to log in to containers as")
     ssh_timeout: float = _far("ssh.timeout", 15.0, "seconds to wait for a container's answer", least=1)
-    ssh_gateway: str = _far("ssh.gateway", "", "the host that leads to the containers: USER@HOST:PORT")
-    ssh_gateway_key: str = _far("ssh.gateway-key", "", "the private key that opens the gateway")
+    ssh_gateway: str = _far("ssh.gateway", "", "jump host to the containers: USER@HOST:PORT")
+    ssh_gateway_key: str = _far("ssh.gateway-key", "", "private key for the jump host")
     container_engine: str = _far(
-        "container.engine", "auto", "what builds and checks images", among="auto docker podman"
+        "container.engine", "auto", "program that builds and checks images", among="auto docker podman"
     )
     storage_mounts: tuple[str, ...] = _far(
         "storage.mounts", (), "where shares are mounted here: CLUSTER/STORAGE=FOLDER or ADDRESS=FOLDER"
@@ -120,10 +121,10 @@ class Settings:
     unknown: tuple[str, ...] = field(default=(), repr=False)
     withheld: tuple[Claim, ...] = field(default=(), repr=False)
     overruled: Mapping[str, Value] = field(default_factory=dict, repr=False)
-    """The user's own values of settings that a project's files say something else about."""
+    """The user's own values of settings that a project's files override."""
 
     def own(self, name: str) -> Value:
-        """A setting as the user's own files, variables and flags have it, whatever the project says."""
+        """Return a setting from the user's own files, variables and flags, ignoring the project's."""
         value: Value = getattr(self, VARIABLES[name].field)
         return self.overruled.get(name, value)
 
@@ -131,9 +132,9 @@ class Settings:
     def load(
         cls, config: Any = None, flags: Mapping[str, Any] | None = None, withhold: bool = False
     ) -> Settings:
-        """Read every place; ``config`` is Invoke's, ``flags`` what the command line said, by field.
+        """Read all sources; ``config`` is Invoke's, ``flags`` are the values of flags by field name.
 
-        What a project wants and the user has not trusted is an error; or, to ``withhold``, it does not count.
+        Settings of a project that need trust and do not have it are an error, or ignored with ``withhold``.
         """
         values: dict[str, Any] = {}
         own: dict[str, Any] = {}
@@ -141,7 +142,7 @@ class Settings:
         unknown: list[str] = []
         withheld: list[Claim] = []
         for layer in layers(config):
-            unknown += _not_used(layer)
+            unknown += _ignored_names(layer)
             doubted = trust.untrusted(claims(layer))
             withheld += doubted
             for variable, given, value in _known(layer):
@@ -150,7 +151,7 @@ class Settings:
                     values[variable.field] = variable.read(value, origin)
                     own |= {variable.field: values[variable.field]} if layer.is_own else {}
                     if layer.is_project and variable.reach == OUTSIDE:
-                        values[variable.field] = trust.fenced(origin, values[variable.field])
+                        values[variable.field] = trust.fence_sources(origin, values[variable.field])
         for key, value in (flags or {}).items():
             if value is not None and value != [] and value != ():
                 variable = _BY_FIELD[key]
@@ -176,7 +177,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Variable:
-    """One row of the table: its name as people write it, what it may be, and what it is for."""
+    """A row of the table: name, allowed values and description of a setting."""
 
     name: str
     field: str
@@ -192,7 +193,7 @@ class Variable:
         return type(self.default)
 
     def read(self, value: Any, origin: str) -> Value:
-        """``value`` as this setting's type, or an error that names where it was written."""
+        """Convert a value to this setting's type; errors name its origin."""
         if self.among and isinstance(value, float):
             value = str(value)  # YAML takes 0.14 for a number
         if self.is_time and type(value) is int:
@@ -201,7 +202,7 @@ class Variable:
         if read is None:
             raise ConfigError(f"{origin}: {self.name} must be {KINDS[self.kind]}, got {value!r}")
         if self.is_time:
-            times.seconds(str(read), f"{origin}: {self.name}")
+            times.parse_seconds(str(read), f"{origin}: {self.name}")
         if self.least is not None and isinstance(read, (int, float)) and not read >= self.least:
             raise ConfigError(f"{origin}: {self.name} must be at least {self.least:g}, got {value!r}")
         if isinstance(read, float) and not math.isfinite(read):
@@ -212,7 +213,7 @@ class Variable:
 
 
 def _spelling(name: object) -> str:
-    """``memory_mb``, ``memory-mb`` and ``memoryMB`` are one name."""
+    """Normalise a name: ``memory_mb``, ``memory-mb`` and ``memoryMB`` are the same."""
     return "".join(char for char in str(name).lower() if char not in "-_.")
 
 
@@ -226,7 +227,7 @@ _BY_FIELD = {variable.field: variable for variable in VARIABLES.values()}
 
 
 def find(name: str) -> Variable:
-    """The setting of that name, in any spelling."""
+    """Find a setting by its name, in any spelling."""
     try:
         return _BY_SPELLING[_spelling(name)]
     except KeyError:
@@ -235,26 +236,26 @@ def find(name: str) -> Variable:
 
 def _unknown(name: object) -> str:
     near = difflib.get_close_matches(str(name), VARIABLES, 1)
-    return f"no setting is named {str(name)!r}" + (f", did you mean {near[0]}?" if near else "")
+    return f"no setting named {str(name)!r}" + (f", did you mean {near[0]}?" if near else "")
 
 
 def _known(layer: Layer) -> Iterator[tuple[Variable, str, Any]]:
-    """The settings that the layer gives a value, with the name that it has there."""
+    """Yield the settings in the layer, each with the name used there and its value."""
     for given, value in layer.values.items():
         variable = _BY_SPELLING.get(_spelling(given))
         if variable and value not in (None, ""):
             yield variable, given, value
 
 
-def _not_used(layer: Layer) -> list[str]:
-    """What of the layer does not count, and why; in our own files older clients kept more."""
+def _ignored_names(layer: Layer) -> list[str]:
+    """Describe what is ignored in the layer; our own files may hold more, from older clients."""
     names = [] if layer.is_ours else [name for name in layer.values if _spelling(name) not in _BY_SPELLING]
     lines = [f"{layer.origin}: {_unknown(name)}" for name in names]
     return [layer.ignored, *lines] if layer.ignored else lines
 
 
 def change_defaults(path: Path, values: Mapping[str, Value], remove: Iterable[str] = ()) -> None:
-    """Set and remove settings in a defaults.yaml, keeping the rest, whoever else writes it now."""
+    """Set and remove settings in a defaults.yaml, keeping the rest, safely for concurrent writers."""
     import yaml
 
     gone = {_spelling(name) for name in (*remove, *values)}
@@ -264,14 +265,14 @@ def change_defaults(path: Path, values: Mapping[str, Value], remove: Iterable[st
         text = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True) if kept else ""
         write_private(path, text)
     if trust.is_project_file(path):
-        trust.remember(_typed(path, values))
+        trust.remember(_typed_claims(path, values))
 
 
 # What a project asks for
 
 
 def claims(layer: Layer, base: Path | None = None) -> list[Claim]:
-    """What the layer says that reaches further than a job, if it is of a project; sources are in ``base``."""
+    """Return a project layer's settings that reach further than a job; sources are relative to ``base``."""
     found: dict[str, list[Claim]] = {}
     for variable, _, value in _known(layer) if layer.is_project else ():
         if variable.reach:
@@ -284,17 +285,17 @@ def claims(layer: Layer, base: Path | None = None) -> list[Claim]:
 
 
 def project_claims(folder: Path, base: Path) -> list[Claim]:
-    """All that the files of a project folder ask for, as a command that is run in ``base`` sees it."""
+    """Return all claims of the files in a project folder, as seen by a command that runs in ``base``."""
     own = folder / ".openpai" / "defaults.yaml"
     found = claims(project_layer(defaults_layer(own)), base) if trust.is_project_file(own) else []
     for path in (folder / f"{name}.{suffix}" for name in PROGRAMS for suffix in ("yaml", "yml", "json")):
-        values = section(SimpleNamespace(data=read_defaults(path)), "data", str(path))
+        values = section(read_defaults(path), str(path))
         found += claims(project_layer(Layer(str(path), values)), base)
     return found + trust.used_clusters(folder)
 
 
-def _typed(path: Path, values: Mapping[str, Value]) -> list[Claim]:
-    """What of a project's defaults.yaml the user has just typed himself."""
+def _typed_claims(path: Path, values: Mapping[str, Value]) -> list[Claim]:
+    """Return the claims in a project's defaults.yaml that the user has just typed."""
     found = claims(project_layer(defaults_layer(path)))
     sources = values.get("sources")
     links = [trust.links_claim(str(path), sources)] if isinstance(sources, tuple) else []

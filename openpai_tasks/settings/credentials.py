@@ -1,6 +1,6 @@
-"""Passwords and tokens of the clusters: in the system keyring when one works, else in a private file.
+"""Passwords and tokens, kept in the system keyring or, without one, in a private file.
 
-An entry belongs to what it is sent to: it is handed out for that alias, address, user and CA only.
+An entry is bound to where it is sent: it is returned only for that alias, address, user and CA.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from openpai_tasks.settings.home import home, locked, write_private
 
 SERVICE = "openpai-tasks"
 FAILURES = (ImportError, OSError, RuntimeError, AttributeError, TypeError, ValueError)
-"""What the back ends of a keyring raise beside its own error when they are not well."""
+"""What broken keyring back ends raise besides KeyringError."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """How a user proves who they are; ``repr`` shows only what kind it is."""
+    """A user's password or token; ``repr`` shows only which of them."""
 
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
@@ -45,7 +45,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Destination:
-    """What credentials are sent to, and so what they are kept for."""
+    """Where credentials are sent, which is what they are stored for."""
 
     alias: str
     address: str  # scheme, host, port and path, in the form that is compared
@@ -56,13 +56,13 @@ class Destination:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """Where to look for the entry, the current form first."""
+        """The keys to look for, the current form first."""
         now = Key("address", self.alias, self.address, self.user)
         return (now, Key("pai_uri", self.alias, self.former, self.user)) if self.former else (now,)
 
 
 class Key(NamedTuple):
-    """Where an entry is filed; older versions named its address ``pai_uri``."""
+    """The key of an entry; older versions named its address ``pai_uri``."""
 
     form: str
     alias: str
@@ -71,14 +71,14 @@ class Key(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in a keyring; no two keys share one."""
+        """The unique name of the entry in a keyring."""
         if self.form == "pai_uri":
             return f"{self.alias} {self.user}@{self.address}"
         return " ".join(quote(part, safe=":/@[]~") for part in (self.alias, self.address, self.user))
 
 
 def load(destination: Destination) -> Credentials:
-    """What is kept for the destination; empty when nothing is. An old entry is moved to the new form."""
+    """Return the credentials for the destination, or empty ones; old entries are migrated."""
     key, *former = destination.keys
     stored = _find(key)
     if stored is not None:
@@ -86,13 +86,13 @@ def load(destination: Destination) -> Credentials:
         return _credentials(stored) if is_meant else Credentials()
     found = next((_credentials(record) for record in map(_find, former) if record), Credentials())
     if found:
-        with suppress(ConfigError):  # a home that cannot be written to is no reason to fail
+        with suppress(ConfigError):  # a read-only home folder is no reason to fail
             save(destination, found)
     return found
 
 
 def save(destination: Destination, credentials: Credentials) -> str:
-    """Keep the credentials and say where they went: ``the system keyring`` or the file."""
+    """Store the credentials and return where: ``the system keyring`` or the file."""
     if not credentials:
         forget(destination)
         return "nowhere"
@@ -106,18 +106,18 @@ def save(destination: Destination, credentials: Credentials) -> str:
 
 
 def forget(destination: Destination) -> None:
-    """Remove the entry wherever it is and whatever its CA; no entry is fine."""
+    """Remove the entry, if there is one, whatever its CA."""
     for key in destination.keys:
         _forget(key)
 
 
 def from_environment() -> Credentials:
-    """What ``OPENPAI_PASSWORD`` and ``OPENPAI_TOKEN`` hold."""
+    """Return the credentials in ``OPENPAI_PASSWORD`` and ``OPENPAI_TOKEN``."""
     return Credentials(os.environ.get("OPENPAI_PASSWORD", ""), os.environ.get("OPENPAI_TOKEN", "").strip())
 
 
 def read_secret(source: str) -> str:
-    """The first line of a file, or of standard input for ``-``."""
+    """Return the first line of a file, or of standard input for ``-``."""
     try:
         text = (
             sys.stdin.readline() if source == "-" else Path(source).expanduser().read_text(encoding="utf-8")
@@ -126,22 +126,22 @@ def read_secret(source: str) -> str:
         raise ConfigError(f"cannot read {source}: {getattr(err, 'strerror', None) or 'not text'}") from err
     secret = text.split("\n", 1)[0].rstrip("\r")
     if not secret:
-        raise ConfigError(f"{'standard input' if source == '-' else source} has no password or token in it")
+        raise ConfigError(f"no password or token in {'standard input' if source == '-' else source}")
     return secret
 
 
-def claims(token: str) -> dict[str, Any]:
-    """What a token says about itself (user name, application or not, end), not verified; maybe nothing."""
+def token_claims(token: str) -> dict[str, Any]:
+    """Return the claims in a token (user name, application, expiry), unverified; empty if it has none."""
     try:
         payload = token.split(".")[1]
-        said = parse(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        found = parse(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     except (IndexError, ValueError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return found if isinstance(found, dict) else {}
 
 
 def path() -> Path:
-    """The file that stands in for a keyring."""
+    """Return the file that is used without a keyring."""
     return home() / "credentials.yaml"
 
 
@@ -172,9 +172,9 @@ def _read_file() -> dict[Key, dict[str, Any]]:
     except OSError as err:
         raise ConfigError(f"cannot read {path()}: {err.strerror}") from err
     except (yaml.YAMLError, UnicodeDecodeError) as err:  # the text of the error would show a part of the file
-        raise ConfigError(f"{path()} is not valid YAML; mend it, or remove it and log in again") from err
+        raise ConfigError(f"{path()} is not valid YAML; fix it, or remove it and log in again") from err
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-        raise ConfigError(f"{path()} must be a list of entries; mend it, or remove it and log in again")
+        raise ConfigError(f"{path()} must be a list of entries; fix it, or remove it and log in again")
     return {_key(record): record for record in records}
 
 
@@ -185,7 +185,7 @@ def _key(record: dict[str, Any]) -> Key:
 
 
 def _change_file(key: Key, record: dict[str, Any] | None) -> None:
-    """Set or remove one entry; a file that needs no change is not touched."""
+    """Set or remove one entry, writing the file only if it changes."""
     import yaml
 
     if record is None and not path().exists():
@@ -226,7 +226,7 @@ def _read_keyring(key: Key) -> dict[str, Any] | None:
 
 
 def _write_keyring(key: Key, record: dict[str, Any]) -> bool:
-    """True when the keyring really has it now: some take everything and keep nothing."""
+    """Store the record and return whether the keyring really kept it: some silently drop it."""
     text = json.dumps(record)
     kept = False
     with _keyring() as ring:
@@ -238,7 +238,7 @@ def _write_keyring(key: Key, record: dict[str, Any]) -> bool:
 
 @contextmanager
 def _keyring() -> Iterator[ModuleType | None]:
-    """The ``keyring`` module or None; a keyring that fails inside the block counts as none."""
+    """Yield the ``keyring`` module or None; its failures inside the block are ignored."""
     broken: tuple[type[Exception], ...] = FAILURES
     try:
         ring: ModuleType | None = importlib.import_module("keyring")

@@ -1,7 +1,7 @@
-"""``~/.openpai`` (or ``$OPENPAI_HOME``): where it is, and the one way to write into it.
+"""The home folder ``~/.openpai`` (or ``$OPENPAI_HOME``), and safe writing into it.
 
-Files are private (0600, folders 0700), replaced as a whole, and changed under a lock, so that
-two commands at once lose nothing and a crash leaves the old file.
+Files are private (0600, folders 0700), replaced atomically and changed under a lock, so that concurrent
+commands lose nothing and a crash leaves the old file.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from openpai_tasks.errors import ConfigError
 
 
 def home() -> Path:
-    """The user's own folder for clusters, defaults and the embedded cluster."""
+    """Return the user's folder for clusters, defaults and the embedded cluster."""
     return Path(os.path.abspath(os.environ.get("OPENPAI_HOME") or Path.home() / ".openpai"))
 
 
 def make_private(folder: Path) -> Path:
-    """Make ``folder`` and what is missing above it, readable by the user alone."""
+    """Create the folder and its missing parents, accessible only to the user."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         for path in reversed(missing):
             path.mkdir(mode=0o700, exist_ok=True)
     except OSError as err:
-        raise ConfigError(f"cannot make the folder {folder}: {err.strerror}") from err
+        raise ConfigError(f"cannot create the folder {folder}: {err.strerror}") from err
     return folder
 
 
 def write_private(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace the file as a whole: readers see the old text or the new one, never a part."""
+    """Replace the file atomically: readers see the old text or the new one, never a part."""
     make_private(path.parent)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -58,7 +58,7 @@ def _wait_for_lock(handle: int) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, wait: Callable[[int], None] = _wait_for_lock) -> Iterator[None]:
-    """Hold the lock that belongs to ``path`` (a file beside it) while the block runs."""
+    """Hold the lock for ``path`` (a file next to it) while the block runs."""
     make_private(path.parent)
     lock = path.with_name(f".{path.name}.lock")
     try:

@@ -1,4 +1,4 @@
-"""Pairs of ssh keys that are made once and kept: a user's own, and those of an embedded cluster's jobs."""
+"""SSH key pairs that are created once and kept: the user's, and those of an embedded cluster's jobs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class KeyPair:
     private: str = field(repr=False)
 
 
-def kept_pair(folder: Path, name: str, comment: str) -> KeyPair:
-    """The pair of that name in the folder, which is made when it is asked for first."""
+def load_or_create_pair(folder: Path, name: str, comment: str) -> KeyPair:
+    """Return the pair with this name in the folder; create it on first use."""
     found = read_pair(folder, name)
     if found is None:
         found = new_pair(comment)
         write_private(folder / f"{name}.pub", f"{found.public}\n")
-        write_private(folder / name, found.private)  # last: it is what says that there is a pair
+        write_private(folder / name, found.private)  # last, as it marks the pair as complete
     return found
 
 
@@ -33,7 +33,7 @@ def read_pair(folder: Path, name: str) -> KeyPair | None:
 
 
 def new_pair(comment: str) -> KeyPair:
-    """A new ed25519 pair, in OpenSSH's own format."""
+    """Create an ed25519 pair in OpenSSH's format."""
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 

@@ -1,4 +1,4 @@
-"""The places that settings are read from, weakest first: Invoke's files, our own, and the environment."""
+"""The sources of settings, weakest first: Invoke's files, ours, and the environment."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from openpai_tasks.compat import config_level, config_path
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.settings import ownership, trust
 from openpai_tasks.settings.home import home
@@ -19,20 +20,20 @@ PREFIX = "INVOKE_OPENPAI_"
 
 @dataclass(frozen=True)
 class Layer:
-    """What one place says; ``naming`` names the variable of the environment a value came from."""
+    """The settings of one source; ``naming`` maps names to the environment variables they came from."""
 
     origin: str
     values: Mapping[Any, Any]
     naming: Mapping[str, str] = field(default_factory=dict)
     is_ours: bool = False
-    is_own: bool = True  # False for what comes with a project: somebody else may have written it
-    is_project: bool = False  # a file of a project, and no code: what reaches further needs trust
-    ignored: str = ""  # why a file of a project does not count at all
+    is_own: bool = True  # False for what comes with a project: another user may have written it
+    is_project: bool = False  # a project's file that is not code: settings that reach further need trust
+    ignored: str = ""  # why a project's file is ignored
 
 
 def layers(config: Any = None) -> Iterator[Layer]:
-    """The places settings are read from, weakest first."""
-    yield Layer("tasks.py", section(config, "_collection", "tasks.py"), is_own=False)
+    """Yield the sources of settings, weakest first."""
+    yield Layer("tasks.py", section(config_level(config, "collection"), "tasks.py"), is_own=False)
     yield _file_layer(config, "system")
     yield _file_layer(config, "user")
     yield defaults_layer(defaults_path(is_global=True))
@@ -41,17 +42,17 @@ def layers(config: Any = None) -> Iterator[Layer]:
         yield project_layer(defaults_layer(defaults_path(is_global=False)))
     yield _environment()
     yield _file_layer(config, "runtime")
-    yield Layer("this program", section(config, "_overrides", "this program"))
-    yield Layer("this program", section(config, "_modifications", "this program"))
+    for level in ("overrides", "modifications"):
+        yield Layer("this program", section(config_level(config, level), "this program"))
 
 
 def _file_layer(config: Any, level: str) -> Layer:
-    origin = str(getattr(config, f"_{level}_path", None) or level)
-    return Layer(origin, section(config, f"_{level}", origin), is_own=level != "project")
+    origin = config_path(config, level) or level
+    return Layer(origin, section(config_level(config, level), origin), is_own=level != "project")
 
 
 def project_layer(layer: Layer) -> Layer:
-    """The layer of a project's file; one that somebody else could have written counts for nothing."""
+    """Mark the layer as a project's; empty it if another user could have written its file."""
     if not layer.values or layer.origin.endswith(".py"):  # code, which has already run
         return layer
     problem = ownership.problem(layer.origin)
@@ -60,17 +61,16 @@ def project_layer(layer: Layer) -> Layer:
     return dataclasses.replace(layer, is_own=False, is_project=True)
 
 
-def section(config: Any, level: str, origin: str) -> dict[str, Any]:
-    """The ``openpai`` section of one level of Invoke's configuration, nested names joined by a dot."""
-    data = getattr(config, level, None)
+def section(data: Any, origin: str) -> dict[str, Any]:
+    """Return the ``openpai`` section of a settings file, nested names joined by dots."""
     values = data.get(SECTION) if isinstance(data, dict) else None
     if values is not None and not isinstance(values, dict):
-        raise ConfigError(f"{origin}: {SECTION!r} must hold settings (name: value), got {values!r}")
+        raise ConfigError(f"{origin}: {SECTION!r} must be a mapping of settings, got {values!r}")
     return flat(values or {})
 
 
 def flat(values: Mapping[Any, Any]) -> dict[str, Any]:
-    """The same with nested names joined by a dot."""
+    """Join nested names with dots."""
     joined: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
@@ -81,24 +81,24 @@ def flat(values: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _environment() -> Layer:
-    """``INVOKE_OPENPAI_MEMORYMB`` and the like; an empty variable counts as not set."""
+    """Read ``INVOKE_OPENPAI_MEMORYMB`` and so on; empty variables count as not set."""
     given = {name: value for name, value in os.environ.items() if name.startswith(PREFIX) and value}
     values = {name.removeprefix(PREFIX): value for name, value in given.items()}
     return Layer("the environment", values, {name.removeprefix(PREFIX): name for name in given})
 
 
 def defaults_path(is_global: bool) -> Path:
-    """The user's own defaults, or those of the folder a command is run in."""
+    """Return the file of the user's defaults, or of those of the current folder."""
     return (home() if is_global else Path.cwd() / ".openpai") / "defaults.yaml"
 
 
 def defaults_layer(path: Path) -> Layer:
-    """What a defaults.yaml of ours says."""
+    """Read a defaults.yaml as a layer."""
     return Layer(str(path), flat(read_defaults(path)), is_ours=True)
 
 
 def read_defaults(path: Path) -> dict[str, Any]:
-    """What a defaults.yaml holds; nothing where there is none."""
+    """Read a defaults.yaml; empty if there is none."""
     import yaml
 
     try:
@@ -110,7 +110,7 @@ def read_defaults(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as err:
         mark = getattr(err, "problem_mark", None)
         place = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{path}{place}: not valid YAML; mend or remove the file") from err
+        raise ConfigError(f"{path}{place}: not valid YAML; fix or remove the file") from err
     if data is not None and not isinstance(data, dict):
-        raise ConfigError(f"{path} must hold settings (name: value); mend or remove the file")
+        raise ConfigError(f"{path} must be a mapping of settings (name: value); fix or remove the file")
     return data or {}

@@ -1,7 +1,7 @@
-"""Whether somebody else can change a file that we are about to run or to believe.
+"""Check whether other users can change a file that we are about to run or trust.
 
-The rule of ssh's StrictModes and of git's safe.directory: the file, every link and every folder on the way
-to it belong to the user or to root, and nobody else can write there. ``OPENPAI_TRUST`` overrules it.
+The rule of ssh's StrictModes and git's safe.directory: the file, and every link and folder on the way to it,
+must belong to the user or root and be writable by nobody else. ``OPENPAI_TRUST`` overrides it.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ MOST_LINKS = 40
 
 
 def problem(*files: str | Path) -> str:
-    """Why somebody else could have changed one of the files, and what to do; empty if nobody could."""
+    """Return why another user could have changed one of the files and what to do; empty if none could."""
     seen: set[str] = set()
     for file in files:
-        if is_vouched(file):
+        if is_trusted_by_variable(file):
             continue
-        for place in _way(str(file)):
+        for place in _path_parts(str(file)):
             if place not in seen and (found := _problem_at(place, project_of(file))):
                 return found
             seen.add(place)
     return ""
 
 
-def is_vouched(path: str | Path) -> bool:
-    """Whether ``OPENPAI_TRUST`` names a folder that the path is in; only full paths count."""
+def is_trusted_by_variable(path: str | Path) -> bool:
+    """Whether the path is in a folder that ``OPENPAI_TRUST`` names; only absolute paths count."""
     given = os.environ.get(VARIABLE, "")
     folders = [os.path.realpath(folder) for folder in given.split(os.pathsep) if os.path.isabs(folder)]
     return bool(folders) and any(Path(os.path.realpath(path)).is_relative_to(folder) for folder in folders)
 
 
 def project_of(file: str | Path) -> Path:
-    """The project folder that a file of a project is for."""
+    """Return the project folder that a file belongs to."""
     folder = Path(os.path.abspath(file)).parent
     return folder.parent if folder.name == ".openpai" else folder
 
 
 def everything_in(folder: Path) -> Iterator[Path]:
-    """The folder and all below it; a linked folder is followed once."""
+    """Yield the folder and everything below it, following each linked folder once."""
     seen: set[str] = set()
     todo = [folder]
     while todo:
@@ -57,8 +57,8 @@ def everything_in(folder: Path) -> Iterator[Path]:
                 todo += [Path(path, name) for name in os.listdir(real)]
 
 
-def _way(path: str) -> Iterator[str]:
-    """Every folder and link on the way to the file, and the file itself."""
+def _path_parts(path: str) -> Iterator[str]:
+    """Yield every folder and link on the way to the file, and the file itself."""
     here, links = os.sep, 0
     todo = os.path.abspath(path).split(os.sep)[::-1]
     yield here
@@ -82,7 +82,7 @@ def _problem_at(place: str, folder: Path) -> str:
     try:
         found = os.lstat(place)
     except OSError:
-        return ""  # then it cannot be read either
+        return ""  # it cannot be read either
     allow = f"export {VARIABLE}={shlex.quote(str(folder))}"
     if found.st_uid not in _own_users():
         owner = _name(found.st_uid)
@@ -90,25 +90,25 @@ def _problem_at(place: str, folder: Path) -> str:
     if stat.S_ISLNK(found.st_mode) or not _is_writable_by_others(found):
         return ""
     end = f"chmod go-w {shlex.quote(place)}"
-    return f"others can write {place} (`{end}` ends that, `{allow}` if you trust them)"
+    return f"other users can write {place} (`{end}` prevents that, `{allow}` if you trust them)"
 
 
 def _own_users() -> Iterable[int]:
-    """Root, the user, and behind `sudo` also who called it, as for git."""
+    """Return root, the user, and under `sudo` also its caller, like git."""
     user, caller = os.geteuid(), os.environ.get("SUDO_UID", "")
     return {0, user} | ({int(caller)} if user == 0 and caller.isdecimal() else set())
 
 
 def _is_writable_by_others(found: os.stat_result) -> bool:
     if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX:
-        return False  # as /tmp: nobody can replace what belongs to somebody else
+        return False  # sticky, like /tmp: users cannot replace each other's files
     if found.st_mode & stat.S_IWOTH:
         return True
     return bool(found.st_mode & stat.S_IWGRP) and not _is_private_group(found.st_gid)
 
 
 def _is_private_group(number: int) -> bool:
-    """Whether it is the group that many systems make for each user, with nobody else in it."""
+    """Whether it is a user's private group, with no other members."""
     import grp
 
     names = {_name(user) for user in _own_users()}

@@ -1,7 +1,7 @@
-"""The known clusters, in ``clusters.yaml``; secrets are kept elsewhere (credentials.py).
+"""The known clusters in ``clusters.yaml``, without their secrets (credentials.py).
 
-Files of the older OpenPAI clients load. The plain passwords and tokens in them work at once and move
-to the credentials store when the file is first written.
+Files of the older OpenPAI clients can be read. Plain passwords and tokens in them work at once, and move to
+the credentials store when the file is first written.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.hints import command
 from openpai_tasks.net import web_address
 from openpai_tasks.protocol.routes import PREFIX
 from openpai_tasks.settings import credentials, trust
@@ -25,14 +26,18 @@ from openpai_tasks.settings.home import home, locked, write_private
 DEFAULT_KIND = "openpai"
 LOCAL = "local"
 """The alias of the embedded cluster: always there, never in the file."""
-_MEND = "mend it with cluster.edit"
-_NO_ALIAS = re.compile(r"\..*|.*[/\x00-\x1f\x7f].*", re.DOTALL)
-"""An alias is the name of files: it must not lead to another folder or be hidden."""
+
+_INVALID_ALIAS = re.compile(r"\..*|.*[/\x00-\x1f\x7f].*", re.DOTALL)
+"""Aliases are used as file names: they must not lead to another folder or be hidden."""
+
+
+def _edit_hint() -> str:
+    return f"`{command('cluster.edit')}` opens it"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where a cluster is, and what it said about itself when it was last asked."""
+    """The address of a cluster, and what was last known about it."""
 
     alias: str
     uri: str
@@ -44,20 +49,20 @@ class Cluster:
     storages: tuple[dict[str, Any], ...] = ()
     workspace: str = ""
     storage: str = ""
-    own_storages: tuple[dict[str, Any], ...] = ()  # those the user added, without their secrets
+    own_storages: tuple[dict[str, Any], ...] = ()  # added by the user, without their secrets
     verify: bool | str = True  # the file with the CA to trust, or True for the system's
-    prefix: str = PREFIX  # "" for a REST server without the reverse proxy in front
+    prefix: str = PREFIX  # "" for a REST server without a reverse proxy
     extra: dict[str, Any] = field(default_factory=dict)
-    is_own: bool = True  # False for one that the clusters.yaml of a project names
+    is_own: bool = True  # False for clusters in a project's clusters.yaml
 
     @property
     def rest(self) -> str:
-        """What the paths of the REST API come after."""
+        """The base URL of the REST API."""
         return self.uri + self.prefix
 
     @property
     def destination(self) -> Destination:
-        """What its user's credentials are sent to."""
+        """Where its user's credentials are sent."""
         address = web_address.normal(self.rest)
         return Destination(
             self.alias, address, self.user, fingerprint(self.verify), self.uri if self.is_own else ""
@@ -65,7 +70,7 @@ class Cluster:
 
     @property
     def shelf(self) -> str:
-        """The name that things of its jobs are filed under; a project cannot choose that of yours."""
+        """The name for files about its jobs; a project's clusters cannot use the names of yours."""
         if self.is_own:
             return self.alias
         where = f"{self.destination.address} {self.destination.ca}"
@@ -73,7 +78,7 @@ class Cluster:
 
 
 def fingerprint(verify: bool | str) -> str:
-    """By what a file with CAs is recognised: its content; "" stands for the system's CAs."""
+    """Return a hash of a CA file's content; "" stands for the system's CAs."""
     if not isinstance(verify, str):
         return ""
     try:
@@ -85,42 +90,42 @@ def fingerprint(verify: bool | str) -> str:
 
 
 class Registry:
-    """The clusters in one file; every change reads, changes and replaces it under its lock."""
+    """The clusters in one file; every change is made under its lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def clusters(self) -> tuple[Cluster, ...]:
-        """All in the file, in its order; the embedded cluster is not among them."""
+        """Return all clusters in the file, without the embedded one."""
         return tuple(cluster for cluster, _ in self._load())
 
     def get(self, alias: str) -> Cluster:
-        """The cluster with this alias; ``local`` comes without an address, which only a running one has."""
+        """Return the cluster with this alias; ``local`` has an address only while it runs, so not here."""
         if alias == LOCAL:
             return Cluster(LOCAL, "")
         return self._find(self.clusters(), alias)
 
     def credentials(self, alias: str) -> Credentials:
-        """What is kept for the cluster's user, still in an old file or in the store."""
+        """Return the credentials of the cluster's user, from an old file or the store."""
         found = [entry for entry in self._load() if entry[0].alias == alias]
         if not found:
             return Credentials()
         cluster, plain = found[0]
         stored = credentials.load(cluster.destination)
-        same = stored.password and stored.password == plain.password  # then the store may have a token too
+        same = stored.password and stored.password == plain.password  # the store may have a token as well
         return plain if plain and not same else stored
 
     def put(self, cluster: Cluster) -> None:
-        """Add the cluster, or put it in the place of the one with its alias."""
+        """Add the cluster, or replace the one with its alias."""
         if cluster.alias == LOCAL:
-            raise ConfigError(f"the alias {LOCAL!r} belongs to the embedded cluster; choose another")
+            raise ConfigError(f"the alias {LOCAL!r} is reserved for the embedded cluster; choose another")
         with locked(self.path):
             before = self._migrate()
             after = {known.alias: known for known in before} | {cluster.alias: cluster}
             self._write(before, after.values())
 
     def change(self, alias: str, edit: Callable[[Cluster], Cluster]) -> Cluster:
-        """Replace the cluster by what ``edit`` makes of it as it is now."""
+        """Replace the cluster by the result of ``edit``."""
         with locked(self.path):
             before = self._migrate()
             changed = edit(self._find(before, alias))
@@ -128,9 +133,10 @@ class Registry:
         return changed
 
     def remove(self, alias: str) -> Cluster:
-        """Take the cluster out of the file and its secrets out of the store."""
+        """Remove the cluster from the file, and its secrets from the store."""
         if alias == LOCAL:
-            raise ConfigError(f"the embedded cluster {LOCAL!r} cannot be deleted; cluster.stop stops it")
+            stop = command("cluster.stop")
+            raise ConfigError(f"the embedded cluster {LOCAL!r} cannot be deleted; `{stop}` stops it")
         with locked(self.path):
             before = self._migrate()
             gone = self._find(before, alias)
@@ -138,7 +144,7 @@ class Registry:
         return gone
 
     def text(self) -> str:
-        """The file as it is; empty when there is none."""
+        """Return the text of the file; empty if there is none."""
         try:
             return self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -147,11 +153,11 @@ class Registry:
             raise ConfigError(f"cannot read {self.path}: {err}") from err
 
     def rewrite(self, text: str, expected: str) -> tuple[Cluster, ...]:
-        """Replace the file by a text a person wrote, if it parses and nobody changed the file meanwhile."""
+        """Replace the file by an edited text, if that is valid and the file has not changed meanwhile."""
         loaded = parse(text, self.path)
         with locked(self.path):
             if self.text() != expected:
-                raise ConfigError(f"{self.path} was changed by another command meanwhile")
+                raise ConfigError(f"{self.path} was changed by another command in the meantime")
             clusters = self._keep_secrets(loaded)
             self._write(_parsed(expected, self.path), clusters)
         return clusters
@@ -160,7 +166,7 @@ class Registry:
         return parse(self.text(), self.path)
 
     def _migrate(self) -> tuple[Cluster, ...]:
-        """The clusters, with the plain secrets of an old file put into the store first."""
+        """Return the clusters, after moving plain secrets of an old file to the store."""
         return self._keep_secrets(self._load())
 
     def _keep_secrets(self, loaded: Iterable[tuple[Cluster, Credentials]]) -> tuple[Cluster, ...]:
@@ -173,8 +179,8 @@ class Registry:
         return tuple(clusters)
 
     def _write(self, before: Iterable[Cluster], after: Collection[Cluster]) -> None:
-        """Replace the file; secrets that belong to nothing in it any more go with it."""
-        with trust.keeping_clusters(self.path):
+        """Replace the file, and remove secrets that nothing in it uses any more."""
+        with trust.trust_written_clusters(self.path):
             write_private(self.path, dump(after))
         left, taken = _destinations(after), self._users_own()
         for key, gone in _destinations(before).items():
@@ -182,7 +188,7 @@ class Registry:
                 credentials.forget(gone)
 
     def _users_own(self) -> Collection[Key]:
-        """What a project's file must neither set nor remove the credentials of."""
+        """Return the keys of credentials that a project's file must neither set nor remove."""
         own = Registry(registry_path())
         return () if self.path == own.path else _destinations(own.clusters()).keys()
 
@@ -196,32 +202,32 @@ class Registry:
 
 
 def registry_path(clusters_in_local: bool = False) -> Path:
-    """The user's own file, or the one of the folder a command is run in."""
+    """Return the user's clusters.yaml, or that of the current folder."""
     return (Path.cwd() / ".openpai" if clusters_in_local else home()) / "clusters.yaml"
 
 
 def parse(text: str, path: Path) -> list[tuple[Cluster, Credentials]]:
-    """The clusters in the text, each with the secrets that an old file holds in the clear."""
+    """Parse a clusters.yaml; each cluster comes with the plain secrets of an old file."""
     import yaml
 
     try:
         records = yaml.safe_load(text) or []
-    except yaml.YAMLError as err:  # its own text would show lines of the file, which may hold a password
+    except yaml.YAMLError as err:  # its text would quote the file, which may contain a password
         mark = getattr(err, "problem_mark", None)
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise ConfigError(f"{path} is not valid YAML{place}; {_MEND}") from err
+        raise ConfigError(f"{path} is not valid YAML{place}; {_edit_hint()}") from err
     if not isinstance(records, list):
-        raise ConfigError(f"{path} must be a list of clusters; {_MEND}")
+        raise ConfigError(f"{path} must be a list of clusters; {_edit_hint()}")
     loaded = [_from_record(record, number, path) for number, record in enumerate(records, 1)]
     aliases = [cluster.alias for cluster, _ in loaded]
     for alias in aliases:
         if aliases.count(alias) > 1:
-            raise ConfigError(f"{path} has two clusters named {alias!r}; {_MEND}")
+            raise ConfigError(f"{path} has two clusters named {alias!r}; {_edit_hint()}")
     return loaded
 
 
 def dump(clusters: Iterable[Cluster]) -> str:
-    """The text of clusters.yaml; no secrets."""
+    """Return the text of a clusters.yaml, without secrets."""
     import yaml
 
     records = [_to_record(cluster) for cluster in clusters]
@@ -229,7 +235,7 @@ def dump(clusters: Iterable[Cluster]) -> str:
 
 
 def _parsed(text: str, path: Path) -> list[Cluster]:
-    """The clusters of a text that may be broken: then none."""
+    """Return the clusters in a text; empty if it is invalid."""
     try:
         return [cluster for cluster, _ in parse(text, path)]
     except ConfigError:
@@ -243,7 +249,7 @@ def _destinations(clusters: Iterable[Cluster]) -> dict[Key, Destination]:
 
 
 def storage_destination(cluster: Cluster, record: Mapping[str, Any]) -> Destination:
-    """What the secret of a storage that the user added is sent to: all of its record decides that."""
+    """Return where the secret of a user's storage is sent, which its whole record determines."""
     kind, name, address, path, user = (
         str(record.get(key) or "") for key in ("type", "name", "address", "path", "user")
     )
@@ -257,7 +263,7 @@ def storage_destination(cluster: Cluster, record: Mapping[str, Any]) -> Destinat
 
 def _from_record(record: object, number: int, path: Path) -> tuple[Cluster, Credentials]:
     if not isinstance(record, dict) or not record.get("cluster_alias") or not record.get("pai_uri"):
-        raise ConfigError(f"{path}: entry {number} lacks cluster_alias or pai_uri; {_MEND}")
+        raise ConfigError(f"{path}: entry {number} has no cluster_alias or pai_uri; {_edit_hint()}")
     rest = dict(record)
     alias, uri = str(rest.pop("cluster_alias")), str(rest.pop("pai_uri")).rstrip("/")
     uri = uri if "://" in uri else f"http://{uri}"
@@ -287,12 +293,12 @@ def _from_record(record: object, number: int, path: Path) -> tuple[Cluster, Cred
 
 
 def _check(path: Path, alias: str, uri: str, prefix: str, ca: str) -> None:
-    """An error if an alias cannot name files, or if requests would not go to where ``pai_uri`` says."""
+    """Raise if the alias is not a valid file name, or if requests would not go to ``pai_uri``."""
     wrong = ""
-    if _NO_ALIAS.fullmatch(alias):
-        wrong = "invalid alias: it must not begin with a dot or hold / or a control character"
+    if _INVALID_ALIAS.fullmatch(alias):
+        wrong = "invalid alias: it must not begin with a dot or contain / or a control character"
     elif not ca.isprintable():
-        wrong = f"invalid ca {ca!r}: it has a control character in it"
+        wrong = f"invalid ca {ca!r}: it contains a control character"
     try:
         what = "pai_uri" if "@" in uri else f"pai_uri {uri!r}"  # a password may be in front of the @
         web_address.base(uri)
@@ -301,7 +307,7 @@ def _check(path: Path, alias: str, uri: str, prefix: str, ca: str) -> None:
     except ValueError as err:
         wrong = wrong or f"invalid {what}: {err}"
     if wrong:
-        raise ConfigError(f"{path}: cluster {alias!r}: {wrong}; {_MEND}")
+        raise ConfigError(f"{path}: cluster {alias!r}: {wrong}; {_edit_hint()}")
 
 
 def _to_record(cluster: Cluster) -> dict[str, Any]:
@@ -328,13 +334,13 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    """A list of names, or the comma-separated text that some servers sent."""
+    """Read a list of names, or the comma-separated text that some servers sent."""
     names = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
     return tuple(str(name).strip() for name in names if str(name).strip())
 
 
 def _storages(value: object) -> tuple[dict[str, Any], ...]:
-    """A list of storages; one old client wrote a mapping from their names."""
+    """Read a list of storages; one old client wrote a mapping by name."""
     if isinstance(value, dict):
         value = [{"storage_alias": name, **_mapping(entry)} for name, entry in value.items()]
     return tuple(dict(entry) for entry in value if isinstance(entry, dict)) if isinstance(value, list) else ()

@@ -1,7 +1,7 @@
-"""Which project folders may reach further than their jobs; kept in ``~/.openpai/trust.yaml``.
+"""Trust in project folders whose settings reach further than their jobs, kept in ``~/.openpai/trust.yaml``.
 
-What a project's files ask for beyond a job is a list of claims, each trusted on its own by the digest of
-what it says: a claim that changes, or a new one, has to be trusted again.
+Each such setting is a claim, trusted individually by a digest of its content: a claim that changes, or a new
+one, has to be trusted again.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.hints import command
 from openpai_tasks.settings.home import home, locked, write_private
-from openpai_tasks.settings.ownership import VARIABLE, is_vouched, problem, project_of
+from openpai_tasks.settings.ownership import VARIABLE, is_trusted_by_variable, problem, project_of
 
 LARGEST_CA = 1 << 20  # bytes
 LONGEST = 300  # characters of a claim in an error
-UNTOLD = ("password", "token")  # which move to the credentials store
+SECRET_KEYS = ("password", "token")  # moved to the credentials store
 HARMLESS = ("info", "virtual_clusters", "workspace", "storage_name")
-"""Of a cluster in clusters.yaml: what does not matter for where things are sent."""
+"""Keys of a cluster in clusters.yaml that do not affect where anything is sent."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One thing that a file of a project asks for: ``shown`` to people, trusted by its ``content``."""
+    """A setting in a project's file: ``shown`` to the user, trusted by its ``content``."""
 
     file: str
     setting: str
     shown: str
     content: str
-    part: str = ""  # of a setting with several claims, which one it is
+    part: str = ""  # tells several claims of one setting apart
 
     @property
     def folder(self) -> str:
@@ -50,7 +51,7 @@ class Claim:
 
     @property
     def line(self) -> str:
-        """All of it."""
+        """The claim in full."""
         return f"{self.setting} ({self.shown})" if " " in self.setting else f"{self.setting}={self.shown}"
 
     def __str__(self) -> str:
@@ -58,16 +59,16 @@ class Claim:
 
 
 class Untrusted(ConfigError):
-    """Raised when a project reaches further than its jobs and its folder is not trusted."""
+    """Raised when a project's settings reach further than its jobs and its folder is not trusted."""
 
-    def __init__(self, claims: Iterable[Claim], program: str = "pai") -> None:
+    def __init__(self, claims: Iterable[Claim]) -> None:
         self.claims = tuple(claims)
-        given = "; ".join(f"{file} sets {', '.join(lines)}" for file, lines in by_file(self.claims))
-        super().__init__(f"{given}; this counts only in a folder that you trust: `{program} config.trust`")
+        given = "; ".join(f"{file} sets {', '.join(lines)}" for file, lines in claims_by_file(self.claims))
+        super().__init__(f"{given}; this needs a trusted folder: `{command('config.trust')}` trusts it")
 
 
 class Fenced(tuple[str, ...]):
-    """Sources that a project names and nobody typed: no link in them may lead out of its ``folder``."""
+    """Sources from a project's settings: links in them must not lead out of its ``folder``."""
 
     folder: str = ""
 
@@ -78,7 +79,7 @@ class Fenced(tuple[str, ...]):
         return fenced
 
     def holds(self, path: Path, root: Path) -> bool:
-        """Whether a file is in the folder, or in a source (of ``root``) that was trusted to be elsewhere."""
+        """Whether a file is in the folder, or in a source (relative to ``root``) trusted to be elsewhere."""
         real = os.path.realpath(path)
         named = (os.path.realpath(os.path.normpath(root / source)) for source in self)
         return _is_plainly_inside(real, self.folder) or any(
@@ -86,8 +87,8 @@ class Fenced(tuple[str, ...]):
         )
 
 
-def by_file(claims: Iterable[Claim]) -> list[tuple[str, list[str]]]:
-    """What each file asks for, in words."""
+def claims_by_file(claims: Iterable[Claim]) -> list[tuple[str, list[str]]]:
+    """Group the descriptions of claims by file."""
     found: dict[str, list[str]] = {}
     for claim in claims:
         found.setdefault(claim.file, []).append(str(claim))
@@ -95,13 +96,13 @@ def by_file(claims: Iterable[Claim]) -> list[tuple[str, list[str]]]:
 
 
 def is_project_file(path: Path) -> bool:
-    """Whether a file of ours belongs to a project and not to the user's own settings."""
+    """Whether one of our files belongs to a project, not to the user."""
     return path.parent.name == ".openpai" and os.path.realpath(path.parent) != os.path.realpath(home())
 
 
 def untrusted(claims: Iterable[Claim]) -> list[Claim]:
-    """Those that neither ``OPENPAI_TRUST`` nor the user's own list allows."""
-    left = [claim for claim in claims if not is_vouched(claim.folder)]
+    """Return the claims that neither ``OPENPAI_TRUST`` nor the user's list allows."""
+    left = [claim for claim in claims if not is_trusted_by_variable(claim.folder)]
     if left:
         _check_variable()
     return _not_remembered(left)
@@ -113,7 +114,7 @@ def _not_remembered(claims: Sequence[Claim]) -> list[Claim]:
 
 
 def remember(claims: Iterable[Claim]) -> None:
-    """Trust these from now on."""
+    """Trust these claims from now on."""
     wanted = list(claims)
     if not wanted:
         return
@@ -126,7 +127,7 @@ def remember(claims: Iterable[Claim]) -> None:
 
 
 def forget(folder: str | Path) -> bool:
-    """Trust the folder no more; whether it was trusted."""
+    """Stop trusting the folder; return whether it was trusted."""
     if not _path().exists():
         return False
     with locked(_path()):
@@ -138,12 +139,12 @@ def forget(folder: str | Path) -> bool:
 
 
 def folders() -> list[str]:
-    """The folders that are trusted with something."""
+    """Return the trusted folders."""
     return sorted(_read())
 
 
 def setting_claim(file: str, name: str, value: Any) -> Claim:
-    """The claim of a setting that reaches further than a job."""
+    """Return the claim of a setting that reaches further than a job."""
     shown = (
         ", ".join(value)
         if isinstance(value, tuple)
@@ -153,7 +154,7 @@ def setting_claim(file: str, name: str, value: Any) -> Claim:
 
 
 def sources_claims(file: str, paths: Iterable[str], base: Path) -> list[Claim]:
-    """One claim for each source that is not in the project's folder, or is in its .git or .openpai."""
+    """Return a claim for each source outside of the project's folder, or in its .git or .openpai."""
     folder, found = os.path.realpath(project_of(file)), []
     for path in paths:
         places = {os.path.realpath(os.path.normpath(base / path)), os.path.realpath(base / path)}
@@ -165,13 +166,13 @@ def sources_claims(file: str, paths: Iterable[str], base: Path) -> list[Claim]:
 
 
 def links_claim(file: str, paths: Iterable[str]) -> Claim:
-    """The claim that links among these sources are followed; who types the sources allows it."""
-    told = tuple(paths)
-    return Claim(file, "sources", "", repr(told), f"links in {', '.join(told)}")
+    """Return the claim that links in these sources may be followed; typing the sources allows it."""
+    sources = tuple(paths)
+    return Claim(file, "sources", "", repr(sources), f"links in {', '.join(sources)}")
 
 
-def fenced(file: str, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """The sources of a project's file, behind a fence unless the user typed them."""
+def fence_sources(file: str, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Confine the sources of a project's file to its folder, unless the user typed them."""
     if not untrusted([links_claim(file, paths)]):
         return paths
     return Fenced.within(str(project_of(file)), paths)
@@ -186,7 +187,7 @@ def _is_plainly_inside(place: str, folder: str) -> bool:
 
 
 def cluster_claims(path: Path) -> list[Claim]:
-    """One claim for each cluster in a project's clusters.yaml."""
+    """Return a claim for each cluster in a project's clusters.yaml."""
     import yaml
 
     try:
@@ -197,12 +198,12 @@ def cluster_claims(path: Path) -> list[Claim]:
     except (yaml.YAMLError, ValueError):
         records = None
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-        return [Claim(str(path), "clusters", "what is no list of clusters", text)]
+        return [Claim(str(path), "clusters", "not a list of clusters", text)]
     return [_cluster_claim(path, record) for record in records]
 
 
 def used_clusters(folder: Path, is_needed: bool = True) -> list[Claim]:
-    """What the clusters.yaml of the folder asks for, where that file is the one that counts."""
+    """Return the claims of the folder's clusters.yaml."""
     path = folder / ".openpai" / "clusters.yaml"
     if not is_project_file(path):
         return []
@@ -215,7 +216,7 @@ def used_clusters(folder: Path, is_needed: bool = True) -> list[Claim]:
 def _cluster_claim(path: Path, record: dict[Any, Any]) -> Claim:
     import yaml
 
-    kept = {str(key): value for key, value in record.items() if key not in (*UNTOLD, *HARMLESS)}
+    kept = {str(key): value for key, value in record.items() if key not in (*SECRET_KEYS, *HARMLESS)}
     ca = _word(record.get("ca"))
     content = yaml.safe_dump(kept, allow_unicode=True) + (
         _digest_of(path.parent / os.path.expanduser(ca)) if ca else ""
@@ -229,7 +230,7 @@ def _cluster_claim(path: Path, record: dict[Any, Any]) -> Claim:
 
 
 def _digest_of(path: Path) -> str:
-    """What a CA file holds, as a digest: another one at the same place is another claim."""
+    """Return a digest of a CA file: other content at the same path is another claim."""
     try:
         if path.is_file() and path.stat().st_size <= LARGEST_CA:
             return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -243,8 +244,8 @@ def _word(value: object) -> str:
 
 
 @contextlib.contextmanager
-def keeping_clusters(path: Path) -> Iterator[None]:
-    """Write a clusters.yaml: what is new in a project's, or was trusted before, is the user's own act."""
+def trust_written_clusters(path: Path) -> Iterator[None]:
+    """Trust what the block writes to a project's clusters.yaml, except what was not trusted before."""
     if not is_project_file(path):
         yield
         return
@@ -262,11 +263,11 @@ def _path() -> Path:
     return home() / "trust.yaml"
 
 
-Known = dict[str, dict[str, dict[str, str]]]
-"""Folder -> file in it -> what it asks for -> the digest that is trusted."""
+TrustedDigests = dict[str, dict[str, dict[str, str]]]
+"""Folder -> file in it -> claim -> trusted digest."""
 
 
-def _read() -> Known:
+def _read() -> TrustedDigests:
     import yaml
 
     try:
@@ -277,16 +278,16 @@ def _read() -> Known:
     except FileNotFoundError:
         return {}
     except (OSError, yaml.YAMLError, ValueError, TypeError, AttributeError) as err:
-        raise ConfigError(f"cannot read {_path()}; remove the file to trust no folder") from err
+        raise ConfigError(f"cannot read {_path()}; fix it, or remove it to trust no folder") from err
 
 
-def _write(known: Known) -> None:
+def _write(known: TrustedDigests) -> None:
     import yaml
 
     write_private(_path(), yaml.safe_dump(known, allow_unicode=True))
 
 
-def _get(known: Known, key: tuple[str, str, str]) -> str | None:
+def _get(known: TrustedDigests, key: tuple[str, str, str]) -> str | None:
     folder, file, name = key
     return known.get(folder, {}).get(file, {}).get(name)
 
@@ -294,4 +295,6 @@ def _get(known: Known, key: tuple[str, str, str]) -> str | None:
 def _check_variable() -> None:
     for folder in os.environ.get(VARIABLE, "").split(os.pathsep):
         if folder and not os.path.isabs(folder):
-            raise ConfigError(f"{VARIABLE} needs full paths, got {folder!r}; `export {VARIABLE}=$PWD`?")
+            raise ConfigError(
+                f"{VARIABLE} needs absolute paths, got {folder!r}; try `export {VARIABLE}=$PWD`"
+            )

@@ -1,4 +1,4 @@
-"""The types that settings have: how they are named to people, and read from files and variables."""
+"""The types of settings: their names in messages, and how values are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""namespace(): our collections for a project's tasks.py; ``task``: the decorator for a project's own."""
+"""Our collections for a project's tasks.py (``namespace``), and a decorator for its own tasks (``task``)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from typing import Any  # noqa: E402
 from invoke.collection import Collection  # noqa: E402
 from invoke.tasks import Task  # noqa: E402
 
+from openpai_tasks.compat import add_to_collection  # noqa: E402
 from openpai_tasks.errors import ConfigError  # noqa: E402
 from openpai_tasks.tasks.framework.base import connect, say, settings, show, task  # noqa: E402
-from openpai_tasks.tasks.framework.invoke_patches import mend  # noqa: E402
+from openpai_tasks.tasks.framework.invoke_patches import patch_invoke  # noqa: E402
 
 __all__ = ["Namespace", "connect", "namespace", "say", "settings", "show", "task"]
 
@@ -30,18 +31,18 @@ COLLECTIONS = {
     "notebook": ("notebook", "notebook_serve"),
     "config": ("config",),
 }
-"""Each collection and the modules of this package that its tasks are in."""
+"""The modules of this package that each collection takes its tasks from."""
 
 
 class Namespace(Collection):
-    """A Collection in which a project can put its own task in the place of one of ours."""
+    """A Collection in which a project can replace our tasks by its own."""
 
     def __deepcopy__(self, memo: Any) -> Namespace:
-        """Itself: Invoke copies the whole tree at every start, and a start is all it is used for."""
+        """Return itself: Invoke copies the whole tree at every start, and nothing changes it afterwards."""
         return self
 
     def override(self, name: str, theirs: Task[Any] | None = None) -> Any:
-        """Put ``theirs`` in the place of the task ``name`` and return ours; a decorator if not given."""
+        """Replace the task ``name`` by ``theirs`` and return ours; without ``theirs``, return a decorator."""
         folder, _, last = name.rpartition(".")
         try:
             home = self.subcollection_from_path(folder) if folder else self
@@ -64,13 +65,13 @@ class Namespace(Collection):
 
 
 def namespace(*own: Any, **defaults: Any) -> Namespace:
-    """Our collections with a project's ``own`` tasks and collections, and its defaults for our settings."""
-    mend()
+    """Return our collections with a project's ``own`` tasks and collections, and its default settings."""
+    patch_invoke()
     root = Namespace()
     for name, modules in COLLECTIONS.items():
         root.add_collection(_collection(name, [import_module(f"{__name__}.{module}") for module in modules]))
     for item in own:
-        root._add_object(item)
+        add_to_collection(root, item)
     if defaults:
         root.configure({"openpai": defaults})
     return root

@@ -5,22 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 from openpai_tasks import settings as user_settings
+from openpai_tasks.compat import project_folder
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.hints import command
 from openpai_tasks.tasks.framework import parser, terminal
-from openpai_tasks.tasks.framework.base import say, settings_in_force, show, task
+from openpai_tasks.tasks.framework.base import say, show, task, trusted_settings
 
 COLUMNS = ("name", "value", "origin", "about")
-FOLDER = {"folder": "the project folder; those whose settings count here if not given"}
+FOLDER = {"folder": "the project folder (default: those whose settings count here)"}
 
 
 @task(name="show", default=True)
 def show_(c, output=None):
-    """Show every setting, its value and where it came from."""
-    loaded = settings_in_force(c)
+    """Show all settings, their values and where they come from."""
+    loaded = trusted_settings(c)
     rows = [_row(loaded, variable) for variable in user_settings.config.VARIABLES.values()]
     show(c, rows, COLUMNS, output or loaded.output)
-    for file, lines in user_settings.trust.by_file(loaded.withheld):
-        say(f"not trusted, so it does not count: {', '.join(lines)} ({file})")
+    for file, lines in user_settings.trust.claims_by_file(loaded.withheld):
+        say(f"ignored, not trusted: {', '.join(lines)} ({file})")
     for folder in user_settings.trust.folders():
         say(f"trusted: {folder}")
 
@@ -29,8 +31,8 @@ def show_(c, output=None):
     name="set",
     iterable=["values"],
     help={
-        "values": "name=value, and more of them; a list as name=a,b",
-        "is-global": "for all your projects (~/.openpai), not only for this folder (./.openpai)",
+        "values": "name=value, one or more; lists as name=a,b",
+        "is-global": "for all your projects (~/.openpai), not only this folder (./.openpai)",
     },
 )
 def set_(c, values, is_global=False):
@@ -44,12 +46,12 @@ def set_(c, values, is_global=False):
 @task(
     iterable=["names"],
     help={
-        "names": "the settings to forget",
-        "is-global": "in ~/.openpai, not in this folder's ./.openpai",
+        "names": "settings to remove",
+        "is-global": "from ~/.openpai, not from this folder's ./.openpai",
     },
 )
 def unset(c, names, is_global=False):
-    """Remove defaults of this folder, or of all your projects."""
+    """Remove defaults for this folder, or for all your projects."""
     path = user_settings.layers.defaults_path(is_global)
     user_settings.config.change_defaults(path, {}, [_known(name, path) for name in names])
     say(f"unset {', '.join(names)} in {path}")
@@ -57,13 +59,13 @@ def unset(c, names, is_global=False):
 
 @task(positional=["folder"], help=FOLDER)
 def trust(c, folder=None):
-    """Let a project folder reach further than its jobs."""
+    """Trust a project folder with settings that reach further than its jobs."""
     if folder is not None and not Path(folder).is_dir():
-        raise ConfigError(f"no folder {folder!r}")
+        raise ConfigError(f"no such folder: {folder!r}")
     for one in _folders(c, folder):
         wanted = user_settings.config.project_claims(one, one if folder else Path.cwd())
         user_settings.trust.remember(wanted)
-        for file, lines in user_settings.trust.by_file(wanted):
+        for file, lines in user_settings.trust.claims_by_file(wanted):
             say(f"trusted: {', '.join(lines)} ({file})")
         if not wanted:
             say(f"nothing in {one} needs trust")
@@ -71,7 +73,7 @@ def trust(c, folder=None):
 
 @task(positional=["folder"], help=FOLDER)
 def untrust(c, folder=None):
-    """Trust a project folder no more."""
+    """Stop trusting a project folder."""
     for one in _folders(c, folder):
         say(f"no longer trusted: {one}" if user_settings.trust.forget(one) else f"{one} was not trusted")
 
@@ -81,18 +83,21 @@ def untrust(c, folder=None):
     iterable=["program"],
     help={
         "shell": "bash, zsh or fish",
-        "program": "the command whose lines to complete, such as inv; repeat for more",
+        "program": "command to complete, such as inv; repeat for more (default: this program)",
     },
 )
 def completion(c, shell, program=None):
-    """Print the script that completes command lines at a TAB."""
+    """Print the completion script for a shell."""
     from openpai_tasks.tasks.framework.command_table import completion_script
 
-    terminal.exact(completion_script(parser.running[0], shell, program) + "\n")
+    line = parser.current_line.get()
+    if line is None:
+        raise ConfigError("config.completion runs only from a command line")
+    terminal.exact(completion_script(line.program, shell, program) + "\n")
 
 
 def _row(loaded, variable):
-    """A setting, marked for programs if it is not trusted or may not lead out of a folder."""
+    """Return a setting as a row; ``not_trusted`` and ``within`` tell programs about its limits."""
     value = getattr(loaded, variable.field)
     row = {
         "name": variable.name,
@@ -106,23 +111,24 @@ def _row(loaded, variable):
 
 
 def _folders(c, given):
-    """The folder named, or those whose files count here: this one, and the one with the invoke.yaml."""
+    """Return the given folder, or those whose settings count here: this one, and that of the invoke.yaml."""
     if given is not None:
         return [Path(given).absolute()]
-    above = getattr(c.config, "_project_prefix", None)
+    above = project_folder(c.config)
     return list(dict.fromkeys([Path.cwd(), *([Path(above)] if above else [])]))
 
 
 def _pair(word):
     name, equals, text = word.partition("=")
     if not equals:
-        raise ConfigError(f"{word!r} is not name=value")
+        raise ConfigError(f"invalid setting {word!r}: expected name=value")
     variable = user_settings.config.find(name)
     if not text.strip():
-        raise ConfigError(f"{variable.name} would be empty; `config.unset {variable.name}` removes it")
+        unset = command("config.unset", variable.name)
+        raise ConfigError(f"no value for {variable.name}; `{unset}` removes the setting")
     return variable.name, variable.read(text, "config.set")
 
 
 def _known(name, path):
-    """The name of a setting; one that only the file knows can be removed too."""
+    """Return the name of a setting, also of an unknown one that is in the file."""
     return name if name in user_settings.layers.read_defaults(path) else user_settings.config.find(name).name

@@ -1,4 +1,4 @@
-"""Into the containers of a running job: a shell, commands, files, ports; and images for them."""
+"""Work in the containers of running jobs: shells, commands, files, ports; and build images."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 import time
 from pathlib import Path
 
-from openpai_tasks import sdk
+from openpai_tasks import hints, sdk
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
-from openpai_tasks.tasks.framework.base import connect, say, settings, show, task, the_command
+from openpai_tasks.tasks.framework.base import command_text, connect, say, settings, show, task
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.signals import terminable
 
@@ -19,20 +19,20 @@ CONTAINERS = ("role", "index", "state", "host", "port", "user")
 KEY = ("job", "key")
 
 WHICH = {
-    "name": "the job's name, or user~name for somebody else's",
-    "role": "only this task role; else the first that runs",
-    "index": "only this task of the role",
+    "name": "the job's name, or user~name for another user's",
+    "role": "task role of the container (default: the first that is running)",
+    "index": "index of the task in its role",
 }
 COPYING = {
-    "checksum": "compare contents, not size and time, to see what is there already",
-    "workers": "how many files travel at once",
-    "preview": "only tell what would be done",
+    "checksum": "compare files by content, not by size and time",
+    "workers": "number of files to copy at once",
+    "preview": "only show what would be done",
 }
 
 
 @task(name="list", positional=["name"], help={"name": WHICH["name"]})
 def list_(c, name, cluster_alias=None, output=None):
-    """Show a job's containers, and where each takes ssh."""
+    """List a job's containers and their ssh addresses."""
     found = sdk.containers.reach(connect(c, cluster_alias), name, settings(c))
     show(c, list(found.containers), CONTAINERS, output)
 
@@ -40,7 +40,7 @@ def list_(c, name, cluster_alias=None, output=None):
 @task(
     positional=["name"],
     kinds={"index": int},
-    help={**WHICH, "print-command": "only print the ssh command that does the same"},
+    help={**WHICH, "print-command": "print the equivalent ssh command instead"},
 )
 def ssh(c, name, role=None, index=None, print_command=False, cluster_alias=None):
     """Open a shell in a container; the exit code is the shell's."""
@@ -54,7 +54,7 @@ def ssh(c, name, role=None, index=None, print_command=False, cluster_alias=None)
         return
     with sdk.containers.open_when_ready(client, found, container, given, say) as remote:
         if sys.stdin.isatty():
-            say(f"{container.label} of {found.job.name}; `exit` leaves it")
+            say(f"shell in {container.label} of {found.job.name}; `exit` leaves it")
         views.interactive.tell_time(found.job.name, sdk.containers.read_stay(remote))
         code = views.containers.surely(
             client,
@@ -74,15 +74,17 @@ def ssh(c, name, role=None, index=None, print_command=False, cluster_alias=None)
     kinds={"index": int},
     help={
         **WHICH,
-        "command": "what to run, in quotes; or everything behind --",
-        "all": "in all containers (of the role) at once, each line with its container in front",
+        "command": "what to run, in quotes; or everything after --",
+        "all": "run in all containers (of the role) at once; each line begins with its container",
     },
 )
 def run(c, name, command=None, role=None, index=None, all=False, cluster_alias=None):
     """Run a command in a container, or in all of them; the exit code is the command's."""
-    wanted = the_command(command)
+    wanted = command_text(command)
     if not wanted.strip():
-        raise ConfigError("which command? `container.run JOB -- nvidia-smi`")
+        raise ConfigError(
+            f"no command given; for example `{hints.command('container.run', name)} -- nvidia-smi`"
+        )
     client, given = connect(c, cluster_alias), settings(c)
     found = sdk.containers.reach(client, name, given)
     if all:
@@ -105,7 +107,7 @@ def run(c, name, command=None, role=None, index=None, all=False, cluster_alias=N
     help={
         **WHICH,
         **COPYING,
-        "paths": "sources in the container and, last, the target; one alone comes here",
+        "paths": "sources in the container and, last, the target (default: this folder)",
     },
 )
 def get(
@@ -120,7 +122,7 @@ def get(
     cluster_alias=None,
     output=None,
 ):
-    """Copy files and folders from a container; run again, it continues."""
+    """Copy files and folders from a container; run it again to continue."""
     _copy(
         c, sdk.containers.get, name, paths, role, index, (workers, checksum, preview), cluster_alias, output
     )
@@ -133,7 +135,7 @@ def get(
     help={
         **WHICH,
         **COPYING,
-        "paths": "sources and, last, the target in the container; one alone goes where a login begins",
+        "paths": "sources and, last, the target in the container (default: the login's home folder)",
     },
 )
 def put(
@@ -148,7 +150,7 @@ def put(
     cluster_alias=None,
     output=None,
 ):
-    """Copy files and folders into a container; run again, it continues."""
+    """Copy files and folders into a container; run it again to continue."""
     _copy(
         c, sdk.containers.put, name, paths, role, index, (workers, checksum, preview), cluster_alias, output
     )
@@ -158,10 +160,10 @@ def put(
     positional=["name", "ports"],
     iterable=["ports"],
     kinds={"index": int},
-    help={**WHICH, "ports": "ports of the container, PORT or PORT:LOCAL where it is another one here"},
+    help={**WHICH, "ports": "ports of the container, PORT or PORT:LOCAL for a different local port"},
 )
 def forward(c, name, ports, role=None, index=None, cluster_alias=None):
-    """Make ports of a container ports of this machine, until Ctrl-C or the job's end."""
+    """Forward ports of a container to this machine, until Ctrl-C or the end of the job."""
     wanted = [sdk.containers.parse_port(text) for text in ports]
     client, given = connect(c, cluster_alias), settings(c)
     found = sdk.containers.reach(client, name, given)
@@ -170,7 +172,7 @@ def forward(c, name, ports, role=None, index=None, cluster_alias=None):
         for one in forward.start().ports:
             say(f"forwarding 127.0.0.1:{one.here} → {views.containers.place(found, container)}:{one.there}")
         why = forward.serve()
-    say(f"{why}: the forward ends")
+    say(f"{why}: forwarding has ended")
 
 
 @task(
@@ -179,12 +181,12 @@ def forward(c, name, ports, role=None, index=None, cluster_alias=None):
     help={
         **WHICH,
         "role": "only this task role",
-        "once": "show it once and leave",
-        "every": "seconds between two looks",
+        "once": "show it once and exit",
+        "every": "seconds between updates",
     },
 )
 def top(c, name, role=None, index=None, once=False, every=2.0, cluster_alias=None, output=None):
-    """Show the CPU, memory and GPUs that a job's containers use."""
+    """Show the CPU, memory and GPU usage of a job's containers."""
     pause = sdk.containers.check_interval(every)
     client, given = connect(c, cluster_alias), settings(c, output=output)
     found = sdk.containers.reach(client, name, given)
@@ -203,9 +205,9 @@ def top(c, name, role=None, index=None, once=False, every=2.0, cluster_alias=Non
             time.sleep(pause)
 
 
-@task(positional=["name"], help={"name": WHICH["name"], "target": "write it to this file instead"})
+@task(positional=["name"], help={"name": WHICH["name"], "target": "write the key to this file"})
 def key(c, name, target=None, cluster_alias=None, output=None):
-    """Fetch the private key that an OpenPAI 0.14 made for a job, or tell which key opens it."""
+    """Fetch the private key that OpenPAI 0.14 made for a job, or show which key opens it."""
     client = connect(c, cluster_alias)
     job = sdk.jobs.find(client, name)
     if client.capabilities.job_keys or target:
@@ -219,12 +221,12 @@ def key(c, name, target=None, cluster_alias=None, output=None):
     positional=["name"],
     help={
         "name": WHICH["name"],
-        "print": "print the entries, and write nothing",
-        "yes": "do not ask: include them in ~/.ssh/config",
+        "print": "print the entries without writing them",
+        "yes": "include them in ~/.ssh/config without asking",
     },
 )
 def ssh_config(c, name, print_=False, yes=False, cluster_alias=None):
-    """Let `ssh JOB`, scp, rsync, VS Code and `fab -H JOB` know a job's containers."""
+    """Write ssh hosts for a job's containers, for ssh, scp, rsync, VS Code and `fab -H JOB`."""
     client, given = connect(c, cluster_alias), settings(c)
     found = views.containers.reached(client, name, given, writes=not print_)
     hosts = views.containers.hosts(client, found, given)
@@ -232,7 +234,7 @@ def ssh_config(c, name, print_=False, yes=False, cluster_alias=None):
         terminal.exact(sdk.ssh.host_block(client.cluster.shelf, found.job, hosts))
         return
     written = sdk.ssh.write_hosts(client, found.job, hosts)
-    say(f"{written.path} knows {', '.join(name for host in hosts for name in host.names)}")
+    say(f"{written.path} now has {', '.join(name for host in hosts for name in host.names)}")
     views.containers.tell_moved(found.job, written.moved)
     views.containers.include(yes)
 

@@ -1,4 +1,4 @@
-"""Images: write a Dockerfile, build, push, list and check, with docker or podman."""
+"""Write Dockerfiles; build, push, list and check images with docker or podman."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from invoke.exceptions import CommandTimedOut
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import TimedOut
+from openpai_tasks.hints import command
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say, settings, show, task
 
@@ -22,11 +23,11 @@ STDOUT = "-"
     positional=["folder"],
     iterable=["build_arg"],
     help={
-        "folder": "the folder that the image is built from; this one if not given",
-        "tag": "what the image shall be called, such as lab/train:1",
-        "file": "the Dockerfile, if it isn't the folder's own",
-        "build-arg": "value for an ARG of the Dockerfile, NAME=VALUE, no secret; repeat for more",
-        "fresh": "take nothing from earlier builds, and the newest base",
+        "folder": "folder to build the image from (default: this one)",
+        "tag": "name of the image, such as lab/train:1",
+        "file": "the Dockerfile (default: the one in the folder)",
+        "build-arg": "value of an ARG in the Dockerfile, NAME=VALUE, not for secrets; repeat for more",
+        "fresh": "use no cache of earlier builds, and pull the newest base image",
     },
 )
 def build(c, folder=".", tag="", file=None, build_arg=None, fresh=False):
@@ -39,17 +40,17 @@ def build(c, folder=".", tag="", file=None, build_arg=None, fresh=False):
     sdk.images.check_ended(engine, f"build {tag}", done.exited)
 
 
-@task(positional=["image"], help={"image": "its name, which begins with the registry it goes to"})
+@task(positional=["image"], help={"image": "name of the image, beginning with its registry"})
 def push(c, image):
-    """Send an image to its registry; the engine's own `login` is used."""
+    """Push an image to its registry, with the login of docker or podman."""
     engine = _engine(c)
     done = _run(c, sdk.images.push_command(engine, image), pty=_is_terminal())
     sdk.images.check_push(engine, image, done.exited)
 
 
-@task(positional=["name"], help={"name": "only images of this name"})
+@task(positional=["name"], help={"name": "only images with this name"})
 def images(c, name=None, output=None):
-    """Show the images on this machine."""
+    """List the images on this machine."""
     engine = _engine(c)
     done = _run(c, sdk.images.list_command(engine, name), sdk.images.LISTING, hide="out")
     sdk.images.check_ended(engine, "list images", done.exited)
@@ -59,10 +60,10 @@ def images(c, name=None, output=None):
 
 @task(
     positional=["image"],
-    help={"image": "its name; it is fetched if it is not here", "ssh": "whether what ssh needs is required"},
+    help={"image": "name of the image; pulled if it is not here", "ssh": "also require what ssh needs"},
 )
 def check(c, image, ssh=True, output=None):
-    """Look whether an image has what jobs need: a shell, sshd, curl, python and more."""
+    """Check whether an image has what jobs need: a shell, sshd, curl, python and more."""
     engine = _engine(c)
     done = _run(c, sdk.images.check_command(engine, image), hide="out")
     if c.config.run.dry:
@@ -75,12 +76,12 @@ def check(c, image, ssh=True, output=None):
 @task(
     iterable=["pip", "apt"],
     help={
-        "base": "the image to begin with; the setting `image` if not given",
+        "base": "base image (default: the setting `image`)",
         "pip": "Python package to install; repeat for more",
         "apt": "Debian package to install; repeat for more",
-        "ssh": "add openssh-server and curl, which OpenPAI needs to let you in",
+        "ssh": "add openssh-server and curl, which OpenPAI needs for ssh logins",
         "file": "the file to write; - prints it",
-        "yes": "write over a file that is there",
+        "yes": "overwrite an existing file",
     },
 )
 def dockerfile(c, base=None, pip=None, apt=None, ssh=False, file="Dockerfile", yes=False):
@@ -91,19 +92,19 @@ def dockerfile(c, base=None, pip=None, apt=None, ssh=False, file="Dockerfile", y
         terminal.exact(text)
         return
     sdk.images.write_dockerfile(Path(file), text, yes)
-    say(f"wrote {file}; `container.build --tag NAME` builds it")
+    say(f"wrote {file}; `{command('container.build')} --tag NAME` builds it")
 
 
 def _run(c, argv, longest=None, **how):
-    """Run what may wait for an engine or a network, and for how long at most is told."""
+    """Run a command of the engine, with a time limit that is shown."""
     limit = c.config.timeouts.command or longest or sdk.images.LONGEST
     what = " ".join(argv[:2])
     if not c.config.run.dry:
-        say(f"`{what}` has {render.duration(limit)} to end (`inv -T SECONDS` sets another limit)")
+        say(f"`{what}` may take {render.duration(limit)} (`{command('-T SECONDS ...')}` changes the limit)")
     try:
         return c.run(shlex.join(argv), warn=True, timeout=limit, **how)
     except CommandTimedOut as err:
-        raise TimedOut(f"`{what}` did not end within {render.duration(limit)}; it was ended") from err
+        raise TimedOut(f"`{what}` did not finish within {render.duration(limit)} and was stopped") from err
 
 
 def _engine(c):

@@ -1,4 +1,4 @@
-"""Containers to work in: start one, keep it longer, stop it."""
+"""Start, extend and stop containers to work in."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ EXTENDED = ("container", "duration", "told_by")
 @job_task(
     *(name for name in FLAGS if name not in ("retries", "max_time")),
     help={
-        "timeout": "how long it stays, such as 30m, 8h or 1d; `container.extend` makes it longer",
-        "idle-after": "warn when its GPUs did nothing for so long; 0 never does",
-        "wait-limit": "how long to wait until it lets us in",
+        "timeout": "how long it runs, such as 30m, 8h or 1d; container.extend makes it longer",
+        "idle-after": "warn when its GPUs were idle for this long; 0 to never warn",
+        "wait-limit": "how long to wait until it accepts logins",
         "shell": "open a shell when it is ready; --no-shell prints the ssh command instead",
     },
 )
@@ -35,10 +35,13 @@ def start(
     cluster_alias=None,
     output=None,
 ):
-    """Start a container to work in: an empty job that stays for a time, and a shell in it."""
+    """Start a container to work in, and open a shell in it."""
     given = job_settings(c, flags)
-    stay, limit = sdk.amounts.seconds(timeout, "--timeout"), sdk.amounts.seconds(wait_limit, "--wait-limit")
-    idle = 0 if idle_after == "0" else sdk.amounts.seconds(idle_after, "--idle-after")
+    stay, limit = (
+        sdk.amounts.parse_seconds(timeout, "--timeout"),
+        sdk.amounts.parse_seconds(wait_limit, "--wait-limit"),
+    )
+    idle = 0 if idle_after == "0" else sdk.amounts.parse_seconds(idle_after, "--idle-after")
     sdk.containers.check_settings(given)
     name = flags.get("job_name") or sdk.jobs.new_name("", sdk.containers.NAME)
     request = job_request(flags, given, command=sdk.containers.MARK, job_name=name)
@@ -46,7 +49,7 @@ def start(
     request = sdk.containers.keep_alive(request, stay, idle)
     client = connect(c, cluster_alias)
     submission = sdk.jobs.prepare(client, request, Path.cwd(), sdk.files.mounts(given))
-    ready = _ready(c, client, submission, limit, views.submitting.only_looks(c, flags))
+    ready = _ready(c, client, submission, limit, views.submitting.is_preview(c, flags))
     if ready and shell:
         ssh(c, ready.found.job.name, cluster_alias=cluster_alias)
     elif ready:
@@ -56,11 +59,11 @@ def start(
 
 @task(
     positional=["name"],
-    help={"name": "the job", "timeout": "how long it shall stay from now on, such as 30m, 2h or 1d"},
+    help={"name": "the job", "timeout": "how long to keep it from now on, such as 30m, 2h or 1d"},
 )
 def extend(c, name, timeout="2h", cluster_alias=None, output=None):
-    """Keep a container longer; a time before its end changes nothing."""
-    seconds = sdk.amounts.seconds(timeout, "--timeout")
+    """Keep a container longer; never shortens its time."""
+    seconds = sdk.amounts.parse_seconds(timeout, "--timeout")
     client = connect(c, cluster_alias)
     show(c, sdk.containers.extend(client, name, settings(c), seconds), EXTENDED, output)
 
@@ -68,23 +71,21 @@ def extend(c, name, timeout="2h", cluster_alias=None, output=None):
 @task(
     positional=["names"],
     iterable=["names"],
-    help={"names": "jobs, or patterns; the one that was started in this folder if there is no other"},
+    help={"names": "jobs, or patterns (default: the only one that was started in this folder)"},
 )
 def stop(c, names=None, cluster_alias=None, output=None):
-    """Stop containers that `container.start` made, by name or pattern."""
+    """Stop containers that container.start has started, by name or pattern."""
     client = connect(c, cluster_alias)
     stopped = sdk.containers.stop(client, names or [sdk.containers.only_container(client, Path.cwd())])
     show(c, stopped, views.submitting.SUBMITTED, output)
 
 
-def _ready(c, client, submission, limit, only_looks):
-    """Submit it, and wait for it; nothing where one only wanted to look."""
-    job = views.submitting.submitted(client, submission, only_looks)
+def _ready(c, client, submission, limit, preview):
+    """Submit the container and wait until it is ready; None for a preview."""
+    job = views.submitting.submit_or_preview(client, submission, preview)
     if job is None:
         return None
-    say(
-        f"job {job.name} is submitted to {client.cluster.alias}; it has {limit} s to let us in (--wait-limit)"
-    )
+    say(f"job {job.name} submitted to {client.cluster.alias}; waiting up to {limit} s for it (--wait-limit)")
     with views.interactive.goes_on(client, job.name):
         return sdk.containers.wait_ready(client, job.name, settings(c), limit, say)
 

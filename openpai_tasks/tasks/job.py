@@ -1,4 +1,4 @@
-"""Submit jobs, look at them, stop them."""
+"""Submit, watch and stop jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openpai_tasks.tasks.framework.screen import LiveView
 COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
 
 ALIAS_HELP = "the cluster; `local` is the embedded one"
-NAME_HELP = "the job's name, or user~name for somebody else's"
+NAME_HELP = "the job's name, or user~name for another user's"
 
 
 @task(
@@ -20,18 +20,18 @@ NAME_HELP = "the job's name, or user~name for somebody else's"
     default=True,
     kinds={"limit": int},
     help={
-        "user": "whose jobs; yours if not given, 'all' for everybody's",
-        "state": "only these states, e.g. RUNNING,WAITING",
-        "virtual-cluster": "only in this virtual cluster",
-        "keyword": "only with this in their name",
-        "limit": "how many, newest first",
+        "user": "whose jobs; 'all' for everyone's (default: yours)",
+        "state": "only jobs in these states, such as RUNNING,WAITING",
+        "virtual-cluster": "only jobs in this virtual cluster",
+        "keyword": "only jobs with this in their name",
+        "limit": "how many jobs to list",
         "cluster-alias": ALIAS_HELP,
     },
 )
 def list_(
     c, user=None, state=None, virtual_cluster=None, keyword=None, limit=100, cluster_alias=None, output=None
 ):
-    """Show jobs, newest first."""
+    """List jobs, newest first."""
     client = connect(c, cluster_alias)
     whose = None if user == "all" else user or client.user
     wanted = state.upper() if state else None
@@ -49,7 +49,7 @@ def status(c, name, cluster_alias=None, output=None):
 
 @task(positional=["name"], help={"name": NAME_HELP, "cluster-alias": ALIAS_HELP})
 def config(c, name, cluster_alias=None, output=None):
-    """Show the document a job was submitted as, secrets masked."""
+    """Show the document that a job was submitted with, secrets masked."""
     show(c, sdk.jobs.submitted_document(connect(c, cluster_alias), name), render.document, output or "yaml")
 
 
@@ -58,14 +58,14 @@ def config(c, name, cluster_alias=None, output=None):
     kinds={"attempt": int, "index": int, "lines": int},
     help={
         "name": NAME_HELP,
-        "follow": "go on until the job is over, and end with its exit code",
+        "follow": "follow the output until the job ends, and exit with its exit code",
         "role": "only this task role",
-        "index": "only this task",
-        "attempt": "what this attempt of the job has written, from 0; the latest if not given",
-        "stdout": "only what went to stdout",
-        "stderr": "only what went to stderr",
-        "lines": "only the last so many lines of each task",
-        "plain": "without colours and all else that steers a terminal",
+        "index": "only the task with this index",
+        "attempt": "only this attempt of the job, counted from 0 (default: the latest)",
+        "stdout": "only stdout",
+        "stderr": "only stderr",
+        "lines": "only the last lines of each task, so many",
+        "plain": "without colours and other terminal escapes",
         "cluster-alias": ALIAS_HELP,
     },
 )
@@ -85,8 +85,8 @@ def logs(
     """Show a job's output."""
     client = connect(c, cluster_alias)
     which = sdk.logs.LogChoice(role, index, sdk.logs.choose_stream(stdout, stderr), attempt)
-    with views.submitting.goes_on(name, follow):
-        views.submitting.write(
+    with views.submitting.job_continues(name, follow):
+        views.submitting.write_output(
             sdk.logs.read_output(client, name, which, follow, lines, sdk.diagnosis.News(client, say), plain)
         )
     if follow:
@@ -108,13 +108,13 @@ def stop(c, names, cluster_alias=None, output=None):
     kinds={"timeout": float},
     help={
         "name": NAME_HELP,
-        "timeout": "give up after so many seconds (exit code 124)",
+        "timeout": "give up after this many seconds (exit code 124)",
         "cluster-alias": ALIAS_HELP,
     },
 )
 def wait(c, name, timeout=None, cluster_alias=None, output=None):
-    """Wait for a job, and end with its own exit code."""
-    with views.submitting.goes_on(name):
+    """Wait for a job to end, and exit with its exit code."""
+    with views.submitting.job_continues(name):
         job = sdk.jobs.wait(connect(c, cluster_alias), name, timeout)
     show(c, [job], COLUMNS, output)
     sdk.jobs.check_succeeded(job)
@@ -126,9 +126,9 @@ def wait(c, name, timeout=None, cluster_alias=None, output=None):
     help={"name": NAME_HELP, "cluster-alias": ALIAS_HELP},
 )
 def connect_(c, name, cluster_alias=None):
-    """Show a job's status as it changes, until it is over."""
+    """Watch a job's status until it ends."""
     client = connect(c, cluster_alias)
-    with views.submitting.goes_on(name), LiveView(sys.stdout) as screen:
+    with views.submitting.job_continues(name), LiveView(sys.stdout) as screen:
         for job in sdk.jobs.watch(client, name):
             screen.show(render.status(job), render.progress(job))
     sdk.jobs.check_succeeded(job)

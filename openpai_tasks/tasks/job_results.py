@@ -1,4 +1,4 @@
-"""What jobs found out."""
+"""Collect the results of jobs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from openpai_tasks.tasks.framework.base import connect, settings, show, task
     iterable=["names"],
     help={
         "names": "jobs, sweeps, or patterns such as 'train-*'",
-        "output": "how to show it: table, csv, json or yaml",
+        "output": "output format: table, csv, json or yaml",
     },
 )
 def results(c, names, cluster_alias=None, output=None):
-    """Gather the JSON line that each job printed last, or its result.json."""
+    """Collect each job's result: the last JSON line it printed, or its result.json."""
     mounted = sdk.files.mounts(settings(c))
     found = sdk.sweeps.gather_results(connect(c, cluster_alias), names, Path.cwd(), mounted)
     show(c, found, render.flat_table, output)

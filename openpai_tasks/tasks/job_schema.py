@@ -1,4 +1,4 @@
-"""Check job files, and let an editor check them."""
+"""Check job files, here or in an editor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def validate(c, files, output=None):
     sdk.jobs.check_verdicts(verdicts)
 
 
-@task(help={"settings": "of the settings in an invoke.yaml, not of a job file"})
+@task(help={"settings": "print the schema of the settings in an invoke.yaml instead"})
 def schema(c, settings=False):
     """Print the JSON Schema of job files, for editors."""
     terminal.put(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from openpai_tasks import sdk
 from openpai_tasks.tasks import views
-from openpai_tasks.tasks.framework.base import connect, say, settings, the_command
+from openpai_tasks.tasks.framework.base import command_text, connect, say, settings
 from openpai_tasks.tasks.views.job_flags import FLAGS, job_request, job_settings, job_task
 
-FOLLOW_HELP = "stay, show the output, end with the job's own exit code"
-PLAIN_HELP = "of --follow: without colours and all else that steers a terminal"
+FOLLOW_HELP = "show the output until the job ends, and exit with its exit code"
+PLAIN_HELP = "with --follow: without colours and other terminal escapes"
 
 
 @job_task(
@@ -21,14 +21,14 @@ PLAIN_HELP = "of --follow: without colours and all else that steers a terminal"
     iterable=["parameter", "sweep"],
     kinds={"max_parallel": int},
     help={
-        "command": "what to run, in quotes; or everything behind --",
-        "ssh": "open the containers to your key, for container.ssh and the like (docs/containers.md)",
-        "template": "take this template (see job.templates) in place of a plain job",
+        "command": "what to run, in quotes; or everything after --",
+        "ssh": "allow ssh logins with your key, for container.ssh and similar (docs/containers.md)",
+        "template": "use this template (see job.templates) instead of a plain job",
         "parameter": "parameter of the template, name=value; repeat for more",
-        "sweep": "name=value,value,...: a job for each value, {name} in the command; repeat for a grid",
-        "sweep-file": "a job for each row of this CSV, JSON or YAML file",
-        "max-parallel": "of a sweep, how many jobs may be unfinished at a time",
-        "detach": "leave as soon as all jobs of a sweep are submitted",
+        "sweep": "name=value,value,...: a job per value, {name} in the command; repeat for a grid",
+        "sweep-file": "a job per row of this CSV, JSON or YAML file",
+        "max-parallel": "how many jobs of a sweep may be unfinished at a time",
+        "detach": "return as soon as all jobs of a sweep are submitted",
         "follow": FOLLOW_HELP,
         "plain": PLAIN_HELP,
     },
@@ -50,9 +50,9 @@ def submit_command(
     cluster_alias=None,
     output=None,
 ):
-    """Submit a command as a job, or as many."""
+    """Submit a command as a job, or as a sweep of jobs."""
     given, here = job_settings(c, flags), Path.cwd()
-    flags |= {"command": the_command(command), "template": template, "parameter": parameter}
+    flags |= {"command": command_text(command), "template": template, "parameter": parameter}
     request = dataclasses.replace(
         job_request(flags, given),
         ssh_key=sdk.ssh.public_key(given) if ssh else "",
@@ -62,7 +62,7 @@ def submit_command(
     found = sdk.sweeps.parse_points(sweep or (), sweep_file)
     client = connect(c, cluster_alias)
     packed, files = sdk.jobs.pack_files(client, request, here, sdk.files.mounts(given))
-    only = views.submitting.only_looks(c, flags)
+    only = views.submitting.is_preview(c, flags)
     if found:
         planned = sdk.sweeps.plan_sweep(packed, files, found, is_named=bool(request.name))
         views.sweeps.run_sweep(c, client, planned, max_parallel, detach, only, output)
@@ -77,12 +77,12 @@ def submit_command(
 )
 def submit(c, file, *, flags, follow=False, plain=False, cluster_alias=None, output=None):
     """Submit a job file."""
-    sdk.jobs.load_document(Path(file))  # most of what can be wrong with it needs no cluster to be found
+    sdk.jobs.load_document(Path(file))  # report mistakes in the file before contacting the cluster
     client = connect(c, cluster_alias)
     takes_v1 = client.capabilities.v1_documents
     read = sdk.jobs.read_job_file(Path(file), job_request(flags, settings(c)), takes_v1)
     if read.converted:
-        say(f"{file} is a v1 job; it is sent as v2")
+        say(f"{file} is a v1 job; submitting it as v2")
     for change in read.renamed:
         say(f"renamed for protocol v2: {change}")
-    views.submitting.send(c, client, read, follow, views.submitting.only_looks(c, flags), output, plain)
+    views.submitting.send(c, client, read, follow, views.submitting.is_preview(c, flags), output, plain)

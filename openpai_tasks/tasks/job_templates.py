@@ -1,10 +1,11 @@
-"""Ready jobs to begin with: show the templates, write one into the project."""
+"""List job templates, and write job files from them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from openpai_tasks import sdk
+from openpai_tasks.hints import command
 from openpai_tasks.tasks.framework.base import say, show, task
 
 COLUMNS = ("name", "description", "parameters")
@@ -12,9 +13,9 @@ PARAMETERS = ("name", "default", "about")
 WRITTEN = ("file", "template", "name")
 
 
-@task(positional=["template"], help={"template": "show the parameters of this one, with what they are for"})
+@task(positional=["template"], help={"template": "show the parameters of this template"})
 def templates(c, template=None, output=None):
-    """Show the job templates, this project's own first."""
+    """List the job templates, this project's own first."""
     here = Path.cwd()
     if template is not None:
         show(c, sdk.templates.find_template(template, here).parameters, PARAMETERS, output)
@@ -32,10 +33,10 @@ def templates(c, template=None, output=None):
     positional=["template", "file"],
     iterable=["parameter"],
     help={
-        "template": "a template's name, as `job.templates` shows it, or its file",
-        "file": "the job file to write, or a folder for it; the job is named like the file",
-        "parameter": "name=value of a parameter; repeat for more",
-        "force": "replace the file if there is one",
+        "template": "name of a template, as job.templates lists it, or its file",
+        "file": "the job file to write, or a folder for it; the job gets the file's name",
+        "parameter": "parameter of the template, name=value; repeat for more",
+        "force": "overwrite an existing file",
     },
 )
 def new(c, template, file=None, parameter=None, force=False, output=None):
@@ -46,4 +47,4 @@ def new(c, template, file=None, parameter=None, force=False, output=None):
         chosen, target, sdk.templates.parse_template_parameters(parameter or ()), force
     )
     show(c, [written], WRITTEN, output)
-    say(f"`job.submit {written.file} --follow` runs it")
+    say(f"`{command('job.submit', str(written.file), '--follow')}` runs it")

@@ -1,4 +1,4 @@
-"""Run notebooks as jobs, and bring their results."""
+"""Run notebooks as jobs, and fetch their results."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from openpai_tasks import sdk
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets
-from openpai_tasks.tasks.framework.alike import alike
 from openpai_tasks.tasks.framework.base import connect, say, settings, task
+from openpai_tasks.tasks.framework.shared_flags import same_flags_as
 from openpai_tasks.tasks.views.job_flags import RUN, job_request, job_settings, job_task
 
 LOCAL = "local"
 NO_BROWSER_HELP = "do not open the result in a browser"
-DETACH_HELP = "leave as soon as the job is submitted; `notebook.fetch` brings its results later"
+DETACH_HELP = "return as soon as the job is submitted; notebook.fetch fetches its results later"
 
 
 @job_task(
@@ -23,15 +23,15 @@ DETACH_HELP = "leave as soon as the job is submitted; `notebook.fetch` brings it
     iterable=["parameter", "to"],
     help={
         "file": "the notebook",
-        "parameter": "name=value, set behind the cell that is tagged `parameters`; repeat for more",
-        "to": "what to make of the executed notebook: html (if not given), pdf, script; or ipynb, it alone",
-        "kernel": "the kernel to run it with, if not the one it names",
-        "timeout-per-cell": "end the run when a cell takes longer than this (90s, 30m, 2h)",
-        "allow-errors": "go on after a cell that fails",
+        "parameter": "parameter, name=value, set after the cell tagged `parameters`; repeat for more",
+        "to": "format to convert to: html, pdf, script, or ipynb for none (default: html); repeat for more",
+        "kernel": "kernel to run it with (default: the one it names)",
+        "timeout-per-cell": "fail if a cell takes longer than this (90s, 30m, 2h)",
+        "allow-errors": "continue after a cell that fails",
         "no-browser": NO_BROWSER_HELP,
         "detach": DETACH_HELP,
-        "job-name": "its name; each $ becomes random letters; made from the notebook's if not given",
-        "python": "the python of the image that runs it and installs packages",
+        "job-name": "name of the job; each $ becomes random letters (default: made from the notebook's)",
+        "python": "python in the image that runs it and installs packages",
     },
 )
 def run(
@@ -49,7 +49,7 @@ def run(
     cluster_alias=None,
     output=None,
 ):
-    """Run a notebook as a job, cell by cell, and bring the executed notebook and a web page of it."""
+    """Run a notebook as a job, and fetch the executed notebook and a web page of it."""
     given, here = job_settings(c, flags), Path.cwd()
     notebook = sdk.notebooks.read_notebook(file, here)
     values = sdk.notebooks.parse_parameters(parameter or ())
@@ -58,16 +58,16 @@ def run(
     request = job_request(flags, given)
     client, mounted = connect(c, cluster_alias), sdk.files.mounts(given)
     submission = sdk.notebooks.plan_run(client, notebook, options, request, here, mounted)
-    only = views.submitting.only_looks(c, flags)
+    only = views.submitting.is_preview(c, flags)
     sent = views.notebooks.launch(c, client, submission, only, detach, output)
     if sent:
         views.notebooks.finish(c, client, sent.name, notebook.path.parent, no_browser, output, mounted)
 
 
 @task(positional=["file"], iterable=run.iterable, kinds=run.kinds, help=run.help)
-@alike(run, cluster_alias=LOCAL)
+@same_flags_as(run, cluster_alias=LOCAL)
 def local(c, file, flags):
-    """Run a notebook on the embedded cluster, whatever cluster is selected; else as notebook.run."""
+    """Run a notebook on the embedded cluster; otherwise like notebook.run."""
     run.body(c, file, **flags)
 
 
@@ -75,14 +75,14 @@ def local(c, file, flags):
     positional=["name"],
     help={
         "name": job_tasks.NAME_HELP,
-        "folder": "where to put the results; next to the notebook if not given",
-        "follow": "first wait until the job is over, and show how far it is",
+        "folder": "folder for the results (default: next to the notebook)",
+        "follow": "wait until the job ends first, and show its progress",
         "no-browser": NO_BROWSER_HELP,
         "cluster-alias": job_tasks.ALIAS_HELP,
     },
 )
 def fetch(c, name, folder=None, follow=False, no_browser=False, cluster_alias=None, output=None):
-    """Bring what a notebook job has written until now: whole, or the cells that are done."""
+    """Fetch the results of a notebook job, or the cells that are done so far."""
     client, mounted = connect(c, cluster_alias), sdk.files.mounts(settings(c))
     found = sdk.notebooks.find_results(client, name, mounted)
     where = Path(folder) if folder else sdk.notebooks.results_folder(Path.cwd(), client.cluster.alias, found)
@@ -94,14 +94,14 @@ def fetch(c, name, folder=None, follow=False, no_browser=False, cluster_alias=No
     positional=["what"],
     iterable=["parameter"],
     help={
-        "what": "a notebook, as it is now, with all that its last run was given; or a job, as it was sent",
-        "parameter": "name=value, in place of the value it had; the others stay; repeat for more",
-        "job-name": "the new job's name; each $ becomes random letters; made from the old one if not given",
-        "update": "path=value to change in its document; repeat for more",
-        "source-cluster": "the cluster that has the job; else the one that it was submitted to from here",
+        "what": "a notebook, to run as it is now with the flags of its last run; or a job, to repeat",
+        "parameter": "parameter to change, name=value; the others stay; repeat for more",
+        "job-name": "name of the new job; each $ becomes random letters (default: made from the old one)",
+        "update": "change its document, path=value; repeat for more",
+        "source-cluster": "the cluster that has the job (default: the one it was submitted to from here)",
         "no-browser": NO_BROWSER_HELP,
         "detach": DETACH_HELP,
-        "cluster-alias": "the cluster to run it on; the selected one if not given",
+        "cluster-alias": "the cluster to run it on (default: the selected one)",
     },
 )
 def resubmit(
@@ -116,7 +116,7 @@ def resubmit(
     cluster_alias=None,
     output=None,
 ):
-    """Run a notebook again with other resources: same code, parameters kept."""
+    """Run a notebook again with other resources, keeping its code and parameters."""
     memory = flags.get("memoryMB")
     request = sdk.jobs.JobRequest(
         name=flags.get("job_name", ""),
@@ -141,12 +141,12 @@ def resubmit(
     if chosen.cluster != target.cluster.alias:  # a record of the project may have named it, not the user
         source = sdk.clusters.connect(settings(c, cluster_alias=source_cluster or None), chosen.cluster, say)
     prepared = sdk.notebooks.prepare_rerun(
-        chosen, source, target, request, parameters, here, secrets.for_document, mounted
+        chosen, source, target, request, parameters, here, secrets.document_secret, mounted
     )
-    say(f"runs again: {prepared.told}")
+    say(f"running again: {prepared.told}")
     views.notebooks.tell(prepared.remarks)
     sent = views.notebooks.launch(
-        c, target, prepared.submission, views.submitting.only_looks(c, flags), detach, output
+        c, target, prepared.submission, views.submitting.is_preview(c, flags), detach, output
     )
     if sent:
         found = sdk.notebooks.find_results(target, sent.name, mounted)

@@ -1,4 +1,4 @@
-"""Serve Jupyter in a job, and bring back what was changed there."""
+"""Serve Jupyter from a job, and pull what was changed there."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from openpai_tasks.tasks.views.job_flags import RUN, job_request, job_settings, 
     positional=["file"],
     kinds={"port": int},
     help={
-        "file": "the notebook to open; without it Jupyter shows the job's folder",
-        "idle": "end the job after this time without activity (90s, 30m, 2h), or never; 2h if not given",
+        "file": "the notebook to open (default: Jupyter shows the job's folder)",
+        "idle": "end the job after this time without activity: 90s, 30m, 2h or never (default: 2h)",
         "timeout": "end the job after this time in any case",
-        "wait": "how long to wait until Jupyter answers",
-        "token": "what opens the server; a random one if not given",
-        "token-file": "the file with it; - is the standard input",
-        "direct": "use the node's own address in place of an ssh tunnel",
-        "port": "the port of this machine that leads to it; any that is free if not given",
-        "no-browser": "print the address, with its token, and open no browser",
-        "reconnect": "the job of an earlier call, in place of a new one",
-        "stop": "stop the job at the end; else it is asked for, and without a terminal the job goes on",
-        "job-name": "its name; each $ becomes random letters; made from the notebook's if not given",
-        "python": "the python of the image that runs Jupyter and installs packages",
+        "wait": "how long to wait for Jupyter to answer",
+        "token": "token of the server (default: a random one)",
+        "token-file": "file with the token; - for standard input",
+        "direct": "use the node's own address instead of an ssh tunnel",
+        "port": "local port of the tunnel (default: any free one)",
+        "no-browser": "print the address, with its token, instead of opening a browser",
+        "reconnect": "open this job of an earlier call instead of submitting a new one",
+        "stop": "stop the job at the end without asking; without a terminal, jobs are left running otherwise",
+        "job-name": "name of the job; each $ becomes random letters (default: made from the notebook's)",
+        "python": "python in the image that runs Jupyter and installs packages",
     },
 )
 def serve(
@@ -49,15 +49,17 @@ def serve(
     cluster_alias=None,
     output=None,
 ):
-    """Serve Jupyter in a job and open it in the browser, by a tunnel; Ctrl-C brings the changes back."""
+    """Serve Jupyter from a job and open it in the browser; Ctrl-C pulls your changes."""
     given = job_settings(c, flags)
     here, mounted = Path.cwd(), sdk.files.mounts(given)
-    limit, way = sdk.amounts.seconds(wait, "--wait"), sdk.notebooks.Way(direct, port)
-    chosen = views.serving.token_from(token, token_file)
-    how = views.serving.Stay(given, limit, no_browser, stop, output, here, mounted)
+    limit, way = sdk.amounts.parse_seconds(wait, "--wait"), sdk.notebooks.Way(direct, port)
+    chosen = views.serving.token_from_flags(token, token_file)
+    how = views.serving.ServeOptions(given, limit, no_browser, stop, output, here, mounted)
     if reconnect:
-        views.serving.refuse_for_new(file, {**flags, "idle": idle, "timeout": timeout})
-        return _again(c, connect(c, cluster_alias), reconnect, views.serving.Door(way, chosen), how)
+        views.serving.refuse_new_job_flags(file, {**flags, "idle": idle, "timeout": timeout})
+        return _reconnect(
+            c, connect(c, cluster_alias), reconnect, views.serving.ServerAccess(way, chosen), how
+        )
     options = sdk.notebooks.serve_options(
         chosen, sdk.notebooks.IDLE if idle is None else idle, timeout or "", direct
     )
@@ -67,26 +69,26 @@ def serve(
     came_from = sdk.notebooks.source_origins(notebook, given.sources, here)
     key = "" if direct else sdk.ssh.public_key(given)
     made = sdk.notebooks.plan_server(client, notebook, options, request, key, here, mounted)
-    sent = views.submitting.submitted(client, made, views.submitting.only_looks(c, flags))
+    sent = views.submitting.submit_or_preview(client, made, views.submitting.is_preview(c, flags))
     if sent:
         own = (notebook.name, str(notebook.path)) if notebook else ("", "")
         sdk.notebooks.save_session(client, sent, sdk.notebooks.SavedSession(options.token, *own, came_from))
-        say(f"job {sent.name} is submitted to {client.cluster.alias}")
+        say(f"job {sent.name} submitted to {client.cluster.alias}")
         sdk.notebooks.forget_all_ended(client)
-        door = views.serving.Door(way, options.token, notebook.name if notebook else "")
-        views.serving.stay(c, client, sent, door, how)
+        door = views.serving.ServerAccess(way, options.token, notebook.name if notebook else "")
+        views.serving.serve_until_done(c, client, sent, door, how)
 
 
-def _again(c, client, name, door, how):
-    """Stay with a job that is there; of the way in, what was not given is as the job says."""
+def _reconnect(c, client, name, door, how):
+    """Open the server of an existing job; what is not given is read from the job."""
     job, document = sdk.jobs.job_document(client, name)
     mark = sdk.notebooks.check_reconnect(job, document, door.way.direct)
     token = sdk.notebooks.check_token(door.token) if door.token else sdk.notebooks.token_of(client, job)
-    views.serving.stay(
+    views.serving.serve_until_done(
         c,
         client,
         job,
-        views.serving.Door(sdk.notebooks.Way(mark.direct, door.way.port), token, mark.file),
+        views.serving.ServerAccess(sdk.notebooks.Way(mark.direct, door.way.port), token, mark.file),
         how,
     )
 
@@ -95,13 +97,13 @@ def _again(c, client, name, door, how):
     positional=["name"],
     help={
         "name": job_tasks.NAME_HELP,
-        "target": "folder to put everything in; where it came from if not given",
+        "target": "folder for the files (default: where they came from)",
         "cluster-alias": job_tasks.ALIAS_HELP,
     },
 )
 def pull(c, name, target=None, cluster_alias=None, output=None):
-    """Bring back the notebooks that were changed in a served job; nothing changed here is written over."""
+    """Pull the notebooks that were changed in a served job, without overwriting changes made here."""
     client, mounted = connect(c, cluster_alias), sdk.files.mounts(settings(c))
-    pulled = views.serving.bring(client, name, Path.cwd(), mounted, Path(target) if target else None)
+    pulled = views.serving.pull_changes(client, name, Path.cwd(), mounted, Path(target) if target else None)
     show(c, pulled.files, views.serving.PULLED, output)
     sdk.notebooks.check_pulled(pulled)

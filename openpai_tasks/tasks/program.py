@@ -1,4 +1,4 @@
-"""`pai`: our tasks as a program of their own, with a project's tasks.py and invoke.yaml if there are any."""
+"""The program `pai`: our tasks, with a project's tasks.py and invoke.yaml if there are any."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from invoke.exceptions import CollectionNotFound, Exit
 from invoke.loader import FilesystemLoader
 from invoke.program import Program
 
-from openpai_tasks import __version__, exits
+from openpai_tasks import __version__, compat, exits
 from openpai_tasks.settings import ownership
 from openpai_tasks.tasks import Namespace, namespace
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.contexts import Classic
-from openpai_tasks.tasks.framework.invoke_patches import mend
+from openpai_tasks.tasks.framework.invoke_patches import patch_invoke
 from openpai_tasks.tasks.framework.parser import Parser
 
 SETTINGS_FILES = ("invoke.yaml", "invoke.yml", "invoke.json", "invoke.py")
@@ -57,25 +57,25 @@ CLASSIC = {
     "unset": Classic("config.unset"),
     "update-clusters": Classic("cluster.update"),
 }
-"""The flat commands of the older clients; a project that has not the task is told so."""
+"""The flat commands of the older clients, and the tasks that they run."""
 
 
-class Unsafe(CollectionNotFound):
-    """Raised for a tasks.py that somebody else could have written; ``reason`` says why."""
+class UnsafeTasksFile(CollectionNotFound):
+    """Raised for a tasks.py that another user could have written; ``reason`` says why."""
 
     def __init__(self, name: str, start: str, reason: str) -> None:
         super().__init__(name, start)
         self.reason = reason
 
 
-class Loader(FilesystemLoader):
-    """Finds the nearest tasks.py that is Invoke's; other programs, such as Celery, have a tasks.py too."""
+class TasksLoader(FilesystemLoader):
+    """Finds the nearest tasks.py for Invoke; other programs, such as Celery, use that name too."""
 
     def find(self, name: str) -> ModuleSpec | None:
         for folder in _upwards(Path(self.start)):
             file, package = folder / f"{name}.py", folder / name / "__init__.py"
             if _is_file(file) and _is_for_invoke(file):
-                # What lies beside it can be imported by it.
+                # It can import the files next to it.
                 self._check(name, file, *folder.glob("*.py"), *folder.glob("__pycache__/*"))
                 return spec_from_file_location(name, file)
             if _is_file(package) and _is_for_invoke(*package.parent.glob("*.py")):
@@ -87,22 +87,22 @@ class Loader(FilesystemLoader):
     def _check(self, name: str, file: Path, *more: Path) -> None:
         problem = ownership.problem(file, *more)
         if problem:
-            raise Unsafe(name, self.start, f"{file} is not loaded: {problem}")
+            raise UnsafeTasksFile(name, self.start, f"{file} is not loaded: {problem}")
 
 
 class PaiProgram(Program):
-    """Invoke's program with our namespace under a project's own, and the classic commands."""
+    """Invoke's program, with our tasks added to a project's, and the classic commands."""
 
     classic = CLASSIC
     shell = ""
 
     def run(self, argv: list[str] | None = None, exit: bool = True) -> None:
-        """As Invoke's, but Ctrl-C ends with 130 and a reader that has gone is no error."""
+        """Run like Invoke's program, but exit with 130 on Ctrl-C and quietly on a closed pipe."""
         try:
             try:
                 super().run(argv, exit)
             finally:
-                if sys.stdout is not None:  # closed by whoever started us
+                if sys.stdout is not None:  # closed by the parent process
                     sys.stdout.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -117,13 +117,14 @@ class PaiProgram(Program):
         sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
     def parse_core_args(self) -> None:
-        """With our parser; a completion script has to wait until the tasks are known."""
+        """Parse Invoke's own flags with our parser; keep a completion script until the tasks are known."""
         self.core = Parser(self.initial_context).parse_argv(self.argv[1:])
-        wish = self.args["print-completion-script"]
-        self.shell, wish._value = wish.value, ""
+        flag = self.args["print-completion-script"]
+        self.shell = flag.value
+        flag.set_value("", cast=False)
 
     def load_collection(self) -> None:
-        """The project's tasks on top of ours; its invoke.yaml counts even without a tasks.py."""
+        """Load the project's tasks on top of ours; its invoke.yaml counts even without a tasks.py."""
         start = self.args["search-root"].value
         loader = self.loader_class(config=self.config, start=start)  # type: ignore[call-arg]
         try:
@@ -131,7 +132,7 @@ class PaiProgram(Program):
         except CollectionNotFound as err:
             reason = getattr(err, "reason", "")
             if self.args.collection.value:
-                missing = f"no tasks named {err.name!r} from {err.start} upwards"
+                missing = f"no tasks file {err.name!r} in {err.start} or above"
                 raise terminal.ending(exits.BAD_INPUT, f"error: {reason or missing}") from err
             self._warn(reason)
             self.collection = namespace()
@@ -139,10 +140,10 @@ class PaiProgram(Program):
             self._keep_our_section()
             return
         self._load_project(folder)
-        self.collection = combined(module, folder, self.config.tasks.auto_dash_names)
+        self.collection = add_to_project(module, folder, self.config.tasks.auto_dash_names)
 
     def _load_project(self, folder: str | None) -> None:
-        """Its settings, unless somebody else could have written them; an invoke.py is even run."""
+        """Load a project's settings (an invoke.py runs code), unless another user could have written them."""
         files = [Path(folder, name) for name in SETTINGS_FILES] if folder else []
         file = next((file for file in files if _is_file(file)), None)
         problem = ownership.problem(file) if file else ""
@@ -151,10 +152,10 @@ class PaiProgram(Program):
         self.config.load_project()
 
     def _keep_our_section(self) -> None:
-        """Without a tasks.py only our settings count: Invoke's name programs to run, such as the shell."""
-        ours = {key: value for key, value in self.config._project.items() if key == "openpai"}
-        self.config._set(_project=ours)
-        self.config.merge()
+        """Drop Invoke's own settings, which name programs to run, of a project without a tasks.py."""
+        values = compat.config_level(self.config, "project")
+        ours = {key: value for key, value in values.items() if key == "openpai"}
+        compat.set_config_level(self.config, "project", ours)
 
     def _warn(self, reason: str) -> None:
         if reason and not self.args.complete.value:
@@ -174,11 +175,11 @@ class PaiProgram(Program):
 
     def print_help(self) -> None:
         super().print_help()
-        terminal.put(f"`{self.binary} --list` shows the tasks, `{self.binary} TASK --help` explains one.")
+        terminal.put(f"`{self.binary} --list` lists the tasks, `{self.binary} TASK --help` explains one.")
 
 
-def combined(module: Any, folder: str, auto_dash_names: bool) -> Collection:
-    """A project's own namespace, with our collections added where it doesn't bring them itself."""
+def add_to_project(module: Any, folder: str, auto_dash_names: bool) -> Collection:
+    """Return a project's namespace, with our collections added unless it includes them itself."""
     theirs = Collection.from_module(module, loaded_from=folder, auto_dash_names=auto_dash_names)
     if any(isinstance(getattr(module, name, None), Namespace) for name in ("ns", "namespace")):
         return theirs
@@ -196,7 +197,7 @@ def _upwards(folder: Path) -> Iterator[Path]:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a folder above that isn't ours to read
+    except OSError:  # a parent folder that we may not read
         return False
 
 
@@ -207,12 +208,12 @@ def _is_for_invoke(*files: Path) -> bool:
 def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # somebody else's
+    except OSError:  # another user's
         return ""
 
 
 def _settings_folder(start: Path) -> str | None:
-    """The nearest folder upwards with an invoke.yaml."""
+    """Return the nearest folder, from here up, with an invoke.yaml."""
     for folder in _upwards(start):
         if any(_is_file(folder / name) for name in SETTINGS_FILES):
             return str(folder)
@@ -220,10 +221,10 @@ def _settings_folder(start: Path) -> str | None:
 
 
 def main() -> None:
-    """The console script."""
-    mend()
+    """Run the console script."""
+    patch_invoke()
     sys.excepthook = terminal.show_uncaught
     program = PaiProgram(
-        version=__version__, name="pai", binary="pai", binary_names=["pai"], loader_class=Loader
+        version=__version__, name="pai", binary="pai", binary_names=["pai"], loader_class=TasksLoader
     )
     program.run()

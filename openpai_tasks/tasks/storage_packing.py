@@ -1,4 +1,4 @@
-"""Many small files as a few large ones, and back."""
+"""Pack many small files into a few large ones, and unpack them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from openpai_tasks.tasks.storage import COPYING, PATH
     positional=["folder", "target"],
     kinds={"workers": int},
     help={
-        "folder": f"the folder to pack: {PATH}",
-        "target": "the folder for the shards and their index; it is made, and must hold nothing else",
+        "folder": f"folder to pack: {PATH}",
+        "target": "folder for the shards and their index; created if missing, must hold nothing else",
         "format": "tar, tfrecord or sequencefile",
-        "shard-size": "how large a shard shall be, such as 64M or 1G",
-        "name": "what the names of the shards begin with, before their mark; else the folder's name",
-        "replace": "pack anew in the place of the packed files there, which stay until the new ones are",
-        "workers": "how many small files are read at once",
+        "shard-size": "size of a shard, such as 64M or 1G",
+        "name": "prefix of the shards' names (default: the folder's name)",
+        "replace": "replace the packed files in the target, once the new ones are complete",
+        "workers": "number of files to read at once",
     },
 )
 def pack(
     c, folder, target, format="tar", shard_size="256M", name=None, replace=False, workers=8, output=None
 ):
-    """Pack a folder into a few large files with an index, streamed straight into the store."""
+    """Pack a folder into a few large files with an index, written directly to the storage."""
     tree, place = _located(c, folder, target)
     rules = sdk.files.packing_rules(tree, format, shard_size, name, replace, workers)
     with (
         views.transfers.metered() as meter,
-        views.transfers.ended_by(lambda: "nothing of it stays; run it again"),
+        views.transfers.ended_by(lambda: "nothing was written; run it again"),
     ):
         packed = sdk.files.pack(tree, place, rules, meter)
     show(c, packed, views.listings.packed, output)
@@ -40,12 +40,12 @@ def pack(
     kinds={"workers": int},
     help={
         **COPYING,
-        "source": f"the folder with the index; or shards without one, also by a pattern: {PATH}",
-        "target": "the folder for the files",
+        "source": f"folder with the index; or shards without an index, also as a pattern: {PATH}",
+        "target": "folder for the files",
     },
 )
 def unpack(c, source, target, checksum=False, workers=8, preview=False, output=None):
-    """Restore the files that were packed; run again, it continues."""
+    """Unpack packed files; run it again to continue."""
     packed, place = _located(c, source, target)
     rules = sdk.files.copy_rules(workers, checksum, preview=preview)
     with views.transfers.copying(c, output, preview) as meter:

@@ -1,4 +1,4 @@
-"""Which storage is worked on, and storages of one's own."""
+"""Select a cluster's storage, and add or remove your own storages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 from openpai_tasks import render, sdk
 from openpai_tasks.tasks.framework import secrets
-from openpai_tasks.tasks.framework.base import chosen, say, show, task
+from openpai_tasks.tasks.framework.base import say, settings_for, show, task
 from openpai_tasks.tasks.framework.prompts import answer
 
 CHOICES = ("name", "type", "server", "permission", "default", "selected", "origin")
@@ -16,14 +16,14 @@ ADDED = ("name", "type", "server", "permission", "origin", "url")
 @task(
     positional=["storage_name"],
     help={
-        "storage-name": "the storage, as `storage.list` shows it; asked for on a terminal if not given",
-        "workspace": "folder below yours that work is kept in; it is made",
+        "storage-name": "the storage, as storage.list shows it; asked for on a terminal if not given",
+        "workspace": "folder for your work on the storage; created if missing",
     },
 )
 def select(c, storage_name=None, workspace="", cluster_alias=None, output=None):
-    """Choose a cluster's storage, which pai://CLUSTER/0/ is then the root of, and your workspace on it."""
-    given = chosen(c, cluster_alias)
-    storage = storage_name or _asked(given, None)
+    """Select a cluster's storage (pai://CLUSTER/0/) and your workspace on it."""
+    given = settings_for(c, cluster_alias)
+    storage = storage_name or _ask_storage(given, None)
     show(c, sdk.files.select_storage(given, None, storage, workspace, say), render.facts, output)
 
 
@@ -31,15 +31,15 @@ def select(c, storage_name=None, workspace="", cluster_alias=None, output=None):
     positional=["name", "options"],
     iterable=["option", "options"],
     help={
-        "name": "the name you want to call it by; its type if not given",
-        "options": "further options, NAME=VALUE, as the older clients took them",
+        "name": "your name for the storage (default: its type)",
+        "options": "options as NAME=VALUE, the way the older clients took them",
         "type": "hdfs, local, nfs, samba, azurefile, azureblob or s3",  # the table of kinds loads later
-        "address": "where it is: HOST, //HOST/SHARE, name nodes with commas between them, or a url",
-        "path": "the folder to begin at; of s3 and Azure, the bucket, container or share comes first",
-        "user": "your name, account or access key there",
-        "option": "further option of this type, NAME=VALUE; repeat for more",
+        "address": "its address: HOST, //HOST/SHARE, name nodes separated by commas, or a URL",
+        "path": "root folder; for s3 and Azure it begins with the bucket, container or share",
+        "user": "your user name, account or access key there",
+        "option": "option of this storage type, NAME=VALUE; repeat for more",
         "password-file": "file with the password or key; - for standard input",
-        "read-only": "never write there",
+        "read-only": "never write to it",
     },
 )
 def add(
@@ -56,25 +56,25 @@ def add(
     cluster_alias=None,
     output=None,
 ):
-    """Add a storage of your own to a cluster: connect, look, remember it."""
+    """Add your own storage to a cluster: connect to it and save it."""
     words = [*([name] if name and "=" in name else []), *(options or ()), *(option or ())]
-    called = name if name and "=" not in name else type
-    own = sdk.files.parse_storage(called or "", type or "", address, path, user, words, read_only)
+    chosen_name = name if name and "=" not in name else type
+    own = sdk.files.parse_storage(chosen_name or "", type or "", address, path, user, words, read_only)
     sdk.files.check_installed(own)
-    secret = secrets.for_storage(own, password_file)
-    show(c, [sdk.files.add_storage(chosen(c, cluster_alias), None, own, secret, say)], ADDED, output)
+    secret = secrets.storage_secret(own, password_file)
+    show(c, [sdk.files.add_storage(settings_for(c, cluster_alias), None, own, secret, say)], ADDED, output)
 
 
 @task(positional=["names"], iterable=["names"], help={"names": "storages that you added"})
 def forget(c, names, cluster_alias=None):
-    """Forget storages of your own; the files on them stay."""
-    sdk.files.forget_storages(chosen(c, cluster_alias), None, names, say)
+    """Remove storages that you added from the list; their files stay."""
+    sdk.files.forget_storages(settings_for(c, cluster_alias), None, names, say)
     for name in dict.fromkeys(names):
-        say(f"forgot {name}")
+        say(f"removed storage {name}; its files stay")
 
 
-def _asked(given, alias):
-    """What a person answers who sees the choices."""
+def _ask_storage(given, alias):
+    """Show the storages and ask for one."""
     if not sys.stdin.isatty():
         raise sdk.files.no_storage_named(given, alias, say)
     say(*render.format_values(sdk.files.list_storages(given, alias, say), CHOICES, "table").split("\n"))

@@ -1,4 +1,4 @@
-"""What jobs left behind on a storage, and its removal."""
+"""Show and remove the files that jobs left on a storage."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
 from openpai_tasks.tasks.framework.prompts import confirm
 
-WORKSPACE = "the folder on the storage; the selected one, or yours on the default storage, if not given"
-STATES = "only of jobs in this state (SUCCEEDED, FAILED, STOPPED, GONE); repeat for more"
+WORKSPACE = "folder on the storage (default: the selected workspace, or yours on the default storage)"
+STATES = "only files of jobs in this state (SUCCEEDED, FAILED, STOPPED, GONE); repeat for more"
 
 
 @task(help={"workspace": WORKSPACE})
 def usage(c, workspace=None, cluster_alias=None, output=None):
-    """Show what jobs left behind on the storage, and how large it is."""
+    """Show the files that jobs left on the storage, and their size."""
     client, home = _home(c, cluster_alias, workspace)
     show(c, sdk.files.find_leftovers(client, home), views.leftovers.usage, output)
 
@@ -25,20 +25,20 @@ def usage(c, workspace=None, cluster_alias=None, output=None):
     positional=[],
     iterable=["state"],
     help={
-        "older-than": "only of jobs that have been over for so long: 30d, 12h, 90m",
+        "older-than": "only files of jobs that ended longer ago than this: 30d, 12h, 90m",
         "state": STATES,
         "yes": "do not ask",
-        "preview": "only tell what would be removed",
+        "preview": "only show what would be removed",
         "workspace": WORKSPACE,
     },
 )
 def clean(
     c, older_than=None, state=None, yes=False, preview=False, workspace=None, cluster_alias=None, output=None
 ):
-    """Remove what jobs left behind that are over: their output, and sources that no other job uses."""
+    """Remove files of ended jobs: their outputs, and sources that no other job uses."""
     if older_than is None:
-        raise ConfigError("say how old the files must be that are removed: --older-than 30d")
-    seconds = sdk.amounts.seconds(older_than, "--older-than")
+        raise ConfigError("--older-than is required, for example --older-than 30d")
+    seconds = sdk.amounts.parse_seconds(older_than, "--older-than")
     client, home = _home(c, cluster_alias, workspace)
     cleaning = sdk.files.plan_cleanup(sdk.files.find_leftovers(client, home), seconds, state or ())
     if not preview and not yes and (cleaning.jobs or cleaning.archives):
@@ -58,9 +58,9 @@ def _home(c, cluster_alias, workspace):
 
 
 def _ask(cleaning, url):
-    """Show what would go, and ask; where nobody can be asked, nothing goes."""
+    """Show what would be removed, and ask; raise if there is no terminal to ask on."""
     count = f"{len(cleaning.jobs)} jobs and {len(cleaning.archives)} archives of sources"
     if not sys.stdin.isatty():
-        raise ConfigError(f"{count} would be removed from {url}; --yes removes them, --preview shows them")
+        raise ConfigError(f"not removed from {url}: {count}; add --yes to remove or --preview to list them")
     say(*views.leftovers.table(cleaning.jobs).split("\n"))
     confirm(f"remove the files of {count} ({render.size(cleaning.size)}) from {url}?")

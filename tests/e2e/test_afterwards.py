@@ -92,7 +92,7 @@ def test_diff_shows_what_is_different_and_only_that(cluster, twin):
     assert {"echo one", "echo two", "memoryMB: 4096", "memoryMB: 128"} <= changed
     assert not [line for line in changed if line.startswith("gpu")]
     same = cluster.ok("job.diff", "diff-a", "local:diff-a")
-    assert same.out.strip() == "" and "do not differ" in same.err
+    assert same.out.strip() == "" and "are the same" in same.err
     assert cluster.ok("job.diff", "diff-a", "diff-a", "-o", "json").json()["same"] is True
 
 

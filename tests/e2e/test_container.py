@@ -143,7 +143,7 @@ def test_ctrl_c_insists_and_tells_of_a_command_that_goes_on(inside, ignored, lef
 def test_two_commands_at_once_are_refused(inside):
     ran = inside.inv("container.run", "train", "echo one", "--", "echo", "two")
     assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1)
-    assert "'echo one' and, behind --, 'echo two'" in ran.err
+    assert "'echo one', and 'echo two' after --" in ran.err
     assert inside.ok("container.run", "--", "train", "echo", "a  b").out == "a  b\n"
 
 

@@ -52,7 +52,7 @@ def test_what_is_over_in_one_container_is_over_there_alone(small):
     finally:
         forward.kill()
         forward.wait()
-    assert said.endswith("main-0 of job pair is SUCCEEDED: the forward ends\n"), said
+    assert said.endswith("main-0 of job pair is SUCCEEDED: forwarding has ended\n"), said
     assert "connected again" not in said and forward.returncode == 0
     ran = small.inv("container.run", "pair", "--all", "--", "sh", "-c", "echo in")
     assert (ran.code, ran.out, ran.err) == (0, "main-1: in\n", "left out: main-0 is SUCCEEDED\n")

@@ -63,7 +63,7 @@ def test_a_container_starts_and_a_shell_opens_in_it(cluster):
     )
     assert ran.code == 7, ran
     assert re.fullmatch(r"in \w+~work\n", ran.out)
-    assert "it has 1800 s to let us in (--wait-limit)" in ran.err
+    assert "waiting up to 1800 s for it (--wait-limit)" in ran.err
     assert "no sshd" not in ran.err
     assert re.search(r"it stays for (5m 00s|4m \d\ds); `container.extend work` keeps it longer", ran.err)
     assert cluster.ok("container.stop", "work", "-o", "json").json()[0]["name"] == "work"

@@ -61,7 +61,7 @@ def test_each_file_goes_where_it_came_from_and_one_that_cannot_costs_no_other(cl
     assert ran.code == 123 and ran.err.splitlines()[-1] == "error: 1 of 9 did not arrive"
     assert "failed b/x.ipynb: cannot read " in ran.err and list(tmp_path.iterdir()) == []
     beside = project / "link.remote.txt"
-    assert f"warning: link.txt is a link here; what the job has is in {beside}" in ran.err
+    assert f"warning: link.txt is a link here; the job's version is in {beside}" in ran.err
     paths = {".flake8": ".flake8", "lib/l.py": "../lib/l.py", "ext/e.py": "ext/e.py"}
     assert {(project / path).read_text() for path in paths.values()} == {"there"}
     assert (project / "../far/e.py").read_text() == "there" == beside.read_text()
@@ -78,12 +78,10 @@ def test_a_source_that_has_become_too_large_is_told(cluster, jupyter, changed):
     told = "notebook: warning: data.bin is larger than 100 MiB: changes in it are not kept"
     until(lambda: told in cluster.ok("job.logs", "odd").out)
     ran = cluster.inv("notebook.pull", "odd")
-    assert (
-        "warning: data.bin was changed in the job, but is larger than 100 MiB and so was not kept" in ran.err
-    )
+    assert "warning: data.bin was changed in the job, but not saved: it is larger than 100 MiB" in ran.err
     assert (cluster.project / "data.bin").read_text() == "sent"
     ran = cluster.ok("notebook.resubmit", "odd", "--preview")
-    assert "runs again: .work/hid.ipynb, as job odd of local has last kept it" in ran.err
+    assert "running again: .work/hid.ipynb, as job odd of local has last kept it" in ran.err
     assert "note: data.bin is run without its last changes: it is too large for them to be kept" in ran.err
 
 
@@ -118,7 +116,7 @@ def test_at_the_end_all_that_can_be_is_brought_and_what_cannot_is_told(cluster, 
     code, err = call.interrupt()
     assert code == 123 and err.splitlines()[-1] == "error: 1 of 9 did not arrive", err
     assert "failed b/x.ipynb: " in err and "`notebook.pull odd` tries again" in err
-    assert "job odd goes on" in err and "Traceback" not in err
+    assert "job odd continues" in err and "Traceback" not in err
     assert sources_of(cluster.project / "z.ipynb") == ["later"]
     (cluster.project / "b").unlink()
     cluster.ok("notebook.pull", "odd")
@@ -131,7 +129,7 @@ def test_where_nothing_is_known_of_the_job_the_current_folder_is_taken(cluster, 
     folder = cluster.project.parent / "other"
     folder.mkdir()
     ran = cluster.run("env", "-C", str(folder), "pai", "notebook.pull", "odd", "-a", "local")
-    assert f"note: where job odd was served from is not known here; this is taken: {folder}" in ran.err
+    assert f"note: job odd was not served from this machine; its files go to {folder}" in ran.err
     assert (
         ran.code == 123 and "failed .flake8: it is hidden, and nothing here tells that it was sent" in ran.err
     )

@@ -103,7 +103,7 @@ def test_progress_is_told_cell_by_cell(ran):
         "import os",
     ]
     assert told == [f"cell {number} of 5: {line}" for number, line in enumerate(firsts, 1)]
-    assert "5 cells, kernel python3" in lines and "job good is submitted to local" in lines
+    assert "5 cells, kernel python3" in lines and "job good submitted to local" in lines
     assert lines[-1].startswith("done; see file:///") and "%20" in lines[-1]
     assert "3 more files are in its output: `job.outputs good` shows them" in lines
     assert "\x1b" not in ran.err and "Traceback" not in ran.err
@@ -199,7 +199,7 @@ def test_ctrl_c_leaves_the_job_and_what_it_did_can_be_fetched(sent):
             break
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=30)[1]
-    assert process.returncode == 130 and "job left goes on; `notebook.fetch left` brings" in said
+    assert process.returncode == 130 and "job left continues; `inv notebook.fetch left` fetches" in said
     ran = sent.ok("notebook.fetch", "left")
     assert "job left is RUNNING, and cell 2 of 3 is running" in ran.err
     assert outputs(sent.project / "sleeps.left.ipynb")[0] == ""
@@ -262,7 +262,7 @@ def test_what_a_job_waits_for_is_told(cluster):
     rest = process.communicate(timeout=30)[1]
     cluster.ok("job.stop", "queued", "greedy")
     assert line.startswith("job queued is WAITING: it asks for more than there is")
-    assert process.returncode == 130 and "WAITING" not in rest and "job queued goes on" in rest
+    assert process.returncode == 130 and "WAITING" not in rest and "job queued continues" in rest
 
 
 @pytest.fixture
@@ -301,8 +301,8 @@ def test_a_cluster_that_is_lost_while_one_watches_ends_the_watching_only(shell):
             break
     os.kill(shell.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
     said = process.communicate(timeout=60)[1].splitlines()
-    way = "`notebook.fetch alone` brings its results, `job.stop alone` ends it"
-    assert process.returncode == 121 and f"job alone goes on; {way}" in said
+    way = "`inv notebook.fetch alone` fetches its results, `inv job.stop alone` stops it"
+    assert process.returncode == 121 and f"job alone continues; {way}" in said
     assert said[-1].startswith("error: ")
     ran = shell.ok("notebook.fetch", "alone")
     assert "job alone is RUNNING, and cell 1 of 1 is running" in ran.err
@@ -330,7 +330,7 @@ def test_a_job_is_run_again_with_its_parameters_and_other_resources(cluster, ran
     assert job["prerequisites"][0]["uri"] == "img:2" and job["defaults"]["virtualCluster"] == "vc1"
     assert json.loads(job["extras"]["openpaiNotebook"]["parameters"]) == {"lr": 7, "names": ["a", "ü"]}
     assert """'{"lr": 7, "names": ["a", "ü"]}'""" in job["taskRoles"]["main"]["commands"][0]
-    assert "helper.py" in said and "runs again: job good of local, as it was sent" in said
+    assert "helper.py" in said and "running again: job good of local, as it was sent" in said
 
 
 def test_a_notebook_is_run_again_as_it_is_now(cluster, ran):
@@ -387,7 +387,7 @@ BAD = {
         "-p x: the names in a mapping must be text, got 1",
     ),
     ("notebook.run", "plain.ipynb", "-p", "__name__=3"): (120, "'__name__' is a name of Python itself"),
-    ("notebook.run", "--", "-plain.ipynb", "--no-browser"): (120, "does not expect '--no-browser' behind --"),
+    ("notebook.run", "--", "-plain.ipynb", "--no-browser"): (120, "unexpected word '--no-browser' after --"),
     ("notebook.run", "other.ipynb", "-p", "x=1"): (120, "Python notebooks only"),
     ("notebook.run", "plain.ipynb", "--sources", "no.py"): (123, "no such source"),
     ("notebook.fetch", "no-such-job"): (122, "no job named 'no-such-job'"),

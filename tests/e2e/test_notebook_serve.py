@@ -296,7 +296,7 @@ def test_a_served_job_becomes_a_batch_job_with_what_it_has_kept(cluster, calls):
     words = ("-j", "batch", "-p", "x=1", "--no-browser")
     ran = cluster.ok("notebook.resubmit", "idle", *words, MINE="other")
     (cluster.project / "idle.ipynb").write_text(before)
-    assert "runs again: idle.ipynb, as job idle of local has last kept it" in ran.err
+    assert "running again: idle.ipynb, as job idle of local has last kept it" in ran.err
     assert "note: no cell of idle.ipynb is tagged 'parameters'" in ran.err
     made = (cluster.project / "idle.batch.ipynb").read_text()
     assert "tried yes other" in made and "not this one" not in made
@@ -409,7 +409,7 @@ def test_pull_brings_what_changed_and_writes_over_nothing_that_changed_here(clus
     mine.write_text(json.dumps(book("mine")))
     ran = cluster.ok("notebook.pull", "lab")
     beside = mine.with_name("my book.remote.ipynb")
-    assert f"warning: deep/my book.ipynb was changed here too; what the job has is in {beside}" in ran.err
+    assert f"warning: deep/my book.ipynb was changed here too; the job's version is in {beside}" in ran.err
     assert sources_of(mine) == ["mine"] and sources_of(beside) == ["import helper", "1 + 3"]
     lab.save("deep/my%20book.ipynb", book("1 + 4"))
     cluster.ok("notebook.pull", "lab")
@@ -424,7 +424,7 @@ def test_pull_brings_what_changed_and_writes_over_nothing_that_changed_here(clus
 def asked(shell, name, keys, said):
     """Somebody at a terminal who leaves a server with Ctrl-C, and answers the question by these keys."""
     with typing(shell, "inv", "notebook.serve", "--reconnect", name, "--no-browser") as terminal:
-        terminal.until(b"Ctrl-C brings back what was changed")
+        terminal.until(b"Ctrl-C pulls your changes")
         terminal.type(CTRL_C)
         shown = terminal.until(f"stop job {name}? [y/N] ".encode())
         terminal.type(keys)
@@ -437,7 +437,7 @@ def asked(shell, name, keys, said):
 
 @pytest.mark.parametrize("keys", [b"n\r", b"\r", CTRL_C], ids=["no", "return", "ctrl-c"])
 def test_who_does_not_say_yes_at_a_terminal_leaves_the_job_running(cluster, lab, keys):
-    assert asked(cluster, "lab", keys, "goes on; `notebook.serve --reconnect lab`") == "RUNNING"
+    assert asked(cluster, "lab", keys, "continues; `inv notebook.serve --reconnect lab`") == "RUNNING"
 
 
 def holding(folder, token):
@@ -451,7 +451,7 @@ def holding(folder, token):
 def test_ctrl_c_brings_the_changes_and_leaves_the_job_until_it_is_told_to_stop(cluster, calls, lab):
     lab.save("neu.ipynb", book("newer"))
     code, err = calls["lab"].interrupt()
-    assert code == 0 and "job lab goes on; `notebook.serve --reconnect lab`" in err
+    assert code == 0 and "job lab continues; `inv notebook.serve --reconnect lab`" in err
     assert f"updated: {cluster.project / 'neu.ipynb'}" in err and "Traceback" not in err
     assert sources_of(cluster.project / "neu.ipynb") == ["newer"]
     assert cluster.ok("job.status", "lab", "-o", "json").json()["state"] == "RUNNING"
@@ -465,7 +465,7 @@ def test_ctrl_c_brings_the_changes_and_leaves_the_job_until_it_is_told_to_stop(c
     }
     assert list(holding(own / ".pai-jupyter", lab.token))
     code, err = again.interrupt()
-    assert code == 0 and "job lab is stopped" in err
+    assert code == 0 and "job lab stopped" in err
     assert sources_of(cluster.project / "neu.ipynb") == ["newest"]
     assert cluster.inv("job.wait", "lab").code == 143
     assert not list(of_job("lab")) and own.is_dir() and not list(holding(own, lab.token))
@@ -477,9 +477,9 @@ def check_that_no_browser_is_in_the_way(cluster):
     blocks.write_text('#!/bin/sh\necho $$ >"$0.pid"\nexec sleep 600 >/dev/null 2>&1\n')
     blocks.chmod(0o755)
     headless = Call(cluster, "headless", "--reconnect", "lab", BROWSER=f"{blocks} %s", DISPLAY="")
-    until(lambda: "Ctrl-C brings back" in headless.err.read_text())
+    until(lambda: "Ctrl-C pulls" in headless.err.read_text())
     code, err = headless.interrupt()
-    way = "no browser could be opened; `notebook.serve --reconnect lab --no-browser` prints the address"
+    way = "could not open a browser; `inv notebook.serve --reconnect lab --no-browser` prints the address"
     assert code == 0 and way in err and not blocks.with_suffix(".sh.pid").exists()
     shown = {"BROWSER": f"{blocks} %s", "DISPLAY": ":99"}
     blocked = Call(cluster, "blocked", "--reconnect", "lab", terminal=True, **shown)
@@ -488,7 +488,7 @@ def check_that_no_browser_is_in_the_way(cluster):
     )
     code, err = blocked.interrupt()
     os.kill(pid, signal.SIGKILL)
-    assert code == 0 and "job lab goes on" in err
+    assert code == 0 and "job lab continues" in err
     assert not list((cluster.home / "notebooks" / "local").glob("*.html"))
 
 
@@ -522,14 +522,14 @@ def test_a_cluster_that_is_lost_leaves_the_job_and_tells_how_to_come_back(shell)
     call.json()
     os.kill(shell.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
     code, err = call.end(60)
-    way = "`notebook.serve --reconnect alone` opens it again, `job.stop alone` ends it"
-    assert code == 121 and f"job alone goes on; {way}" in err.splitlines(), err
+    way = "`inv notebook.serve --reconnect alone` opens it again, `inv job.stop alone` stops it"
+    assert code == 121 and f"job alone continues; {way}" in err.splitlines(), err
     assert err.splitlines()[-1].startswith("error: ") and "Traceback" not in err
     shell.ok("job.stop", "alone")
 
 
 def test_who_says_yes_at_a_terminal_stops_the_job(cluster):
-    assert asked(cluster, "late", b"y\r", "is stopped") in ("STOPPING", "STOPPED")
+    assert asked(cluster, "late", b"y\r", "stopped") in ("STOPPING", "STOPPED")
     cluster.inv("job.wait", "late")
     [kept] = (cluster.home / "notebooks" / "local").glob("*~late.json")
     assert json.loads(kept.read_text())["token"] == ""

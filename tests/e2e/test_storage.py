@@ -276,7 +276,7 @@ def test_a_pack_that_is_ended_leaves_nothing(files):
         time.sleep(0.005)
     packing.send_signal(signal.SIGTERM)
     out, err = packing.communicate(timeout=60)
-    assert (packing.returncode, out, err) == (143, "", "interrupted: nothing of it stays; run it again\n")
+    assert (packing.returncode, out, err) == (143, "", "interrupted: nothing was written; run it again\n")
     assert list(folder.iterdir()) == []
 
 

@@ -117,7 +117,7 @@ def test_patience_has_an_end_and_the_job_goes_on(calm, gate, outage, code):
     name = submitted(calm, gate.wait)
     faults(calm, **{outage: OUTAGES[outage][0]})
     ran = calm.inv("job.wait", name, INVOKE_OPENPAI_WATCH_PATIENCE="2s")
-    assert ran.code == code and f"job {name} goes on; " in ran.err
+    assert ran.code == code and f"job {name} continues; " in ran.err
     assert ran.err.count(LOST) == 1 and "for up to 2 s" in ran.err
     assert ran.err.splitlines()[-1].startswith("error: ")
 

@@ -15,8 +15,8 @@ from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.clusters.known import NewCluster
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.tasks.framework.invoke_patches import mend
-from openpai_tasks.tasks.program import Loader, PaiProgram
+from openpai_tasks.tasks.framework.invoke_patches import patch_invoke
+from openpai_tasks.tasks.program import PaiProgram, TasksLoader
 from tests.properties.answers import DETAIL, JOB, KINDS, RETRYING, RUNNING, V1, V2, WAITING, OddCluster
 from tests.properties.mutations import body, steady
 from tests.scripted import Said
@@ -64,7 +64,7 @@ def server(tmp_path_factory):
         patch.setenv("OPENPAI_SECRET_I_PASSWORD", "secret")
         patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
         patch.chdir(folder)
-        mend()
+        patch_invoke()
         new = NewCluster("lab", server.uri, "ann", Credentials(password="secret"))
         known.add(Settings(), new, True, known.cannot_ask, lambda line: None)
         known.select(Settings(), "lab", True)
@@ -75,7 +75,9 @@ def server(tmp_path_factory):
 def run(line: str) -> tuple[Any, str, str]:
     """The command's exit code and output, in the strict UTF-8 that files and pipes get."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
-    program = PaiProgram(name="pai", binary="pai", binary_names=["pai"], version="0", loader_class=Loader)
+    program = PaiProgram(
+        name="pai", binary="pai", binary_names=["pai"], version="0", loader_class=TasksLoader
+    )
     code: Any = 0
     path = list(sys.path)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

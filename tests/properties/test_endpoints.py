@@ -20,7 +20,7 @@ from openpai_tasks.sdk.files import job_folders, storages
 from openpai_tasks.sdk.jobs import documents, lookup
 from openpai_tasks.sdk.logs import output as logs
 from openpai_tasks.settings.config import Settings
-from openpai_tasks.settings.credentials import Credentials, claims
+from openpai_tasks.settings.credentials import Credentials, token_claims
 from openpai_tasks.settings.registry import Cluster, dump, parse, registry_path
 from tests.properties.answers import (
     ERROR,
@@ -211,4 +211,4 @@ def test_no_refusal_ends_in_a_traceback(servers, status):
 
 @pytest.mark.parametrize("text", BROKEN, ids=lambda one: repr(one[:12]))
 def test_a_token_is_read_as_far_as_it_can_be(text):
-    assert isinstance(claims(f"x.{base64.urlsafe_b64encode(text).decode().rstrip('=')}.x"), dict)
+    assert isinstance(token_claims(f"x.{base64.urlsafe_b64encode(text).decode().rstrip('=')}.x"), dict)

@@ -116,7 +116,7 @@ def test_no_document_ends_in_a_traceback(real):
         try:
             found = protocol.read(text).value
             document = documents.as_v2(found) if isinstance(found, dict) else found
-            if shape.misfit(document):
+            if shape.first_mismatch(document):
                 return
             provenance.stamp_of(document), running.mark_of(document), serving.mark_of(document)
             shown = protocol.dump(documents.ordered(document))
@@ -126,7 +126,7 @@ def test_no_document_ends_in_a_traceback(real):
         except PaiError as err:
             str(err).encode()
 
-    assert not shape.misfit(documents.as_v2(real))
+    assert not shape.first_mismatch(documents.as_v2(real))
     check()
 
 

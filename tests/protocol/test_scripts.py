@@ -88,7 +88,7 @@ class TestATimeLimit:
 
     def test_ends_a_command_that_takes_too_long(self, tmp_path, shell, path):
         began = time.monotonic()
-        script = scripts.limited("echo begun; exec >&- 2>&-; sleep 60; echo ended", 2)
+        script = scripts.limit_time("echo begun; exec >&- 2>&-; sleep 60; echo ended", 2)
         done = run(shell, script, tmp_path, PATH=path)
         assert done.returncode == 124 and done.stdout == "begun\n"
         assert "time limit of 2 s" in done.stderr
@@ -96,23 +96,23 @@ class TestATimeLimit:
 
     @pytest.mark.parametrize("code", [0, 3, 143])
     def test_leaves_another_command_its_exit_code(self, tmp_path, shell, path, code):
-        done = run(shell, scripts.limited(f"echo 'it'\\''s'; exit {code}", 60), tmp_path, PATH=path)
+        done = run(shell, scripts.limit_time(f"echo 'it'\\''s'; exit {code}", 60), tmp_path, PATH=path)
         assert (done.returncode, done.stdout, done.stderr) == (code, "it's\n", "")
 
     def test_keeps_the_options_of_the_shell(self, tmp_path, shell, path):
-        done = run(shell, scripts.limited("false\necho went on", 60), tmp_path, PATH=path)
+        done = run(shell, scripts.limit_time("false\necho went on", 60), tmp_path, PATH=path)
         stops = shell[1] != "-c"
         assert done.stdout == ("" if stops else "went on\n")
         assert done.returncode == (1 if stops else 0)
 
 
 def test_a_limited_bash_command_is_still_bash(tmp_path):
-    done = run(SHELLS["bash"], scripts.limited("a=(1 2); echo ${a[1]}; false | true", 60), tmp_path)
+    done = run(SHELLS["bash"], scripts.limit_time("a=(1 2); echo ${a[1]}; false | true", 60), tmp_path)
     assert done.stdout == "2\n" and done.returncode == 1  # pipefail
 
 
 def test_a_limited_command_gets_the_signal_of_its_shell(tmp_path):
-    script = scripts.limited("trap 'echo told; exit 7' TERM; echo ready; while :; do sleep 0.05; done", 90)
+    script = scripts.limit_time("trap 'echo told; exit 7' TERM; echo ready; while :; do sleep 0.05; done", 90)
     process = subprocess.Popen(
         [*SHELLS["bash"], script], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol.document.template import literal, render, render_in_container
+from openpai_tasks.protocol.document.template import escape_brackets, render, render_in_container
 
 NAMES = {
     "$parameters": {
@@ -70,7 +70,7 @@ def test_a_broken_template_is_refused(template):
 
 def test_a_literal_text_renders_to_itself():
     text = "echo '<% $parameters.lr %>' <% <%! x"
-    assert render(literal(text, "open"), {"$parameters": {"open": "<%", "lr": 1}}) == text
+    assert render(escape_brackets(text, "open"), {"$parameters": {"open": "<%", "lr": 1}}) == text
 
 
 def test_a_long_template_takes_no_time_to_speak_of():

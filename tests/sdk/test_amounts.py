@@ -49,10 +49,10 @@ def test_what_is_no_size_or_too_small_is_refused_by_name(text):
     [("90", 90), ("90s", 90), ("30m", 1800), ("1h30m", 5400), ("1d", 86400), ("2H5", 7205)],
 )
 def test_a_time_is_in_seconds(text, expected):
-    assert amounts.seconds(text, "--timeout") == expected
+    assert amounts.parse_seconds(text, "--timeout") == expected
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "1x", "m", "-5", "1m1h", "٣s"])
 def test_what_is_no_time_is_refused_by_name(text):
     with pytest.raises(ConfigError, match="--timeout needs a time of more than 0, such as 90s, 1h30m or 30d"):
-        amounts.seconds(text, "--timeout")
+        amounts.parse_seconds(text, "--timeout")

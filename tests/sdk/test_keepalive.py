@@ -166,9 +166,9 @@ def test_what_is_told_is_what_counts(task: Task, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_longest_time_that_can_be_asked_for_is_believed(task: Task) -> None:
-    longest = amounts.seconds(f"{amounts.LONGEST_DAYS}d", "--timeout")
+    longest = amounts.parse_seconds(f"{amounts.LONGEST_DAYS}d", "--timeout")
     with pytest.raises(ConfigError, match="--timeout is 3650d at most"):
-        amounts.seconds(f"{longest + 1}", "--timeout")
+        amounts.parse_seconds(f"{longest + 1}", "--timeout")
     process = task.start(3)
     task.ask(keepalive.extend(longest))
     time.sleep(4)

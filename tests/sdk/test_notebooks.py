@@ -283,7 +283,7 @@ def test_older_formats_get_a_cell_without_an_id():
 
 
 def test_a_time_limit_of_the_job_is_told_from_one_that_a_command_has_itself():
-    assert scripts.is_limited(scripts.limited("python3 .pai-notebook.py n.ipynb", 5))
+    assert scripts.is_limited(scripts.limit_time("python3 .pai-notebook.py n.ipynb", 5))
     assert not scripts.is_limited("timeout 5 python3 .pai-notebook.py n.ipynb")
 
 
@@ -316,7 +316,7 @@ HOLES = {"name": "<% $secrets.TOK %>", "<% x": ["\\<%# <<%"], "t": "'<%'"}
 def test_nothing_in_a_command_or_a_mark_is_a_hole_to_be_filled(tmp_path, limit):
     given, file = Options(HOLES, kernel="<% $secrets.TOK %>"), "<% $secrets.TOK %>'<%.ipynb"
     text = running.command("shown", file, given)
-    text = scripts.limited(text, limit) if limit else text
+    text = scripts.limit_time(text, limit) if limit else text
     assert "<%" not in text and "<%" not in json.dumps(running.mark("n.ipynb", given)["parameters"])
     (tmp_path / "shown").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
     (tmp_path / "shown").chmod(0o755)
@@ -379,7 +379,7 @@ def test_the_command_of_a_job_is_changed_wherever_it_stands(limit):
     text = running.command("python3", before.file, before.options)
     wanted = running.command("python3", after.file, after.options)
     if limit:
-        text, wanted = scripts.limited(text, limit), scripts.limited(wanted, limit)
+        text, wanted = scripts.limit_time(text, limit), scripts.limit_time(wanted, limit)
     document = {"taskRoles": {"main": {"commands": [text]}}}
     changed = resubmission._with_command(document, before, after)
     assert changed["taskRoles"]["main"]["commands"] == [wanted]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from openpai_tasks.protocol import StorageMount
-from openpai_tasks.protocol.document.scripts import for_logins
+from openpai_tasks.protocol.document.scripts import export_to_logins
 from openpai_tasks.server.engines import registries, traces
 from openpai_tasks.server.engines.base import Engine, RegistryLogin
 from openpai_tasks.server.engines.containers import DockerEngine, PodmanEngine
@@ -305,7 +305,7 @@ def test_a_task_can_be_logged_in_to_where_its_image_has_an_sshd(
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", pair], check=True)
     user = {"type": "custom", "value": text(tmp_path / "key.pub")}
     extras = {"com.microsoft.pai.runtimeplugin": [{"plugin": "ssh", "parameters": {"userssh": user}}]}
-    added = for_logins({"MINE": "it's mine"})
+    added = export_to_logins({"MINE": "it's mine"})
     command = f'export MINE="it\'s mine"; {added}; touch begun; until [ -e gate ]; do sleep 0.05; done'
     key = submit(cluster, "job", command, "pai/sshd:1", extras=extras)
     until(lambda: "SshReady" in cluster.reasons(key))

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from invoke import Program
 
-from openpai_tasks.tasks.framework.invoke_patches import mend
-from openpai_tasks.tasks.program import Loader, PaiProgram
+from openpai_tasks.tasks.framework.invoke_patches import patch_invoke
+from openpai_tasks.tasks.program import PaiProgram, TasksLoader
 from tests.conftest import Ran
 
 HELLO = """
 from invoke import Collection
 from openpai_tasks.tasks import Namespace, task
 from openpai_tasks.tasks.framework.base import remainder
-from openpai_tasks.tasks.framework.invoke_patches import mend
+from openpai_tasks.tasks.framework.invoke_patches import patch_invoke
 
-mend()
+patch_invoke()
 ns = Namespace()
 """
 
@@ -44,7 +44,9 @@ class Project:
         return self._run(Program(name="Invoke", binary="inv", version="0"), "inv", words)
 
     def pai(self, *words: str) -> Ran:
-        program = PaiProgram(name="pai", binary="pai", binary_names=["pai"], version="0", loader_class=Loader)
+        program = PaiProgram(
+            name="pai", binary="pai", binary_names=["pai"], version="0", loader_class=TasksLoader
+        )
         return self._run(program, "pai", words)
 
     def _run(self, program: Program, name: str, words: tuple[str, ...]) -> Ran:
@@ -73,5 +75,5 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    mend()
+    patch_invoke()
     return Project(folder, capsys)

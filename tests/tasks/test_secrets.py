@@ -15,7 +15,7 @@ def no_terminal(monkeypatch):
 
 def test_a_secret_that_the_user_names_is_the_variable_of_that_name(monkeypatch, capsys):
     monkeypatch.setenv("OPENPAI_TOKEN", "a.b.c")
-    assert secrets.for_job("OPENPAI_TOKEN") == "a.b.c"
+    assert secrets.job_secret("OPENPAI_TOKEN") == "a.b.c"
     assert capsys.readouterr().err == "the secret OPENPAI_TOKEN is taken from the environment\n"
 
 
@@ -23,10 +23,10 @@ def test_a_secret_that_the_user_names_is_the_variable_of_that_name(monkeypatch, 
 def test_a_document_of_a_cluster_does_not_get_credentials_by_naming_them(monkeypatch, name):
     monkeypatch.setenv(name.replace("-", "_").replace(".", "_"), "hunter2")
     with pytest.raises(ConfigError, match="begin with OPENPAI_ are not given") as raised:
-        secrets.for_document(name)
+        secrets.document_secret(name)
     assert "hunter2" not in str(raised.value)
 
 
 def test_a_document_gets_other_variables_as_before(monkeypatch):
     monkeypatch.setenv("KEY", "value")
-    assert secrets.for_document("KEY") == "value"
+    assert secrets.document_secret("KEY") == "value"

@@ -14,7 +14,7 @@ from openpai_tasks.backends.openpai.login_lock import login_lock
 from openpai_tasks.backends.openpai.redirects import is_same_server
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, Unreachable
 from openpai_tasks.protocol.fields import text, texts
-from openpai_tasks.settings.credentials import Credentials, claims
+from openpai_tasks.settings.credentials import Credentials, token_claims
 from openpai_tasks.settings.registry import Cluster
 
 REFUSALS = {
@@ -63,7 +63,7 @@ def _refuse_moved(cluster: Cluster, server: Server) -> None:
 
 def identify(cluster: Cluster, known: Credentials, server: Server, ask: Ask) -> tuple[str, Credentials]:
     """The user's name, given or said by the token, and a password or token; asked for as the last resort."""
-    said = claims(known.token)
+    said = token_claims(known.token)
     name = text(said.get("username"))
     if "/" in name or not name.isprintable():
         raise ConfigError(f"the token is that of user {name!r}, and nobody is called so")

@@ -1,6 +1,6 @@
-"""What the parts of a v2 job document are for, in the words an editor shows; the rules are in schema.py.
+"""Descriptions of the parts of a v2 job document, which editors show; the rules are in schema.py.
 
-A star stands for a name of the user's own or the place in a list.
+A star stands for a name that the user chooses, or an index in a list.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Hint:
-    """One sentence, what counts when the key is left out, and values people write."""
+    """A description of a key, its default, and examples of values."""
 
     about: str
     default: Any = None
     examples: tuple[Any, ...] = ()
 
 
-_PREREQUISITE = "What the job needs before it runs: an image, or scripts, data and output that commands name."
+_PREREQUISITE = "What the job needs to run: images, and scripts, data and outputs that commands refer to."
 _PRE = "Commands that run before those of the role."
 _POST = "Commands that run after those of the role."
 
@@ -31,7 +31,7 @@ HINTS: dict[str, Hint] = {
     "contributor": Hint("Who wrote it."),
     "description": Hint("What the job does."),
     "prerequisites": Hint(_PREREQUISITE),
-    "prerequisites.*": Hint("One thing the job needs; `type` says what it is."),
+    "prerequisites.*": Hint("An image, script, data set or output; `type` says which."),
     "prerequisites.*.protocolVersion": Hint("The version of this protocol.", examples=(2,)),
     "prerequisites.*.name": Hint("The name by which task roles refer to it.", examples=("image",)),
     "prerequisites.*.type": Hint("dockerimage, script, data or output."),
@@ -44,30 +44,30 @@ HINTS: dict[str, Hint] = {
     ),
     "prerequisites.*.uri.*": Hint("One address."),
     "prerequisites.*.plugin": Hint("The plugin that makes it available."),
-    "prerequisites.*.require": Hint("Prerequisites that this one needs itself."),
+    "prerequisites.*.require": Hint("Prerequisites that this one needs."),
     "prerequisites.*.require.*": Hint("The name of a prerequisite."),
     "prerequisites.*.auth": Hint("The login for a private image registry."),
     "prerequisites.*.auth.username": Hint("The user at the registry."),
     "prerequisites.*.auth.password": Hint(
-        "The password; keep it under `secrets` and name it here.", examples=("<% $secrets.registry %>",)
+        "The password; put it under `secrets` and refer to it here.", examples=("<% $secrets.registry %>",)
     ),
     "prerequisites.*.auth.registryuri": Hint("The registry.", examples=("docker.io",)),
-    "parameters": Hint("Values that commands name as <% $parameters.NAME %>."),
-    "secrets": Hint("Values that commands name as <% $secrets.NAME %>; the server never shows them again."),
-    "jobRetryCount": Hint("How often a failed job is tried again.", default=0),
-    "taskRoles": Hint("The kinds of tasks of the job, by names of your own."),
-    "taskRoles.*": Hint("One kind of task: so many equal instances of it run side by side."),
+    "parameters": Hint("Values that commands use as <% $parameters.NAME %>."),
+    "secrets": Hint("Values that commands use as <% $secrets.NAME %>; the server never shows them again."),
+    "jobRetryCount": Hint("How often a failed job is retried.", default=0),
+    "taskRoles": Hint("The task roles of the job, by names that you choose."),
+    "taskRoles.*": Hint("A task role: a number of identical tasks that run in parallel."),
     "taskRoles.*.protocolVersion": Hint("The version of this protocol.", examples=(2,)),
-    "taskRoles.*.instances": Hint("How many tasks of this kind run.", default=1),
+    "taskRoles.*.instances": Hint("Number of tasks of this role.", default=1),
     "taskRoles.*.completion": Hint("When the end of single tasks ends the whole job."),
     "taskRoles.*.completion.minFailedInstances": Hint(
-        "So many failed tasks fail the job; -1: failures do not.", default=1
+        "Number of failed tasks that fail the job; -1 for none.", default=1
     ),
     "taskRoles.*.completion.minSucceededInstances": Hint(
-        "So many succeeded tasks make the job succeed; -1: they do not. All of them if not given."
+        "Number of succeeded tasks that make the job succeed; -1 for none. All of them if not given."
     ),
     "taskRoles.*.taskRetryCount": Hint(
-        "How often a failed task is tried again; counts only with `gangAllocation: false` in extras.",
+        "How often a failed task is retried; only with `gangAllocation: false` in extras.",
         default=0,
     ),
     "taskRoles.*.prerequisites": Hint("Names of prerequisites that this role needs."),
@@ -83,14 +83,16 @@ HINTS: dict[str, Hint] = {
     "taskRoles.*.resourcePerInstance.cpu": Hint("CPU cores.", examples=(4,)),
     "taskRoles.*.resourcePerInstance.memoryMB": Hint("Memory, in MB.", examples=(8192,)),
     "taskRoles.*.resourcePerInstance.gpu": Hint("GPUs.", examples=(0, 1)),
-    "taskRoles.*.resourcePerInstance.ports": Hint("How many ports of each label; ssh and http come anyway."),
-    "taskRoles.*.resourcePerInstance.ports.*": Hint(
-        "How many ports; commands find them in PAI_PORT_LIST_<role>_<index>_<label>."
+    "taskRoles.*.resourcePerInstance.ports": Hint(
+        "Number of ports by label; ssh and http ports are always there."
     ),
-    "taskRoles.*.commands": Hint("What each task runs, line after line."),
+    "taskRoles.*.resourcePerInstance.ports.*": Hint(
+        "Number of ports; commands find them in PAI_PORT_LIST_<role>_<index>_<label>."
+    ),
+    "taskRoles.*.commands": Hint("The commands that each task runs, in order."),
     "taskRoles.*.commands.*": Hint("A shell command."),
-    "deployments": Hint("Variants of the job, of which `defaults` chooses one."),
-    "deployments.*": Hint("Commands to put around those of the roles."),
+    "deployments": Hint("Variants of the job; `defaults` chooses one."),
+    "deployments.*": Hint("Commands that run before and after those of the roles."),
     "deployments.*.protocolVersion": Hint("The version of this protocol.", examples=(2,)),
     "deployments.*.name": Hint("The name by which `defaults` chooses it."),
     "deployments.*.taskRoles": Hint("The roles it adds commands to."),
@@ -99,16 +101,16 @@ HINTS: dict[str, Hint] = {
     "deployments.*.taskRoles.*.preCommands.*": Hint("A shell command."),
     "deployments.*.taskRoles.*.postCommands": Hint(_POST),
     "deployments.*.taskRoles.*.postCommands.*": Hint("A shell command."),
-    "defaults": Hint("Where and how the job runs unless said otherwise."),
+    "defaults": Hint("The default deployment and virtual cluster."),
     "defaults.deployment": Hint("The deployment to use."),
     "defaults.virtualCluster": Hint("The virtual cluster to run in.", default="default"),
-    "extras": Hint("Wishes to the platform; other keys are yours."),
+    "extras": Hint("Options of the platform; you may add keys of your own."),
     "extras.storages": Hint("Storages to mount, each at /mnt/<name>; an empty list for your default ones."),
     "extras.gangAllocation": Hint(
-        "Whether all tasks start together; `false` lets single tasks be tried again.", default=True
+        "Whether all tasks start together; `false` allows to retry single tasks.", default=True
     ),
-    "extras.hivedScheduler": Hint("Wishes to the HiveD scheduler, where the cluster has it."),
+    "extras.hivedScheduler": Hint("Options of the HiveD scheduler, if the cluster has it."),
     "extras.com.microsoft.pai.runtimeplugin": Hint("Plugins to run around the commands: ssh, cmd, git, ..."),
-    "extras.jobStatusChangeNotification": Hint("The changes of state you want to be told of by mail."),
-    "extras.submitFrom": Hint("The program the job came from."),
+    "extras.jobStatusChangeNotification": Hint("The state changes to be notified of by email."),
+    "extras.submitFrom": Hint("The program that submitted the job."),
 }

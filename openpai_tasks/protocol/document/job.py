@@ -1,4 +1,4 @@
-"""A v2 job document: checked, with its defaults, its roles, and the commands it will run."""
+"""Validated v2 job documents, with defaults, roles, and rendered commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openpai_tasks.protocol.document.masking import mask
 from openpai_tasks.protocol.document.roles import StorageMount, TaskRole, storages, task_role
 from openpai_tasks.protocol.document.rules import Report
 from openpai_tasks.protocol.document.schema import JOB
-from openpai_tasks.protocol.problems import refuse
+from openpai_tasks.protocol.problems import refusal
 from openpai_tasks.protocol.yaml.reader import Source, read
 from openpai_tasks.protocol.yaml.values import text_of, trim
 
@@ -20,7 +20,7 @@ __all__ = ["JobDocument", "StorageMount", "TaskRole", "check", "validate"]
 
 @dataclass(frozen=True)
 class JobDocument:
-    """What a valid document says; values that may be secret stay out of its repr."""
+    """A valid document; values that may be secret stay out of its repr."""
 
     name: str
     virtual_cluster: str
@@ -31,7 +31,7 @@ class JobDocument:
     storages: tuple[StorageMount, ...] | None
     data: dict[str, Any] = field(repr=False)
     source: Source = field(repr=False, compare=False)
-    joint: str = field(default="\n", compare=False)  # what stands between commands; " && " in OpenPAI 0.14
+    joint: str = field(default="\n", compare=False)  # separator of commands; " && " in OpenPAI 0.14
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -46,19 +46,19 @@ class JobDocument:
         return _mapping(self.data, "extras")
 
     def masked(self) -> str:
-        """The document as YAML that may be shown: its secrets are stars."""
+        """Return the document as YAML, with its secrets masked."""
         return mask(self.source)
 
     def entrypoints(self) -> dict[str, str]:
-        """The rendered commands of every role; names of secrets are left in place."""
+        """Return the rendered commands of every role, with references to secrets left in place."""
         return {name: self.entrypoint(name) for name, _ in references.roles(self.data)}
 
     def entrypoint(self, role: str) -> str:
-        """The rendered commands of one role, without secrets."""
+        """Return the rendered commands of one role, without secrets."""
         return self._rendered(role, {})
 
     def commands(self, role: str) -> str:
-        """The commands of a role with the secrets in them: to be run, never to be shown."""
+        """Return the commands of a role with the secrets filled in: to run, never to show."""
         rendered = self._rendered(role, {})
         return template.render_in_container(rendered, self.secrets) if self.secrets else rendered
 
@@ -68,22 +68,22 @@ class JobDocument:
 
 
 def validate(text: str) -> JobDocument:
-    """The document in ``text``, or a ProtocolError that names all that the server would refuse."""
+    """Parse and check a document; the ProtocolError lists everything that the server would refuse."""
     return check(read(text))
 
 
 def check(source: Source) -> JobDocument:
-    """The same of a text that was read already."""
+    """Check a document that was read already."""
     report = Report(source)
     JOB(source.value, (), report)
     if report.sound:
         references.check(source.value, report)
     if not report.sound:
-        raise refuse(report.problems)
+        raise refusal(report.problems)
     document = _document(source)
     _check_templates(document, report)
     if report.problems:
-        raise refuse(report.problems)
+        raise refusal(report.problems)
     return document
 
 
@@ -108,12 +108,12 @@ def _document(source: Source) -> JobDocument:
 
 
 def _check_templates(document: JobDocument, report: Report) -> None:
-    """Commands and registry credentials are rendered once to see whether they can be."""
+    """Render commands and registry credentials once, to find broken templates."""
     for path, value in references.credentials(document.data):
         try:
             template.render(value, {"$secrets": document.secrets})
         except ProtocolError:
-            report.add(path, "the template in it is broken")
+            report.add(path, "contains a broken template")
     is_list = isinstance(document.source.value["taskRoles"], list)
     for name, _ in references.roles(document.data):
         try:

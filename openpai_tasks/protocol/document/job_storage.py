@@ -1,9 +1,8 @@
-"""Where a user's jobs keep their files, as a job sees it, and the shell text that fetches and keeps them.
+"""The storage for a user's jobs as a job sees it, and the shell scripts that fetch sources and keep outputs.
 
 ``sources/<sha256>.tar.gz`` is fetched, checked and unpacked into the working folder; what a job writes to
-``$PAI_OUTPUT_DIR`` ends in ``jobs/<job>/output``. On a storage that the cluster mounts that takes `cp` alone;
-HDFS is spoken to with `curl`, several times where it does not answer. All of it is POSIX sh; a step that
-fails ends the job with a line that says so.
+``$PAI_OUTPUT_DIR`` ends up in ``jobs/<job>/output``. On a storage that the cluster mounts, `cp` is enough;
+HDFS is accessed with `curl`, with retries. All of it is POSIX sh; a failing step ends the job with a message.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from openpai_tasks.protocol.document import scripts
 
 SOURCES = "# openpai-tasks: sources"
 OUTPUT = "# openpai-tasks: output"
-"""The first line of a step of ours, by which a copy of the job finds it."""
+"""The first lines of our steps, by which a resubmission recognises them."""
 
 ARCHIVES, JOBS = "sources", "jobs"
 DEADLINE = "deadline"
-"""The file in a job's folder that keeps the job longer."""
+"""The file in a job's folder with its extended deadline."""
 KEEP = "pai_keep_output"
 _BEGIN, _END = "{ pai_watch\n(\ntrap - INT QUIT\n", f'\n) & {KEEP} "$!"\n}}'
 _FILE = ".pai-sources"
-_JOB = "${PAI_JOB_NAME#*~}"  # of the job that runs, so that a copy of it has a folder of its own
+_JOB = "${PAI_JOB_NAME#*~}"  # of the running job, so that a resubmission gets its own folder
 _PRINT_HASH = f'import hashlib; print(hashlib.sha256(open("{_FILE}", "rb").read()).hexdigest())'
 _PAUSES = "1 3 6 10"  # seconds between five tries
 _MAY_PASS = "*Standby* | *Retriable* | *SafeMode* | *atanode* | *could?only?be* | *last?block* | *get?block*"
-"""What HDFS says, with 403 as to a user who may not, when it only is not ready."""
+"""Answers of HDFS, with the 403 of a refusal, that only mean that it is not ready."""
 _REFUSAL = "*RemoteException*"
-"""What any other no of HDFS has in it; a server without it is none, and another one may be."""
+"""What every other refusal of HDFS contains; after other answers the next server is tried."""
 _DOWNLOAD_IT = f'import sys, urllib.request as web; web.urlretrieve(sys.argv[1], "{_FILE}")'
 
 
@@ -46,13 +45,13 @@ class Mounted:
     folder: str  # /mnt/<storage>/<workspace>
 
     def output(self) -> str:
-        """The variable, and the folder behind it."""
+        """Return the step that creates the output folder and exports its variable."""
         folder = scripts.mounted(f"{self.folder.rstrip('/')}/{JOBS}/")[:-1] + f'{_JOB}/output"'
         command = f'export {scripts.OUTPUT}={folder} && mkdir -p "${scripts.OUTPUT}"'
         return f"{OUTPUT}\n{scripts.step(command)}"
 
     def fetch(self, sha256: str) -> str:
-        """A copy of the archive; a second look, as a share may show a new file a little later."""
+        """Return the step that copies the archive; it retries once, as shares may show new files late."""
         place = scripts.mounted(f"{self.folder.rstrip('/')}/{ARCHIVES}/{archive_name(sha256)}")
         return "\n".join([SOURCES, _STOP, _COPY.format(place=place, file=_FILE), _checked(sha256)])
 
@@ -62,13 +61,13 @@ class Mounted:
 
 @dataclass(frozen=True)
 class WebHdfs:
-    """A folder of an HDFS, by the address it has at each name node."""
+    """A folder in HDFS, by its address at each name node."""
 
-    urls: tuple[str, ...]  # http://HOST/webhdfs/v1/<workspace>, with everything odd in it escaped
-    user: str  # as it stands in a url
+    urls: tuple[str, ...]  # http://HOST/webhdfs/v1/<workspace>, percent-encoded
+    user: str  # percent-encoded
 
     def output(self) -> str:
-        """A folder of the task's own, and what sends it on when the command has ended."""
+        """Return the step that creates a local output folder and uploads it when the command has ended."""
         bases = " ".join(shlex.quote(url.rstrip("/")) for url in self.urls)
         sending = _SENDING.format(user=self.user, pauses=_PAUSES, may_pass=_MAY_PASS, refusal=_REFUSAL)
         place = f"{JOBS}/{_JOB}/output"
@@ -76,7 +75,7 @@ class WebHdfs:
         return _KEEPING.format(**names, bases=bases, place=place, sending=sending)
 
     def fetch(self, sha256: str) -> str:
-        """The archive by curl; by wget or python where there is none."""
+        """Return the step that downloads the archive with curl, wget or python."""
         path = f"{ARCHIVES}/{archive_name(sha256)}?op=OPEN&user.name={self.user}"
         places = " ".join(shlex.quote(f"{url.rstrip('/')}/{path}") for url in self.urls)
         answers = {"may_pass": _MAY_PASS, "refusal": _REFUSAL}
@@ -84,9 +83,9 @@ class WebHdfs:
         return "\n".join([SOURCES, _STOP, got, _checked(sha256)])
 
     def around(self, commands: Sequence[str]) -> list[str]:
-        """The commands in a shell of their own, so that the one around it is there when they have ended.
+        """Run the commands in a subshell, so that the outer shell is still there when they have ended.
 
-        An ``exec`` and the traps among them are theirs alone; the signals of the outer shell are passed on.
+        An ``exec`` or traps in them do not affect the outer shell, which passes its signals on.
         """
         found = inner(commands)
         found[0] = _BEGIN + found[0]
@@ -106,7 +105,7 @@ def is_output(step: str) -> bool:
 
 
 def inner(commands: Sequence[str]) -> list[str]:
-    """The commands without what ``around`` put around them."""
+    """Return the commands without what ``around`` added."""
     found = list(commands)
     if found and found[0].startswith(_BEGIN) and found[-1].endswith(_END):
         found[0] = found[0].removeprefix(_BEGIN)
@@ -123,7 +122,7 @@ _STOP = 'pai_stop() { echo "error: $1" >&2; exit 1; }'
 _CHECK = """\
 pai_sum=$({{ sha256sum {file} || shasum -a 256 {file} || openssl dgst -sha256 -r {file} ||
   python3 -c '{python}'; }} 2>/dev/null) ||
-  pai_stop "the sources cannot be checked: no sha256sum, shasum, openssl or python3 here"
+  pai_stop "cannot check the sources: this image has no sha256sum, shasum, openssl or python3"
 [ "${{pai_sum%% *}}" = {sha256} ] ||
   pai_stop "the sources are damaged: $pai_from has sha256 ${{pai_sum%% *}}"
 tar -xzf {file} && rm -f {file} || pai_stop "the sources cannot be unpacked\""""
@@ -159,8 +158,8 @@ for pai_pause in {pauses} ""; do
 done
 [ -s {file} ] || pai_stop "cannot fetch the sources from $pai_from${{pai_told:+ (HTTP status $pai_told)}}\""""
 
-# Sending a file begins anew whatever has failed; its other name hides what has come so far. What HDFS will
-# not have is left out, whatever another name node says; when none answers, the rest need not be tried.
+# A failed upload starts over; a temporary name hides the incomplete file. Files that HDFS refuses are
+# skipped, whatever another name node says; when no name node answers, the remaining files are not tried.
 _SENDING = """
 set -f
 bases=$0 as="user.name={user}" lost=
@@ -207,10 +206,10 @@ done
 
 _SIGNALS = "HUP INT QUIT TERM USR1 USR2"
 
-# A signal for the whole process group has reached the command too, and must not reach it twice: that is when
-# pai_twin, which does nothing, has died of it. A shell other than bash has its child ignore INT and QUIT.
-# Once a signal has ended a `wait`, the next one may know nothing of a child that has ended meanwhile: it says
-# 127, or in bash -1. While files are sent, signals are left to whoever will kill us.
+# A signal for the whole process group has reached the command already and must not reach it twice: then it
+# has killed pai_twin, an idle process, too. Children of shells other than bash ignore INT and QUIT.
+# After a signal has interrupted a `wait`, the next one may not know a child that has ended meanwhile: it
+# returns 127, or -1 in bash. While files are uploaded, signals are ignored.
 _KEEPING = """\
 {mark}
 export {variable}="$PWD/.pai-output" && mkdir -p "${variable}" || exit 1
@@ -244,7 +243,7 @@ pai_pass() {{
     for pai_at in {bases}; do pai_to="$pai_to $pai_at/{place}"; done
     (cd "${variable}" &&
       find . ! -name . "(" -type f -o -type d ")" -exec sh -c '{sending}' "$pai_to" {{}} +) || {{
-      echo "error: cannot keep the output: as long as this container lives, it is in ${variable}" >&2
+      echo "error: cannot save the output: it stays in ${variable} only while this container runs" >&2
       [ "$pai_code" -ne 0 ] || pai_code=1
     }}
   fi

@@ -1,7 +1,7 @@
-"""The rules of schema.py as JSON Schema (draft 7, which editors know best), with words for editors.
+"""The rules of schema.py as JSON Schema (draft 7, which most editors support), with descriptions.
 
-It says no more and no less than the rules of the table. What needs a look at the whole document, such
-as names of prerequisites that must be there, only `job.validate` can check.
+It is exactly as strict as the table. Rules about the whole document, such as names of prerequisites that must
+exist, are only checked by `job.validate`.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ STARTER: Schema = {
         }
     },
 }
-"""What an editor offers in an empty file; the numbered places are to be filled in."""
+"""The snippet that editors offer in an empty file, with numbered placeholders."""
 
 
 def job_schema() -> Schema:
-    """The JSON Schema of a v2 job document."""
+    """Return the JSON Schema of v2 job documents."""
     snippet = {"label": "job", "description": "a job with one task role", "body": STARTER}
-    return {"$schema": DRAFT, "title": "OpenPAI job", **written(JOB, ()), "defaultSnippets": [snippet]}
+    return {"$schema": DRAFT, "title": "OpenPAI job", **rule_schema(JOB, ()), "defaultSnippets": [snippet]}
 
 
-def written(rule: Rule, path: tuple[str, ...]) -> Schema:
-    """The rule for the part of a document at ``path``, as JSON Schema."""
+def rule_schema(rule: Rule, path: tuple[str, ...]) -> Schema:
+    """Return the JSON Schema of the rule for the part of a document at ``path``."""
     hint = HINTS.get(".".join(path))
-    return {**(described(hint) if hint else {}), **_WRITERS[type(rule)](rule, path)}
+    return {**(describe_hint(hint) if hint else {}), **_WRITERS[type(rule)](rule, path)}
 
 
-def described(hint: Hint) -> Schema:
-    """The words of an editor for a part."""
+def describe_hint(hint: Hint) -> Schema:
+    """Return the description, default and examples that editors show."""
     words: Schema = {"description": hint.about}
     if hint.default is not None:
         words["default"] = hint.default
@@ -69,7 +69,7 @@ def described(hint: Hint) -> Schema:
 
 
 def whole_match(pattern: str) -> str:
-    """A pattern that the whole text must match; JSON Schema looks for it anywhere."""
+    """Anchor a pattern, as JSON Schema matches anywhere in a text."""
     return f"^{pattern}$"
 
 
@@ -85,7 +85,7 @@ def _whole(rule: Whole, path: tuple[str, ...]) -> Schema:
 
 def _items(rule: Items, path: tuple[str, ...]) -> Schema:
     least = {"minItems": rule.least} if rule.least else {}
-    return {"type": "array", "items": written(rule.rule, (*path, "*")), **least}
+    return {"type": "array", "items": rule_schema(rule.rule, (*path, "*")), **least}
 
 
 def _fields(rule: Fields, path: tuple[str, ...]) -> Schema:
@@ -97,17 +97,17 @@ def _fields(rule: Fields, path: tuple[str, ...]) -> Schema:
 
 
 def _property(rule: Rule, path: tuple[str, ...]) -> Schema | bool:
-    return False if isinstance(rule, Never) else written(rule, path)
+    return False if isinstance(rule, Never) else rule_schema(rule, path)
 
 
 def _suggestions(rule: Fields, path: tuple[str, ...]) -> Schema:
-    """Keys that the platform knows where it allows any; nothing is demanded of their values."""
+    """Describe known keys where any key is allowed, without restricting their values."""
     if not rule.others:
         return {}
     prefix = ".".join((*path, ""))
     known = {key.removeprefix(prefix): hint for key, hint in HINTS.items() if key.startswith(prefix)}
     free = (key for key in known if key not in rule.known and not _is_below(key, rule))
-    return {key: described(known[key]) for key in free}
+    return {key: describe_hint(known[key]) for key in free}
 
 
 def _is_below(key: str, rule: Fields) -> bool:
@@ -115,13 +115,13 @@ def _is_below(key: str, rule: Fields) -> bool:
 
 
 def _named(rule: Named, path: tuple[str, ...]) -> Schema:
-    """Without a type: the server's own rule is silent about what is no mapping."""
-    names = {whole_match(rule.pattern): written(rule.rule, (*path, "*"))}
+    """Set no type: the server's rule does not apply to values other than mappings."""
+    names = {whole_match(rule.pattern): rule_schema(rule.rule, (*path, "*"))}
     return {"patternProperties": names, "additionalProperties": False, "minProperties": 1}
 
 
 def _variants(rule: Variants, path: tuple[str, ...]) -> Schema:
-    choices = {"enum": list(rule.rules), **described(HINTS[".".join((*path, rule.key))])}
+    choices = {"enum": list(rule.rules), **describe_hint(HINTS[".".join((*path, rule.key))])}
     return {
         "type": "object",
         "required": [rule.key],

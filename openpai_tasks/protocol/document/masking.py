@@ -1,4 +1,4 @@
-"""Secrets out of sight: the document as it may be stored, listed and shown."""
+"""Mask the secrets of a document, so that it can be stored and shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEY = re.compile(r"""secrets\s*:|"secrets"|'secrets'""")
 
 
 def mask(source: Source) -> str:
-    """The text with its ``secrets`` replaced by stars; rewritten as a whole where they cannot be cut out."""
+    """Replace the ``secrets`` in the text by stars; rewrite the whole document if they cannot be cut out."""
     if "secrets" not in source.value:
         return source.text
     hidden = {**source.value, "secrets": Quoted(STARS)}
@@ -25,7 +25,7 @@ def mask(source: Source) -> str:
 
 
 def _cut(source: Source) -> str | None:
-    """Replace the lines from the key ``secrets`` to the next key, in the usual style of one key a line."""
+    """Replace the lines from the key ``secrets`` to the next key, if the document has one key per line."""
     lines = _LINE.findall(source.text)
     places = source.lines(source.value)
     first = places.get("secrets")
@@ -37,7 +37,7 @@ def _cut(source: Source) -> str | None:
 
 
 def _reads_as(text: str, value: dict[str, Any]) -> bool:
-    """Whether nothing else was lost: brackets, or an anchor that is used further down."""
+    """Whether nothing else was lost, such as brackets or an anchor that is used further down."""
     try:
         return bool(read(text).value == value)
     except ProtocolError:

@@ -1,11 +1,11 @@
-"""How the parts of a document name each other: prerequisites, deployments, and the roles between them."""
+"""References between the parts of a document: prerequisites, deployments and roles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from openpai_tasks.protocol.document.rules import Report, kind
+from openpai_tasks.protocol.document.rules import Report, type_name
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.yaml.reader import Path
 from openpai_tasks.protocol.yaml.values import text_of
@@ -13,13 +13,13 @@ from openpai_tasks.protocol.yaml.values import text_of
 Data = dict[str, Any]
 
 FIELDS = {"script": "script", "output": "output", "data": "data", "dockerImage": "dockerimage"}
-"""The key of a role, and the type of prerequisite it names."""
+"""Keys of a role, and the types of the prerequisites they refer to."""
 
 _LIMIT = 2**53
 
 
 def roles(data: Data) -> Iterator[tuple[str, Data]]:
-    """Each role with its name; the server takes a list for roles named 0, 1, 2."""
+    """Yield each role with its name; in a list, roles are named 0, 1, 2, as on the server."""
     value = data["taskRoles"]
     if isinstance(value, dict):
         yield from value.items()
@@ -28,7 +28,7 @@ def roles(data: Data) -> Iterator[tuple[str, Data]]:
 
 
 def prerequisite(data: Data, type_: str, name: Any) -> Data:
-    """The prerequisite of that type and name, empty when there is none."""
+    """Return the prerequisite of that type and name; empty if there is none."""
     for item in data.get("prerequisites", ()):
         if item["type"] == type_ and item["name"] == name:
             found: Data = item
@@ -37,7 +37,7 @@ def prerequisite(data: Data, type_: str, name: Any) -> Data:
 
 
 def names(data: Data, role: str) -> Data:
-    """What the commands of a role may name."""
+    """Return the names that templates in a role's commands can use."""
     found: Data = {"$parameters": data.get("parameters")}
     chosen = dict(roles(data))[role]
     for field in ("script", "output", "data"):
@@ -46,14 +46,14 @@ def names(data: Data, role: str) -> Data:
 
 
 def commands(data: Data, role: str) -> list[str]:
-    """A role's commands between those that the default deployment puts before and after them."""
+    """Return a role's commands, with those that the default deployment adds before and after."""
     around = _deployed(data).get(role, {})
     own: list[str] = dict(roles(data))[role]["commands"]
     return [*around.get("preCommands", ()), *own, *around.get("postCommands", ())]
 
 
 def credentials(data: Data) -> Iterator[tuple[Path, str]]:
-    """Where templates stand in the credentials for image registries, and what they say."""
+    """Yield the path and text of each template in the credentials for image registries."""
     for index, item in enumerate(data.get("prerequisites", ())):
         if item["type"] == "dockerimage":
             for key, value in item.get("auth", {}).items():
@@ -62,12 +62,12 @@ def credentials(data: Data) -> Iterator[tuple[Path, str]]:
 
 
 def whole(value: Any) -> int:
-    """An integer the schema let pass, which may be infinite there."""
+    """Convert an integer that passed the schema, which allows infinity."""
     return int(max(-_LIMIT, min(_LIMIT, value)))
 
 
 def check(data: Data, report: Report) -> None:
-    """Names that are given twice, and names of things that are not there."""
+    """Report duplicate names, and references to missing parts."""
     _check_twice(data, report)
     _check_shapes(data, report)
     if report.sound:
@@ -80,21 +80,21 @@ def _check_twice(data: Data, report: Report) -> None:
     for index, item in enumerate(data.get("prerequisites", ())):
         key = (item["type"], item["name"])
         if key in seen:
-            rule = f"{key[0]} prerequisite {key[1]!r} is given twice"
+            rule = f"duplicate {key[0]} prerequisite {key[1]!r}"
             report.add(("prerequisites", index, "name"), rule, sound=True)
         seen.add(key)
     for index, item in enumerate(data.get("deployments", ())):
         if ("", item["name"]) in seen:
-            rule = f"deployment {item['name']!r} is given twice"
+            rule = f"duplicate deployment {item['name']!r}"
             report.add(("deployments", index, "name"), rule, sound=True)
         seen.add(("", item["name"]))
 
 
 def _check_shapes(data: Data, report: Report) -> None:
-    """What the schema leaves open and the server then stumbles over."""
+    """Report values that pass the schema but fail later on the server."""
     given = data["taskRoles"]
     if given is None or (isinstance(given, str) and given):
-        report.add(("taskRoles",), f"must be a mapping, got {kind(given)}")
+        report.add(("taskRoles",), f"must be a mapping, got {type_name(given)}")
     for index, role in enumerate(given if isinstance(given, list) else ()):
         own = role.get("commands") if isinstance(role, dict) else None
         if not isinstance(own, list) or not all(isinstance(command, str) for command in own):
@@ -104,11 +104,11 @@ def _check_shapes(data: Data, report: Report) -> None:
     for index, item in enumerate(data.get("prerequisites", ())):
         for key, value in (item.get("auth", {}) if item["type"] == "dockerimage" else {}).items():
             if not isinstance(value, str) and not _is_nothing(value):
-                report.add(("prerequisites", index, "auth", key), f"must be a string, got {kind(value)}")
+                report.add(("prerequisites", index, "auth", key), f"must be a string, got {type_name(value)}")
 
 
 def _is_nothing(value: Any) -> bool:
-    """null, false, 0 and NaN render to nothing; other values cannot be rendered."""
+    """Whether a value renders to nothing: null, false, 0 or NaN; only those and text can be rendered."""
     return value is None or (isinstance(value, (bool, int, float)) and (not value or value != value))
 
 

@@ -1,4 +1,4 @@
-"""A request for a job, and the job document made of it."""
+"""Requests for jobs, and the job documents built from them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.document.job_storage import Home
-from openpai_tasks.protocol.document.template import OPEN, literal
-from openpai_tasks.protocol.document.wrap_commands import BRACKET, wrapped
+from openpai_tasks.protocol.document.template import OPEN, escape_brackets
+from openpai_tasks.protocol.document.wrap_commands import BRACKET, wrap_commands
 
 IMAGE = "image"
-CPU, MEMORY_MB = 2, 4096  # of a task that asks for nothing
+CPU, MEMORY_MB = 2, 4096  # defaults of a task
 
 
 @dataclass(frozen=True)
 class RoleRequest:
-    """One kind of task: its command, how many run it, and what each needs; None is the default."""
+    """A task role: its command, number of tasks, and resources per task; None is the default."""
 
     name: str
     command: str
@@ -35,9 +35,9 @@ class RoleRequest:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """A job that somebody wants: built by flags, notebooks, sweeps, templates and resubmissions alike.
+    """A requested job, built from flags, notebooks, sweeps, templates and resubmissions alike.
 
-    What is None or empty is left to the default, or to the document that the request changes.
+    None or empty values stand for the default, or for the value in the document that the request changes.
     """
 
     command: str = ""
@@ -50,7 +50,7 @@ class JobRequest:
     instances: int = 1
     role: str = "main"
     ports: Mapping[str, int] = field(default_factory=dict)
-    roles: tuple[RoleRequest, ...] = ()  # in place of command, image, ..., ports above
+    roles: tuple[RoleRequest, ...] = ()  # instead of command, image, ..., ports above
     virtual_cluster: str = ""
     retries: int = 0
     max_seconds: int | None = None
@@ -60,13 +60,13 @@ class JobRequest:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     sources: tuple[str, ...] = ()
     workspace: str = ""
-    ssh_key: str = ""  # a public key that opens its containers
+    ssh_key: str = ""  # public key for ssh logins to its containers
     tags: tuple[str, ...] = ()
     after: tuple[str, ...] = ()  # jobs that must have succeeded first
     updates: tuple[str, ...] = field(default=(), repr=False)  # changes to the document, ``path=value``
     extras: Mapping[str, Any] = field(default_factory=dict)
     base: Mapping[str, Any] | None = field(default=None, repr=False)  # a template's document, filled in
-    archive: str = ""  # here and below, set when its files are packed: the SHA-256 of the archive
+    archive: str = ""  # SHA-256 of the packed sources; like the fields below, set when they are packed
     home: Home | None = None
     storage: str | None = None
 
@@ -76,13 +76,13 @@ class JobRequest:
 
     @property
     def first_role(self) -> RoleRequest:
-        """The one role of a job that names none."""
+        """The single role of a job without ``roles``."""
         shared = {item.name for item in fields(RoleRequest)} & {item.name for item in fields(JobRequest)}
         return RoleRequest(**{**{name: getattr(self, name) for name in shared}, "name": self.role})
 
 
 def document(request: JobRequest) -> dict[str, Any]:
-    """The v2 job document of a request."""
+    """Build the v2 job document of a request."""
     _check(request)
     images = _images(request)
     result: dict[str, Any] = {
@@ -99,7 +99,7 @@ def document(request: JobRequest) -> dict[str, Any]:
         },
     }
     commands = [_command(request, role) for role in request.all_roles]
-    return wrapped(result, request, any(OPEN in command for command in commands))
+    return wrap_commands(result, request, any(OPEN in command for command in commands))
 
 
 def _check(request: JobRequest) -> None:
@@ -119,13 +119,15 @@ def _image(request: JobRequest, role: RoleRequest) -> str:
 
 
 def _images(request: JobRequest) -> dict[str, str]:
-    """Each image that a role runs in, and what it is called in the document."""
+    """Return the images that roles run in, each with its name in the document."""
     uris = dict.fromkeys(_image(request, role) for role in request.all_roles)
     return {uri: IMAGE if number == 1 else f"{IMAGE}-{number}" for number, uri in enumerate(uris, 1)}
 
 
 def _command(request: JobRequest, role: RoleRequest) -> str:
-    return role.command if request.max_seconds is None else scripts.limited(role.command, request.max_seconds)
+    return (
+        role.command if request.max_seconds is None else scripts.limit_time(role.command, request.max_seconds)
+    )
 
 
 def _role(request: JobRequest, role: RoleRequest, image: str) -> dict[str, Any]:
@@ -143,12 +145,12 @@ def _role(request: JobRequest, role: RoleRequest, image: str) -> dict[str, Any]:
     result["dockerImage"] = image
     if role.shm_mb is not None:
         result["extraContainerOptions"] = {"shmMB": role.shm_mb}
-    commands = [literal(_command(request, role), BRACKET)]
+    commands = [escape_brackets(_command(request, role), BRACKET)]
     return {**result, "resourcePerInstance": resources, "commands": commands}
 
 
 def _completion(request: JobRequest, role: RoleRequest) -> dict[str, int]:
-    """When the role ends the job; written out where generations of servers disagree."""
+    """Return when the role ends the job, written out where generations of servers differ."""
     if len(request.all_roles) == 1 and role.min_failed is None and role.min_succeeded is None:
         return {}
     return {

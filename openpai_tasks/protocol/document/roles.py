@@ -16,7 +16,7 @@ PLUGINS = "com.microsoft.pai.runtimeplugin"
 
 @dataclass(frozen=True)
 class TaskRole:
-    """One kind of task of a job; -1 in the two minimums means that they end nothing."""
+    """A task role; -1 in ``min_failed`` or ``min_succeeded`` means that it never ends the job."""
 
     name: str
     instances: int
@@ -39,7 +39,7 @@ class StorageMount:
 
 
 def task_role(data: Data, name: str) -> TaskRole:
-    """The role ``name`` of a checked document."""
+    """Return the role ``name`` of a valid document."""
     role: Data = data["taskRoles"][name]
     resources = _mapping(role.get("resourcePerInstance"))
     completion = _mapping(role.get("completion"))
@@ -62,7 +62,7 @@ def task_role(data: Data, name: str) -> TaskRole:
 
 
 def storages(extras: Data) -> tuple[StorageMount, ...] | None:
-    """What is to be mounted; an empty tuple asks for the user's default storages, ``None`` for nothing."""
+    """Return the storages to mount; an empty tuple for the user's default ones, ``None`` for none."""
     wanted = extras.get("storages")
     if wanted is None:
         wanted = _team_storages(extras.get(PLUGINS))
@@ -72,7 +72,7 @@ def storages(extras: Data) -> tuple[StorageMount, ...] | None:
 
 
 def _team_storages(plugins: Any) -> list[Data] | None:
-    """The older way to ask for storages, by a plugin."""
+    """Return the storages that the older plugin asks for."""
     for plugin in plugins if isinstance(plugins, list) else ():
         if _mapping(plugin).get("plugin") == "teamwise_storage":
             wanted = _mapping(plugin.get("parameters")).get("storageConfigNames")
@@ -86,7 +86,7 @@ def _mount(item: Data) -> StorageMount:
 
 
 def _ports(value: Any) -> dict[str, int]:
-    """Counts by label; one ssh and one http port are given to every task without asking."""
+    """Return counts by label; every task also gets one ssh and one http port."""
     counts = {label: _count(count, 0) for label, count in _mapping(value).items()}
     return {label: count for label, count in counts.items() if count > 0}
 

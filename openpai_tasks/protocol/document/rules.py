@@ -1,8 +1,7 @@
-"""The few kinds of rules a document is held to, as values, and the report they write into.
+"""The kinds of rules for documents, as values, and the report of problems that they fill.
 
-They mirror how the real server's JSON-Schema checker sees values: 2.0 is an integer, a boolean is
-not, and a rule about keys says nothing about a value that is no mapping. Being values, they can be
-read as well as applied: json_schema.py writes them down for editors.
+They work like the real server's JSON Schema checker: 2.0 is an integer, a boolean is not, and a rule about
+keys ignores values that are not mappings. As they are values, json_schema.py can convert them for editors.
 """
 
 from __future__ import annotations
@@ -17,32 +16,32 @@ from openpai_tasks.protocol.problems import Problem, closest
 from openpai_tasks.protocol.yaml.reader import Path, Source
 from openpai_tasks.protocol.yaml.values import is_whole
 
-HINTS = 20  # problems with a guess at what was meant, which takes time
+HINTS = 20  # problems that get a suggestion, which takes time
 
 
 @dataclass
 class Report:
-    """The problems found so far; ``sound`` while every value is of the kind it must be."""
+    """The problems found so far; ``sound`` while every value has the right type."""
 
     source: Source
     problems: list[Problem] = field(default_factory=list)
     sound: bool = True
 
     def add(self, path: Path, rule: str, sound: bool = False) -> None:
-        """Note a problem; a ``sound`` one leaves the shape of the document as it has to be."""
-        self.problems.append(Problem(written(path), rule, self.source.line(path)))
+        """Add a problem; a ``sound`` one does not affect the structure of the document."""
+        self.problems.append(Problem(path_text(path), rule, self.source.line(path)))
         self.sound = self.sound and sound
 
 
 class Rule(Protocol):
-    """Notes in the report what is wrong with the value at the path."""
+    """Adds what is wrong with the value at the path to the report."""
 
     def __call__(self, value: Any, path: Path, report: Report) -> None: ...
 
 
 @dataclass(frozen=True)
 class Anything:
-    """No rule at all."""
+    """Any value."""
 
     def __call__(self, value: Any, path: Path, report: Report) -> None:
         pass
@@ -50,7 +49,7 @@ class Anything:
 
 @dataclass(frozen=True)
 class Never:
-    """A key that must not be there."""
+    """A key that is not allowed."""
 
     def __call__(self, value: Any, path: Path, report: Report) -> None:
         report.add(path, "is not allowed")
@@ -58,14 +57,14 @@ class Never:
 
 @dataclass(frozen=True)
 class Text:
-    """A string, of a pattern and a length where given; the value is not shown, it may be a secret."""
+    """A string, optionally with a pattern and a maximum length."""
 
     pattern: str = ""
     longest: int = 0
 
     def __call__(self, value: Any, path: Path, report: Report) -> None:
         if not isinstance(value, str):
-            report.add(path, f"must be a string, got {kind(value)}")
+            report.add(path, f"must be a string, got {type_name(value)}")
             return
         if self.pattern and not re.fullmatch(self.pattern, value):
             report.add(path, f"must match {self.pattern}, got {_short(value)}", sound=True)
@@ -76,7 +75,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Whole:
-    """An integer, not below ``least``, or null where that is allowed."""
+    """An integer of at least ``least``, or null if that is allowed."""
 
     least: int | None = None
     null: bool = False
@@ -94,12 +93,12 @@ class Whole:
 class NumberOrText:
     def __call__(self, value: Any, path: Path, report: Report) -> None:
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            report.add(path, f"must be a string or a number, got {kind(value)}")
+            report.add(path, f"must be a string or a number, got {type_name(value)}")
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of the values listed."""
+    """One of several values."""
 
     allowed: tuple[str | int, ...]
 
@@ -110,14 +109,14 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Items:
-    """A list of at least so many items, each of the one kind."""
+    """A list of at least ``least`` items that all follow the same rule."""
 
     rule: Rule
     least: int = 0
 
     def __call__(self, value: Any, path: Path, report: Report) -> None:
         if not isinstance(value, list):
-            report.add(path, f"must be a list, got {kind(value)}")
+            report.add(path, f"must be a list, got {type_name(value)}")
             return
         if len(value) < self.least:
             report.add(path, f"must have at least {self.least} item{'s' * (self.least != 1)}", sound=True)
@@ -127,7 +126,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Fields:
-    """A mapping with known keys, some of them required, others allowed or not."""
+    """A mapping with known keys, some of them required; other keys may be allowed."""
 
     known: Mapping[str, Rule]
     required: tuple[str, ...] = ()
@@ -135,7 +134,7 @@ class Fields:
 
     def __call__(self, value: Any, path: Path, report: Report) -> None:
         if not isinstance(value, dict):
-            report.add(path, f"must be a mapping, got {kind(value)}")
+            report.add(path, f"must be a mapping, got {type_name(value)}")
             return
         for key in value if not self.others else ():
             if key not in self.known:
@@ -152,7 +151,7 @@ class Fields:
 
 @dataclass(frozen=True)
 class Named:
-    """At least one entry, named by the user; what is no mapping is none of this rule's business."""
+    """A mapping with at least one entry, named by the user; values that are not mappings are ignored."""
 
     pattern: str
     rule: Rule
@@ -171,14 +170,14 @@ class Named:
 
 @dataclass(frozen=True)
 class Variants:
-    """A mapping of which one key decides by which rule the whole is judged."""
+    """A mapping in which the value of one key selects the rule for the whole."""
 
     key: str
     rules: Mapping[str, Fields]
 
     def __call__(self, value: Any, path: Path, report: Report) -> None:
         if not isinstance(value, dict):
-            report.add(path, f"must be a mapping, got {kind(value)}")
+            report.add(path, f"must be a mapping, got {type_name(value)}")
         elif self.key not in value:
             report.add((*path, self.key), "is required but missing")
         else:
@@ -188,8 +187,8 @@ class Variants:
                 self.rules[chosen](value, path, report)
 
 
-def kind(value: Any) -> str:
-    """What a value is, without showing it."""
+def type_name(value: Any) -> str:
+    """Return the type of a value for messages, without showing the value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -206,11 +205,11 @@ def _short(value: Any) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value)
     if isinstance(value, str):
         return repr(value if len(value) <= 40 else value[:37] + "...")
-    return kind(value)
+    return type_name(value)
 
 
-def written(path: Path) -> str:
-    """``taskRoles.worker.commands[0]``; a key that is no plain word is quoted."""
+def path_text(path: Path) -> str:
+    """Write a path as ``taskRoles.worker.commands[0]``, quoting unusual keys."""
     out = ""
     for part in path:
         if isinstance(part, int):

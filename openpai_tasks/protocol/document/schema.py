@@ -1,6 +1,6 @@
-"""The shape of a v2 job document, as the 1.8 server checks it; where the server is lax, so is this.
+"""The schema of v2 job documents, exactly as strict as the 1.8 server.
 
-The one table: documents are checked against it, and the JSON Schema for editors is made from it.
+Documents are checked against this table, and the JSON Schema for editors is generated from it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _role = Fields(
         "data": Text(),
         "output": Text(),
         "script": Text(),
-        # the server forbids a key of this very name, a slip in its own schema
+        # the server forbids a key with this name because of a mistake in its schema
         "extraContainerOptions": Fields({"shmMB": Whole(), "additionalProperties": Never()}, others=True),
         "resourcePerInstance": _resources,
         "commands": _commands,

@@ -1,5 +1,7 @@
-"""Shell text that a generated job runs: POSIX sh, and the same on servers that join commands with
-newlines and on those that join them with ``&&``, so each step ends the job itself when it fails."""
+"""Shell scripts for generated jobs, in POSIX sh.
+
+Servers join commands with newlines or with ``&&``, so each step ends the job itself when it fails.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,19 @@ from openpai_tasks.errors import ProtocolError
 
 MOUNTS = "/mnt/"
 OUTPUT = "PAI_OUTPUT_DIR"
-"""The variable that names the folder in which a job keeps what shall outlive it."""
+"""The variable with the folder for a job's outputs, which are kept."""
 TIMED_OUT = 124
 GRACE = 10  # seconds between TERM and KILL when the time is up
-LOGIN_LINE = 1000  # characters; some sshd read a longer line of their file in pieces
+LOGIN_LINE = 1000  # characters; some versions of sshd split longer lines
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:@+, -]+")
 
 
 def variable(name: str) -> str:
-    """The name, if a shell can export it."""
+    """Return the name if a shell can export it, else raise."""
     if not _VARIABLE.fullmatch(name):
-        raise ProtocolError(f"{name!r} cannot be the name of a variable: letters, digits and _ only")
+        raise ProtocolError(f"invalid variable name {name!r}: letters, digits and _ only")
     return name
 
 
@@ -32,7 +34,7 @@ def export(name: str, value: str) -> str:
 
 
 def secret_value(value: str) -> str:
-    """How a secret is kept in the document: as it is, or byte by byte as printf reads it.
+    """Encode a secret for the document, as octal escapes for printf unless it is plain.
 
     The renderers of real servers turn ``&``, ``<``, quotes and more into HTML entities.
     """
@@ -42,7 +44,7 @@ def secret_value(value: str) -> str:
 
 
 def export_secret(name: str, value: str) -> str:
-    """The export of a secret whose value gets to its place only when the job runs."""
+    """Return the export of a secret whose value is filled in only when the job runs."""
     hole = f"<% $secrets.{variable(name)} %>"
     if _PLAIN.fullmatch(value):
         return f"export {name}='{hole}'"
@@ -55,10 +57,10 @@ if [ -n "${{PAI_MOUNT_ROOT-}}" ]; then pai_login=$PAI_WORK_DIR/../ssh/environmen
 if [ -w "$pai_login" ]; then printf '%s\\n' {lines} >>"$pai_login" || :; fi"""
 
 
-def for_logins(variables: Mapping[str, str]) -> str:
-    """Have ssh sessions see exported variables too: the ssh plugin made a file of them, a line for each.
+def export_to_logins(variables: Mapping[str, str]) -> str:
+    """Make exported variables visible in ssh sessions, by adding them to the file of the ssh plugin.
 
-    A value that is no line, or too long for one, is left out; so are all of them where there is no file.
+    Values with line breaks, or too long for one line, are left out; without the file, nothing is done.
     """
     names = [name for name, value in variables.items() if _is_line(f"{name}={value}")]
     lines = " ".join(f'"{name}=${variable(name)}"' for name in names)
@@ -74,12 +76,12 @@ def install(python: str, packages: Iterable[str]) -> str:
 
 
 def step(command: str) -> str:
-    """The command, ending the job when it fails."""
+    """Return the command, which ends the job if it fails."""
     return f"{command} || exit 1"
 
 
 def mounted(path: str) -> str:
-    """A path in double quotes, below the folder of mounts where the cluster cannot mount at the root."""
+    """Quote a path, relative to PAI_MOUNT_ROOT on clusters that cannot mount at the root."""
     escaped = re.sub(r'([\\"$`])', r"\\\1", path)
     return f'"${{PAI_MOUNT_ROOT-}}{escaped}"' if path.startswith(MOUNTS) else f'"{escaped}"'
 
@@ -114,22 +116,22 @@ if [ -n "$pai_clock" ]; then
   fi
 fi
 if [ "$pai_code" -eq {timed_out} ]; then
-  echo "exit code {timed_out}: the time limit of {seconds} s is over" >&2
+  echo "exit code {timed_out}: the time limit of {seconds} s was reached" >&2
 fi
 exit "$pai_code"
 """
 
 
-def limited(command: str, seconds: int) -> str:
-    """The command with a limit to its time, kept by ``timeout`` or, where there is none, by the shell.
+def limit_time(command: str, seconds: int) -> str:
+    """Limit the time of a command with ``timeout`` or, without it, with the shell.
 
-    It runs in a shell of the same kind with the same options, which gets the signals that the first one gets.
-    A ``wait`` that a signal ended is repeated; 127 says that the first one had told all.
+    The command runs in the same kind of shell with the same options, and gets the same signals. A ``wait``
+    that a signal interrupted is repeated; 127 then means that the child had ended already.
     """
     script = shlex.quote(command)
     return _LIMITED.format(script=script, seconds=seconds, grace=GRACE, timed_out=TIMED_OUT).rstrip("\n")
 
 
 def is_limited(command: str) -> bool:
-    """Whether it is what ``limited`` has made of a command."""
+    """Whether the command is a result of ``limit_time``."""
     return "$pai_script" in command and f"exit code {TIMED_OUT}: the time limit of" in command

@@ -1,4 +1,4 @@
-"""The outer shape of a job document that a server has kept, checked before anybody walks through it."""
+"""Check the outer structure of a job document from a server before it is traversed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DOCUMENT: Shape = {
 }
 
 
-def misfit(value: Any, shape: Shape = DOCUMENT, path: str = "") -> str:
-    """The path of the first part that is of another type; nothing where all fit."""
+def first_mismatch(value: Any, shape: Shape = DOCUMENT, path: str = "") -> str:
+    """Return the path of the first part with the wrong type; empty if there is none."""
     if isinstance(shape, tuple):
-        return misfit(value, shape[0], path) if value is not None else ""
+        return first_mismatch(value, shape[0], path) if value is not None else ""
     if isinstance(shape, type):
         return "" if isinstance(value, shape) else path
     if isinstance(shape, list) and isinstance(value, list):
@@ -36,5 +36,5 @@ def misfit(value: Any, shape: Shape = DOCUMENT, path: str = "") -> str:
         parts = [(key, value.get(key), shape.get(key) or shape["*"]) for key in keys]
     else:
         return path or "the document"
-    found = (misfit(item, inner, f"{path}.{key}" if path else key) for key, item, inner in parts)
+    found = (first_mismatch(item, inner, f"{path}.{key}" if path else key) for key, item, inner in parts)
     return next(filter(None, found), "")

@@ -1,4 +1,4 @@
-"""The part of a job document that opens its containers to a public key: the runtime plugin ``ssh``."""
+"""The runtime plugin ``ssh`` in a job document, which allows logins with a public key."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from openpai_tasks.protocol.states import role_key
 
 SSH = "ssh"
 NOT_SERVED = "SshNotServed"
-"""The reason of an event by which an embedded cluster tells that there is no ssh service."""
+"""The reason of the event with which an embedded cluster reports that it has no ssh service."""
 
 
 def with_key(extras: Mapping[str, Any], public_key: str) -> dict[str, Any]:
-    """The extras with the key in them, beside those that a plugin there already has.
+    """Add a public key to the extras, next to the keys that are there already.
 
-    A job for which ssh is only a convenience must not fail where the image has no sshd, so it is ignored.
+    Failures of the plugin are ignored: a job should not fail because its image has no sshd.
     """
     plugins = _plugins(extras)
     there = next((one for one in plugins if _is_ssh(one)), None)
@@ -27,7 +27,7 @@ def with_key(extras: Mapping[str, Any], public_key: str) -> dict[str, Any]:
 
 
 def has_ssh(document: Any, role: str) -> bool:
-    """Whether the plugin is there for the role, among the extras or as a prerequisite of the role."""
+    """Whether the role uses the plugin, in the extras or as a prerequisite."""
     if not isinstance(document, dict):
         return False
     extras = document.get("extras")
@@ -45,7 +45,7 @@ def _items(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _needed(document: dict[str, Any], role: str) -> list[Any]:
-    """The names of the prerequisites that the role asks for."""
+    """Return the names of the role's prerequisites."""
     roles = document.get("taskRoles")
     found = (
         [one for name, one in roles.items() if role in (name, role_key(name))]

@@ -1,7 +1,7 @@
-"""The holes in a command: ``<% $parameters.lr %>`` and what else the real server's renderer knows.
+"""Templates in commands, such as ``<% $parameters.lr %>``, rendered like the real server does.
 
-It reads Mustache with other brackets, and fills in names only: comments, sections, partials and
-unescaped tags vanish, a name without a value stays as it is, for someone later to fill.
+The syntax is Mustache with other brackets, but only names are filled in: comments, sections, partials and
+unescaped tags are removed, and names without a value are left for a later renderer.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _MISSING = object()
 
 @dataclass
 class _Token:
-    kind: str  # text, name, or the sign behind the opening bracket
+    kind: str  # text, name, or the sign after the opening bracket
     value: str
 
 
 def render(template: str, names: Mapping[str, Any], in_container: bool = False) -> str:
-    """The template with its names filled in, trimmed; raises ProtocolError where it is broken."""
+    """Fill in the names of a template and trim it; ProtocolError if it is broken."""
     if OPEN not in template:
         return trim(template)
     depth, parts, length = 0, list[str](), 0
@@ -48,20 +48,20 @@ def render(template: str, names: Mapping[str, Any], in_container: bool = False) 
             parts.append((_escaped if in_container else _filled)(token.value, names))
             length += len(parts[-1])
             if length > LONGEST:
-                raise ProtocolError(f"filled in, the text is longer than {LONGEST} characters")
+                raise ProtocolError(f"the rendered text is longer than {LONGEST} characters")
     return trim("".join(parts))
 
 
 def render_in_container(text: str, secrets: Mapping[str, Any]) -> str:
-    """As the runtime in a container does it, to commands that the server has rendered.
+    """Render commands from the server once more, like the runtime in a container.
 
-    It knows secrets only, escapes them as if for HTML, and leaves nothing where a name has no value.
+    It fills in only secrets, escapes them as for HTML, and removes names without a value.
     """
     return render(text, {"$secrets": secrets}, in_container=True)
 
 
-def literal(text: str, parameter: str) -> str:
-    """The text so that it renders to itself, when ``$parameters.<parameter>`` is the opening bracket."""
+def escape_brackets(text: str, parameter: str) -> str:
+    """Escape a text so that it renders to itself if ``$parameters.<parameter>`` is the opening bracket."""
     return text.replace(OPEN, f"{OPEN} $parameters.{parameter} {CLOSE}")
 
 
@@ -77,7 +77,7 @@ def _escaped(name: str, names: Mapping[str, Any]) -> str:
 
 
 def _lookup(name: str, names: Mapping[str, Any]) -> Any:
-    """Follow a dotted path; a name that begins with a dot is not one."""
+    """Look up a dotted path; names that begin with a dot are not split."""
     value: Any = names
     for part in name.split(".") if name.find(".") > 0 else [name]:
         value = _member(value, part)
@@ -98,7 +98,7 @@ def _member(value: Any, part: str) -> Any:
 
 
 class _Scanner:
-    """One pass over a template; a line with nothing but signs and spaces on it leaves no trace."""
+    """Splits a template into tokens; lines with only tags and spaces are removed."""
 
     def __init__(self, template: str) -> None:
         self._text = template
@@ -160,14 +160,14 @@ class _Scanner:
         return value
 
     def _heed(self, kind: str, value: str) -> None:
-        """What a tag does to those after it: sections open and close, brackets change."""
+        """Apply a tag's effect on later ones: open or close a section, change the brackets."""
         if kind in ("#", "^"):
             self._sections.append(value)
         elif kind == "/":
             if not self._sections:
                 raise ProtocolError(f"template section {value!r} is closed but was never opened")
             if self._sections.pop() != value:
-                raise ProtocolError(f"template section {value!r} is closed before the one inside it")
+                raise ProtocolError(f"template section {value!r} is closed before a section inside it")
         elif kind == "=":
             brackets = re.split(f"[{SPACE}]+", value)[:2]
             if len(brackets) != 2:
@@ -180,7 +180,7 @@ class _Scanner:
         return self._text[start : self._position]
 
     def _until_space(self, mark: str) -> str:
-        """The same, stopping before the white space in front of the mark."""
+        """Return the text up to the mark, without white space at its end."""
         start = self._position
         text = self._until(mark)
         if self._position < len(self._text):

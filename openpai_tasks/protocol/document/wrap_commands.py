@@ -1,4 +1,4 @@
-"""What goes around the commands of a document: steps before them, secrets, storages, virtual cluster."""
+"""Add what a request needs to a document: steps before the commands, secrets, storages, virtual cluster."""
 
 from __future__ import annotations
 
@@ -6,33 +6,35 @@ from typing import TYPE_CHECKING, Any
 
 from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol.document import scripts, ssh_plugin
-from openpai_tasks.protocol.document.template import OPEN, literal
+from openpai_tasks.protocol.document.template import OPEN, escape_brackets
 
 if TYPE_CHECKING:
     from openpai_tasks.protocol.document.request import JobRequest
 
 DEPLOYMENT = "default"
 BRACKET = "openTag"
-"""The parameter that stands for ``<%``, so that a command which contains it arrives as it is."""
+"""The parameter that stands for ``<%``, so that commands that contain it are not changed."""
 
 
-def wrapped(document: dict[str, Any], request: JobRequest, has_brackets: bool = False) -> dict[str, Any]:
-    """The document with what the request puts around the commands of every role: steps, secrets, storages."""
+def wrap_commands(
+    document: dict[str, Any], request: JobRequest, has_brackets: bool = False
+) -> dict[str, Any]:
+    """Add the request's steps, secrets and storages to the document."""
     plain = _steps(request)
     result = {**document, "taskRoles": _roles(document["taskRoles"], request)}
     if has_brackets or any(OPEN in step for step in plain):
         if request.secrets:
-            raise ProtocolError(f"a job with secrets cannot have {OPEN!r} in its commands or variables")
+            raise ProtocolError(f"a job with secrets must not have {OPEN!r} in its commands or variables")
         result["parameters"] = {**(result.get("parameters") or {}), BRACKET: OPEN}
     if request.secrets:
         kept = {name: scripts.secret_value(value) for name, value in request.secrets.items()}
         result["secrets"] = {**(result.get("secrets") or {}), **kept}
-    before = [literal(step, BRACKET) for step in plain] + _secret_steps(request)
+    before = [escape_brackets(step, BRACKET) for step in plain] + _secret_steps(request)
     return _ordered({**result, **_around(result, request, before)})
 
 
 def _around(document: dict[str, Any], request: JobRequest, before: list[str]) -> dict[str, Any]:
-    """Deployment, defaults and extras, where there are any."""
+    """Return the deployments, defaults and extras, if any."""
     defaults = dict(document.get("defaults") or {})
     if request.virtual_cluster:
         defaults["virtualCluster"] = request.virtual_cluster
@@ -50,7 +52,7 @@ def _around(document: dict[str, Any], request: JobRequest, before: list[str]) ->
 
 
 def _deployments(there: list[Any], chosen: str, roles: list[str], before: list[str]) -> list[Any]:
-    """Those that are there, with the steps in front of all that the chosen one does before."""
+    """Add the steps in front of the chosen deployment's own commands."""
     none: dict[str, Any] = {"name": chosen, "taskRoles": {}}
     old = next((one for one in there if one["name"] == chosen), none)
     steps = {
@@ -81,9 +83,9 @@ def _ordered(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _steps(request: JobRequest) -> list[str]:
-    """What runs before the command of every role."""
+    """Return the steps that run before every role's commands."""
     steps = [scripts.step(scripts.export(name, value)) for name, value in request.environment.items()]
-    seen = scripts.for_logins(request.environment) if request.ssh_key else ""
+    seen = scripts.export_to_logins(request.environment) if request.ssh_key else ""
     steps += [seen] if seen else []
     if request.home:
         steps.append(request.home.output())
@@ -95,7 +97,7 @@ def _steps(request: JobRequest) -> list[str]:
 
 
 def _roles(roles: dict[str, Any], request: JobRequest) -> dict[str, Any]:
-    """With what has to be around the commands themselves for their output to be kept."""
+    """Wrap the commands of every role as the storage needs it to keep their output."""
     home = request.home
     if home is None:
         return roles
@@ -103,5 +105,5 @@ def _roles(roles: dict[str, Any], request: JobRequest) -> dict[str, Any]:
 
 
 def _secret_steps(request: JobRequest) -> list[str]:
-    """Last, so that no installer gets to see them; their holes stay open until the job runs."""
+    """Return the exports of secrets, which run last so that installers do not see them."""
     return [scripts.step(scripts.export_secret(name, value)) for name, value in request.secrets.items()]

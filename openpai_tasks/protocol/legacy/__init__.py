@@ -1,1 +1,1 @@
-"""Job configurations of OpenPAI 0.14 (v1), and their way to v2."""
+"""Job configurations of OpenPAI 0.14 (v1), and their conversion to v2."""

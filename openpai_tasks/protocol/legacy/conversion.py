@@ -1,4 +1,4 @@
-"""A v1 job configuration as a v2 document, for servers that know only that."""
+"""Convert v1 job configurations to v2 documents, for servers without v1."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol.document.scripts import variable
-from openpai_tasks.protocol.document.template import OPEN, literal
+from openpai_tasks.protocol.document.template import OPEN, escape_brackets
 from openpai_tasks.protocol.document.wrap_commands import BRACKET
 from openpai_tasks.protocol.legacy.v1 import validate_v1
 from openpai_tasks.protocol.yaml.values import text_of
@@ -20,7 +20,7 @@ _NOT_IN_ROLES = re.compile(r"^[^A-Za-z_]|[^A-Za-z0-9_]")
 
 NAME = "default"
 FOREVER = 2**31 - 1
-"""v1 counts below zero mean to retry without end, which v2 can only come near."""
+"""Negative counts in v1 retry without end; v2 only has large numbers."""
 
 _FOLDERS = {
     "data": ("dataDir", 'export PAI_DATA_DIR="<% $data.uri[0] %>"'),
@@ -30,7 +30,7 @@ _FOLDERS = {
 
 
 def to_v2(config: Data, registry: tuple[str, str, str] | None = None) -> Data:
-    """The v2 document; ``registry`` is what the file ``authFile`` holds: address, user, password."""
+    """Convert a configuration; ``registry`` is what the file ``authFile`` holds: address, user, password."""
     job = validate_v1(config)
     result: Data = {
         "protocolVersion": 2,
@@ -51,7 +51,7 @@ def to_v2(config: Data, registry: tuple[str, str, str] | None = None) -> Data:
 
 
 def fit_names(config: Data) -> tuple[Data, tuple[str, ...]]:
-    """The job with names that v2 allows, and what was changed for that: v1 allows dots and tildes."""
+    """Rename what v2 does not allow, such as dots and tildes; return the job and the changes."""
     changes: list[str] = []
 
     def fit(place: str, name: str, odd: re.Pattern[str]) -> str:
@@ -70,7 +70,7 @@ def fit_names(config: Data) -> tuple[Data, tuple[str, ...]]:
         name = fit(f"{place}.name", role["name"], _NOT_IN_ROLES)
         roles.append({**role, "name": name, "portList": ports})
     if len({role["name"] for role in roles}) < len(roles):
-        raise ProtocolError("taskRoles: two names become the same in version 2; rename one of them")
+        raise ProtocolError("taskRoles: two role names are the same in protocol v2; rename one of them")
     name = fit("jobName", config["jobName"], _NOT_IN_NAMES)
     return {**config, "jobName": name, "taskRoles": roles}, tuple(changes)
 
@@ -79,14 +79,14 @@ def _image(job: Data, registry: tuple[str, str, str] | None) -> Data:
     image = {"name": NAME, "type": "dockerimage", "uri": job["image"]}
     if not registry:
         if job["authFile"]:
-            raise ProtocolError(f"authFile: what {job['authFile']} holds is needed to convert the job")
+            raise ProtocolError(f"authFile: the content of {job['authFile']} is needed to convert the job")
         return image
     auth = {"username": "<% $secrets.registry.username %>", "password": "<% $secrets.registry.password %>"}
     return {**image, "auth": {**auth, "registryuri": registry[0]}}
 
 
 def _places(job: Data) -> list[Data]:
-    name = job["jobName"]  # the variable of that name holds the user too
+    name = job["jobName"]  # $PAI_JOB_NAME contains the user, too
     given = [
         (type_, job[key].replace("$PAI_JOB_NAME", name)) for type_, (key, _) in _FOLDERS.items() if job[key]
     ]
@@ -107,12 +107,12 @@ def _role(job: Data, role: Data) -> Data:
         **{type_: NAME for type_, (key, _) in _FOLDERS.items() if job[key]},
         "extraContainerOptions": {"shmMB": role["shmMB"]},
         "resourcePerInstance": resources,
-        "commands": [literal(role["command"], BRACKET)],
+        "commands": [escape_brackets(role["command"], BRACKET)],
     }
 
 
 def _closing(job: Data) -> Data:
-    """The exports before the commands, the virtual cluster, and the extras."""
+    """Return the exports before the commands, the virtual cluster, and the extras."""
     steps = [step for key, step in _FOLDERS.values() if job[key]]
     steps += [_export(name, value) for name, value in job.get("jobEnvs", {}).items()]
     result: Data = {"defaults": {"virtualCluster": job["virtualCluster"] or "default"}}
@@ -124,4 +124,4 @@ def _closing(job: Data) -> Data:
 
 
 def _export(name: str, value: Any) -> str:
-    return f"export {variable(name)}={shlex.quote(literal(text_of(value), BRACKET))}"
+    return f"export {variable(name)}={shlex.quote(escape_brackets(text_of(value), BRACKET))}"

@@ -1,4 +1,4 @@
-"""Job configurations of the first kind (JSON, OpenPAI 0.14): checked and completed."""
+"""Validate v1 job configurations (JSON, OpenPAI 0.14) and fill in their defaults."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from openpai_tasks.protocol.document.rules import written
-from openpai_tasks.protocol.problems import Problem, closest, refuse
+from openpai_tasks.protocol.document.rules import path_text
+from openpai_tasks.protocol.problems import Problem, closest, refusal
 from openpai_tasks.protocol.yaml.reader import Path, Source
 from openpai_tasks.protocol.yaml.values import SPACE
 
 Data = dict[str, Any]
 Convert = Callable[[Any, Path, Data], Any]
-"""A value, its path and its siblings to what it counts as; raises _Refused."""
+"""Converts a value, given its path and siblings; raises _Refused."""
 
 _NOTHING = object()
 _MOST = 2**53 - 1
@@ -32,22 +32,22 @@ class _Field:
 
 
 class _Refused(Exception):
-    """What is wrong with a part: paths and rules."""
+    """Raised for an invalid part, with paths and rules."""
 
     def __init__(self, *found: tuple[Path, str]) -> None:
         self.found = found
 
 
 def validate_v1(document: Any, source: Source | None = None) -> Data:
-    """The configuration with defaults filled in and numbers given as text converted.
+    """Validate a configuration, fill in defaults and convert numbers given as text.
 
-    With the ``source`` it was read from, the problems of a refused one have their lines.
+    With the ``source`` it was read from, problems have line numbers.
     """
     try:
         result: Data = _mapping(_JOB)(document, (), {})
     except _Refused as err:
         line = source.line if source else lambda path: None
-        raise refuse(Problem(written(path), rule, line(path)) for path, rule in err.found) from None
+        raise refusal(Problem(path_text(path), rule, line(path)) for path, rule in err.found) from None
     return result
 
 
@@ -69,7 +69,7 @@ def _text(pattern: str = "", empty: bool = False) -> Convert:
 
 
 def _whole(least: int | None = None, null: bool = False, most: str = "") -> Convert:
-    """An integer, or text that is one; ``most`` names the sibling it must not exceed."""
+    """Convert an integer, also from text; ``most`` names a sibling that it must not exceed."""
 
     def convert(value: Any, path: Path, siblings: Data) -> Any:
         if null and value is None:
@@ -106,7 +106,7 @@ def _number_in(text: str) -> float | int | None:
 
 
 def _parsed(value: Any, kind: type) -> Any:
-    """Lists and mappings may come as JSON text, too."""
+    """Parse lists and mappings that are given as JSON text."""
     if not isinstance(value, str):
         return value
     try:
@@ -116,14 +116,14 @@ def _parsed(value: Any, kind: type) -> Any:
     return found if isinstance(found, kind) else value
 
 
-class _Wrong:
-    """Gathers what is wrong with the parts of one value, so that all of it is told at once."""
+class _Problems:
+    """Collects the problems of all parts of a value, to report them together."""
 
     def __init__(self) -> None:
         self.found: list[tuple[Path, str]] = []
 
     def gather(self, convert: Convert, value: Any, path: Path, siblings: Data) -> Any:
-        """The value converted, or None if it is wrong."""
+        """Convert a value; None if it is invalid."""
         try:
             return convert(value, path, siblings)
         except _Refused as err:
@@ -131,7 +131,7 @@ class _Wrong:
             return None
 
     def unless(self, result: Any) -> Any:
-        """The result, unless something was wrong."""
+        """Return the result, or raise if there were problems."""
         if self.found:
             raise _Refused(*self.found)
         return result
@@ -142,7 +142,7 @@ def _mapping(fields: Mapping[str, _Field]) -> Convert:
         value = _parsed(value, dict)
         if not isinstance(value, dict):
             raise _fail(path, "must be an object")
-        result, wrong = dict(value), _Wrong()
+        result, wrong = dict(value), _Problems()
         for name in value:
             if name not in fields:
                 wrong.found.append(((*path, name), f"unknown key{closest(name, fields)}"))
@@ -163,7 +163,7 @@ def _list(convert_item: Convert, least: int = 0) -> Convert:
         value = _parsed(value, list)
         if not isinstance(value, list):
             raise _fail(path, "must be a list")
-        wrong = _Wrong()
+        wrong = _Problems()
         result = [
             wrong.gather(convert_item, item, (*path, index), siblings) for index, item in enumerate(value)
         ]
@@ -175,7 +175,7 @@ def _list(convert_item: Convert, least: int = 0) -> Convert:
 
 
 def _free(pattern: str = "") -> Convert:
-    """A mapping of anything, its keys of a pattern where given."""
+    """Accept a mapping of anything, optionally with a pattern for its keys."""
 
     def convert(value: Any, path: Path, siblings: Data) -> Any:
         value = _parsed(value, dict)

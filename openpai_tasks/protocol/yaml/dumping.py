@@ -1,4 +1,4 @@
-"""Job documents to YAML: block style, keys in their order, texts of several lines as they are."""
+"""Write job documents as YAML: block style, keys in order, multi-line strings as literal blocks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Quoted(str):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Block style without aliases; what another reader could take for a number is quoted."""
+    """Block style without aliases; strings that another reader could take for a number are quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def dump(document: dict[str, Any]) -> str:
-    """The document as text that reads back to the same values, here and on the real server."""
+    """Write a document so that it reads back to the same values, here and on the real server."""
     text: str = yaml.dump(
         document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**20
     )
@@ -38,7 +38,7 @@ def _text(dumper: _Dumper, value: str) -> yaml.Node:
 
 
 def _style(value: str) -> str | None:
-    """Literal for several lines, quotes where a reader could see something else in the text."""
+    """Choose the literal style for several lines, and quotes for ambiguous strings."""
     if _BREAKS.search(value):
         return '"'
     if "\n" in value:

@@ -1,7 +1,7 @@
-"""Job text to values, by the rules of the YAML reader of the real server.
+"""Read YAML by the rules of the real server's reader.
 
-PyYAML splits the text into events; what they mean is decided here, since the two differ: ``yes`` is
-a word, a key given twice is an error, keys are strings, numbers are JavaScript's, tags are few.
+PyYAML splits the text into events, which are interpreted here, as the two differ: ``yes`` is a string,
+duplicate keys are an error, keys are strings, numbers are JavaScript's, and few tags are known.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from openpai_tasks.protocol.problems import Problem, refuse
+from openpai_tasks.protocol.problems import Problem, refusal
 from openpai_tasks.protocol.yaml import tags, values
 from openpai_tasks.protocol.yaml.scanning import content, events, readers
 
@@ -21,7 +21,7 @@ Path = tuple["str | int", ...]
 
 DEPTH = 100
 ALIASED, ALIASED_TEXT = 20_000, 1_000_000
-"""How deep a document may become, and how many values and characters its aliases may add."""
+"""Maximum nesting of a document, and how many values and characters its aliases may add."""
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _Event = Any  # PyYAML has no types of its own
@@ -29,18 +29,18 @@ _Event = Any  # PyYAML has no types of its own
 
 @dataclass(frozen=True)
 class Source:
-    """A document read: its value, and where in the text each part of it stands."""
+    """A document that was read: its text, its value, and the line of each part."""
 
     text: str = field(repr=False)
     value: Any = field(repr=False)
     places: dict[int, tuple[Any, dict[str | int, int]]] = field(repr=False)  # kept by identity
 
     def lines(self, part: Any) -> dict[str | int, int]:
-        """Where the items of a list or mapping of the document begin."""
+        """Return the lines on which the items of a list or mapping in the document begin."""
         return self.places.get(id(part), (None, {}))[1]
 
     def line(self, path: Path) -> int | None:
-        """The line of the deepest part of ``path`` that is in the document."""
+        """Return the line of the deepest part of ``path`` that exists in the document."""
         value, found = self.value, None
         for part in path:
             place = self.lines(value).get(part)
@@ -51,7 +51,7 @@ class Source:
 
 
 def read(text: str) -> Source:
-    """The value of the one YAML document in ``text`` (``None`` for an empty one)."""
+    """Read the single YAML document in ``text`` (``None`` for an empty one)."""
     bad = _UNPRINTABLE.search(text)
     if bad:
         _fail(f"the character {bad[0]!r} is not allowed", text.count("\n", 0, bad.start()) + 1)
@@ -62,9 +62,9 @@ def read(text: str) -> Source:
     try:
         return _read(text, last)
     except yaml.MarkedYAMLError as err:
-        _fail(f"not YAML: {err.problem or err.context}", _line(err.problem_mark or err.context_mark))
+        _fail(f"invalid YAML: {err.problem or err.context}", _line(err.problem_mark or err.context_mark))
     except yaml.YAMLError as err:
-        _fail(f"not YAML: {' '.join(str(err).split())}", 1)
+        _fail(f"invalid YAML: {' '.join(str(err).split())}", 1)
 
 
 def _read(text: str, reader: Any) -> Source:
@@ -73,7 +73,7 @@ def _read(text: str, reader: Any) -> Source:
 
 
 def _fail(rule: str, line: int) -> NoReturn:
-    raise refuse([Problem("", rule, line)])
+    raise refusal([Problem("", rule, line)])
 
 
 def _line(mark: Any) -> int:
@@ -81,7 +81,7 @@ def _line(mark: Any) -> int:
 
 
 class _Builder:
-    """Events to values, one document long."""
+    """Builds the value of one document from its events."""
 
     def __init__(self, text: str, reader: Any) -> None:
         self._events = events(text, reader)
@@ -96,7 +96,7 @@ class _Builder:
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if self._size:
-                    _fail("only one document is expected", _line(event.start_mark))
+                    _fail("more than one YAML document", _line(event.start_mark))
                 value = self._node(next(self._events))
         return value
 
@@ -128,7 +128,7 @@ class _Builder:
             return values.plain(text) if is_plain else text
         try:
             return tags.scalar(event.tag, text, is_plain)
-        except tags.Unfit as err:
+        except tags.InvalidTag as err:
             _fail(str(err), _line(event.start_mark))
 
     def _collection(self, event: _Event) -> Any:
@@ -139,7 +139,7 @@ class _Builder:
         self._depth -= 1
         try:
             return value if event.tag is None else tags.collection(event.tag, value)
-        except tags.Unfit as err:
+        except tags.InvalidTag as err:
             _fail(str(err), _line(event.start_mark))
 
     def _sequence(self) -> list[Any]:
@@ -166,7 +166,7 @@ class _Builder:
             if merge:
                 _merge(result, merged, value, line)
             elif key in result and key not in merged:
-                _fail(f"the key {key!r} is given twice", line)
+                _fail(f"duplicate key {key!r}", line)
             else:
                 merged.discard(key)
                 result[key] = value
@@ -192,7 +192,7 @@ def _is_merge(event: _Event) -> bool:
 
 
 def _merge(result: dict[str, Any], merged: set[str], value: Any, line: int) -> None:
-    """Take over what is not there yet from one mapping, or from each of a list."""
+    """Add missing keys from one mapping, or from each mapping in a list."""
     for source in value if isinstance(value, list) else [value]:
         if isinstance(source, list):
             source = {str(index): item for index, item in enumerate(source)}

@@ -1,8 +1,8 @@
-"""Job text to YAML events.
+"""Split YAML into events.
 
-PyYAML stumbles over tabs between words, takes three rare characters for line breaks, and drops
-spaces where a quoted line ends; the real server's reader does none of that. libyaml is fast but
-stricter, so what it refuses is read once more.
+PyYAML rejects tabs between words, takes three rare characters for line breaks, and drops spaces at the end of
+quoted lines; the real server's reader does none of that. libyaml is fast but stricter, so text that it
+refuses is read a second time.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import yaml
 
 _BREAKS = {0x85: 0xFDD0, 0x2028: 0xFDD1, 0x2029: 0xFDD2}
 _BACK = {stand_in: char for char, stand_in in _BREAKS.items()}
-_SLOW = re.compile(r"\t| \r?\n|![^\s,\[\]{}]*[,\[\]{}]")  # what libyaml takes for something else
+_SLOW = re.compile(r"\t| \r?\n|![^\s,\[\]{}]*[,\[\]{}]")  # what libyaml reads differently
 
 
 def readers(text: str) -> list[Any]:
-    """The ways to read the text, the fastest first; the last one's word is final."""
+    """Return the loaders to try, the fastest first; the result of the last one is final."""
     fast = getattr(yaml, "CSafeLoader", None)
     return [fast, _TabLoader] if fast and not _SLOW.search(text) else [_TabLoader]
 
 
 def events(text: str, reader: Any) -> Iterator[Any]:
-    """The events of ``text``; their texts are to be read through ``content``."""
+    """Return the events of ``text``; read their strings through ``content``."""
     return iter(yaml.parse(text.translate(_BREAKS), Loader=reader))
 
 
 def content(value: str) -> str:
-    """A text of an event as it stood in the document; halves of characters are put together."""
+    """Return a string of an event as it was in the document, with surrogate pairs joined."""
     value = value.translate(_BACK)
     if any("\ud800" <= char <= "\udfff" for char in value):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -38,7 +38,7 @@ def content(value: str) -> str:
 
 
 class _TabLoader(yaml.SafeLoader):
-    """Tabs are white space anywhere but in the indentation; quoted texts keep the spaces at line ends."""
+    """Loader that allows tabs except in indentation, and keeps spaces at line ends in quoted strings."""
 
     def scan_to_next_token(self) -> None:
         if self.index == 0 and self.peek() == "\ufeff":
@@ -69,7 +69,7 @@ class _TabLoader(yaml.SafeLoader):
         return [self._blanks(), *super().scan_flow_scalar_spaces(double, start_mark)]
 
     def _blanks(self) -> str:
-        """Skip spaces and tabs; a line's column is what was there before the first tab."""
+        """Skip spaces and tabs; the indentation of a line ends at its first tab."""
         begins, skipped = self.column == 0, ""
         while self.peek() == " ":
             skipped += " "

@@ -1,4 +1,4 @@
-"""The explicit types a YAML value may be given: ``!!str 5``, ``!!set {a, b}``; all others are refused."""
+"""Explicit types of YAML values: ``!!str 5``, ``!!set {a, b}``; unknown tags are refused."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ PREFIX = "tag:yaml.org,2002:"
 MERGE = PREFIX + "merge"
 
 
-class Unfit(Exception):
-    """The type is unknown, or the value is not of it."""
+class InvalidTag(Exception):
+    """The tag is unknown, or does not match the value."""
 
 
 def scalar(tag: str, text: str, is_plain: bool) -> Any:
-    """A text as the type it is marked with; nothing at all can be an empty list or mapping."""
+    """Convert a string to the type of its tag; an empty value can be an empty list or mapping."""
     if tag == "!":
         return text or (None if is_plain else "")
     name = tag.removeprefix(PREFIX) if tag.startswith(PREFIX) else ""
     if is_plain and not text and name in _EMPTY:
         return _EMPTY[name]()
     if name not in _SCALARS:
-        raise Unfit(f"unknown tag {tag}")
+        raise InvalidTag(f"unknown tag {tag}")
     value = _SCALARS[name](text)
     if not values.resolved(value) or (is_plain and not text and name == "binary"):
-        raise Unfit(f"this value is no {name}")
+        raise InvalidTag(f"the value is not a valid {name}")
     return value
 
 
 def collection(tag: str, value: Any) -> Any:
-    """A list or mapping as the type it is marked with."""
+    """Convert a list or mapping to the type of its tag."""
     if tag == "!":
         return value
     kinds = _SEQUENCES if isinstance(value, list) else _MAPPINGS
     kind = kinds.get(tag.removeprefix(PREFIX)) if tag.startswith(PREFIX) else None
     if kind is None:
-        raise Unfit(f"unknown tag {tag}")
+        raise InvalidTag(f"unknown tag {tag}")
     return kind(value)
 
 
@@ -46,24 +46,24 @@ def _same(value: Any) -> Any:
 
 
 def _ordered(items: list[Any]) -> list[Any]:
-    """``!!omap``: a list of one-key mappings, no key twice."""
+    """Check an ``!!omap``: a list of one-key mappings without duplicate keys."""
     keys = [next(iter(item)) for item in items if isinstance(item, dict) and len(item) == 1]
     if not len(keys) == len(items) == len(set(keys)):
-        raise Unfit("this list is no omap")
+        raise InvalidTag("the list is not a valid omap")
     return items
 
 
 def _pairs(items: list[Any]) -> list[Any]:
-    """``!!pairs``: the same as a list of two-item lists, keys may repeat."""
+    """Convert ``!!pairs`` to a list of two-item lists; keys may repeat."""
     if not all(isinstance(item, dict) and len(item) == 1 for item in items):
-        raise Unfit("this list is no pairs")
+        raise InvalidTag("the list is not valid pairs")
     return [list(*item.items()) for item in items]
 
 
 def _set(mapping: dict[str, Any]) -> dict[str, Any]:
-    """``!!set``: a mapping whose values are all null."""
+    """Check a ``!!set``: a mapping whose values are all null."""
     if any(value is not None for value in mapping.values()):
-        raise Unfit("this mapping is no set")
+        raise InvalidTag("the mapping is not a valid set")
     return mapping
 
 

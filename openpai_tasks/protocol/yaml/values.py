@@ -1,6 +1,6 @@
-"""Values as the real server's JavaScript sees them: what a word in YAML means, and how a value prints.
+"""Values as the real server's JavaScript sees them: what a YAML word means, and how a value prints.
 
-Commands are text with holes, so a number, a list or a date must print here as it prints there.
+Values are filled into commands, so numbers, lists and dates must print here as they do there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SPACE = (
     "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
-"""What is white space in JavaScript; Python's own set is another."""
+"""White space in JavaScript, which differs from Python's."""
 
 _BASED = re.compile(r"([-+]?)(?:0b([01_]*[01])|0x([0-9a-fA-F_]*[0-9a-fA-F])|0([0-7_]*[0-7]))")
 _WHOLE = re.compile(r"([-+]?)([0-9](?:[0-9_]*[0-9])?)((?::[0-5]?[0-9])*)")
@@ -37,16 +37,16 @@ _NONE = object()
 
 
 class Timestamp(dict[str, Any]):
-    """A date: for JavaScript an object without keys, which prints in its own way."""
+    """A date: in JavaScript an object without keys, with its own format."""
 
     def __init__(self, source: str, moment: datetime.datetime | None) -> None:
         super().__init__()
         self.source = source
-        self.moment = moment  # None where the calendar ends
+        self.moment = moment  # None if out of range
 
 
 class Binary(dict[str, Any]):
-    """Bytes: for JavaScript an object with one key per byte, printed as text."""
+    """Bytes: in JavaScript an object with one key per byte, printed as text."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__({str(index): byte for index, byte in enumerate(content)})
@@ -54,7 +54,7 @@ class Binary(dict[str, Any]):
 
 
 def plain(text: str) -> Any:
-    """What an unquoted word stands for: null, a boolean, a number, a date, or itself."""
+    """Return the value of an unquoted word: null, a boolean, a number, a date, or the word itself."""
     for meaning in (null, boolean, whole, real, timestamp):
         value = meaning(text)
         if value is not _NONE:
@@ -63,7 +63,7 @@ def plain(text: str) -> Any:
 
 
 def resolved(value: Any) -> bool:
-    """Whether one of the functions below found its meaning in the text."""
+    """Whether one of the functions below could convert the text."""
     return value is not _NONE
 
 
@@ -78,7 +78,7 @@ def boolean(text: str) -> Any:
 
 
 def whole(text: str) -> Any:
-    """An integer: decimal, ``0b``, ``0x``, octal by a leading zero, or base 60 with colons."""
+    """Read an integer: decimal, ``0b``, ``0x``, octal with a leading zero, or base 60 with colons."""
     based = _BASED.fullmatch(text)
     if based:
         digits = next(part for part in based.groups()[1:] if part).replace("_", "")
@@ -93,7 +93,7 @@ def whole(text: str) -> Any:
 
 
 def real(text: str) -> Any:
-    """A number with a fraction, an exponent or colons, and the infinite ones."""
+    """Read a number with a fraction, an exponent or colons, infinity or NaN."""
     if not _REAL.fullmatch(text) or text.endswith("_"):
         return _NONE
     digits = text.replace("_", "").lower()
@@ -107,7 +107,7 @@ def real(text: str) -> Any:
 
 
 def timestamp(text: str) -> Any:
-    """A date, or a date with a time; without a zone it is UTC."""
+    """Read a date or a date with a time, in UTC unless it has a zone."""
     match = _DATE.fullmatch(text) or _TIME.fullmatch(text)
     if not match:
         return _NONE
@@ -130,7 +130,7 @@ def timestamp(text: str) -> Any:
 
 
 def binary(text: str) -> Any:
-    """Base64; line breaks and padding do not count."""
+    """Read base64, ignoring line breaks and padding."""
     digits = re.sub(r"[\r\n=]", "", text)
     if len(digits) % 4 == 1:
         return _NONE
@@ -141,12 +141,12 @@ def binary(text: str) -> Any:
 
 
 def trim(text: str) -> str:
-    """The text without the white space at its ends."""
+    """Strip JavaScript's white space."""
     return text.strip(SPACE)
 
 
 def text_of(value: Any) -> str:
-    """The value as JavaScript joins it into a string."""
+    """Convert a value to a string like JavaScript."""
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, bool):
@@ -163,7 +163,7 @@ def text_of(value: Any) -> str:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether the value counts as an integer there: 2.0 does, and so does infinity."""
+    """Whether the value is an integer in JavaScript: 2.0 is, and so is infinity."""
     if isinstance(value, float):
         return value.is_integer() or math.isinf(value)
     return isinstance(value, int) and not isinstance(value, bool)
@@ -179,7 +179,7 @@ def _decimal(digits: str) -> int | float:
 
 
 def _narrow(value: int) -> int | float:
-    """Integers too large for a JavaScript number lose their last digits."""
+    """Round integers that are too large for a JavaScript number."""
     if value <= _SAFE:
         return value
     return float(value) if value.bit_length() <= 1023 else math.inf
@@ -199,7 +199,7 @@ def _number_text(number: int | float) -> str:
 
 
 def _placed(digits: str, point: int) -> str:
-    """Digits with their decimal point, or in exponent form where JavaScript switches to it."""
+    """Format digits with their decimal point, or in exponent form where JavaScript uses it."""
     if 0 < point <= 21:
         return digits.ljust(point, "0") if len(digits) <= point else f"{digits[:point]}.{digits[point:]}"
     if -6 < point <= 0:

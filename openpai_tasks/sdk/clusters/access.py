@@ -10,7 +10,7 @@ from openpai_tasks.backends.base import Say
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.settings.config import Settings
-from openpai_tasks.settings.credentials import Credentials, claims
+from openpai_tasks.settings.credentials import Credentials, token_claims
 from openpai_tasks.settings.registry import LOCAL
 
 
@@ -68,7 +68,7 @@ def access_info(settings: Settings, alias: str | None, say: Say) -> Access:
     is_local = cluster.alias == LOCAL
     known = embedded.login() if is_local else clusters.open_registry(settings).credentials(cluster.alias)
     token = client.token()
-    end = claims(token).get("exp")
+    end = token_claims(token).get("exp")
     if known.password and isinstance(end, (int, float)) and end < time.time():
         token = client.renew(token)
     password = known.password if is_local else None

@@ -84,7 +84,7 @@ def open_registry(settings: Settings) -> Registry:
 def connect(settings: Settings, alias: str | None = None, say: Say = lambda line: None) -> Backend:
     """A client of the cluster named, or of the selected one; the embedded one is started if need be."""
     client = _client(settings, alias or settings.cluster_alias or LOCAL, say)
-    client.patience = times.seconds(settings.watch_patience, "watch-patience")
+    client.patience = times.parse_seconds(settings.watch_patience, "watch-patience")
     return client
 
 
@@ -282,7 +282,7 @@ def trusted(ca: str | None) -> bool | str:
 
 
 def _named(user: str, known: Credentials) -> str:
-    return user or str(credentials.claims(known.token).get("username") or "")
+    return user or str(credentials.token_claims(known.token).get("username") or "")
 
 
 def _explaining(ask: Ask, why_not: str) -> Ask:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import Lost, PaiError, TimedOut, Unreachable
-from openpai_tasks.interruptible import nap
+from openpai_tasks.interruptible import wait_for_event
 from openpai_tasks.sdk.containers import container_end, endpoints, sessions, top
 from openpai_tasks.sdk.containers.endpoints import Container, Reach
 from openpai_tasks.sdk.parallel import abreast
@@ -71,7 +71,7 @@ class Fanout:
             threading.Thread(target=work, args=pair, daemon=True).start()
         try:
             for _, done in waited:
-                while not nap(done, LOOK_UP):
+                while not wait_for_event(done, LOOK_UP):
                     pass
         except (KeyboardInterrupt, SystemExit):
             stop.set()
@@ -148,7 +148,7 @@ class Fanout:
 def _wait_for_all(events: Iterable[threading.Event], seconds: float) -> None:
     limit = time.monotonic() + seconds
     for event in events:
-        nap(event, limit - time.monotonic())
+        wait_for_event(event, limit - time.monotonic())
 
 
 class _Lines:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError, Denied, Lost, NotFound, PaiError
-from openpai_tasks.interruptible import nap
+from openpai_tasks.interruptible import wait_for_event
 from openpai_tasks.net.addresses import LAST_PORT
 from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.sdk.ssh.login_errors import NotListening
@@ -93,7 +93,7 @@ class Forward:
     def serve(self) -> str:
         """Keep the connection until the job is over; why it ended."""
         pause = FIRST_PAUSE
-        while not nap(self._ended, LOOK_UP):
+        while not wait_for_event(self._ended, LOOK_UP):
             if self._remote is not None and self._remote.is_open:
                 pause = FIRST_PAUSE
                 continue
@@ -127,7 +127,7 @@ class Forward:
             raise
         except PaiError as err:
             self._say(f"{err}; trying again in {pause:g} s")
-            nap(self._ended, pause)
+            wait_for_event(self._ended, pause)
         else:
             self._say("connected again")
 

@@ -86,7 +86,7 @@ def _option(text: str, kind: StorageKind) -> tuple[str, str]:
 
 def _refuse_no_port(value: str) -> None:
     try:
-        addresses.port(value)
+        addresses.parse_port(value)
     except ValueError:
         raise ConfigError(
             f"--option port must be a number from 1 to {addresses.LAST_PORT}, got {value!r}"

@@ -9,7 +9,7 @@ from typing import Any
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError
-from openpai_tasks.protocol.document.shape import misfit
+from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.jobs import lookup
 
@@ -59,7 +59,7 @@ def job_document(client: Backend, name: str) -> tuple[JobInfo, dict[str, Any]]:
     if not isinstance(found, dict):
         raise ConfigError(f"cluster {client.cluster.alias!r} keeps no document of job {name!r}")
     document = as_v2(found)
-    if wrong := misfit(document):
+    if wrong := first_mismatch(document):
         where = f"cluster {client.cluster.alias!r}"
         raise ApiError(f"the document of job {name!r} on {where} is invalid: {wrong} has the wrong type")
     return job, document

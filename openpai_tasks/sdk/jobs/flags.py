@@ -11,7 +11,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobRequest, RoleRequest
 from openpai_tasks.protocol.document.scripts import variable as variable_name
 from openpai_tasks.protocol.problems import closest
-from openpai_tasks.sdk.amounts import at_least, megabytes, seconds, whole
+from openpai_tasks.sdk.amounts import at_least, megabytes, parse_seconds, whole
 from openpai_tasks.settings.config import Settings
 
 _ROLE_NAME = re.compile(r"[a-z][a-z0-9]*")
@@ -60,7 +60,7 @@ def build_request(flags: Mapping[str, Any], settings: Settings, ask: Ask) -> Job
         ports=dict(port(text, "=", "--ports") for text in given.get("ports", ())),
         virtual_cluster=settings.virtual_cluster,
         retries=at_least(given.get("retries", 0), 0, "--retries"),
-        max_seconds=seconds(given["max_time"], "--max-time") if "max_time" in given else None,
+        max_seconds=parse_seconds(given["max_time"], "--max-time") if "max_time" in given else None,
         pip_installs=settings.pip_installs,
         python=settings.python,
         environment=dict(map(variable, given.get("env", ()))),

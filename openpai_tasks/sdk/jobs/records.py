@@ -129,7 +129,7 @@ def sources_of(record: Record, folder: Path) -> tuple[str, ...]:
         told = shlex.join(word for claim in doubted for word in ("--sources", claim.part))
         why = f"the record of job {record.name!r} names sources outside of this folder"
         raise ConfigError(f"{why}; submit anew, with `{told}` if you want them along")
-    return trust.fenced(file, record.sources)
+    return trust.fence_sources(file, record.sources)
 
 
 def find(folder: Path, name: str, cluster: str | None = None) -> Record | None:

@@ -29,7 +29,7 @@ from openpai_tasks.protocol import JobRequest as JobRequest
 from openpai_tasks.protocol import Problem
 from openpai_tasks.protocol.document.job_storage import Mounted
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.protocol.problems import refuse
+from openpai_tasks.protocol.problems import refusal
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
@@ -156,7 +156,7 @@ def _name(text: str) -> str:
     try:
         return protocol.validate(text).name
     except ProtocolError as err:
-        raise refuse(Problem(one.path, one.rule) for one in cast(Iterable[Problem], err.problems)) from err
+        raise refusal(Problem(one.path, one.rule) for one in cast(Iterable[Problem], err.problems)) from err
 
 
 def load_document(path: Path) -> tuple[dict[str, Any], bool]:

@@ -169,7 +169,7 @@ def run_options(
         given,
         chosen_formats(formats),
         kernel,
-        amounts.seconds(cell_time, "--timeout-per-cell") if cell_time else None,
+        amounts.parse_seconds(cell_time, "--timeout-per-cell") if cell_time else None,
         allow_errors,
     )
 

@@ -68,8 +68,8 @@ def serve_options(token: str, idle: str, limit: str, direct: bool) -> Options:
     """What the flags say; without a token a random one is made."""
     return Options(
         check_token(token) if token else secrets.token_urlsafe(32),
-        0 if idle == NEVER else amounts.seconds(idle, "--idle"),
-        amounts.seconds(limit, "--timeout") if limit else 0,
+        0 if idle == NEVER else amounts.parse_seconds(idle, "--idle"),
+        amounts.parse_seconds(limit, "--timeout") if limit else 0,
         direct,
     )
 

@@ -31,5 +31,5 @@ def _host_and_port(place: str) -> tuple[str, int]:
     """An address of IPv6 has more colons than one, and a port behind it only after brackets."""
     if place.count(":") > 1 and not place.startswith("["):
         return str(IPv6Address(place)), PORT
-    host, port = addresses.server(place)
+    host, port = addresses.parse_server(place)
     return host.strip("[]"), port or PORT

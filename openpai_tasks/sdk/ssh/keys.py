@@ -16,7 +16,7 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.ssh.forgetting import job_key_path
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.home import home, locked, write_private
-from openpai_tasks.settings.key_pairs import kept_pair
+from openpai_tasks.settings.key_pairs import load_or_create_pair
 
 COMMENT = "openpai-tasks"
 LARGEST = 1 << 16  # characters of a private key
@@ -83,7 +83,7 @@ def _own() -> Path:
     if not path.exists():
         with locked(path):
             if not path.exists():
-                kept_pair(path.parent, path.name, COMMENT)
+                load_or_create_pair(path.parent, path.name, COMMENT)
     return path
 
 

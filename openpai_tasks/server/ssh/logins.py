@@ -12,7 +12,7 @@ from openpai_tasks.server.ssh.plugin import SshRequest
 from openpai_tasks.server.ssh.services import AUTO
 from openpai_tasks.server.state.folders import folder_name
 from openpai_tasks.server.state.records import Job, NewEvent, Task
-from openpai_tasks.settings.key_pairs import KeyPair, kept_pair
+from openpai_tasks.settings.key_pairs import KeyPair, load_or_create_pair
 
 Requests = Mapping[str, SshRequest | None]  # by role
 
@@ -46,9 +46,9 @@ class SshLogins:
         if self.service is None or not served:
             return {}
         folder, own = key_folder(self._jobs, job.key), tuple(self._keys_of(job.user))
-        host_key = kept_pair(folder, keys.HOST_KEY, job.key)
+        host_key = load_or_create_pair(folder, keys.HOST_KEY, job.key)
         shared = any(request.job_key for request in served.values())
-        job_key = kept_pair(folder, keys.JOB_KEY, job.key) if shared else None
+        job_key = load_or_create_pair(folder, keys.JOB_KEY, job.key) if shared else None
         open_tasks = [task for task in tasks() if task.role in served and task.ports.get("ssh")]
         peers = tuple(_peer(task) for task in open_tasks if served[task.role].job_key)
         logins = {}

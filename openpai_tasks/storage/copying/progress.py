@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from openpai_tasks import exits
 from openpai_tasks.errors import PaiError
-from openpai_tasks.interruptible import nap
+from openpai_tasks.interruptible import wait_for_event
 
 
 @dataclass(frozen=True)
@@ -66,4 +66,4 @@ class Watch:
 
     def wait(self, seconds: float) -> bool:
         """Pause; return True if the copy has to end."""
-        return nap(self._stop, seconds)
+        return wait_for_event(self._stop, seconds)

@@ -98,8 +98,8 @@ def _open_urls(urls: str, spec: StorageSpec, root: str) -> HdfsStore:
 def _url(text: str, where: str) -> tuple[str, str, str]:
     """The scheme, the host with its port, and the path."""
     try:
-        parts = addresses.web_url(text)
-        host, port = addresses.server(parts.netloc)
+        parts = addresses.parse_url(text)
+        host, port = addresses.parse_server(parts.netloc)
     except ValueError as err:
         form = "http://HOST:PORT or https://HOST:PORT, each of several in full"
         raise ConfigError(f"{where}: invalid url of HDFS {text!r}: expected {form}") from err
@@ -112,8 +112,8 @@ def _hosts(given: Iterable[str], usual: str = "") -> list[str]:
     found = []
     for text in filter(None, map(str.strip, given)):
         try:
-            host, given_port = addresses.server(text)
-            port = given_port or (addresses.port(usual) if usual else None)
+            host, given_port = addresses.parse_server(text)
+            port = given_port or (addresses.parse_port(usual) if usual else None)
         except ValueError as err:
             name = f"{text}:{usual}" if usual else text
             form = f"HOST or HOST:PORT (up to {addresses.LAST_PORT}), [HOST]:PORT if HOST is IPv6"

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError, Unreachable
-from openpai_tasks.protocol.fields import UNFIT
+from openpai_tasks.protocol.fields import MALFORMED
 from openpai_tasks.storage.retry import Damaged
 
 REFUSALS = ("ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "AuthorizationHeaderMalformed")
@@ -68,7 +68,7 @@ def understood(key: str, address: str) -> Iterator[None]:
         yield
     except PaiError:
         raise
-    except UNFIT as err:
+    except MALFORMED as err:
         where = f"{address}/{key}".rstrip("/")
         raise PathError(f"{where}: cannot understand the server's answer; check its address") from err
 

@@ -136,8 +136,8 @@ def _store(
 
 def _host(text: str, where: str, port: object = None) -> tuple[str, int]:
     try:
-        host, named = addresses.server(text)
-        return host.strip("[]").lower(), named or addresses.port(str(port or PORT))
+        host, named = addresses.parse_server(text)
+        return host.strip("[]").lower(), named or addresses.parse_port(str(port or PORT))
     except ValueError as err:
         name = f"{text}:{port}" if port else text
         raise ConfigError(f"{where}: invalid server {name!r}: expected HOST or HOST:PORT") from err

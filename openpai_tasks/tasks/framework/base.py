@@ -1,4 +1,4 @@
-"""What every task is made with: task, settings, connect, show, say, remainder, the_command."""
+"""Building blocks of every task: task, settings, connect, show, say, remainder, command_text."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ NICKNAMES = {
     "workspace": ("w",),
     "yes": ("y",),
 }
-"""Second names of flags, the same in every task that has the flag; never made up by position."""
+"""Short names of flags, the same in every task that has the flag."""
 
 SHARED_HELP = {
     "cluster-alias": "the cluster; `local` is the embedded one",
-    "output": "how to show it: table, json, yaml or csv",
+    "output": "output format: table, json, yaml or csv",
 }
-"""What a flag that many tasks share is for, unless the task says it better."""
+"""Help of flags that many tasks share, unless a task has its own."""
 
 
 class PaiTask(Task[Any]):
-    """A task whose expected errors end as one line and an exit code, and whose flags are told fully."""
+    """A task that reports expected errors in one line with an exit code, and documents all its flags."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class PaiTask(Task[Any]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             if kwargs.get("output"):
-                render.check_format(kwargs["output"])  # before anything is done, not when it is shown
+                render.check_format(kwargs["output"])  # before anything is done
             result = super().__call__(*args, **kwargs)
             terminal.flush()
             return result
         except PaiError as err:
             _log_traceback()
-            raise ending(err.exit_code, f"error: {err}", *_further(err)) from err
+            raise ending(err.exit_code, f"error: {err}", *_other_problems(err)) from err
         except KeyboardInterrupt as err:
             raise Exit(code=exits.TERMINATED if isinstance(err, Terminated) else exits.INTERRUPTED) from err
         except BrokenPipeError:
@@ -94,11 +94,11 @@ class PaiTask(Task[Any]):
             raise Exit(code=exits.BROKEN_PIPE) from None
 
     def __deepcopy__(self, memo: Any) -> PaiTask:
-        """Itself: Invoke copies every task at every start, and nothing changes a task of ours."""
+        """Return itself: Invoke copies every task at every start, and ours never change."""
         return self
 
     def fill_implicit_positionals(self, positional: Iterable[str] | None) -> Any:
-        """Looked up when first needed: reading 70 signatures takes its time at every start."""
+        """Leave positionals to be read on first use: reading 70 signatures would slow down every start."""
         return positional
 
     @property
@@ -113,8 +113,8 @@ class PaiTask(Task[Any]):
         self._positional = names
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """Its flags, with the kinds it declares and the second names of our table."""
-        helps, self.help = self.help, {**self.help}  # Invoke empties it; a second call would find no help
+        """Return the flags, with the kinds that the task declares and our short names."""
+        helps, self.help = self.help, {**self.help}  # Invoke empties it
         try:
             arguments = super().get_arguments(ignore_unknown_help)
         finally:
@@ -137,11 +137,11 @@ task: Callable[..., Any] = functools.partial(invoke_task, klass=PaiTask)
 
 
 def settings(c: Context, **flags: Any) -> Settings:
-    """The settings a task works with; a flag that was given is stronger than every other place."""
+    """Load the settings for a task; flags that were given override every other source."""
     try:
         return _load(c, flags)
     except user_settings.trust.Untrusted as err:
-        prompts.consent(err, parser.running)
+        prompts.consent(err)
         user_settings.trust.remember(err.claims)
     return _load(c, flags)
 
@@ -153,13 +153,13 @@ def _load(c: Context, flags: Mapping[str, Any], withhold: bool = False) -> Setti
     return loaded
 
 
-def chosen(c: Context, cluster_alias: str | None) -> Settings:
-    """The settings, with the cluster that the user named on the command line, if any, as the selected one."""
+def settings_for(c: Context, cluster_alias: str | None) -> Settings:
+    """Load the settings, with the cluster named on the command line, if any, as the selected one."""
     return settings(c, cluster_alias=cluster_alias or None)
 
 
-def settings_in_force(c: Context) -> Settings:
-    """The settings without those that a project wants and the user has not trusted; asks nothing."""
+def trusted_settings(c: Context) -> Settings:
+    """Load the settings without those of a project that the user does not trust; never asks."""
     return _load(c, {}, withhold=True)
 
 
@@ -169,15 +169,15 @@ def _warn(line: str) -> None:
 
 
 def connect(c: Context, cluster_alias: str | None = None) -> Backend:
-    """Connect to the cluster that the user named, or to the selected one."""
-    return sdk.clusters.connect(chosen(c, cluster_alias), say=say)
+    """Connect to the named cluster, or to the selected one."""
+    return sdk.clusters.connect(settings_for(c, cluster_alias), say=say)
 
 
 def show(
     c: Context, items: Any, columns: Sequence[str] | Callable[[Any], View], output: str | None = None
 ) -> None:
-    """Print values as data in the requested format; a notebook gets tables as HTML."""
-    form = output or settings_in_force(c).output
+    """Print values in the requested output format; notebooks get tables as HTML."""
+    form = output or trusted_settings(c).output
     if form != "table":
         terminal.put(render.format_values(items, columns, form))
     elif not display.takes(items, columns):
@@ -185,29 +185,31 @@ def show(
 
 
 def remainder() -> list[str]:
-    """The words after ``--``, each as it was typed."""
-    return list(parser.remainder)
+    """Return the words after ``--``, each as it was typed."""
+    line = parser.current_line.get()
+    return list(line.remainder) if line else []
 
 
-def the_command(command: str | None) -> str:
-    """The command, in quotes or behind ``--``, as one text for a shell; both would be one too many."""
-    behind = remainder()
+def command_text(command: str | None) -> str:
+    """Return the command for the shell, given either in quotes or after ``--``."""
+    after = remainder()
     if command is None:
-        return shlex.join(behind)
-    is_behind = any(command == parser.joined(behind[first:]) for first in range(len(behind)))
-    if behind and not is_behind:
-        said = f"two commands: {command!r} and, behind --, {shlex.join(behind)!r}"
-        raise ConfigError(f"{said}; give one of them")
+        return shlex.join(after)
+    is_same = any(command == parser.shell_text(after[first:]) for first in range(len(after)))
+    if after and not is_same:
+        raise ConfigError(
+            f"two commands given: {command!r}, and {shlex.join(after)!r} after --; give only one"
+        )
     return command
 
 
-def _further(err: PaiError) -> list[str]:
-    """The other problems of a job document, each on its line: who mends one wants to see them all."""
+def _other_problems(err: PaiError) -> list[str]:
+    """Return the other problems of a job document, each on its own line."""
     return [f"  {problem}" for problem in getattr(err, "problems", ())[1:]]
 
 
 def _log_traceback() -> None:
-    """Shown under `inv -d`."""
+    """Log the traceback, which `inv -d` shows."""
     if log.isEnabledFor(logging.DEBUG):
         import traceback
 

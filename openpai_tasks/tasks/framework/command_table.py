@@ -1,4 +1,4 @@
-"""What a program's tasks take, for the scripts that complete its command lines."""
+"""The words and flags of every task, as shell completion scripts need them."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ KINDS = (
     ("*", "output", "|".join(render.FORMATS)),
     ("*", "virtual-cluster", "virtual-clusters"),
 )
-"""Task, argument (both may be patterns) and what its values are; the first row that fits counts."""
+"""Task, argument (both may be patterns) and the kind of its values; the first matching row counts."""
 
 
 def completion_script(program: Program, shell: str, binaries: list[str] | None = None) -> str:
-    """The script for the shell; it completes the program itself, unless other names are given."""
+    """Return the completion script for a shell; it completes the program itself unless others are named."""
     if shell not in SHELLS:
         raise ending(exits.BAD_INPUT, f"error: no completion for {shell!r} (known: {', '.join(SHELLS)})")
     names = binaries or list(program.binary_names)
-    return script(shell, names, commands(program), _command("", program.initial_context, ""))
+    return script(shell, names, command_table(program), _command("", program.initial_context, ""))
 
 
-def commands(program: Program) -> dict[str, Command]:
-    """Every name that can be typed, with what may follow it."""
+def command_table(program: Program) -> dict[str, Command]:
+    """Return every task name that can be typed, with the words and flags it takes."""
     contexts: Contexts = program.parser.contexts  # type: ignore[assignment]
     collection = program.collection
     found = {name: _command(contexts.names[name], contexts[name], collection[name]) for name in contexts}

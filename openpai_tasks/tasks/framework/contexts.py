@@ -1,4 +1,4 @@
-"""What each task accepts, worked out when it is named on the line: a start stays quick with many tasks."""
+"""The flags and words of each task, read only when the command line names it, to keep start-up quick."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from invoke.exceptions import Exit, ParseError
 from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 
-from openpai_tasks import exits
+from openpai_tasks import exits, hints
 from openpai_tasks.plain_text import one_line
 
 COMMAND = "command"
@@ -20,18 +20,21 @@ PLACEHOLDERS = {str: "STRING", int: "INT", float: "NUMBER", list: "STRING"}
 
 
 class UsageError(ParseError, Exit):
-    """A line that can't be understood: Invoke prints it as a ParseError and ends with our exit code."""
+    """Raised for a command line with a mistake; Invoke prints it and exits with our code."""
 
     def __init__(self, text: str, context: ParserContext | None = None) -> None:
         Exception.__init__(self, one_line(f"error: {text}"))
         self.context = context
         self.message = None  # else it would be printed twice
-        self._code = exits.BAD_INPUT
+
+    @property
+    def code(self) -> int:
+        return exits.BAD_INPUT
 
 
 @dataclass(frozen=True)
 class Classic:
-    """The task behind a flat command; if ``greedy``, its first word begins a command that takes the rest."""
+    """The task that a classic flat command runs; if ``greedy``, all words after it are one command."""
 
     target: str
     greedy: bool = False
@@ -48,11 +51,11 @@ class TaskContext(ParserContext):
         self.required = {item.name for item in parameters if item.default is inspect.Parameter.empty}
 
     def open_positionals(self) -> list[Argument]:
-        """Those a word may still go to; one that is a list takes any number."""
+        """Return the positionals that can still take a word; lists take any number."""
         return [item for item in self.positional_args if item.kind is list or not item.got_value]
 
     def takes_all(self, argument: Argument) -> bool:
-        """Whether it takes all words behind ``--``: the command of our tasks, the last word of others'."""
+        """Whether it takes all words after ``--``: `command` in our tasks, the last positional in others."""
         is_last = argument is self.positional_args[-1]
         return is_last and (argument.name == COMMAND or not self.is_ours)
 
@@ -60,7 +63,7 @@ class TaskContext(ParserContext):
         return [item for item in self.positional_args if item.name in self.required and not item.got_value]
 
     def usage(self) -> str:
-        """Its name and its words, as one types them."""
+        """Return the task's name and positionals, as they are typed."""
         words = []
         for item in self.positional_args:
             word = item.names[0].upper() + (" ..." if item.kind is list else "")
@@ -68,11 +71,11 @@ class TaskContext(ParserContext):
         return " ".join([str(self.name), *words])
 
     def help_tuples(self) -> list[tuple[str, str | None]]:
-        """Its flags, in the order that the task declares them."""
+        """Return the flags with their help, in the order that the task declares them."""
         return [self.help_for(flag) for flag in self.flags]
 
     def help_for(self, flag: str) -> tuple[str, str]:
-        """The spellings of a flag, with a placeholder for every kind of value, and what it is for."""
+        """Return the spellings of a flag, with a placeholder for its value, and its help."""
         argument = self.flags[flag]
         if flag in self.inverse_flags.values():
             return f"--[no-]{flag[2:]}", argument.help or ""
@@ -89,7 +92,7 @@ def _spelt(name: str, value: str, optional: bool) -> str:
 
 
 class Contexts(Mapping[str, TaskContext]):
-    """Names of tasks to fresh contexts; ``classic`` names count as the first word of a line only."""
+    """Mapping from task names to fresh contexts; ``classic`` names count only as the first word of a line."""
 
     def __init__(
         self,
@@ -109,7 +112,7 @@ class Contexts(Mapping[str, TaskContext]):
         task = self.collection[primary]
         helps = dict(task.help)
         arguments = task.get_arguments(ignore_unknown_help=self.ignore_unknown_help)
-        task.help = helps  # Invoke's get_arguments() empties it, and the next call would find no help
+        task.help = helps  # Invoke's get_arguments() empties it
         aliases = [alias for alias, target in self.names.items() if target == primary != alias]
         return TaskContext(primary, aliases, task, arguments)
 
@@ -123,12 +126,12 @@ class Contexts(Mapping[str, TaskContext]):
         return len(self.names)
 
     def first(self, word: str) -> TaskContext | None:
-        """The task that a classic command stands for, if it is one."""
+        """Return the task that a classic command runs, if the word is one."""
         row = None if word in self.names else self.classic.get(word)
         if row is None:
             return None
         if row.target not in self.names:
-            raise UsageError(f"{word!r} stands for `{row.target}`, which is not among the tasks here")
+            raise UsageError(f"{word!r} runs `{row.target}`, which this project's tasks do not include")
         context = self[row.target]
         context.greedy = row.greedy
         return context
@@ -141,15 +144,15 @@ class Contexts(Mapping[str, TaskContext]):
         return True
 
     def unknown(self, name: str, context: ParserContext | None = None) -> UsageError:
-        """The error for a word that names no task, with the task that was probably meant."""
+        """Return the error for a word that is not a task, with the task that was probably meant."""
         tails = {task.rpartition(".")[2]: task for task in self.names}  # `sub` may stand for `job.sub`
         known = tails | {task: task for task in (*self.classic, *self.names)}
-        hint = suggestion(name, known, known) or " (--list shows them all)"
-        return UsageError(f"no task is named {name!r}{hint}", context)
+        hint = suggestion(name, known, known) or f" (`{hints.command('--list')}` shows all tasks)"
+        return UsageError(f"no task named {name!r}{hint}", context)
 
 
 def suggestion(word: str, known: Iterable[str], meant: Mapping[str, str] | None = None) -> str:
-    """``, did you mean X?`` if one of the known words is near, else nothing; ``meant`` says it in full."""
+    """Return ``, did you mean X?`` if a known word is similar, else ""; ``meant`` has the full names."""
     import difflib
 
     near = difflib.get_close_matches(word, list(known), 1)

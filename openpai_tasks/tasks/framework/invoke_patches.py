@@ -1,7 +1,7 @@
-"""Where Invoke lets its users down, mended in one place, for `inv` and `fab` as well as for `pai`.
+"""Patches of Invoke, for `inv` and `fab` as well as for `pai`.
 
-Under `inv` the program already runs when a project's tasks.py asks for our namespace, so the few methods
-at fault are replaced on Invoke's own classes. Everything here works with Invoke 2.2.1 and 3.0.3.
+Under `inv` the program is already running when a project's tasks.py calls namespace(), so methods are
+replaced on Invoke's own classes. Everything here works with Invoke 2.2.1 and 3.0.3.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from invoke.runners import Runner
 from invoke.tasks import Call
 from invoke.util import helpline, yaml  # type: ignore[attr-defined]
 
-from openpai_tasks import exits
+from openpai_tasks import compat, exits
+from openpai_tasks.hints import use_program
 from openpai_tasks.tasks.framework import parser, terminal
 from openpai_tasks.tasks.framework.contexts import Contexts, UsageError, suggestion
 
@@ -39,22 +40,22 @@ def _fail(text: str) -> Exit:
 
 
 def make_parser(program: Program) -> parser.Parser:
-    """Our parser, with the words after ``--`` as they were typed."""
-    parser.running[:] = [program]
+    """Make our parser, and note which program runs and the words after ``--``."""
+    use_program([program.called_as, *program.binary_names])
     words = program.argv[1:]
     rest = words[words.index("--") + 1 :] if "--" in words else None
     if program.args.complete.value:
-        rest = None  # then they are the line to be completed
+        rest = None  # the line to complete, not words for a task
     else:
-        parser.remainder[:] = rest or []
-        program.core.remainder = parser.joined(rest) if rest else ""
+        program.core.remainder = parser.shell_text(rest) if rest else ""
+    parser.current_line.set(parser.CommandLine(program, tuple(rest or ())))
     ignore_unknown_help = program.config.tasks.ignore_unknown_help
     contexts = Contexts(program.collection, ignore_unknown_help, getattr(program, "classic", None))
-    return parser.Parser(program.initial_context, contexts, rest)
+    return parser.Parser(program.initial_context, contexts, rest, program)
 
 
 def parse_cleanup(program: Program) -> None:
-    """``--help NAME`` knows collections and suggests; ``--list-format`` is checked."""
+    """Let ``--help NAME`` take collections and suggest tasks; check ``--list-format``."""
     topic, form = program.args.help.value, program.args["list-format"].value
     contexts: Contexts = program.parser.contexts  # type: ignore[assignment]
     if isinstance(topic, str) and topic not in contexts:
@@ -63,14 +64,14 @@ def parse_cleanup(program: Program) -> None:
         raise UsageError(f"--list-format must be one of {', '.join(LIST_FORMATS)}, got {form!r}")
     root = program.args.list.value
     if isinstance(root, str) and not contexts.is_collection(root):
-        raise UsageError(f"no collection is named {root!r}{suggestion(root, program.collection.collections)}")
+        raise UsageError(f"no collection named {root!r}{suggestion(root, program.collection.collections)}")
     _parse_cleanup(program)
 
 
 def _explain(program: Program, contexts: Contexts, topic: str) -> None:
-    """Ask for the list of a collection, or for the help of the task behind a classic command."""
+    """Turn ``--help`` of a collection into its list, and of a classic command into the task's help."""
     if contexts.is_collection(topic):
-        program.args.help._value = None
+        program.args.help.set_value(None, cast=False)
         program.args.list.set_value(topic, cast=False)
         return
     context = contexts.first(topic)
@@ -80,7 +81,7 @@ def _explain(program: Program, contexts: Contexts, topic: str) -> None:
 
 
 def print_task_help(program: Program, name: str) -> None:
-    """Usage with the words a task takes, what it does, and its flags."""
+    """Print a task's usage, docstring and flags."""
     contexts: Contexts = program.parser.contexts  # type: ignore[assignment]
     context = contexts[name]
     flags = context.help_tuples()
@@ -93,7 +94,7 @@ def print_task_help(program: Program, name: str) -> None:
 
 
 def serialized(collection: Collection, name: str | None = None) -> dict[str, Any]:
-    """What ``--list --list-format json`` shows: each thing by the name it is called by."""
+    """Return what ``--list --list-format json`` prints, each task under the name it is run by."""
     aliases = collection.tasks.aliases
     tasks = [
         {
@@ -114,7 +115,7 @@ def serialized(collection: Collection, name: str | None = None) -> dict[str, Any
 
 
 class DirectCall(Call):
-    """A task named on the line: never dropped for being named twice; pre-tasks still run once."""
+    """A task named on the command line: runs as often as it is named, while its pre-tasks run once."""
 
     def __eq__(self, other: object) -> bool:
         return self is other if isinstance(other, DirectCall) else super().__eq__(other)
@@ -130,7 +131,7 @@ def normalize(executor: Executor, tasks: Any) -> list[Call]:
 
 
 def _careful(load: Callable[[Config, Any], Any]) -> Callable[[Config, Any], dict[str, Any]]:
-    """A file that isn't what its name says is one line, not a traceback."""
+    """Report a settings file that cannot be parsed in one line instead of a traceback."""
 
     def read(config: Config, path: Any) -> dict[str, Any]:
         try:
@@ -143,21 +144,22 @@ def _careful(load: Callable[[Config, Any], Any]) -> Callable[[Config, Any], dict
             reason = getattr(err, "problem", None) or getattr(err, "strerror", None) or err
             raise _fail(f"cannot read {path}{line}: {str(reason).splitlines()[0]}") from err
         if data is not None and not isinstance(data, dict):
-            raise _fail(f"{path} must hold settings (name: value)")
+            raise _fail(f"{path} must be a mapping of settings (name: value)")
         return data or {}
 
     return read
 
 
 def load_runtime(config: Config, merge: bool = True) -> None:
-    """``inv -f FILE`` and INVOKE_RUNTIME_CONFIG: a file that isn't there is not passed over."""
+    """Load the file of ``inv -f FILE`` or INVOKE_RUNTIME_CONFIG; a missing one is an error."""
     try:
         _load_runtime(config, merge)
     except UnknownFileType as err:
-        path = config._runtime_path
-        raise _fail(f"cannot read {path}: its name must end with .yaml, .json or .py") from err
-    if config._runtime_path is not None and not config._runtime_found:
-        raise _fail(f"no settings file {config._runtime_path}")
+        path = compat.config_path(config, "runtime")
+        raise _fail(f"cannot read {path}: its name must end in .yaml, .json or .py") from err
+    path = compat.config_path(config, "runtime")
+    if path is not None and not compat.is_config_found(config, "runtime"):
+        raise _fail(f"no such settings file: {path}")
 
 
 def merge(config: Config) -> None:
@@ -168,15 +170,17 @@ def merge(config: Config) -> None:
 
 
 def _clash(config: Config) -> str:
-    """Which setting is a single value in one place and a group of values in another."""
+    """Return which setting is a single value in one place and a group of values in another."""
     merged: dict[str, Any] = {}
     for level in ("defaults", "collection", "system", "user", "project", "env", "runtime", "overrides"):
-        data = getattr(config, f"_{level}") or {}
-        origin = getattr(config, f"_{level}_path", None) or {"collection": "tasks.py"}.get(level, level)
+        data = compat.config_level(config, level) or {}
+        origin = compat.config_path(config, level) or {"collection": "tasks.py"}.get(level, level)
         for path in _conflicts(merged, data, ()):
-            return f"{origin}: {'.'.join(path)} is both a value and a group of values in the settings"
+            return (
+                f"{origin}: {'.'.join(path)} is a value here and a group of values in another settings file"
+            )
         _overlay(merged, data)
-    return "a setting is both a value and a group of values"
+    return "a setting is a value in one settings file and a group of values in another"
 
 
 def _conflicts(base: Any, data: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -196,7 +200,7 @@ def _overlay(base: dict[str, Any], data: Mapping[str, Any]) -> None:
 
 
 class Environment(InvokeEnvironment):
-    """INVOKE_* variables; one that could mean two settings matters only when set. Ours are read apart."""
+    """INVOKE_* variables, without ours; ambiguous names are an error only when they are set."""
 
     def load(self) -> dict[str, Any]:
         paths: dict[str, list[list[str]]] = {}
@@ -217,21 +221,21 @@ class Environment(InvokeEnvironment):
     def _take(self, variable: str, paths: list[list[str]]) -> None:
         if len(paths) > 1:
             names = " and ".join(".".join(map(str, path)) for path in paths)
-            raise _fail(f"{variable} could mean {names}: set it in invoke.yaml instead")
+            raise _fail(f"{variable} is ambiguous ({names}); use invoke.yaml instead")
         old = self._path_get(paths[0])
         if isinstance(old, (list, tuple)):
-            raise _fail(f"{variable}: a list can't be given by a variable; set it in invoke.yaml instead")
+            raise _fail(f"{variable}: lists cannot be set by a variable; use invoke.yaml instead")
         try:
             self._path_set(paths[0], os.environ[variable])
         except (ValueError, TypeError):
-            raise _fail(f"{variable} must be of type {type(old).__name__}, got another value") from None
+            raise _fail(f"{variable} must be of type {type(old).__name__}") from None
 
 
 # Commands
 
 
 def respond(runner: Runner, buffer_: list[str]) -> None:
-    """Invoke joins all output so far at every chunk; without watchers nobody reads it."""
+    """Skip joining all output so far at every chunk when there are no watchers to read it."""
     if runner.watchers:
         _respond(runner, buffer_)
 
@@ -259,7 +263,7 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
 
 
 @functools.cache
-def mend() -> None:
-    """Put the mended parts in place, once."""
+def patch_invoke() -> None:
+    """Replace the methods, once."""
     for owner, name, replacement in REPLACED:
         setattr(owner, name, replacement)

@@ -1,9 +1,9 @@
-"""How a command line is read: Invoke's grammar, without its traps.
+"""Parser for command lines: Invoke's grammar, without its surprises.
 
-Beyond Invoke's own parser: a positional may be optional or take many words; a flag's value may look like
-a flag (``--name=--x``); words after ``--`` are no flags, keep their quoting and go to the positionals still
-open; of a flag given twice the last value counts; a wrong number, an unknown flag or an unknown task is one
-line with a suggestion; the name of a collection lists its tasks.
+Unlike Invoke's own parser: a positional may be optional or take several words; a flag's value may look like
+a flag (``--name=--x``); words after ``--`` are never flags, keep their quoting and go to the remaining
+positionals; the last value of a repeated flag counts; an invalid number, an unknown flag or an unknown task
+is reported in one line with a suggestion; the name of a collection lists its tasks.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import contextlib
 import shlex
 from collections import deque
 from collections.abc import Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
@@ -24,31 +26,42 @@ from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageE
 KINDS = {int: "a whole number", float: "a number"}
 HELP = ("--help", "-h")
 
-remainder: list[str] = []
-"""The words after ``--`` on the line that is being run."""
 
-running: list[Program] = []
-"""The program that runs the line: `inv`, `pai` or another one."""
+@dataclass(frozen=True)
+class CommandLine:
+    """A command line that is being run, and its words after ``--``, each as it was typed."""
+
+    program: Program
+    remainder: tuple[str, ...] = ()
 
 
-def joined(words: Iterable[str]) -> str:
-    """Words as one shell command; a single word is one already."""
+current_line: ContextVar[CommandLine | None] = ContextVar("current_line", default=None)
+"""The command line that tasks run for; None where they are called from Python."""
+
+
+def shell_text(words: Iterable[str]) -> str:
+    """Join words to one shell command; a single word is a command already."""
     words = list(words)
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
 class Parser(InvokeParser):
-    """Reads the words of a line; ``rest`` are those after ``--`` if they were cut off before.
+    """Parses the words of a command line; ``rest`` are the words after ``--`` if they were cut off before.
 
-    Without ``contexts`` it reads Invoke's own flags and leaves the line from the first task on as unparsed.
+    Without ``contexts`` it reads Invoke's own flags and leaves everything from the first task on unparsed.
     """
 
     def __init__(
-        self, initial: ParserContext, contexts: Contexts | None = None, rest: list[str] | None = None
+        self,
+        initial: ParserContext,
+        contexts: Contexts | None = None,
+        rest: list[str] | None = None,
+        program: Program | None = None,
     ) -> None:
         self.initial = initial
         self.contexts = contexts  # type: ignore[assignment]
         self.rest = rest
+        self.program = program
 
     def parse_argv(self, argv: list[str]) -> ParseResult:
         words, rest = list(argv), self.rest
@@ -57,13 +70,13 @@ class Parser(InvokeParser):
             words, rest = words[:cut], words[cut + 1 :]
         line = _Line(self.initial, self.contexts, words, rest)  # type: ignore[arg-type]
         result = line.read()
-        if line.took_rest and running:
-            running[0].core.remainder = ""  # else Fabric would run it on hosts
+        if line.took_rest and self.program is not None:
+            self.program.core.remainder = ""  # else Fabric would run it on hosts
         return result
 
 
 class _Line:
-    """One pass over the words; ``context`` is the task whose flags are being read."""
+    """A single pass over the words; ``context`` is the task whose flags are being read."""
 
     def __init__(
         self, core: ParserContext, contexts: Contexts | None, words: list[str], rest: list[str] | None
@@ -87,11 +100,11 @@ class _Line:
                 self.name(word)
         self.take_rest()
         self.close()
-        self.result.remainder = joined(self.rest) if self.rest else ""
+        self.result.remainder = shell_text(self.rest) if self.rest else ""
         return self.result
 
     def is_flag(self, word: str) -> bool:
-        """Whether it begins with a dash and is no number that a positional waits for."""
+        """Whether the word is a flag, and not a negative number for a positional."""
         if not word.startswith("-") or word == "-":
             return False
         if self.context is not None and self.context.open_positionals():
@@ -118,7 +131,7 @@ class _Line:
                 self.words.appendleft(f"-{value}")
 
     def lookup(self, name: str) -> Argument | None:
-        """The flag of the task, else of Invoke itself; a flag of one letter may have two dashes."""
+        """Find a flag of the task, or of Invoke itself; flags of one letter may have two dashes."""
         if self.context is not None:
             if len(name) == 3 and name[1:] in self.context.flags:
                 name = name[1:]
@@ -128,18 +141,20 @@ class _Line:
         return _argument(self.core, name) if name in self.core.flags else None
 
     def value(self, argument: Argument, name: str) -> str | bool:
-        """The next word, or True for a flag that may stand alone and does."""
+        """Return the next word, or True for a flag that is used without its optional value."""
         following = self.words[0] if self.words else None
         is_flag = following is not None and self.is_flag(following) and self.lookup(_split(following)[0])
         if following is None or is_flag:
             if argument.optional:
                 return True
-            hint = f", and {following} is a flag (write {name}={following} if you mean it)" if is_flag else ""
+            hint = (
+                f", but {following} is a flag (for this value, write {name}={following})" if is_flag else ""
+            )
             raise UsageError(f"{name} needs a value{hint}", self.context)
         if argument.optional and self.context is not None:
             if self.context.missing():
-                question = f"is {following!r} the value of {name}? Then write {name}={following}"
-                raise UsageError(question, self.context)
+                hint = f"write {name}={following} if it is the value"
+                raise UsageError(f"ambiguous word {following!r} after {name}; {hint}", self.context)
             if self.contexts is not None and following in self.contexts:
                 return True
         return self.words.popleft()
@@ -152,7 +167,7 @@ class _Line:
             raise UsageError(f"{name} needs {kind}, got {value!r}", self.context) from None
 
     def takes(self, word: str) -> bool:
-        """Whether it goes to a positional: a required one takes any word, another one no task's name."""
+        """Whether the word is a positional: required ones take any word, optional ones no task's name."""
         if self.context is None or not self.context.open_positionals():
             return False
         return bool(self.context.missing()) or self.contexts is None or word not in self.contexts
@@ -161,7 +176,7 @@ class _Line:
         assert self.context is not None
         if self.context.greedy:
             tail = [] if self.rest is None else ["--", *self.rest]
-            word = joined([word, *self.words, *tail])
+            word = shell_text([word, *self.words, *tail])
             self.words.clear()
             self.rest = None
         argument = self.context.open_positionals()[0]
@@ -179,7 +194,7 @@ class _Line:
             self.context = context
 
     def lists(self, word: str) -> bool:
-        """Whether it is a collection to be listed: one that runs nothing, or one whose help is asked for."""
+        """Whether to list a collection: one without a default task, or one that is followed by --help."""
         assert self.contexts is not None
         asked = bool(self.words) and self.words[0] in HELP
         return (asked or word not in self.contexts) and self.contexts.is_collection(word)
@@ -192,8 +207,8 @@ class _Line:
         if first is not None:
             return first
         if self.context is not None and self.context.positional_args:
-            hint = "a value with spaces needs quotes"
-            raise UsageError(f"{self.context.name} does not expect {word!r} ({hint})", self.context)
+            hint = "quote values that contain spaces"
+            raise UsageError(f"{self.context.name}: unexpected word {word!r} ({hint})", self.context)
         raise self.contexts.unknown(word, self.context)
 
     def unknown_flag(self, word: str, name: str) -> None:
@@ -201,14 +216,14 @@ class _Line:
             self.result.unparsed = [word, *self.words]
             return
         if self.context is None:
-            hint = suggestion(name, self.core.flags) or " (a task's flags come after its name)"
-            raise UsageError(f"no flag {name}{hint}", self.context)
+            hint = suggestion(name, self.core.flags) or " (flags of a task follow its name)"
+            raise UsageError(f"unknown flag {name}{hint}", self.context)
         known = [*self.context.flags, *self.context.inverse_flags, *self.core.flags]
         hint = suggestion(name, known)
         raise UsageError(f"{self.context.name} has no flag {name}{hint}", self.context)
 
     def take_rest(self) -> None:
-        """Give the words after ``--`` to the positionals still open; a command takes all that are left."""
+        """Give the words after ``--`` to the remaining positionals; a command takes all that are left."""
         if self.context is None or not self.rest:
             return
         words = deque(self.rest)
@@ -218,14 +233,14 @@ class _Line:
                 self.store(argument, argument.names[0], words.popleft())
             if words:
                 is_command = self.context.takes_all(argument)
-                value = joined(words) if is_command else words.popleft()
+                value = shell_text(words) if is_command else words.popleft()
                 self.store(argument, argument.names[0].upper(), value)
                 words = deque() if is_command else words
         if words and self.took_rest:
-            raise UsageError(f"{self.context.name} does not expect {words[0]!r} behind --", self.context)
+            raise UsageError(f"{self.context.name}: unexpected word {words[0]!r} after --", self.context)
 
     def close(self) -> None:
-        """The task is complete, unless it still lacks a word."""
+        """Finish the task, or raise if a positional is missing."""
         if self.context is None:
             return
         missing = ", ".join(item.names[0].upper() for item in self.context.missing())
@@ -241,7 +256,7 @@ def _argument(context: ParserContext, flag: str) -> Argument:
 
 
 def _split(word: str) -> tuple[str, str]:
-    """A flag and what is written behind it: ``--x=1`` and ``-x=1`` give ``=1``, ``-x1`` gives ``1``."""
+    """Split a flag from its value: ``--x=1`` and ``-x=1`` give ``=1``, ``-x1`` gives ``1``."""
     if word.startswith("--"):
         name, equals, value = word.partition("=")
         return name, equals + value

@@ -11,7 +11,6 @@ from openpai_tasks.plain_text import one_line
 from openpai_tasks.tasks.framework import terminal
 
 LOOK = 0.2  # seconds
-PROGRAMS = ("pai", "inv", "invoke", "fab")
 
 
 def confirm(question, otherwise="nothing was removed"):
@@ -20,17 +19,15 @@ def confirm(question, otherwise="nothing was removed"):
         raise ConfigError(otherwise)
 
 
-def consent(refusal, running):
+def consent(refusal):
     """Ask whether to trust what a project wants; raises the refusal on a no, or with nobody to ask."""
-    program = next((one.called_as for one in running if one.called_as in PROGRAMS), PROGRAMS[0])
-    refused = type(refusal)(refusal.claims, program)
     if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
-        raise refused
+        raise refusal
     for file in dict.fromkeys(claim.file for claim in refusal.claims):
         lines = [claim.line for claim in refusal.claims if claim.file == file]
         terminal.say(f"{file} sets:", *(f"  {line}" for line in lines))
     if not ask("This reaches further than a job. Do you trust this folder?"):
-        raise refused
+        raise refusal
 
 
 def agrees(question):

@@ -1,4 +1,4 @@
-"""Where a task gets passwords and tokens from: files, the environment, the terminal."""
+"""Passwords and tokens for tasks: from flags, files, the environment, or the terminal."""
 
 from __future__ import annotations
 
@@ -7,48 +7,49 @@ import sys
 
 from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.hints import command
 from openpai_tasks.tasks.framework import prompts
 from openpai_tasks.tasks.framework.base import say
 
 
-def given(password=None, password_file=None, token=None, token_file=None):
-    """The credentials that the flags name; empty when they name none."""
+def from_flags(password=None, password_file=None, token=None, token_file=None):
+    """Return the credentials that the flags give; empty if they give none."""
     if (password and password_file) or (token and token_file):
-        raise ConfigError("give a password or token itself or in a file, not both")
+        raise ConfigError("give the password or token either directly or in a file, not both")
     if password or token:
-        say("warning: others can see what is on the command line; use --password-file or --token-file")
+        say("warning: other users can see command lines; use --password-file or --token-file")
     return user_settings.credentials.Credentials(
         password or (user_settings.credentials.read_secret(password_file) if password_file else ""),
         token or (user_settings.credentials.read_secret(token_file) if token_file else ""),
     )
 
 
-def ask(prompt):
-    """A password typed on the terminal, unseen."""
+def ask_password(prompt):
+    """Ask for a password on the terminal, without echo."""
     if not sys.stdin.isatty():
         raise ConfigError(
-            "no password is given and no terminal is there to ask on; use --password-file or OPENPAI_PASSWORD"
+            "no password given, and no terminal to ask on; use --password-file or OPENPAI_PASSWORD"
         )
     password = prompts.secret(prompt)
     if not password:
-        raise ConfigError("no password was given")
+        raise ConfigError("no password given")
     return password
 
 
-def for_job(name):
-    """The value of a job's secret: the variable of that name, or typed on the terminal, unseen."""
+def job_secret(name):
+    """Return the value of a job's secret, from the variable of that name or typed on the terminal."""
     variable = _variable(name)
     if variable in os.environ:
-        say(f"the secret {name} is taken from the environment")
+        say(f"secret {name}: taken from the environment")
         return os.environ[variable]
     return _typed(name, f"set the variable {variable}")
 
 
-def for_document(name):
-    """The same for a name that a job's document brings: what is for a cluster or storage is not lent."""
+def document_secret(name):
+    """Return a secret that a job's document names, but never one that logs in to a cluster or storage."""
     if _variable(name).upper().startswith("OPENPAI_"):
-        return _typed(name, "variables whose names begin with OPENPAI_ are not given to it")
-    return for_job(name)
+        return _typed(name, "variables that begin with OPENPAI_ are never passed to a job's document")
+    return job_secret(name)
 
 
 def _variable(name):
@@ -57,12 +58,12 @@ def _variable(name):
 
 def _typed(name, hint):
     if not sys.stdin.isatty():
-        raise ConfigError(f"the secret {name!r} is needed, and no terminal is there to ask on; {hint}")
+        raise ConfigError(f"secret {name!r} is needed, and there is no terminal to ask on; {hint}")
     return prompts.secret(f"secret {name}: ")
 
 
-def for_storage(storage, password_file=None):
-    """The password or key of a storage: in a file, in the environment, or typed on the terminal, unseen."""
+def storage_secret(storage, password_file=None):
+    """Return the password or key of a storage, from a file, the environment, or typed on the terminal."""
     if password_file:
         return user_settings.credentials.read_secret(password_file)
     if not storage.wants_secret:
@@ -72,15 +73,15 @@ def for_storage(storage, password_file=None):
     if not sys.stdin.isatty():
         ways = "use --password-file or OPENPAI_STORAGE_PASSWORD"
         raise ConfigError(
-            f"the {storage.secret_word} of {storage.user!r} is needed, and no terminal is there; {ways}"
+            f"the {storage.secret_word} of {storage.user!r} is needed, and there is no terminal; {ways}"
         )
     secret = prompts.secret(f"{storage.secret_word} of {storage.user}: ")
     if not secret:
-        raise ConfigError(f"no {storage.secret_word} was given")
+        raise ConfigError(f"no {storage.secret_word} given")
     return secret
 
 
-def refuse_for_all(credentials, user, ca, login):
-    """One login does not fit all clusters."""
-    if user_settings.credentials or user or ca or login:
-        raise ConfigError("say which cluster the new login is for: cluster.update ALIAS")
+def refuse_login_for_all(credentials, user, ca, login):
+    """Raise if a login is given for all clusters at once."""
+    if credentials or user or ca or login:
+        raise ConfigError(f"name the cluster that the login is for: `{command('cluster.update')} ALIAS`")

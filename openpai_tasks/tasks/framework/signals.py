@@ -1,4 +1,4 @@
-"""SIGTERM as an error that can be caught, so that what was begun is ended first."""
+"""SIGTERM as an exception, so that commands can clean up before they exit."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import threading
 
 
 class Terminated(KeyboardInterrupt):
-    """Whoever runs us wants us to end: `timeout`, Docker and batch systems say so by SIGTERM."""
+    """Raised on SIGTERM, which `timeout`, Docker and batch systems send to end a program."""
 
 
 @contextlib.contextmanager
 def terminable():
-    """Within it SIGTERM does as Ctrl-C does; where it is somebody else's to handle, nothing changes."""
+    """Handle SIGTERM like Ctrl-C inside the block, unless the caller has installed a handler already."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -26,5 +26,5 @@ def terminable():
 
 
 def _terminate(number, frame):
-    signal.signal(number, signal.SIG_IGN)  # once is enough: what was begun is being cleared away
+    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleaning up
     raise Terminated

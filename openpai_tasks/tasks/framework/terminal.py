@@ -18,7 +18,7 @@ from typing import IO, Any, TextIO, cast
 from invoke.exceptions import Exit
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.plain_text import coloured, drawn, one_line, plain
+from openpai_tasks.plain_text import drawn, keep_colours, one_line, plain
 
 say_above: Callable[[str], None] | None = None
 """Prints lines above the live view that is being drawn, if there is one."""
@@ -33,7 +33,7 @@ def put(text: str) -> None:
 def put_coloured(text: str) -> None:
     """Print text of one or more lines as data, with its colours, on a terminal."""
     with _writing():
-        print(coloured(text), file=_tolerant(sys.stdout))
+        print(keep_colours(text), file=_tolerant(sys.stdout))
 
 
 def exact(text: str) -> None:
@@ -65,7 +65,7 @@ def say(*lines: str) -> None:
 
 def say_coloured(text: str) -> None:
     """Print text of one or more lines for the user on stderr, with its colours."""
-    print(coloured(text), file=sys.stderr, flush=True)
+    print(keep_colours(text), file=sys.stderr, flush=True)
 
 
 def put_line(stream: TextIO, text: str) -> None:

@@ -6,11 +6,12 @@ import sys
 
 from openpai_tasks import exits, sdk
 from openpai_tasks.errors import JobFailed
+from openpai_tasks.hints import command
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.terminal import say_coloured
-from openpai_tasks.tasks.views.submitting import SUBMITTED, goes_on, submitted
+from openpai_tasks.tasks.views.submitting import SUBMITTED, job_continues, submit_or_preview
 
 BROUGHT = ("path", "size")
 
@@ -22,12 +23,12 @@ def tell(remarks):
 
 def launch(c, client, submission, preview, detach, output):
     """Submit the job; return it, or None if the command ends here."""
-    job = submitted(client, submission, preview)
+    job = submit_or_preview(client, submission, preview)
     if job is None:
         return None
     if detach:
         show(c, [job], SUBMITTED, output)
-        say(f"`notebook.fetch {job.name}` brings its results")
+        say(f"`{command('notebook.fetch', job.name)}` fetches its results")
         return None
     say(f"job {job.name} is submitted to {client.cluster.alias}")
     return job
@@ -37,7 +38,7 @@ def finish(c, client, name, folder, no_browser, output, mounted, follow=True):
     """Wait for the job, download and show its results, and end as the job did."""
     complaint = ""
     if follow:
-        with goes_on(name, again="`notebook.fetch {name}` brings its results"):
+        with job_continues(name, again=f"`{command('notebook.fetch', name)}` fetches its results"):
             complaint = _watch(client, name)
     found = sdk.jobs.ask_patiently(client, lambda: sdk.notebooks.find_results(client, name, mounted))
     if not found.notebook:

@@ -1,4 +1,4 @@
-"""What notebook.serve does once its job is there: wait, open, stay, bring the changes, leave."""
+"""Serve a notebook from a job: wait for Jupyter, open it, and pull the changes at the end."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from typing import Any
 from openpai_tasks import render, sdk
 from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.hints import command
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.prompts import agrees
-from openpai_tasks.tasks.views.submitting import goes_on
+from openpai_tasks.tasks.views.submitting import job_continues
 
 PULLED = ("name", "change", "path", "size")
-END = 60.0  # seconds within which a job that is stopped has ended
+END = 60.0  # seconds to wait for a stopped job to end
 
 
-def token_from(token, token_file):
-    """The token that the flags name; empty when they name none."""
+def token_from_flags(token, token_file):
+    """Return the token that the flags give; empty if they give none."""
     if token and token_file:
-        raise ConfigError("give the token itself or in a file, not both")
+        raise ConfigError("give the token either directly or in a file, not both")
     if token:
-        say("warning: others can see what is on the command line; use --token-file")
+        say("warning: other users can see command lines; use --token-file")
     return user_settings.credentials.read_secret(token_file) if token_file else token or ""
 
 
-def refuse_for_new(file, flags):
-    """What only a new job can be given has no meaning for one that is there."""
+def refuse_new_job_flags(file, flags):
+    """Raise if flags for a new job are combined with --reconnect."""
     given = [name for name, value in flags.items() if value is not None and value is not False]
     wrong = (["the notebook"] if file else []) + [f"--{name.replace('_', '-')}" for name in given]
     if wrong:
-        raise ConfigError(f"--reconnect takes a job as it is: leave out {', '.join(wrong)}")
+        raise ConfigError(f"--reconnect opens an existing job: leave out {', '.join(wrong)}")
 
 
 @dataclass(frozen=True)
-class Stay:
-    """How one stays with a server: what was said on the command line, and where."""
+class ServeOptions:
+    """What the command line says about a served notebook."""
 
     given: Any
     wait: float
@@ -51,35 +52,37 @@ class Stay:
 
 
 @dataclass(frozen=True)
-class Door:
-    """The way into a server, and what is opened first."""
+class ServerAccess:
+    """How to reach a Jupyter server, and the file to open first."""
 
     way: Any
     token: str = field(repr=False)
     file: str = ""
 
 
-def stay(c, client, job, door, how):
-    """Wait until the server answers, open it, and stay until it is over or Ctrl-C; then bring the changes."""
-    with goes_on(job.name, again="`notebook.serve --reconnect {name}` opens it again"):
+def serve_until_done(c, client, job, door, how):
+    """Wait for the server, open it, and serve until the job ends or Ctrl-C; then pull the changes."""
+    with job_continues(job.name, again=f"`{_reconnect(job.name)}` opens it again"):
         _serve(c, client, job, door, how)
-        _leave(client, job.key, how)
+        _finish(client, job.key, how)
 
 
 def _serve(c, client, job, door, how):
     way, token = door.way, door.token
     with sdk.notebooks.open_link(client, job.key, way, token, how.given, how.wait, say) as link:
         if way.direct:
-            say(f"warning: {link.url} is plain HTTP: who can reach it can read along and learn the token")
+            say(
+                f"warning: {link.url} is plain HTTP: others on the network can read the traffic and the token"
+            )
         served = sdk.notebooks.Served(job.name, link.address(token, door.file), token, way.direct)
         with contextlib.suppress(KeyboardInterrupt), _open(c, client, job, served, how):
-            say(f"job {job.name} serves Jupyter; Ctrl-C brings back what was changed")
+            say(f"job {job.name} serves Jupyter; Ctrl-C pulls your changes and ends this command")
             link.until_over()
 
 
 @contextlib.contextmanager
 def _open(c, client, job, served, how):
-    """The address on stdout, or the page in a browser by way of a private file: `ps` shows no token."""
+    """Print the address, or open a private file that redirects the browser, so that `ps` shows no token."""
     if how.no_browser:
         show(c, served, lambda served: served.url, how.output)
         terminal.flush()
@@ -90,67 +93,72 @@ def _open(c, client, job, served, how):
         if not sdk.clusters.can_open_browser() or not sdk.clusters.open_browser(
             sdk.notebooks.write_door(door, served.url)
         ):
-            way = f"`notebook.serve --reconnect {job.name} --no-browser` prints the address"
-            say(f"no browser could be opened; {way}")
+            say(f"could not open a browser; `{_reconnect(job.name)} --no-browser` prints the address")
         yield
     finally:
         door.unlink(missing_ok=True)
 
 
-def _leave(client, key, how):
-    """Bring what was changed; then the job stays or ends, as one wishes, or has ended as it did."""
+def _finish(client, key, how):
+    """Pull the changes, then stop the job if the user wants that; fail if the job has failed."""
     job = sdk.jobs.find(client, key)
     name = job.name
-    brought = _brought(client, key, name, how)
+    pulled = _try_pull(client, key, name, how)
     if job.final:
         sdk.jobs.check_succeeded(job)
     elif how.stop or (sys.stdin.isatty() and agrees(f"stop job {name}?")):
         sdk.jobs.stop(client, [key])
-        say(f"job {name} is stopped")
-        if brought is None:  # some storages get the output when the job ends
+        say(f"job {name} stopped")
+        if pulled is None:  # some storages get the output when the job ends
             sdk.jobs.wait(client, key, END)
-            brought = _brought(client, key, name, how)
+            pulled = _try_pull(client, key, name, how)
     else:
-        ways = f"`notebook.serve --reconnect {name}` opens it again, `job.stop {name}` ends it"
-        say(f"job {name} goes on; {ways}")
-    if brought:
-        sdk.notebooks.check_pulled(brought)
+        say(
+            f"job {name} continues; `{_reconnect(name)}` opens it again, "
+            f"`{command('job.stop', name)}` stops it"
+        )
+    if pulled:
+        sdk.notebooks.check_pulled(pulled)
 
 
-def bring(client, name, here, mounted, target=None):
-    """What became of each file; what a person should know of it is told."""
+def pull_changes(client, name, here, mounted, target=None):
+    """Copy changed files here and return what was done with each; report conflicts and failures."""
     saved = sdk.notebooks.find_changes(client, name, mounted)
     pulled = sdk.notebooks.pull_changes(saved, here, target)
     for one in pulled.files:
         if one.change == sdk.notebooks.CONFLICT:
-            say(f"warning: {cell(one.name)} {one.remark}; what the job has is in {cell(one.path)}")
+            say(f"warning: {cell(one.name)} {one.remark}; the job's version is in {cell(one.path)}")
     for failure in pulled.failed:
         say(f"failed {cell(failure.path)}: {cell(failure.reason)}")
     for name in saved.large:
         limit = f"larger than {sdk.payloads.LARGEST >> 20} MiB"
-        say(f"warning: {cell(name)} was changed in the job, but is {limit} and so was not kept")
+        say(f"warning: {cell(name)} was changed in the job, but not saved: it is {limit}")
     if not (saved.changes or saved.large):
         say(f"nothing was changed in job {saved.job.name}")
     elif saved.changes and not (target or saved.folder):
-        say(f"note: where job {saved.job.name} was served from is not known here; this is taken: {here}")
+        say(f"note: job {saved.job.name} was not served from this machine; its files go to {here}")
     return pulled
 
 
 def cell(text):
-    """What a job says, as it can be printed."""
+    """Make text of a job safe to print."""
     return render.cell("path", text)
 
 
-def _brought(client, key, name, how):
-    """What was brought; nothing if that cannot be now, as it can be later."""
+def _try_pull(client, key, name, how):
+    """Pull the changes; None if that fails, as it can be tried again later."""
     try:
-        pulled = bring(client, key, how.here, how.mounted)
+        pulled = pull_changes(client, key, how.here, how.mounted)
     except PaiError as err:
-        say(f"warning: {err}; `notebook.pull {name}` tries again")
+        say(f"warning: {err}; `{command('notebook.pull', name)}` tries again")
         return None
     for one in pulled.files:
         if one.change in (sdk.notebooks.NEW, sdk.notebooks.UPDATED):
             say(f"{one.change}: {one.path}")
     if pulled.failed:
-        say(f"`notebook.pull {name}` tries again, with --target FOLDER in another place")
+        say(f"`{command('notebook.pull', name)}` tries again; add --target FOLDER to use another folder")
     return pulled
+
+
+def _reconnect(name):
+    return command("notebook.serve", "--reconnect", name)

@@ -1,4 +1,4 @@
-"""What the tasks that submit share: show or send, then stay or leave."""
+"""Submit a job, or preview it; then follow its output, or return."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import ApiError, Unreachable
+from openpai_tasks.hints import command
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say, show
 
@@ -14,26 +15,26 @@ SUBMITTED = ("name", "state", "virtual_cluster")
 
 
 def send(c, client, submission, follow, preview, output, plain=False):
-    """Show what would be sent, or send it and stay or leave."""
-    job = submitted(client, submission, preview)
+    """Submit the job, or show what would be sent; with ``follow``, print its output until it ends."""
+    job = submit_or_preview(client, submission, preview)
     if job is None:
         return
     if not follow:
         show(c, [job], SUBMITTED, output)
         return
-    say(f"job {job.name} is submitted to {client.cluster.alias}")
-    with goes_on(job.name):
+    say(f"job {job.name} submitted to {client.cluster.alias}")
+    with job_continues(job.name):
         news = sdk.diagnosis.News(client, say)
-        write(
+        write_output(
             sdk.logs.read_output(client, job.name, sdk.logs.LogChoice(), follow=True, look=news, plain=plain)
         )
     sdk.jobs.check_succeeded(sdk.jobs.wait(client, job.name))
 
 
-def submitted(client, submission, preview):
-    """The job when it is on the cluster; none if it was to be shown only, and has been."""
+def submit_or_preview(client, submission, preview):
+    """Submit the job and return it; for a preview, show it and return None."""
     sdk.jobs.check_tags(client, submission.tags)
-    tell_sources(submission)
+    report_sources(submission)
     if preview:
         show_preview(client, submission)
         return None
@@ -41,49 +42,50 @@ def submitted(client, submission, preview):
     return sdk.jobs.add_tags(client, sdk.jobs.submit(client, submission, say), submission.tags)
 
 
-def only_looks(c, flags):
-    """Whether nothing is to be sent: by our own --preview, or by Invoke's --dry before the task's name."""
+def is_preview(c, flags):
+    """Whether to send nothing: because of our --preview, or of Invoke's --dry before the task's name."""
     return bool(flags.get("preview") or c.config.run.dry)
 
 
-def tell_sources(packed):
-    """What goes along, in one line; and in another why it does not go where it was told to."""
+def report_sources(packed):
+    """Report the uploaded sources in one line, and the storage's note, if any, in another."""
     archive, home = packed.archive, packed.home
     if home and home.note:
         say(home.note)
     if archive:
         total = f"{len(archive.members)} files, {render.size(archive.unpacked)}"
         path = home.layout.archive(archive.sha256)
-        say(f"sources: {total}, packed {render.size(archive.size)} to {home.storage}:{path}")
+        say(f"sources: {total}, compressed to {render.size(archive.size)} in {home.storage}:{path}")
 
 
 def show_preview(client, submission):
-    """The text that would be sent, on stdout; all else is talk."""
+    """Print the document that would be sent on stdout, and everything else on stderr."""
     for member in submission.archive.members if submission.archive else ():
         say(f"  {render.cell('name', member.name)}  {render.size(member.size)}")
-    hidden = " (its secrets are masked here)" if submission.shown != submission.text else ""
+    hidden = " (secrets are masked here)" if submission.shown != submission.text else ""
     url = client.submit_url(submission.v1 or submission.text)
     say(f"would POST to {url}; nothing was sent{hidden}")
     terminal.exact(submission.shown)
 
 
-def write(chunks):
-    """A job's output, as it comes."""
+def write_output(chunks):
+    """Write a job's output as it arrives."""
     for data in chunks:
         terminal.raw(sys.stdout, data)
 
 
 @contextlib.contextmanager
-def goes_on(name, follows=True, again="`job.logs {name} --follow` shows it again"):
-    """Ctrl-C or a lost cluster ends the watching, never the job; ``again`` is how to see more later."""
-    told = f"job {name} goes on; {again.format(name=name)}, `job.stop {name}` ends it"
+def job_continues(name, follows=True, again=""):
+    """When Ctrl-C or an outage ends the watching, say that the job continues and how to get back to it."""
+    again = again or f"`{command('job.logs', name, '--follow')}` shows its output"
+    message = f"job {name} continues; {again}, `{command('job.stop', name)}` stops it"
     try:
         yield
     except KeyboardInterrupt:
         if follows:
-            say("", told)
+            say("", message)
         raise
     except (Unreachable, ApiError) as err:
-        if follows and (type(err) is Unreachable or sdk.jobs.is_outage(err)):  # others say what to do
-            say(told)
+        if follows and (type(err) is Unreachable or sdk.jobs.is_outage(err)):  # other errors say what to do
+            say(message)
         raise

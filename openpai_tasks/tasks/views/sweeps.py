@@ -11,7 +11,7 @@ from pathlib import Path
 from openpai_tasks import render, sdk
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.screen import LiveView
-from openpai_tasks.tasks.views.submitting import show_preview, tell_sources
+from openpai_tasks.tasks.views.submitting import report_sources, show_preview
 
 ORDER = {"FAILED": 0, "STOPPED": 0, "RUNNING": 1, "STOPPING": 1, "WAITING": 2, "": 3, "SUCCEEDED": 4}
 """Which jobs are shown first where there is no room for all."""
@@ -20,7 +20,7 @@ ORDER = {"FAILED": 0, "STOPPED": 0, "RUNNING": 1, "STOPPING": 1, "WAITING": 2, "
 def run_sweep(c, client, sweep, most, detach, preview, output):
     """Submit a job for each point, show them as they run, and fail if one of them does."""
     sdk.jobs.check_tags(client, sweep.request.tags)
-    tell_sources(sweep.files)
+    report_sources(sweep.files)
     if preview:
         say(f"sweep {sweep.name}: {len(sweep.points)} jobs, of which the first is shown")
         show_preview(client, sweep.submission(next(iter(sweep.points))))

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from openpai_tasks.errors import PaiError, PathError
-from openpai_tasks.protocol.fields import UNFIT, count, mapping, moment, rows, text, whole
+from openpai_tasks.protocol.fields import MALFORMED, count, mapping, moment, rows, text, whole
 
 Answer = TypeVar("Answer")
 
@@ -27,7 +27,7 @@ def reading(foreign: tuple[type[Exception], ...], path: str) -> Iterator[None]:
         raise
     except foreign:  # some of them are ValueErrors too
         raise
-    except UNFIT as err:
+    except MALFORMED as err:
         raise Misfit(f"{path}: cannot understand the answer of HDFS; is it WebHDFS?") from err
 
 

@@ -86,7 +86,7 @@ def _endpoint(host: str, where: str) -> str:
         return ""
     url = host if "://" in host else f"https://{host}"
     try:
-        addresses.web_url(url)
+        addresses.parse_url(url)
     except ValueError as err:
         raise ConfigError(f"{where}: invalid server {host!r}: expected HOST or https://HOST") from err
     return url

@@ -168,7 +168,7 @@ def _usual_endpoint() -> str:
 
 def checked_endpoint(url: str, where: str) -> str:
     try:
-        addresses.web_url(url)
+        addresses.parse_url(url)
     except ValueError as err:
         form = "http://HOST:PORT or https://HOST:PORT"
         raise ConfigError(f"{where}: invalid url of an S3 server {url!r}: expected {form}") from err

@@ -1,4 +1,4 @@
-"""A task with the flags of another one."""
+"""Tasks that take the same flags as another task."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import functools
 import inspect
 
 
-def alike(other, **fixed):
-    """For a body ``(c, word, flags)``: it takes what ``other`` takes, but for what is fixed.
+def same_flags_as(other, **fixed):
+    """Give a body ``(c, word, flags)`` the signature of ``other``, without the parameters that are fixed.
 
-    Invoke reads flags from a signature, so the other task's is lent to it; ``flags`` are the values by name.
+    Invoke reads a task's flags from its signature; ``flags`` holds their values by name.
     """
     known = inspect.signature(other.body)
     kept = [item for item in known.parameters.values() if item.name not in fixed]
 
     def decorate(body):
         @functools.wraps(body)
-        def lent(*words, **flags):
+        def wrapper(*words, **flags):
             bound = inspect.Signature(kept).bind(*words, **flags)
             c, word, *_ = bound.arguments.values()
             rest = dict(list(bound.arguments.items())[2:])
             return body(c, word, {**rest, **fixed})
 
-        lent.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
-        return lent
+        wrapper.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
+        return wrapper
 
     return decorate

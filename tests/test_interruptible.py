@@ -5,11 +5,11 @@ import sys
 import threading
 import time
 
-from openpai_tasks.interruptible import nap
+from openpai_tasks.interruptible import wait_for_event
 
 INTERRUPTED = """
 import random, signal, threading
-from openpai_tasks.interruptible import nap
+from openpai_tasks.interruptible import wait_for_event
 
 def interrupt(number, frame):
     raise KeyboardInterrupt
@@ -20,7 +20,7 @@ for _ in range(2000):
     try:
         signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00002, 0.0003))
         while True:
-            nap(event, 0.00001)
+            wait_for_event(event, 0.00001)
     except KeyboardInterrupt:
         event.set()
 print("never locked")
@@ -34,8 +34,8 @@ def test_an_event_that_was_waited_for_can_be_set_whenever_ctrl_c_came():
 
 def test_it_ends_when_the_event_is_set_or_the_time_is_over():
     event = threading.Event()
-    assert nap(event, 0.01) is False
+    assert wait_for_event(event, 0.01) is False
     threading.Timer(0.05, event.set).start()
     began = time.monotonic()
-    assert nap(event, 60) is True and time.monotonic() - began < 30
-    assert nap(event, 0) is True
+    assert wait_for_event(event, 60) is True and time.monotonic() - began < 30
+    assert wait_for_event(event, 0) is True

@@ -1,0 +1,47 @@
+"""Access to private attributes of other libraries, each with the versions it was seen in.
+
+Methods of Invoke are replaced in tasks/framework/invoke_patches.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Invoke 2.2.1 and 3.0.3: Config keeps each level of the settings in `_LEVEL`, and where a level was read from
+# in `_LEVEL_path`; `_project_prefix` is the folder that project files are looked for in.
+
+
+def config_level(config: Any, level: str) -> Any:
+    """Return the settings of one level (``project``, ``user``, ...) of an Invoke configuration, if any."""
+    return getattr(config, f"_{level}", None)
+
+
+def config_path(config: Any, level: str) -> str | None:
+    """Return the file that a level of an Invoke configuration was read from."""
+    path = getattr(config, f"_{level}_path", None)
+    return None if path is None else str(path)
+
+
+def is_config_found(config: Any, level: str) -> bool:
+    """Return whether the file of a level was there."""
+    return bool(getattr(config, f"_{level}_found", None))
+
+
+def set_config_level(config: Any, level: str, values: dict[str, Any]) -> None:
+    """Replace the settings of one level; a plain assignment would make the attribute a setting."""
+    config._set(**{f"_{level}": values})
+    config.merge()
+
+
+def project_folder(config: Any) -> str | None:
+    """Return the folder whose invoke.yaml counts."""
+    folder = getattr(config, "_project_prefix", None)
+    return None if folder is None else str(folder)
+
+
+# Invoke 2.2.1 and 3.0.3: only `_add_object` takes tasks and collections alike.
+
+
+def add_to_collection(collection: Any, item: Any) -> None:
+    """Add a task or a collection."""
+    collection._add_object(item)
