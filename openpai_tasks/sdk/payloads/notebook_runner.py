@@ -281,6 +281,8 @@ def ensure(modules: dict[str, str]) -> None:
 
 def load(*modules: str) -> None:
     """Import them now: packages that do not fit together are told before the first cell runs."""
+    # jsonschema can do without it, no schema of notebooks needs it, and it takes two seconds to load.
+    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
     for module in modules:
         try:
             importlib.import_module(module)
