@@ -227,7 +227,7 @@ def test_a_terminal_shows_a_bar(files):
     with open(files.project / "big", "wb") as file:
         file.truncate(400 << 20)
     code, shown = on_a_terminal(files, "", "storage.cp", "big", f"{HOME}/")
-    assert code == 0 and "█" in shown and "left" in shown and "1 copied (400.0 MiB)" in shown
+    assert code == 0 and "━" in shown and "left" in shown and "1 copied (400.0 MiB)" in shown
 
 
 def test_a_copy_that_is_killed_leaves_nothing_and_the_next_one_completes(files):

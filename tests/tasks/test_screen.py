@@ -113,3 +113,8 @@ def test_a_copy_leaves_its_summary_only(tmp_path, columns):
     code, shown = on_terminal(words, columns, cwd=tmp_path, OPENPAI_HOME=str(tmp_path / "home"))
     [line] = [line for line in screen(shown, columns * 4) if line]
     assert code == 0 and line.startswith("300 copied (293.0 KiB), 0 skipped, 0 failed")
+
+
+def test_rich_is_not_loaded_for_a_pipe():
+    code = TABLE.replace("漢字", "ab") + "\nimport sys; sys.exit('rich' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

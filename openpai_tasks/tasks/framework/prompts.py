@@ -1,26 +1,30 @@
-"""Questions to the person at the terminal, which a word answers."""
+"""Questions that the user answers at the terminal."""
 
 from __future__ import annotations
 
 import getpass
 import select
 import sys
+from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.tasks.framework import terminal
 
-LOOK = 0.2  # seconds
+if TYPE_CHECKING:
+    from openpai_tasks.settings.trust import Untrusted
+
+POLL = 0.2  # seconds
 
 
-def confirm(question, otherwise="nothing was removed"):
-    """Ask before something is done."""
+def confirm(question: str, otherwise: str = "nothing was removed") -> None:
+    """Ask before something is done; raise unless the answer is yes."""
     if not ask(question):
         raise ConfigError(otherwise)
 
 
-def consent(refusal):
-    """Ask whether to trust what a project wants; raises the refusal on a no, or with nobody to ask."""
+def consent(refusal: Untrusted) -> None:
+    """Ask whether to trust the settings of a project; raise the refusal unless the answer is yes."""
     if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
         raise refusal
     for file in dict.fromkeys(claim.file for claim in refusal.claims):
@@ -30,27 +34,27 @@ def consent(refusal):
         raise refusal
 
 
-def agrees(question):
-    """A second Ctrl-C is a no."""
+def agrees(question: str) -> bool:
+    """Ask a question that Ctrl-C answers with no."""
     try:
         return ask(question)
     except KeyboardInterrupt:
         return False
 
 
-def ask(question):
-    """Whether the person at the terminal says yes; no answer is a no."""
+def ask(question: str) -> bool:
+    """Ask a question; anything but yes is a no."""
     return answer(f"{question} [y/N] ").lower() in ("y", "yes")
 
 
-def answer(prompt):
-    """What the person types, in one line; empty at the end of the input."""
+def answer(prompt: str) -> str:
+    """Return the line that the user types; empty at the end of the input."""
     terminal.prompt(prompt)
-    while sys.stdin.isatty() and not select.select([sys.stdin], [], [], LOOK)[0]:
-        pass  # a Ctrl-C that comes just before a read would be noticed only after it
+    while sys.stdin.isatty() and not select.select([sys.stdin], [], [], POLL)[0]:
+        pass  # a Ctrl-C just before a read would be noticed only after it
     return sys.stdin.readline().strip()
 
 
-def secret(prompt):
-    """What the person types on the terminal, unseen."""
+def secret(prompt: str) -> str:
+    """Return what the user types on the terminal without echo."""
     return getpass.getpass(one_line(prompt))

@@ -1,4 +1,4 @@
-"""What the tasks of containers share: bytes to this terminal, tables, questions."""
+"""Shared by the tasks of containers: output of commands, tables, questions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _write_line(stream, label, line):
 
 
 def stdin():
-    """What a command may read; nothing where this program has no input."""
+    """Return the descriptor that a command may read; None if this program has no input."""
     try:
         return sys.stdin.fileno()
     except (AttributeError, OSError, ValueError):
@@ -47,7 +47,7 @@ def stdin():
 
 
 def surely(client, found, container, act, *args):
-    """Do it; a connection that is lost meanwhile is explained by what the cluster knows."""
+    """Call ``act``; explain a lost connection by the state of the container on the cluster."""
     try:
         return act(*args)
     except Lost as err_:
@@ -55,13 +55,13 @@ def surely(client, found, container, act, *args):
 
 
 def leave(code):
-    """End with the code of what ran over there."""
+    """End with the exit code of the remote command."""
     if code:
         raise Exit(code=code)
 
 
 def tell_ended(ended):
-    """Say how it went where it did not go well; the highest exit code."""
+    """Report failures; return the highest exit code."""
     for one in ended:
         if one.error:
             say(f"error: {one.container}: {one.error}")
@@ -71,7 +71,7 @@ def tell_ended(ended):
 
 
 def forward(client, found, container, given, ports):
-    """The forward of a task's container, found anew for every connection: it may have been started again."""
+    """Return a forward that looks up the container for every connection: it may have been restarted."""
 
     def connect():
         now = sdk.containers.reach(client, found.job.key, given)
@@ -85,13 +85,13 @@ def forward(client, found, container, given, ports):
 
 
 def place(found, container):
-    """What a port is one of; which container only matters where there are others."""
+    """Name the job of a port, and its container if there are several."""
     job = f"job {found.job.name}"
     return f"{container.label} of {job}" if len(found.containers) > 1 else job
 
 
 def not_over(found, among):
-    """Those of the containers that something can still run in; the others are told of."""
+    """Return the containers that are not over, and report the others."""
     left = sdk.containers.not_over(found, among)
     over = [f"{one.label} is {one.state}" for one in among if one not in left]
     if over:
@@ -100,7 +100,7 @@ def not_over(found, among):
 
 
 def usages(items):
-    """A line for each container, GPUs below each other."""
+    """A row for each container; columns that are rarely used only if they have a value."""
     rows = [
         {
             "container": item.container,
@@ -114,9 +114,9 @@ def usages(items):
         }
         for item in items
     ]
-    seldom = [name for name in ("scope", "note") if any(row[name] for row in rows)]
+    rare = [name for name in ("scope", "note") if any(row[name] for row in rows)]
     columns = ["container", "cpu", "memory", "scope", "gpus", "note"]
-    return render.table(rows, [name for name in columns if name in seldom or name not in ("scope", "note")])
+    return render.table(rows, [name for name in columns if name in rare or name not in ("scope", "note")])
 
 
 def _of(used, limit):
@@ -136,7 +136,7 @@ def _gpu(gpu):
 
 
 def reached(client, name, given, writes):
-    """The job; one that is over leaves nothing in our file."""
+    """Find the containers of the job; remove the ssh hosts of one that is over."""
     try:
         return sdk.containers.reach(client, name, given, forgets=writes)
     except PaiError:
@@ -151,7 +151,7 @@ def hosts(client, found, given):
     if not targets:
         sdk.containers.ssh_target(
             client, found, sdk.containers.first_running(found), given
-        )  # says why there is none
+        )  # raises the reason
     taken, name = sdk.ssh.named_hosts(), sdk.ssh.job_host(client, found.job)
     if name in taken:
         say(f"{sdk.ssh.user_config_path()} already has a host {name!r}: use {name}-{targets[0][0]}")
@@ -159,13 +159,13 @@ def hosts(client, found, given):
 
 
 def tell_moved(job, moved):
-    """Which names mean this job from now on, and had meant another one that goes on."""
+    """Report host names that now mean this job instead of another one that still runs."""
     for one in moved:
         say(f"{', '.join(one.names)}: means job {job.key} now, and no longer {one.job_key} on {one.cluster}")
 
 
 def include(yes):
-    """Have OpenSSH's own file, and Fabric, read ours; asked for once."""
+    """Make OpenSSH and Fabric read our file, after asking once."""
     own = sdk.ssh.fabric_settings()
     ssh, fabric = not sdk.ssh.is_included(), own is None and not sdk.ssh.is_fabric_configured()
     if own and not sdk.ssh.is_fabric_configured():

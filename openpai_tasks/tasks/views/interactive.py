@@ -1,4 +1,4 @@
-"""What the tasks of interactive containers say, and how they are left."""
+"""Talk of the tasks of interactive containers, and how Ctrl-C leaves them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openpai_tasks.tasks.framework.prompts import agrees
 
 
 def tell_time(name, stay):
-    """How long it stays, and whether its GPUs do nothing; nothing for a job of another kind."""
+    """Report how long an interactive container stays, and whether its GPUs are idle."""
     if stay is None:
         return
     say(f"it stays for {render.duration(max(0, stay.left))}; `container.extend {name}` keeps it longer")
@@ -19,7 +19,7 @@ def tell_time(name, stay):
 
 
 def tell_idle_ones(name, stays):
-    """The same about the GPUs of each container, by its label."""
+    """Report containers whose GPUs are idle, by their labels."""
     for label, stay in stays.items():
         _tell_idle(name, stay, f"the GPUs of {label}")
 
@@ -32,7 +32,7 @@ def _tell_idle(name, stay, whose):
 
 @contextlib.contextmanager
 def goes_on(client, name):
-    """Ctrl-C ends the waiting; the job only if one says so."""
+    """End only the waiting on Ctrl-C; stop the job if the user agrees."""
     try:
         yield
     except KeyboardInterrupt:

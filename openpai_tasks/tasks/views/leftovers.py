@@ -34,11 +34,11 @@ def usage(found):
     archives += f", {len(shared)} of them shared by several jobs" if shared else ""
     archives += f", {len(unused)} used by none" if unused else ""
     total = f"{len(found.jobs)} jobs; {archives}; {render.size(found.total)} in all"
-    lines = [_not_a_jobs(one) for one in found.others] + [f"{render.cell('url', found.url)}: {total}"]
+    lines = [_other_folder(one) for one in found.others] + [f"{render.cell('url', found.url)}: {total}"]
     return render.Page([table(found.jobs), *lines] if found.jobs else lines, spaced=False)
 
 
-def _not_a_jobs(folder):
+def _other_folder(folder):
     return (
         f"not a job's: {render.cell('name', folder.name)} ({folder.files} files, {render.size(folder.size)})"
     )
