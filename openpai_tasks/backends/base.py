@@ -230,9 +230,6 @@ class Backend(Protocol):
     def job_attempt(self, key: str, attempt: int) -> JobInfo:
         """Return a job as it was in one of its attempts, from 0; needs ``attempts``."""
 
-    def job_config(self, key: str) -> str:
-        """Return the text of a job's document, YAML or JSON, with its secrets masked."""
-
     def job_document(self, key: str) -> Any:
         """Return the document of a job, of version 1 or 2, with its secrets masked."""
 
