@@ -1,1 +1,1 @@
-"""One folder for each kind of cluster; nothing above knows how a cluster is spoken to."""
+"""Kinds of clusters, a folder each, behind the protocol in base.py and the table in kinds.py."""

@@ -78,7 +78,7 @@ def require(backend: Backend, ability: Ability) -> None:
 
 @dataclass(frozen=True)
 class ClusterDescription:
-    """What a cluster has said of itself, as far as it has."""
+    """How a cluster describes itself; "" for what it leaves out."""
 
     version: str = ""
     launcher: str = ""
@@ -118,7 +118,7 @@ class ClusterStorage:
     data: Mapping[str, str] = field(default_factory=dict, repr=False)  # account keys are among it
     share: bool = True
     read_only: bool = False
-    default: bool | None = None  # None where only a list of the default ones tells
+    default: bool | None = None  # None if only the list of default storages shows it
     folder: str = ""  # of this machine, as an embedded cluster names it
 
 
@@ -130,7 +130,7 @@ class ExitMeaning:
     solution: str = ""
 
 
-class JobQuery(TypedDict, total=False):
+class JobFilter(TypedDict, total=False):
     """Which jobs to list; texts may hold several values with commas between them."""
 
     username: str | None
@@ -190,7 +190,7 @@ class Backend(Protocol):
     # The cluster
 
     def describe(self) -> ClusterDescription:
-        """Return what the cluster said of itself when the user signed in."""
+        """Return how the cluster described itself when the user signed in."""
 
     def answers(self) -> bool:
         """Whether the server answers at the first try."""
@@ -221,7 +221,7 @@ class Backend(Protocol):
     def submit_url(self, document: Document) -> str:
         """Return the address that the document would be sent to."""
 
-    def jobs(self, **query: Unpack[JobQuery]) -> list[JobInfo]:
+    def jobs(self, **query: Unpack[JobFilter]) -> list[JobInfo]:
         """List jobs, newest first."""
 
     def job(self, key: str) -> JobInfo:
@@ -229,9 +229,6 @@ class Backend(Protocol):
 
     def job_attempt(self, key: str, attempt: int) -> JobInfo:
         """Return a job as it was in one of its attempts, from 0; needs ``attempts``."""
-
-    def job_config(self, key: str) -> str:
-        """Return the text of a job's document, YAML or JSON, with its secrets masked."""
 
     def job_document(self, key: str) -> Any:
         """Return the document of a job, of version 1 or 2, with its secrets masked."""
@@ -254,7 +251,7 @@ class Backend(Protocol):
     # Tasks
 
     def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:
-        """Open a log of a task: stdout, stderr or all; without ``retries`` a failure is told at once."""
+        """Open a log of a task: stdout, stderr or all; without ``retries`` a failure is raised at once."""
 
     def ssh_endpoints(self, job: JobInfo) -> dict[str, SshInfo]:
         """Return where containers of a job take ssh, by the labels of their tasks."""
@@ -285,7 +282,7 @@ class Driver(Protocol):
         """Return the addresses that what a user typed may stand for, best first."""
 
     def learn(self, cluster: Cluster, seconds: float) -> Cluster:
-        """Return the cluster with what its server says of itself; the server must be where it was."""
+        """Complete the record by the description of the server, which must not have moved."""
 
     def sign_in(
         self, cluster: Cluster, known: Credentials, ask: Ask, say: Say, timeout: float, typed: bool = False

@@ -228,7 +228,7 @@ def test_an_application_token_is_kept_as_one(serve):
 
 
 def test_somebody_elses_token_is_refused(serve):
-    with pytest.raises(ConfigError, match="that of user 'bob', not of 'alice'"):
+    with pytest.raises(ConfigError, match="belongs to user 'bob', not to 'alice'"):
         add(serve(), credentials=Credentials(token=jwt("bob")))
 
 

@@ -4,6 +4,5 @@ from __future__ import annotations
 
 from openpai_tasks.backends.base import TokenStore
 from openpai_tasks.backends.openpai.endpoints import Client
-from openpai_tasks.backends.openpai.transport import Answer
 
-__all__ = ["Answer", "Client", "TokenStore"]
+__all__ = ["Client", "TokenStore"]

@@ -1,4 +1,4 @@
-"""The content of answers, read within a limit that counts it decompressed."""
+"""The content of answers, read up to a limit that counts decompressed bytes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ KB, MB = 1 << 10, 1 << 20
 ERROR = 64 * KB
 USUAL = 1 * MB
 DOCUMENT = 4 * MB
-JOB = 16 * MB  # a job tells all its tasks, about 1 KB each
-JOB_LIST = 32 * MB  # of servers that give it in one piece
-JOB_ROW = 4 * KB  # of those that give pages
+JOB = 16 * MB  # a job lists all its tasks, about 1 KB each
+JOB_LIST = 32 * MB  # from servers without pages
+JOB_ROW = 4 * KB  # from servers with pages
 LOG_PAGE = 64 * MB
 
 
-class Refused(Exception):
-    """The content is too large, or compressed in a way that was not asked for."""
+class BodyRefused(Exception):
+    """Raised for content that is too large, or compressed in a way that was not asked for."""
 
 
 def whole(response: requests.Response, limit: int) -> bytes:
@@ -31,7 +31,7 @@ def whole(response: requests.Response, limit: int) -> bytes:
     for piece in _decoded(response):
         found += piece
         if len(found) > limit:
-            raise Refused(f"it is larger than {_size(limit)}")
+            raise BodyRefused(f"it is larger than {_size(limit)}")
     return bytes(found)
 
 
@@ -39,14 +39,14 @@ def beginning(response: requests.Response) -> bytes:
     """Return the content of an error, or nothing if it cannot be shown."""
     try:
         return whole(response, ERROR)
-    except Refused:
+    except BodyRefused:
         return b""
 
 
 def as_sent(response: requests.Response) -> Iterator[bytes]:
     """Yield the bytes of a stream, which was asked for without compression."""
     if encoding := _encoding(response):
-        raise Refused(f"the content encoding {encoding[:40]!r} was not asked for")
+        raise BodyRefused(f"the content encoding {encoding[:40]!r} was not asked for")
     yield from response.raw.stream(PIECE, decode_content=False)
 
 
@@ -71,7 +71,7 @@ def _decoded(response: requests.Response) -> Iterator[bytes]:
             try:
                 yield inflater.decompress(piece, PIECE)
             except zlib.error as err:
-                raise Refused(f"broken gzip: {err}") from err
+                raise BodyRefused(f"broken gzip: {err}") from err
             piece = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
     if has_come and not inflater.eof:
-        raise Refused("broken gzip: it ends early")
+        raise BodyRefused("broken gzip: it ends early")

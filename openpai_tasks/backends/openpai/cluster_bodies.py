@@ -1,4 +1,4 @@
-"""What answers say of virtual clusters and storages, in the shapes of every kind of cluster."""
+"""Virtual clusters and storages of answers, as values that all kinds of clusters share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HDFS = ClusterStorage("hdfs", "hdfs", default=True)
 
 
 def virtual_cluster_from_body(body: dict[str, Any]) -> VirtualCluster:
-    """A virtual cluster; without ``resourcesGuaranteed``, as on 0.14, all of it is usable."""
+    """Read a virtual cluster; without ``resourcesGuaranteed``, as on 0.14, all of it is usable."""
     sides = ("resourcesUsed", "resourcesGuaranteed", "resourcesTotal")
     found = {}
     for resource, names in RESOURCES.items():
@@ -26,21 +26,21 @@ def virtual_cluster_from_body(body: dict[str, Any]) -> VirtualCluster:
 
 
 def storage_from_body(body: dict[str, Any], name: str, marks_default: bool = True) -> ClusterStorage:
-    """A storage, of a list or all about it."""
+    """Read a storage, a row of a list or the whole description."""
     data = {key: text(value) for key, value in mapping(body.get("data")).items() if text(value)}
-    is_told = marks_default or "default" in body
+    is_marked = marks_default or "default" in body
     return ClusterStorage(
         name=name,
         type=text(body.get("type")),
         data=data,
         share=bool(body.get("share", True)),
         read_only=bool(body.get("readOnly")),
-        default=bool(body.get("default")) if is_told else None,
+        default=bool(body.get("default")) if is_marked else None,
         folder=text(mapping(body.get(OWN_FIELD)).get("path")),
     )
 
 
 def _amount(side: Any, names: tuple[str, ...]) -> Amount:
-    """The amount under the first of these names that has one."""
+    """Return the amount under the first of these names that has one."""
     found = (number(mapping(side).get(name)) for name in names)
     return next((amount for amount in found if amount is not None), None)

@@ -20,7 +20,7 @@ YARN_EXITS = {
 
 
 @dataclass(frozen=True)
-class Dialect:
+class ApiDialect:
     """The paths of one generation, "" for those it does not have, and how it behaves."""
 
     generation: str
@@ -65,7 +65,7 @@ class Dialect:
         return f"{self.job}/executionType"
 
 
-NEWEST = Dialect(
+NEWEST = ApiDialect(
     "1.8",
     attempt=routes.JOB_ATTEMPT,
     events=routes.JOB_EVENTS,
@@ -77,7 +77,7 @@ NEWEST = Dialect(
 DIALECTS = {
     dialect.generation: dialect
     for dialect in (
-        Dialect(
+        ApiDialect(
             "0.14",
             jobs=routes.JOBS_V1,
             job=routes.JOB_V1,
@@ -91,12 +91,12 @@ DIALECTS = {
             has_ownerless=True,
             has_yarn=True,
         ),
-        Dialect("0.18", marks_default=False),
+        ApiDialect("0.18", marks_default=False),
         NEWEST,
     )
 }
 
 
-def dialect_of(generation: str) -> Dialect:
+def dialect_of(generation: str) -> ApiDialect:
     """Return the dialect of a generation; an unknown one is taken for the newest."""
     return DIALECTS.get(generation, NEWEST)

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from openpai_tasks.backends.openpai.endpoints import Client
-from openpai_tasks.backends.openpai.transport import Answer
+from openpai_tasks.backends.openpai.transport import ProbeAnswer
 from openpai_tasks.errors import ConfigError, Unreachable
 from openpai_tasks.net import web_address
 from openpai_tasks.protocol import routes
@@ -21,16 +21,16 @@ from openpai_tasks.settings.registry import Cluster
 
 PROBE_SECONDS = 10.0
 DESCRIBES = ("name", "version", "launcherType", "authnMethod")
-"""What is kept of a server's description of itself."""
-OUTAGES = (429, 502, 503, 504)  # a busy server, and what a proxy says while the server behind it is down
+"""The fields that are kept of the description of a server."""
+OUTAGES = (429, 502, 503, 504)  # a busy server, or a proxy whose server is down
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PASTED = re.compile(r"/rest-server(/.*)?$|/api/v[12](/.*)?$|/[^/]*\.html$")
 """What people copy along with the address: the REST server's path, or a page of the web portal."""
 
 
 @dataclass(frozen=True)
-class Server:
-    """Where the REST server really is and what it said."""
+class FoundServer:
+    """The REST server at an address, and how it describes itself."""
 
     uri: str
     prefix: str
@@ -40,12 +40,12 @@ class Server:
 
     @property
     def is_encrypted(self) -> bool:
-        """True as well where nothing leaves the machine."""
+        """Whether others on the way can read nothing; also true on the loopback device."""
         return self.uri.startswith("https://") or urlsplit(self.uri).hostname in LOOPBACK
 
 
 def candidates(address: str) -> tuple[str, ...]:
-    """The addresses to try, best first: without a scheme https, then http."""
+    """Return the addresses to try, best first: without a scheme https, then http."""
     typed = address.strip()
     given = "://" in typed
     try:
@@ -61,8 +61,8 @@ def candidates(address: str) -> tuple[str, ...]:
     return tuple(urlunsplit((scheme, place, path, "", "")) for scheme in schemes)
 
 
-def discover(alias: str, address: str, verify: bool | str, seconds: float = PROBE_SECONDS) -> Server:
-    """The OpenPAI server at the address; an untrusted certificate is never a reason to go on without one."""
+def discover(alias: str, address: str, verify: bool | str, seconds: float = PROBE_SECONDS) -> FoundServer:
+    """Find the OpenPAI server at the address; an untrusted certificate never makes it try plain http."""
     problem = Unreachable(f"no OpenPAI server at {address}")
     for uri in candidates(address):
         try:
@@ -75,7 +75,7 @@ def discover(alias: str, address: str, verify: bool | str, seconds: float = PROB
 
 
 def learn(cluster: Cluster, seconds: float = PROBE_SECONDS) -> Cluster:
-    """The cluster with what it says of itself; one that has moved has to be updated by its user."""
+    """Complete the record of a cluster by its description; one that has moved must be updated first."""
     server = discover(cluster.alias, cluster.uri, cluster.verify, seconds)
     if server.uri != cluster.uri:
         raise Unreachable(
@@ -84,8 +84,8 @@ def learn(cluster: Cluster, seconds: float = PROBE_SECONDS) -> Cluster:
     return dataclasses.replace(cluster, prefix=server.prefix, generation=server.generation, info=server.info)
 
 
-def _ask(cluster: Cluster, seconds: float) -> Server:
-    """Behind the reverse proxy as usual, or the REST server itself."""
+def _ask(cluster: Cluster, seconds: float) -> FoundServer:
+    """Ask behind the reverse proxy, then without it."""
     answers = []
     for prefix in (routes.PREFIX, ""):
         client = Client(_at(cluster, cluster.uri, prefix), Credentials(), timeout=min(seconds, PROBE_SECONDS))
@@ -103,13 +103,13 @@ def _ask(cluster: Cluster, seconds: float) -> Server:
     )
 
 
-def _probe(client: Client, path: str) -> Answer:
-    """What the server says to a question; an outage says nothing of what it is, and is an error."""
+def _probe(client: Client, path: str) -> ProbeAnswer:
+    """Probe a path; an outage is an error, as it says nothing of what the server is."""
     answer = client.probe(path)
     if answer.status not in OUTAGES:
         return answer
-    cluster, said = client.cluster, f"HTTP {answer.status} {responses[answer.status]}"
-    raise Unreachable(f"no OpenPAI server answers at {cluster.rest}{path} now: {said}; try again later")
+    cluster, status = client.cluster, f"HTTP {answer.status} {responses[answer.status]}"
+    raise Unreachable(f"no OpenPAI server answers at {cluster.rest}{path} now: {status}; try again later")
 
 
 def _at(cluster: Cluster, uri: str, prefix: str) -> Cluster:
@@ -117,12 +117,12 @@ def _at(cluster: Cluster, uri: str, prefix: str) -> Cluster:
 
 
 def _moved(url: str, path: str) -> str:
-    """The address that a redirect led to, when it is still the same call."""
+    """Return the address that a redirect led to, if the path is still the same."""
     return url[: -len(path)] if url.endswith(path) else ""
 
 
-def _recognise(client: Client, info: Answer) -> Server | None:
-    """The newer generations describe themselves; of the older ones each lacks something known."""
+def _recognise(client: Client, info: ProbeAnswer) -> FoundServer | None:
+    """Return the server if it is OpenPAI; older generations are recognised by what they lack."""
     if _describes(info):
         return _server(client, _generation(client, info.body), info.body)
     first = _probe(client, routes.INFO_V1)
@@ -134,12 +134,12 @@ def _recognise(client: Client, info: Answer) -> Server | None:
     return None
 
 
-def _describes(answer: Answer) -> bool:
+def _describes(answer: ProbeAnswer) -> bool:
     return answer.status == 200 and isinstance(answer.body, dict) and "launcherType" in answer.body
 
 
 def _generation(client: Client, info: dict[str, Any]) -> str:
-    """By its version, or where it keeps that to itself by routes that 1.3 brought and 1.1 took away."""
+    """Tell the generation by the version, or without one by routes that 1.3 added and 1.1 removed."""
     number = re.match(r"v?(\d{1,9})\.(\d{1,9})", text(info.get("version")))
     if number:
         return "1.8" if (int(number[1]), int(number[2])) >= (1, 1) else "0.18"
@@ -147,22 +147,22 @@ def _generation(client: Client, info: dict[str, Any]) -> str:
     return "1.8" if has_events or _is_unrouted(_probe(client, routes.VIRTUAL_CLUSTERS_V1)) else "0.18"
 
 
-def _is_unrouted(answer: Answer) -> bool:
+def _is_unrouted(answer: ProbeAnswer) -> bool:
     return answer.status == 404 and isinstance(answer.body, dict) and answer.body.get("code") == "NoApiError"
 
 
-def _server(client: Client, generation: str, info: dict[str, Any]) -> Server:
+def _server(client: Client, generation: str, info: dict[str, Any]) -> FoundServer:
     way_in = info.get("authnMethod")
     if way_in is None:
         authn = _probe(client, routes.AUTHN_INFO_V1).body
         way_in = authn.get("authn_type") if isinstance(authn, dict) else None
     cluster = client.cluster
     known = {key: text(info.get(key)) for key in DESCRIBES if text(info.get(key))}
-    return Server(cluster.uri, cluster.prefix, generation, known, text(way_in).upper() == "OIDC")
+    return FoundServer(cluster.uri, cluster.prefix, generation, known, text(way_in).upper() == "OIDC")
 
 
 def _reasons(err: BaseException | None) -> list[BaseException]:
-    """An error and everything it came from."""
+    """Return an error and all its causes."""
     chain: list[BaseException] = []
     while err is not None and err not in chain:
         chain.append(err)

@@ -12,7 +12,7 @@ from openpai_tasks.backends.base import (
     ClusterStorage,
     Document,
     ExitMeaning,
-    JobQuery,
+    JobFilter,
     TaskLog,
     VirtualCluster,
     require,
@@ -26,7 +26,7 @@ from openpai_tasks.backends.openpai.cluster_bodies import (
 from openpai_tasks.backends.openpai.dialects import YARN_EXITS
 from openpai_tasks.backends.openpai.log_reader import LogReader
 from openpai_tasks.backends.openpai.retries import NEVER, UNPAUSED, Policies
-from openpai_tasks.backends.openpai.transport import Answer, Connection
+from openpai_tasks.backends.openpai.transport import ProbeAnswer, ServerConnection
 from openpai_tasks.errors import ApiError, NotFound, PaiError
 from openpai_tasks.net.log_masking import mask_keys
 from openpai_tasks.protocol import fields, routes
@@ -51,7 +51,7 @@ PAGE = 5000  # jobs asked for at once; servers give up to 50000
 MOST_PAGES = 200
 
 
-class Client(Connection):
+class Client(ServerConnection):
     """An OpenPAI cluster, spoken to as one user: one method per endpoint, no policy."""
 
     # The cluster
@@ -82,14 +82,14 @@ class Client(Connection):
     def authn_info(self) -> dict[str, Any]:
         return self._object("GET", routes.AUTHN_INFO, auth=False)
 
-    def probe(self, path: str) -> Answer:
+    def probe(self, path: str) -> ProbeAnswer:
         """Return what a GET without a token is answered with at the first try, errors too."""
         response = self._send("GET", self.cluster.rest + path, policies=NEVER)
         try:
             body: Any = parse(response.content)
         except ValueError:
             body = response.text
-        return Answer(response.status_code, response.url, body)
+        return ProbeAnswer(response.status_code, response.url, body)
 
     def virtual_clusters(self) -> dict[str, VirtualCluster]:
         found = self._object("GET", self.dialect.virtual_clusters, auth=self._guarded, limit=bodies.DOCUMENT)
@@ -140,7 +140,7 @@ class Client(Connection):
 
     # Jobs
 
-    def jobs(self, **query: Unpack[JobQuery]) -> list[JobInfo]:
+    def jobs(self, **query: Unpack[JobFilter]) -> list[JobInfo]:
         asked = {name: value for name, value in query.items() if value not in (None, "")}
         if self.dialect.selects:
             return self._pages(asked)
@@ -169,7 +169,7 @@ class Client(Connection):
             if ended or len(seen) == before:
                 break
         else:
-            raise ApiError(f"{self._where()} lists jobs without an end; limit their number with --limit")
+            raise ApiError(f"{self._where()} never ends its list of jobs; limit it with --limit")
         return list(found.values())[: None if limit is None else int(limit)]
 
     def _page(self, query: dict[str, Any]) -> tuple[int | None, list[dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""The job list: what servers are asked for, and the choice that is made here where they make none."""
+"""Filters of the job list: for servers that know them, and applied here for those that do not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FIELDS: dict[str, Callable[[JobInfo], Any]] = {
 
 
 def select(jobs: Iterable[JobInfo], query: Query) -> list[JobInfo]:
-    """Those that a newer server would list for the query, in its order."""
+    """Return the jobs that a newer server would list for the query, in its order."""
     found = [job for job in jobs if _matches(job, query)]
     field, _, direction = str(query.get("order") or "submissionTime,DESC").partition(",")
     if field not in _FIELDS:
@@ -35,7 +35,7 @@ def select(jobs: Iterable[JobInfo], query: Query) -> list[JobInfo]:
 
 
 def for_server(query: Query) -> dict[str, Any]:
-    """The query in the states that servers know: they call RETRYING, and some a STOPPING job, otherwise."""
+    """Replace states that servers do not know (RETRYING, and for some STOPPING) by those they have."""
     wanted = _words(query, "state")
     if not wanted & {states.RETRYING, states.STOPPING}:
         return dict(query)
@@ -44,7 +44,7 @@ def for_server(query: Query) -> dict[str, Any]:
 
 
 def is_in_state(job: JobInfo, query: Query) -> bool:
-    """Whether the state that is shown of the job is one that was asked for."""
+    """Whether the job is in a state that was asked for."""
     wanted = _words(query, "state")
     return not wanted or job.state in wanted
 
@@ -63,5 +63,5 @@ def _matches(job: JobInfo, query: Query) -> bool:
 
 
 def _words(query: Query, name: str) -> set[str]:
-    """The comma-separated values asked for."""
+    """Split the comma-separated values of a filter."""
     return {word for word in str(query.get(name) or "").split(",") if word}

@@ -1,4 +1,4 @@
-"""The logs that a task's ``containerLog`` leads to, of servers that have no endpoint for them."""
+"""Log addresses derived from ``containerLog``, for servers that have no endpoint for logs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _LOG_MANAGER = re.compile(r"(/log-manager(?:/[^/]+:[0-9]+)?)/tail/")
 _ON_NODE = re.compile(r"/log-manager/((?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})(/.*)", re.DOTALL)
 _PAGES = "/containerlogs/"
 _TEXT = re.compile(r"<pre[^>]*>(.*)</pre>", re.DOTALL | re.IGNORECASE)
-_CUT = "�"  # what a character becomes of which only the first bytes were written yet
+_CUT = "�"  # stands for a character of which only the first bytes are written yet
 
 
 def addresses(container_log: str) -> dict[str, str]:
-    """The addresses of the whole logs by name; none where the server has to be asked for them.
+    """Return the addresses of the whole logs by name; none where the server has to be asked for them.
 
     OpenPAI 0.18 has a log manager, which serves the end of a log under ``tail`` and all of it under
-    ``full``. In 0.14 it is a page of YARN's NodeManager for each log, and there is none of both streams.
+    ``full``. In 0.14 it is a page of YARN's NodeManager for each log, and none that holds both streams.
     """
     folder = container_log.rstrip("/")
     if _LOG_MANAGER.search(container_log):
@@ -36,16 +36,16 @@ def on_node(uri: str) -> str:
 
 
 def is_page(url: str) -> bool:
-    """Whether a log is told in a page for people."""
+    """Whether an address is an HTML page that shows a log."""
     return _PAGES in url
 
 
 def page(url: str, start: int) -> str:
-    """The page with a log from its byte ``start`` on; without it there are only the last 4 KB."""
+    """Return the page with a log from byte ``start`` on; without it there are only the last 4 KB."""
     return f"{url}?start={start}"
 
 
 def text_of_page(source: str) -> bytes:
-    """The log in such a page; nothing in one that says only that there is no log."""
+    """Return the log in such a page; nothing if the page only says that there is no log."""
     found = _TEXT.search(source)
     return html.unescape(found[1]).rstrip(_CUT).encode() if found else b""

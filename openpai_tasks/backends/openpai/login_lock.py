@@ -1,4 +1,4 @@
-"""One login of a user at a time: OpenPAI keeps only one of those that come at the same moment."""
+"""One login of a user at a time: OpenPAI keeps only one of simultaneous logins."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from openpai_tasks.net import web_address
 from openpai_tasks.settings.home import home, locked
 from openpai_tasks.settings.registry import Cluster
 
-SILENT_SECONDS = 2.0  # the user is told of a longer wait
+SILENT_SECONDS = 2.0  # the user is notified of a longer wait
 LONGEST_SECONDS = 60.0  # a command that is suspended must not stop all others
 POLL_SECONDS = 0.05
 
 
 @contextlib.contextmanager
 def login_lock(cluster: Cluster, say: Say) -> Iterator[None]:
-    """Hold the lock for logins of the cluster's user; go on without it where it cannot be had."""
+    """Hold the lock for logins of the cluster's user; go on without it if it cannot be taken."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(ConfigError):  # a home that cannot be written to
             stack.enter_context(locked(_path(cluster), functools.partial(_wait, cluster.alias, say)))
@@ -31,7 +31,7 @@ def login_lock(cluster: Cluster, say: Say) -> Iterator[None]:
 
 
 def _path(cluster: Cluster) -> Path:
-    """The same for all aliases of a server."""
+    """Return the file of the lock, the same for all aliases of a server."""
     who = f"{cluster.user} {web_address.normal(cluster.uri)}"
     return home() / "logins" / hashlib.sha256(who.encode()).hexdigest()[:16]
 

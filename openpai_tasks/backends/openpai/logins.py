@@ -1,4 +1,4 @@
-"""A user's token: when it is renewed, and how soon after a login it is used."""
+"""The token of a user: when it is renewed, and how soon after a login it may be used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OpenPAI answers a login before it has stored the token, and never stores a token
 NO_PAUSES = (0.0,)  # the embedded cluster stores the token first
 
 
-class Logins:
+class UserToken:
     """The token of a connection, renewed by one thread of one command at a time."""
 
     def __init__(
@@ -29,7 +29,7 @@ class Logins:
 
     @property
     def pauses(self) -> tuple[float, ...]:
-        """Those of the logins that a call may still make when its token is refused."""
+        """The pauses after the logins that a call may still make when its token is refused."""
         return self._pauses[1:] if self.token in ("", self._unproven) else self._pauses
 
     def log_in(self, ask: Callable[[], str]) -> None:
@@ -55,7 +55,7 @@ class Logins:
             self._unproven = ""
 
     def _log_in(self, ask: Callable[[], str], pause: float) -> None:
-        """Nobody else may use the token sooner either, so it is kept only after the pause."""
+        """Log in, and keep the token only after the pause, so that no other command uses it sooner."""
         token = ask()
         if pause > PAUSES[0]:
             self._say(f"a new token was refused; waiting {pause:g} s until that of another login is stored")

@@ -1,4 +1,4 @@
-"""Where a call may be sent on to."""
+"""Which redirects are followed."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ LONGEST_HOST = 300  # characters that are shown of one
 PORTS = {"http": 80, "https": 443}
 
 
-class Place(NamedTuple):
+class WebOrigin(NamedTuple):
     scheme: str
     host: str | None
     port: int
 
 
 def may_follow(url: str, target: str, token: bool, abroad: bool) -> bool:
-    """Whether a read may go on at ``target``; only one that bears no token may go to another host.
+    """Whether a GET may follow a redirect to ``target``; with a token it stays on the same host.
 
     From plain to encrypted on the usual ports is the same server; from encrypted to plain is never safe.
     """
     try:
-        here, there = _place(url), _place(target)
-    except (KeyError, ValueError):  # another scheme, or a port that is none
+        here, there = _origin(url), _origin(target)
+    except (KeyError, ValueError):  # another scheme, or an invalid port
         return False
     if (here.scheme, there.scheme) == ("https", "http"):
         return False
@@ -33,13 +33,13 @@ def may_follow(url: str, target: str, token: bool, abroad: bool) -> bool:
 
 
 def is_same_server(url: str, target: str) -> bool:
-    """Whether a login for ``url`` may be used at ``target``: there too, or there by https instead of http."""
+    """Whether a login for ``url`` may be used at ``target``: the same server, or the same by https."""
     same_path = urlsplit(url).path.rstrip("/") == urlsplit(target).path.rstrip("/")
     return same_path and may_follow(url, target, token=True, abroad=False)
 
 
 def origin(url: str) -> str:
-    """The address without its path: what may be shown and added."""
+    """Return the address without its path, which may be shown."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -48,6 +48,6 @@ def origin(url: str) -> str:
     return f"{parts.scheme}://{host}" if host else "an invalid address"
 
 
-def _place(url: str) -> Place:
+def _origin(url: str) -> WebOrigin:
     parts = urlsplit(url)
-    return Place(parts.scheme, parts.hostname, parts.port or PORTS[parts.scheme])
+    return WebOrigin(parts.scheme, parts.hostname, parts.port or PORTS[parts.scheme])

@@ -1,4 +1,4 @@
-"""What servers and proxies say when they say no, in one line."""
+"""Error answers of servers and proxies as errors of ours, in one line."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?")
 KINDS: dict[int, type[ApiError]] = {401: Denied, 403: Denied, 404: NotFound, 409: Conflict}
 A_WHILE = 2.0  # seconds to wait when a server does not say how long
-LONGEST = 24 * 3600.0  # seconds; who wants a longer pause is not waited for at all
-SKEW = 60.0  # seconds that a reset may lie back and still be one
-LONGEST_LINE = 2000  # characters of a server's words
+LONGEST = 24 * 3600.0  # seconds; a server that wants a longer pause is not waited for
+SKEW = 60.0  # seconds by which a reset may lie in the past and still count
+LONGEST_LINE = 2000  # characters of a server's message
 
 
 def error(response: requests.Response, where: str, alias: str) -> ApiError:
-    """The error that the answer of the cluster with this alias is."""
+    """Return the error for an error answer of the cluster with this alias."""
     status = response.status_code
-    code, message = _said(response)
+    code, message = _message(response)
     if status == 429:
         wait = pause(response)
         when = "later" if wait in (0, LONGEST) else f"in {wait:.0f} s"
@@ -38,16 +38,16 @@ def error(response: requests.Response, where: str, alias: str) -> ApiError:
         return TooManyRequests(words, status, code, wait)
     if response.is_redirect:
         target = origin(led_to(response))
-        message = f"it sends this call on to {target}; `pai cluster.update {alias}` asks where it is now"
+        message = f"it redirects to {target}; `pai cluster.update {alias}` finds its new address"
     if status == 413:
-        message += " (keep the document small: `--sources` takes files along)"
+        message += " (keep the document small: send files with `--sources`)"
     if status == 401 and alias != LOCAL:
         message += f" (`pai cluster.update {alias} --login` renews the login)"
-    return KINDS.get(status, ApiError)(f"{where} says no: {message}", status, code)
+    return KINDS.get(status, ApiError)(f"{where} answered: {message}", status, code)
 
 
 def led_to(response: requests.Response) -> str:
-    """Where a redirect leads; "" where that is no address."""
+    """Return the target of a redirect; "" if it is not an address."""
     try:
         return urljoin(response.url, response.headers["Location"])
     except ValueError:
@@ -105,13 +105,13 @@ def chain(err: BaseException) -> Iterator[BaseException]:
 
 
 def cause(err: BaseException) -> str:
-    """The innermost reason of a chain of wrapped exceptions, as one line."""
+    """Return the innermost reason of a chain of exceptions, in one line."""
     *_, last = chain(err)
     return _line(getattr(last, "strerror", None) or last)
 
 
-def _said(response: requests.Response) -> tuple[str, str]:
-    """OpenPAI's code, which some of its answers lack, and message; or what a proxy in between wrote."""
+def _message(response: requests.Response) -> tuple[str, str]:
+    """Return the code of OpenPAI, if there is one, and its message or that of a proxy."""
     try:
         body = parse(response.content)
     except ValueError:
@@ -122,7 +122,7 @@ def _said(response: requests.Response) -> tuple[str, str]:
 
 
 def _readable(message: Any) -> Any:
-    """A document's problems come as the JSON text of a list of objects: each place and its rule."""
+    """Flatten the problems of a document, which come as the JSON text of a list of objects."""
     try:
         problems = json.loads(message)
         places = [f"{one.get('dataPath') or ''} {one['message']}".strip() for one in problems]

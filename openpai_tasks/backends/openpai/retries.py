@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 GONE_FOR_NOW = (502, 503, 504)
 DATABASE_DOWN = 500
 TOO_MANY = 429
-REPEATABLE = ("GET", "PUT")  # to be sent twice does no harm
+REPEATABLE = ("GET", "PUT")  # sending them twice does no harm
 
 
 @dataclass(frozen=True)
 class Policies:
-    """What is done after no answer, and after "too many requests"."""
+    """How often to try again without an answer, and after "too many requests"."""
 
     unanswered: RetryPolicy
     busy: RetryPolicy
@@ -33,11 +33,11 @@ USUAL = Policies(
 )
 ONCE = RetryPolicy(tries=1, least_pause=0.0)
 NEVER = Policies(ONCE, ONCE)
-UNPAUSED = Policies(ONCE, USUAL.busy)  # of whoever asks again himself
+UNPAUSED = Policies(ONCE, USUAL.busy)  # for callers that try again themselves
 
 
 class Retries:
-    """Those of one request; both kinds share the time since it was first sent."""
+    """The retries of one request; both kinds share the time since it was first sent."""
 
     def __init__(self, policies: Policies, method: str) -> None:
         self._policies, self._method, self._is_repeatable = policies, method, method in REPEATABLE
@@ -50,13 +50,13 @@ class Retries:
 
         if isinstance(err, requests.exceptions.InvalidURL) or not self._is_repeatable:
             return None
-        hopeless = (TimeoutError, Oversized, UnicodeError)  # who was silent for so long will be so again
+        hopeless = (TimeoutError, Oversized, UnicodeError)  # a server silent for so long will stay so
         if any(isinstance(one, hopeless) for one in chain(err)):
             return None
         return self._after_no_answer()
 
     def after(self, response: requests.Response) -> float | None:
-        """As ``after_error``, for an answer; None also where there is no reason to try again."""
+        """Return the same after an answer; None also if there is no reason to try again."""
         if response.status_code == TOO_MANY:
             number, self._busy = self._busy, self._busy + 1
             return self._policies.busy.pause(number, pause(response), self._spent())

@@ -1,4 +1,4 @@
-"""Signing in to a cluster: who the user is, whether the server agrees, and what it has for them."""
+"""Signing in: who the user is, whether the server agrees, and what it grants the user."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import functools
 from typing import Any
 
 from openpai_tasks.backends.base import Ask, Say, TokenStore
-from openpai_tasks.backends.openpai.discovery import Server, candidates, discover
+from openpai_tasks.backends.openpai.discovery import FoundServer, candidates, discover
 from openpai_tasks.backends.openpai.endpoints import Client
 from openpai_tasks.backends.openpai.login_lock import login_lock
 from openpai_tasks.backends.openpai.redirects import is_same_server
@@ -53,22 +53,22 @@ def sign_in(
     ), known
 
 
-def _refuse_moved(cluster: Cluster, server: Server) -> None:
+def _refuse_moved(cluster: Cluster, server: FoundServer) -> None:
     if not any(is_same_server(address, server.uri) for address in candidates(cluster.uri)):
         command = f"pai cluster.add {cluster.alias} {server.uri} --force"
         raise Unreachable(
-            f"{cluster.uri} leads to {server.uri}, which has no login yet; `{command}` makes one"
+            f"{cluster.uri} leads to {server.uri}, which has no login yet; `{command}` signs in there"
         )
 
 
-def identify(cluster: Cluster, known: Credentials, server: Server, ask: Ask) -> tuple[str, Credentials]:
-    """The user's name, given or said by the token, and a password or token; asked for as the last resort."""
-    said = token_claims(known.token)
-    name = text(said.get("username"))
+def identify(cluster: Cluster, known: Credentials, server: FoundServer, ask: Ask) -> tuple[str, Credentials]:
+    """Return the user's name, given or read from the token, and credentials, asked for if there are none."""
+    claimed = token_claims(known.token)
+    name = text(claimed.get("username"))
     if "/" in name or not name.isprintable():
-        raise ConfigError(f"the token is that of user {name!r}, and nobody is called so")
+        raise ConfigError(f"the token names the user {name!r}, which is not a valid name")
     if cluster.user and name and name != cluster.user:
-        raise ConfigError(f"the token is that of user {name!r}, not of {cluster.user!r}")
+        raise ConfigError(f"the token belongs to user {name!r}, not to {cluster.user!r}")
     if server.wants_token and not known.token:
         raise ConfigError(
             f"{server.uri} lets users in by OIDC (AAD), not by password: copy a token from its web portal"
@@ -76,15 +76,15 @@ def identify(cluster: Cluster, known: Credentials, server: Server, ask: Ask) -> 
         )
     user = cluster.user or name
     if not user:
-        raise ConfigError(f"who are you at {server.uri}? give the name with --user")
+        raise ConfigError(f"no user name for {server.uri}: give it with --user")
     if not known:
         checked = f" (checked with {cluster.verify})" if isinstance(cluster.verify, str) else ""
         known = Credentials(password=ask(f"password of {user} at {server.uri}{checked}: "))
-    return user, dataclasses.replace(known, application=bool(said.get("application")))
+    return user, dataclasses.replace(known, application=bool(claimed.get("application")))
 
 
 def _log_in(client: Client, known: Credentials) -> dict[str, Any]:
-    """The user's record, which only somebody the server knows gets to see."""
+    """Log in and return the record of the user, which only the user may read."""
     try:
         if not known.token:
             client.login(client.user, known.password)
@@ -99,7 +99,7 @@ def _log_in(client: Client, known: Credentials) -> dict[str, Any]:
 
 
 def _virtual_clusters(client: Client, record: dict[str, Any]) -> tuple[str, ...]:
-    """Those granted to the user, or all where the server does not say."""
+    """Return those granted to the user, or all if the server does not say."""
     granted = record.get("virtualCluster")
     if isinstance(granted, str):
         granted = [name.strip() for name in granted.split(",")]
@@ -107,7 +107,7 @@ def _virtual_clusters(client: Client, record: dict[str, Any]) -> tuple[str, ...]
 
 
 def _storages(client: Client) -> tuple[dict[str, Any], ...]:
-    """Names and kinds only: the details hold account keys. The servers before storages have HDFS."""
+    """Return names and types only, as details hold account keys; servers without storages have HDFS."""
     with contextlib.suppress(NotFound):
         if client.dialect.storages:
             return tuple(map(_short, client.storage_rows()))
@@ -116,7 +116,7 @@ def _storages(client: Client) -> tuple[dict[str, Any], ...]:
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a storage in the list of clusters."""
-    said = {key: text(row.get(key)) for key in ("name", "type", "volumeName")}
+    """Return what ``clusters.yaml`` keeps of a storage."""
+    texts_of = {key: text(row.get(key)) for key in ("name", "type", "volumeName")}
     flags = {key: row[key] for key in ("share", "default") if isinstance(row.get(key), bool)}
-    return {key: value for key, value in said.items() if value} | flags
+    return {key: value for key, value in texts_of.items() if value} | flags

@@ -1,4 +1,4 @@
-"""How anything is said to a cluster: tokens, timeouts, retries, redirects; the limits of each exchange."""
+"""HTTP to a cluster: tokens, timeouts, retries, redirects, and the limits of each exchange."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from openpai_tasks.backends.base import NOT_SHARED, TokenStore
 from openpai_tasks.backends.openpai import bodies, logins
-from openpai_tasks.backends.openpai.dialects import Dialect, dialect_of
+from openpai_tasks.backends.openpai.dialects import ApiDialect, dialect_of
 from openpai_tasks.backends.openpai.redirects import may_follow, origin
 from openpai_tasks.backends.openpai.refusals import cause, chain, error, led_to, status_line
 from openpai_tasks.backends.openpai.retries import GONE_FOR_NOW, TOO_MANY, USUAL, Policies, Retries
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     import requests
 
 MOST_REDIRECTS = 5
-SILENT_PAUSE = 2.0  # seconds; the user is told of a longer one
+SILENT_PAUSE = 2.0  # seconds; the user is notified of a longer one
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a server said to a probe: JSON where it was JSON, else text; ``url`` is where it led to."""
+class ProbeAnswer:
+    """The answer to a probe: JSON if it was JSON, else text; ``url`` is where redirects ended."""
 
     status: int
     url: str
     body: Any
 
 
-class Connection:
-    """A cluster, and one user's way in."""
+class ServerConnection:
+    """A cluster, spoken to as one user: tokens and HTTP, without the endpoints."""
 
-    patience = 900.0  # seconds for which whoever watches a job bears that there is no answer
+    patience = 900.0  # seconds
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class Connection:
         self.cluster = cluster
         self._credentials = credentials
         pauses = logins.NO_PAUSES if cluster.alias == LOCAL else logins.PAUSES
-        self._logins = logins.Logins(credentials.token, tokens, pauses, self._say_of_cluster)
+        self._logins = logins.UserToken(credentials.token, tokens, pauses, self._say_of_cluster)
         self._timeout = timeout
         self._learn, self._say = learn, say
         self._policies = policies
         self._hint = hint  # why there are no credentials
 
     def say(self, line: str) -> None:
-        """Tell the user something that is no answer."""
+        """Tell the user something beside the answer."""
         self._say(line)
 
     @contextlib.contextmanager
@@ -90,25 +90,25 @@ class Connection:
         return self.cluster.user
 
     @functools.cached_property
-    def dialect(self) -> Dialect:
-        """What its generation speaks; a cluster that was never asked is asked now, once."""
+    def dialect(self) -> ApiDialect:
+        """Return how its generation differs; a cluster of an unknown one is asked, once."""
         if not self.cluster.generation and self._learn:
             self.cluster = self._learn(self.cluster)
         return dialect_of(self.cluster.generation)
 
     def login(self, user: str, password: str) -> str:
-        """A fresh token for the user; it is used from now on and kept."""
+        """Log in and return the new token, which is used from now on and kept."""
         self._logins.log_in(functools.partial(self._ask_for_token, user, password))
         return self.token()
 
     def renew(self, refused: str = "", pause: float | None = None) -> str:
-        """A token other than the refused one, by the password that is kept."""
+        """Return a token other than the refused one, after logging in with the password if need be."""
         ask = functools.partial(self._ask_for_token, self.user, self._credentials.password)
         self._logins.renew(refused, ask, pause)
         return self.token()
 
     def token(self) -> str:
-        """The token that requests carry, after logging in if there is none yet."""
+        """Return the token that requests carry, after logging in if there is none yet."""
         if not self._logins.token:
             if not self._credentials.password:
                 hint = self._hint or f"`pai cluster.update {self.cluster.alias} --login` asks for a password"
@@ -116,14 +116,14 @@ class Connection:
             self.renew()
         token = self._logins.token
         if not (token.isascii() and token.isprintable()) or " " in token:
-            raise ConfigError(f"the token for {self._who()} has characters in it that no token has")
+            raise ConfigError(f"the token for {self._who()} holds characters that are not allowed in tokens")
         return token
 
     def _ask_for_token(self, user: str, password: str) -> str:
         form = {"username": user, "password": password}
         answer = self._object("POST", routes.LOGIN_V1, auth=False, data=form)
         if not answer.get("token"):
-            raise ApiError(f"{self._where()} lets {user!r} in, but without a token: is it OpenPAI?")
+            raise ApiError(f"{self._where()} logged in {user!r} but returned no token: is it OpenPAI?")
         return str(answer["token"])
 
     def _object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Connection:
         headers: dict[str, str] | None = None,
         **body: Any,
     ) -> requests.Response:
-        """A call of the REST API that must succeed; ``limit`` is how many bytes it may be answered with."""
+        """Call the REST API and raise unless it succeeds; ``limit`` is the most bytes of the answer."""
         _ = self.dialect  # an unknown cluster may have its API elsewhere
         url = self.cluster.rest + path
         send = functools.partial(self._send, method, url, params=query, **body)
@@ -160,7 +160,7 @@ class Connection:
     def _authorised(
         self, send: Callable[..., requests.Response], headers: dict[str, str]
     ) -> requests.Response:
-        """Send it with the token; after a 401 with another one, since the password may still count."""
+        """Send it with the token, and after a 401 with a new one by the password."""
         pauses = self._logins.pauses if self._credentials.password else ()
         token = self.token()
         response = send(headers={**headers, "Authorization": f"Bearer {token}"})
@@ -176,7 +176,7 @@ class Connection:
     def _send(
         self, method: str, url: str, *, policies: Policies | None = None, **options: Any
     ) -> requests.Response:
-        """Send it, and after a pause once more where that can help and do no harm."""
+        """Send a request, and after a pause again where that can help and does no harm."""
         import requests
         import urllib3
 
@@ -199,18 +199,18 @@ class Connection:
             time.sleep(wait)
 
     def _unreachable(self, err: Exception) -> Unreachable:
-        """The same in our words."""
+        """Return the error for a failure of the connection."""
         import requests
 
         if isinstance(err, requests.exceptions.SSLError):
-            return Unreachable(f"no safe connection to {self._where()}: {cause(err)}")
+            return Unreachable(f"no secure connection to {self._where()}: {cause(err)}")
         own = next((one for one in chain(err) if isinstance(one, (Overdue, Oversized))), None)
         if isinstance(own, Overdue):
             reason = f"{own} ({TOTAL} times the setting http-timeout)"
         elif any(isinstance(one, TimeoutError) for one in chain(err)) and not own:
             is_connecting = isinstance(err, requests.exceptions.ConnectTimeout)
             seconds = min(CONNECT_SECONDS, self._timeout) if is_connecting else self._timeout
-            reason = f"nothing came within {seconds:g} s (the setting http-timeout)"
+            reason = f"no data came within {seconds:g} s (the setting http-timeout)"
         else:
             reason = str(own or cause(err))
         is_outage = not isinstance(err, ValueError) and not isinstance(own, Oversized)
@@ -226,10 +226,10 @@ class Connection:
         stream: Exchange | None = None,
         **options: Any,
     ) -> requests.Response:
-        """Send it and go where a read is sent on to; a token goes nowhere but to the cluster it is for.
+        """Send a request and follow redirects of a GET; the token is sent to its own cluster only.
 
-        All of it has the time of one exchange. The content is read up to ``limit`` bytes, or left to
-        ``_pieces`` with the same exchange where ``stream`` is one.
+        All of it has the time of one exchange. The content is read up to ``limit`` bytes; that of a
+        ``stream`` is left to ``_pieces``.
         """
         token = "Authorization" in options.get("headers", {})
         exchange: Any = stream or self._exchange()
@@ -250,16 +250,16 @@ class Connection:
             response.close()
             if not may_follow(url, target, token, abroad):
                 raise ApiError(
-                    f"{self._where()} sends this call on to {origin(target)}, which is not followed;"
-                    " if that is the cluster's new address, add it"
+                    f"{self._where()} redirects this request to {origin(target)}, which is not followed;"
+                    " if that is its new address, add it with `pai cluster.add`"
                 )
             url, options["params"] = target, None
-        raise ApiError(f"{self._where()} sends this call on again and again")
+        raise ApiError(f"{self._where()} redirects this request again and again")
 
     def _received(
         self, response: requests.Response, exchange: Exchange, limit: int, is_stream: bool
     ) -> requests.Response:
-        """The answer with its content, or ready to be streamed; of an error only the beginning is read."""
+        """Read the content of the answer, unless it is streamed; of an error only the beginning."""
         is_error = response.status_code >= 300
         if is_stream and not is_error:
             exchange.allow(STREAM_STEP)
@@ -272,7 +272,7 @@ class Connection:
         return response
 
     def _pieces(self, response: requests.Response, exchange: Exchange) -> Iterator[bytes]:
-        """Yield the content of a stream; it may last as long as it goes on."""
+        """Yield the content of a stream, for as long as data comes."""
         import urllib3
 
         try:
@@ -288,14 +288,14 @@ class Connection:
     def _refusing(self, response: requests.Response) -> Iterator[None]:
         try:
             yield
-        except bodies.Refused as err:
+        except bodies.BodyRefused as err:
             path = urlsplit(response.url).path
             raise ApiError(f"the answer of {self._where()} to {path} is refused: {err}") from err
         finally:
             response.close()
 
     def _check(self, response: requests.Response) -> None:
-        if response.status_code in GONE_FOR_NOW:  # a gateway's word: what became of the call is not known
+        if response.status_code in GONE_FOR_NOW:  # by a gateway: the server may have got the request
             raise Unreachable(f"no answer from {self._where()}: {status_line(response)}", is_outage=True)
         if not 200 <= response.status_code < 300:
             raise error(response, self._where(), self.cluster.alias)
@@ -324,5 +324,5 @@ class Connection:
 
 
 def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Without an auth of our own, requests would put a ~/.netrc entry in the place of our token."""
+    """Leave the token alone: without an auth, requests would replace it by an entry of ~/.netrc."""
     return request

@@ -55,7 +55,7 @@ class Difference:
 def job_document(client: Backend, name: str) -> tuple[JobInfo, dict[str, Any]]:
     """The job, and its document as version 2; the server has masked its secrets."""
     job = lookup.find(client, name)
-    found = protocol.read(client.job_config(job.key)).value
+    found = client.job_document(job.key)
     if not isinstance(found, dict):
         raise ConfigError(f"cluster {client.cluster.alias!r} keeps no document of job {name!r}")
     document = as_v2(found)
