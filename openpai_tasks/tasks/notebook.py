@@ -143,7 +143,7 @@ def resubmit(
     prepared = sdk.notebooks.prepare_rerun(
         chosen, source, target, request, parameters, here, secrets.for_document, mounted
     )
-    say(f"runs again: {prepared.told}")
+    say(f"runs again: {prepared.description}")
     views.notebooks.tell(prepared.remarks)
     sent = views.notebooks.launch(
         c, target, prepared.submission, views.submitting.only_looks(c, flags), detach, output

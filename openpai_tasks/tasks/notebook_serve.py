@@ -52,7 +52,7 @@ def serve(
     """Serve Jupyter in a job and open it in the browser, by a tunnel; Ctrl-C brings the changes back."""
     given = job_settings(c, flags)
     here, mounted = Path.cwd(), sdk.files.mounts(given)
-    limit, way = sdk.amounts.seconds(wait, "--wait"), sdk.notebooks.Way(direct, port)
+    limit, way = sdk.amounts.seconds(wait, "--wait"), sdk.notebooks.LinkOptions(direct, port)
     chosen = views.serving.token_from(token, token_file)
     how = views.serving.Stay(given, limit, no_browser, stop, output, here, mounted)
     if reconnect:
@@ -86,7 +86,7 @@ def _again(c, client, name, door, how):
         c,
         client,
         job,
-        views.serving.Door(sdk.notebooks.Way(mark.direct, door.way.port), token, mark.file),
+        views.serving.Door(sdk.notebooks.LinkOptions(mark.direct, door.way.port), token, mark.file),
         how,
     )
 

@@ -94,7 +94,7 @@ def test_an_image_without_an_sshd_is_told_at_once_and_not_waited_for(shell):
     shell.ok("job.stop", "closed")
     last = ran.err.splitlines()[-1]
     assert ran.code == 121 and "the image has no sshd" in last, ran
-    assert last.endswith("`job.stop closed` ends it, and `notebook.serve --direct` needs no ssh")
+    assert last.endswith("`pai job.stop closed` stops it; `pai notebook.serve --direct` needs no ssh")
     assert shell.inv("job.wait", "closed").code == 143
 
 
@@ -102,6 +102,8 @@ def test_an_image_without_an_sshd_is_told_at_once_and_not_waited_for(shell):
 def test_an_image_with_nothing_but_python_is_one_clear_line(shell, words):
     task, *flags = words
     ran = shell.inv(f"notebook.{task}", "book.ipynb", "-j", f"bare-{task}", *flags, *SMALL)
-    said = f"error: job 'bare-{task}' is FAILED: jupyter is not in this image, and /usr/local/bin/python3 has"
-    assert ran.code == 2 and ran.err.splitlines()[-1].startswith(f"{said} neither pip nor venv"), ran
+    reason = "cannot install jupyter, missing in this image: /usr/local/bin/python3 has neither pip nor venv"
+    assert ran.code == 2 and ran.err.splitlines()[-1].startswith(
+        f"error: job 'bare-{task}' is FAILED: {reason}"
+    ), ran
     assert ran.out == "" and "Traceback" not in ran.err

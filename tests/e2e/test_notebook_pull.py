@@ -75,7 +75,7 @@ def test_each_file_goes_where_it_came_from_and_one_that_cannot_costs_no_other(cl
 def test_a_source_that_has_become_too_large_is_told(cluster, jupyter, changed):
     kernel = jupyter.kernel(".work/hid.ipynb")
     jupyter.run(kernel, "import os; os.truncate('../data.bin', (100 << 20) + 1)")
-    told = "notebook: warning: data.bin is larger than 100 MiB: changes in it are not kept"
+    told = "notebook: warning: data.bin is larger than 100 MiB: its changes are not saved"
     until(lambda: told in cluster.ok("job.logs", "odd").out)
     ran = cluster.inv("notebook.pull", "odd")
     assert (
@@ -83,8 +83,8 @@ def test_a_source_that_has_become_too_large_is_told(cluster, jupyter, changed):
     )
     assert (cluster.project / "data.bin").read_text() == "sent"
     ran = cluster.ok("notebook.resubmit", "odd", "--preview")
-    assert "runs again: .work/hid.ipynb, as job odd of local has last kept it" in ran.err
-    assert "note: data.bin is run without its last changes: it is too large for them to be kept" in ran.err
+    assert "runs again: .work/hid.ipynb, as job odd of local last saved it" in ran.err
+    assert "note: data.bin is too large to be saved; it runs without its latest changes" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_a_source_that_has_become_too_large_is_told(cluster, jupyter, changed):
         ),
         (("a.ipynb", "--timeout", "1h"), "leave out the notebook, --timeout"),
         (("--direct",), "was not started with --direct"),
-        (("--direct", "--port", "8888"), "--port is this machine's end of a tunnel"),
-        (("--token", "short"), "a token has at least 16"),
+        (("--direct", "--port", "8888"), "--port is the local end of a tunnel"),
+        (("--token", "short"), "expected at least 16 characters"),
     ],
     ids=["flags", "notebook", "direct", "port", "token"],
 )
@@ -132,8 +132,6 @@ def test_where_nothing_is_known_of_the_job_the_current_folder_is_taken(cluster, 
     folder.mkdir()
     ran = cluster.run("env", "-C", str(folder), "pai", "notebook.pull", "odd", "-a", "local")
     assert f"note: where job odd was served from is not known here; this is taken: {folder}" in ran.err
-    assert (
-        ran.code == 123 and "failed .flake8: it is hidden, and nothing here tells that it was sent" in ran.err
-    )
+    assert ran.code == 123 and "failed .flake8: it is hidden and was not sent from here" in ran.err
     assert sources_of(folder / ".work" / "hid.ipynb") == ["there"]  # which the job's document names
     assert (folder / "lib" / "l.py").read_text() == "there" and not (folder / ".flake8").exists()

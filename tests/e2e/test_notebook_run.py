@@ -179,8 +179,8 @@ def test_a_kernel_that_is_not_there_is_one_line_with_those_that_are(sent):
 def test_errors_can_be_allowed(sent):
     ran = sent.inv("notebook.fetch", "allowed", "--follow")
     assert ran.code == 0, ran
-    assert "cell 3 of 3 failed, as is allowed: ValueError: two" in ran.err
-    assert "2 of 3 cells failed, as is allowed" in ran.err and "names no kernel" not in ran.err
+    assert "cell 3 of 3 failed, which is allowed: ValueError: two" in ran.err
+    assert "2 of 3 cells failed, which is allowed" in ran.err and "names no kernel" not in ran.err
     shown = outputs(sent.project / "fails twice.allowed.ipynb")
     assert shown == ["ZeroDivisionError: division by zero", "on\n", "ValueError: two"]
     assert (sent.project / "fails twice.allowed.py").exists()
@@ -261,7 +261,7 @@ def test_what_a_job_waits_for_is_told(cluster):
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=30)[1]
     cluster.ok("job.stop", "queued", "greedy")
-    assert line.startswith("job queued is WAITING: it asks for more than there is")
+    assert line.startswith("job queued is WAITING: it asks for more than the cluster has")
     assert process.returncode == 130 and "WAITING" not in rest and "job queued goes on" in rest
 
 
@@ -286,7 +286,7 @@ def test_a_storage_that_is_full_fails_the_job_in_the_end_and_keeps_what_could_be
     book(small_storage.project, "full.ipynb", "print('saved')", fills, "print('on')")
     ran = small_storage.inv("notebook.run", "full.ipynb", "-j", "full", *SMALL)
     assert ran.code == 4 and "cell 3 of 3: print('on')" in ran.err
-    assert "cannot be saved: No space left on device; the run goes on" in ran.err
+    assert "cannot save the notebook: No space left on device; the run continues" in ran.err
     last = ran.err.splitlines()[-1]
     assert "of full.ipynb is the last that is saved: the result could not be saved: No space left" in last
     assert outputs(small_storage.project / "full.full.ipynb")[0] == "saved\n"
@@ -379,14 +379,14 @@ def test_what_was_not_run_yet_is_run(cluster):
 
 BAD = {
     ("notebook.run", "."): (123, "is a folder"),
-    ("notebook.run", "tasks.py"): (123, "is no notebook"),
-    ("notebook.run", "plain.ipynb", "-p", "a-b=1"): (120, "cannot be the name of a Python variable"),
+    ("notebook.run", "tasks.py"): (123, "is not a notebook"),
+    ("notebook.run", "plain.ipynb", "-p", "a-b=1"): (120, "is not a valid name for a Python variable"),
     ("notebook.run", "plain.ipynb", "--timeout-per-cell", "soon"): (120, "--timeout-per-cell needs a time"),
     ("notebook.run", "plain.ipynb", "-p", "x={1: 2}"): (
         120,
-        "-p x: the names in a mapping must be text, got 1",
+        "-p x: keys of a mapping must be strings, got 1",
     ),
-    ("notebook.run", "plain.ipynb", "-p", "__name__=3"): (120, "'__name__' is a name of Python itself"),
+    ("notebook.run", "plain.ipynb", "-p", "__name__=3"): (120, "'__name__' is reserved by Python"),
     ("notebook.run", "--", "-plain.ipynb", "--no-browser"): (120, "does not expect '--no-browser' behind --"),
     ("notebook.run", "other.ipynb", "-p", "x=1"): (120, "Python notebooks only"),
     ("notebook.run", "plain.ipynb", "--sources", "no.py"): (123, "no such source"),

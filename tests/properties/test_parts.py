@@ -118,7 +118,7 @@ def test_no_document_ends_in_a_traceback(real):
             document = documents.as_v2(found) if isinstance(found, dict) else found
             if shape.misfit(document):
                 return
-            provenance.stamp_of(document), running.mark_of(document), serving.mark_of(document)
+            provenance.stamp_of(document), running.read_run_mark(document), serving.read_server_mark(document)
             shown = protocol.dump(documents.ordered(document))
             shown.encode()
             if is_checked:
@@ -142,7 +142,7 @@ def test_a_document_of_aliases_that_grow_is_refused():
 @steady(80)
 @given(body(NOTEBOOK))
 def test_no_notebook_of_a_job_ends_in_a_traceback(content):
-    said = summary.told(content)
+    said = summary.read_summary(content)
     if said is not None:
         repr(said).encode()
         summary.plain_traceback(said.traceback, False)

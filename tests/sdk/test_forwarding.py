@@ -71,7 +71,7 @@ def test_what_another_try_would_not_change_ends_a_forward(tmp_path, trouble):
 
 
 @pytest.mark.parametrize(
-    "words, shown", [((), "80:{}"), ((lambda: "", link.WORD), "--port {}")], ids=["forward", "serve"]
+    "words, shown", [((), "80:{}"), ((lambda: "", link.PORT_FLAG), "--port {}")], ids=["forward", "serve"]
 )
 def test_another_port_is_proposed_as_the_command_takes_it(words, shown):
     with socket.socket() as taken:

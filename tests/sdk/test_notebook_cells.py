@@ -50,7 +50,7 @@ def test_tags_that_are_text_become_a_list(sent, tags):
 
 @pytest.mark.parametrize("tags", [1, None, {}, ["a", 1]], ids=repr)
 def test_other_tags_are_refused(sent, tags):
-    with pytest.raises(PathError, match="its cell 1 has tags that are no list"):
+    with pytest.raises(PathError, match="its cell 1 has tags that are not a list"):
         sent(notebook(cell("1", metadata={"tags": tags})))
 
 

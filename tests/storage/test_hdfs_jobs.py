@@ -24,7 +24,7 @@ from openpai_tasks.sdk.jobs.submission import prepare, submit
 from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.logs.output import LogChoice
 from openpai_tasks.sdk.notebooks import results, running
-from openpai_tasks.sdk.notebooks.running import Options
+from openpai_tasks.sdk.notebooks.running import RunOptions
 from openpai_tasks.server.engines.process import GRACE
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
@@ -450,14 +450,14 @@ def test_a_notebook_is_there_when_its_job_is_over_and_as_far_as_it_came(client, 
     name = f"book-{os.urandom(3).hex()}"
     request = build_request({"job_name": name}, dataclasses.replace(SETTINGS, python=sys.executable), str)
     book = running.read_notebook("book.ipynb", here)
-    submit(client, running.plan_run(client, book, Options(formats=()), request, here))
-    with pytest.raises(NotFound, match="no notebook yet; to HDFS it is written when the job ends"):
+    submit(client, running.plan_run(client, book, RunOptions(formats=()), request, here))
+    with pytest.raises(NotFound, match="no notebook yet; on HDFS, outputs appear when the job ends"):
         results.download_results(results.find_results(client, name), here)
     gate.touch()
     assert lookup.wait(client, name, 60).user_exit_code == 1
     found = results.find_results(client, name)
     brought = results.download_results(found, here)
-    told = brought.told
+    told = brought.summary
     assert not brought.copied.failed and (told.state, told.cell, told.of) == ("failed", 2, 3)
     assert shown_by(Path(brought.files[0].path)) == ["first\n", "ZeroDivisionError: division by zero", ""]
 

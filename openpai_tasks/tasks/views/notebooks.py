@@ -60,9 +60,9 @@ def _watch(client, name):
 
     with client.saying(screen.say):
         for event in sdk.notebooks.follow_run(client, name, sdk.diagnosis.News(client, screen.say)):
-            if isinstance(event, sdk.notebooks.Step):
+            if isinstance(event, sdk.notebooks.CellStart):
                 step = event
-            elif isinstance(event, sdk.notebooks.Complaint):
+            elif isinstance(event, sdk.notebooks.RunnerError):
                 screen.clear()
                 _complain(complaint)
                 complaint = event.text
@@ -110,7 +110,7 @@ def _bring(found, folder):
 
 def _conclude(found, brought, page, complaint):
     """Say how it ended; raise if it did not end well."""
-    job, told, link = found.job, brought.told, f"; see {page}" if page else ""
+    job, told, link = found.job, brought.summary, f"; see {page}" if page else ""
     is_of_results = job.exit_status in (sdk.payloads.NOT_CONVERTED, sdk.payloads.NOT_SAVED)
     reason = complaint if is_of_results else ""
     if not reason:
