@@ -77,7 +77,7 @@ def test_an_image_is_built_listed_and_pushed(workshop: Shell, registry: str) -> 
     assert pushed.code == 0, pushed
     refused = workshop.inv("container.push", f"{registry}/own/none:1")
     assert refused.code == 120
-    assert f"login {registry}` keeps one" in refused.err
+    assert f"run `docker login {registry}`" in refused.err
 
 
 def test_a_build_that_fails_is_told_in_one_line(workshop: Shell) -> None:

@@ -168,7 +168,7 @@ def test_ctrl_c_while_waiting_leaves_the_job_and_tells_how_to_stop_it(shell):
     while not any("waiting:" in line for line in lines):
         lines.append(process.stderr.readline())
         assert lines[-1], lines
-    assert "it asks for more than there is" in lines[-1]
+    assert "it asks for more than the cluster has" in lines[-1]
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130

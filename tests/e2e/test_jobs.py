@@ -257,7 +257,7 @@ def test_a_job_that_is_tried_again_says_so_to_who_follows(cluster):
     gate.touch()
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "began\n")
-    assert "job again has failed and is tried again (attempt 2)" in err.splitlines()
+    assert "job again failed and is retried (attempt 2)" in err.splitlines()
 
 
 def test_what_a_job_waits_for_is_told_to_who_follows(cluster):
@@ -268,7 +268,7 @@ def test_what_a_job_waits_for_is_told_to_who_follows(cluster):
     told = next(line for line in lines if "WAITING" in line)
     cluster.ok("job.stop", "greedy-one")
     out, rest = process.communicate(timeout=60)
-    assert told.startswith("job queued-one is WAITING: it asks for more than there is")
+    assert told.startswith("job queued-one is WAITING: it asks for more than the cluster has")
     assert (process.returncode, out) == (0, "begun\n") and "WAITING" not in rest
 
 

@@ -20,7 +20,7 @@ OUTAGES = {
     "gateway": (502, "HTTP 502 Bad Gateway"),
     "database": (True, "connect ECONNREFUSED 127.0.0.1:5432"),
 }
-OUTPUT = "warning: the output of main-0 cannot be read now: "
+OUTPUT = "warning: cannot read the output of main-0: "
 
 
 def faults(shell, **switches):
@@ -197,7 +197,7 @@ def test_logs_that_fail_are_a_warning_and_are_caught_up_with(calm, gate, fault):
         code, out, err = end(process)
     told = "".join(said) + err
     assert (code, out) == (3, "two\n")
-    assert told.count("warning: ") == 1 and "is still watched" in told and "token=" not in told
+    assert told.count("warning: ") == 1 and "still following the job" in told and "token=" not in told
 
 
 @pytest.mark.parametrize("fault", [{"logs": 500}, {"log_files": 503}])
@@ -213,7 +213,7 @@ def test_logs_that_never_come_back_leave_the_job_its_own_exit_code(calm, fault):
 
 
 @pytest.mark.parametrize(
-    "status, told", [(404, "the cluster has no output of main-0"), (500, "the output of main-0 cannot")]
+    "status, told", [(404, "the cluster has no logs of main-0"), (500, "the output of main-0 cannot")]
 )
 def test_the_logs_of_the_other_tasks_are_read(calm, status, told):
     name, lines = f"parts-{status}", ["[main-1] from 1", "[main-2] from 2"]
@@ -236,7 +236,7 @@ def test_an_earlier_attempt_can_be_read(calm, tmp_path):
         ran = calm.inv("job.logs", name, f"--attempt={wrong}")
         assert ran.code == 120 and f"has attempts 0 to 1, got --attempt {wrong}" in ran.err
     ran = calm.inv("job.logs", name, "--attempt", "0", "--follow")
-    assert ran.code == 120 and "leave out --follow" in ran.err
+    assert ran.code == 120 and "cannot be combined with --follow" in ran.err
 
 
 def test_a_submission_of_a_sweep_whose_answer_is_lost_is_not_repeated(calm):

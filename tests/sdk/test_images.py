@@ -35,7 +35,7 @@ def test_without_an_engine_one_is_told(wanted: str, said: str) -> None:
     ],
 )
 def test_names_of_images_are_taken(name: str) -> None:
-    assert programs.reference(name) == name
+    assert programs.check_reference(name) == name
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_names_of_images_are_taken(name: str) -> None:
 )
 def test_names_that_no_image_can_have_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="needs a name such as"):
-        programs.reference(name)
+        programs.check_reference(name)
 
 
 def test_a_build_names_its_file_and_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,11 @@ from openpai_tasks.sdk.diagnosis.symptoms import in_events, in_output
     "line, word",
     [
         ("ModuleNotFoundError: No module named 'cv2'", "cv2"),
-        ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "GPU was not enough"),
-        ("RuntimeError: CUDA error: out of memory", "GPU was not enough"),
+        (
+            "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+            "GPU ran out of memory",
+        ),
+        ("RuntimeError: CUDA error: out of memory", "GPU ran out of memory"),
         ("RuntimeError: Found no NVIDIA driver on your system.", "could not use a GPU"),
         ("python3: can't open file '/x/train.py': [Errno 2] No such file or directory", "a file"),
         ("bash: line 3: nvcc: command not found", "nvcc"),

@@ -214,7 +214,7 @@ def test_a_parameter_that_borrows_its_value_can_get_one_of_its_own(project):
 
 
 def test_values_inside_of_brackets_can_be_replaced():
-    assert rewriting.replace("a: {b: x, c: y}\n", {("a", "b"): "p, q"}) == 'a: {b: "p, q", c: y}\n'
+    assert rewriting.replace_values("a: {b: x, c: y}\n", {("a", "b"): "p, q"}) == 'a: {b: "p, q", c: y}\n'
 
 
 @pytest.mark.parametrize("word", ["lr", "=1", ""])
@@ -231,7 +231,7 @@ def test_a_file_is_written_whole_named_and_not_over_another(project, monkeypatch
     monkeypatch.chdir(project)
     template = catalog.find_template("mine", project)
     written = catalog.write_job_file(template, Path("jobs/my job.yaml"), {"count": 4}, force=False)
-    assert written == catalog.Written("jobs/my job.yaml", "mine", "my-job")
+    assert written == catalog.WrittenJobFile("jobs/my job.yaml", "mine", "my-job")
     path = project / "jobs" / "my job.yaml"
     assert protocol.validate(path.read_text()).roles[0].instances == 4
     with pytest.raises(PathError, match=r"'jobs/my job.yaml' exists; .*--force"):

@@ -1,4 +1,4 @@
-"""One task's log, read piece by piece."""
+"""Read one task's log piece by piece."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from openpai_tasks.errors import ApiError, NotFound
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 
 
-class Reader:
-    """One task's log, read from where the last reading ended."""
+class LogReader:
+    """Reads a task's log from where the last read ended."""
 
     def __init__(
         self, client: Backend, job: JobInfo, task: TaskInfo, stream: str, policies: Policies | None = None
     ) -> None:
         self._client, self._stream, self._policies = client, stream, policies
         self._where = (job.key, job.attempt, task.role, task.index, task.attempt)
-        self._known = addresses(task.log)  # of servers that don't want to be asked
+        self._known = addresses(task.log)  # from servers that list the addresses in the task
         self._uris: dict[str, str] = {}
         self._offsets: dict[str, int] = {}
-        self.is_absent = False  # the cluster knows of no log of this task
+        self.is_absent = False  # the cluster has no log of this task
 
     def read(self) -> Iterator[bytes]:
-        """What is new."""
+        """Yield new output."""
         self._uris = self._uris or self._find()
         try:
             yield from self._grown()
         except ApiError:
             if self._known:
                 raise
-            self._uris = self._find()  # an address is good for two minutes only
+            self._uris = self._find()  # addresses expire after two minutes
             yield from self._grown()
 
     def rewind(self) -> None:
@@ -42,13 +42,13 @@ class Reader:
 
     def _grown(self) -> Iterator[bytes]:
         for name, uri in self._uris.items():
-            with contextlib.suppress(*[NotFound] if self._known else []):  # which is just not written yet
+            with contextlib.suppress(*[NotFound] if self._known else []):  # it may not be written yet
                 for data in self._client.read_log(uri, self._offsets.get(name, 0), self._policies):
                     self._offsets[name] = self._offsets.get(name, 0) + len(data)
                     yield data
 
     def _find(self) -> dict[str, str]:
-        """The addresses of the logs that make up the stream; none while there is no log."""
+        """Return the addresses of the logs that make up the stream; empty while there is no log."""
         try:
             found = self._known or self._client.log_locations(*self._where, self._policies)
         except NotFound:
@@ -59,6 +59,6 @@ class Reader:
         streams = ["stdout", "stderr"] if one_by_one else [self._stream]
         names = [name for stream in streams for name in (f"{stream}.1", stream) if name in found]
         for name in names:
-            if name.endswith(".1") and name not in self._offsets:  # what we read was put away as this
+            if name.endswith(".1") and name not in self._offsets:  # the log we were reading was rotated
                 self._offsets[name] = self._offsets.pop(name.removesuffix(".1"), 0)
         return {name: found[name] for name in names}

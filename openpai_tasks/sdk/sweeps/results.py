@@ -82,9 +82,9 @@ def _result(client: Backend, name: str, point: Point | None, mounts: Mounts) -> 
 def _told(client: Backend, job: JobInfo) -> dict[str, Any] | None:
     """What the job printed; of several tasks, the first that printed something counts."""
     found: dict[str, dict[str, Any]] = {}
-    lines = output.Lines()
+    lines = output.LineSplitter()
     try:
-        for chunk in output.read(client, job.key, output.LogChoice(stream="stdout")):
+        for chunk in output.read_chunks(client, job.key, output.LogChoice(stream="stdout")):
             _note(found, lines.feed(chunk))
     except NotFound:
         return None
