@@ -12,8 +12,8 @@ from typing import Any
 
 from openpai_tasks.errors import PaiError, Unreachable
 from openpai_tasks.sdk.ssh.host_blocks import GATEWAY, config_path
-from openpai_tasks.sdk.ssh.host_keys import watch_gateway, watch_host_key
-from openpai_tasks.sdk.ssh.login_errors import Login, told
+from openpai_tasks.sdk.ssh.host_keys import check_gateway_key, check_host_key
+from openpai_tasks.sdk.ssh.login_errors import LoginAttempt, translate_errors
 from openpai_tasks.settings.home import home
 
 
@@ -60,9 +60,9 @@ def _watch(connection: Any) -> None:
         kept = _kept(self)
         if kept:
             self.connect_kwargs = {"look_for_keys": False, "allow_agent": False, **self.connect_kwargs}
-            watch_host_key(self, kept[1], kept[0])
+            check_host_key(self, kept[1], kept[0])
         elif _is_gateway(self):
-            watch_gateway(self)
+            check_gateway_key(self)
 
     def opened(self: Any) -> Any:
         if self.is_connected:
@@ -102,13 +102,13 @@ def _told(connection: Any, log_in: Any) -> Any:
     from invoke.exceptions import Exit
 
     is_gateway = _is_gateway(connection)
-    name, file = _kept(connection) or watch_gateway(connection)
+    name, file = _kept(connection) or check_gateway_key(connection)
     key = next(iter(connection.ssh_config.get("identityfile", ())), None)
     place = f"{connection.host}:{connection.port}"
     timeout = float(connection.connect_timeout or 0)
-    login = Login(connection.original_host, place, key and Path(key), timeout, name, file, is_gateway)
+    login = LoginAttempt(connection.original_host, place, key and Path(key), timeout, name, file, is_gateway)
     try:
-        with told(login):
+        with translate_errors(login):
             return log_in(connection)
     except PaiError as err:
         raise Exit(f"error: {err}", err.exit_code) from err

@@ -132,7 +132,7 @@ def test_ctrl_c_insists_and_tells_of_a_command_that_goes_on(inside, ignored, lef
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=SECONDS)
         assert running.returncode == 130
-        told = "the command may go on in main-0 of job 'train': INT, TERM and HUP did not end it\n"
+        told = "the command may still be running in main-0 of job 'train': INT, TERM and HUP did not end it\n"
         said = err.replace("Terminated\n", "")  # of the remote shell, if its `sleep` ends before it does
         assert (said, runs(pid)) == (told if left else "", left)
     finally:
@@ -197,7 +197,7 @@ def test_a_port_is_forwarded_until_ctrl_c(inside):
         assert f"127.0.0.1:{here}" in forward.stderr.readline()
         assert wait_for(lambda: page(here)) == b"hello"
         taken = inside.inv("container.forward", "train", f"{there}:{here}")
-        assert taken.code == 120 and f"port {here} cannot be had here" in taken.err
+        assert taken.code == 120 and f"cannot listen on local port {here}" in taken.err
         forward.send_signal(signal.SIGINT)
         forward.communicate(timeout=SECONDS)
         assert forward.returncode == 130
@@ -221,7 +221,7 @@ def test_a_forward_goes_on_when_the_cluster_was_away_for_a_while(inside):
         port = inside.ok("container.list", "train", "-o", "json").json()[0]["port"]
         inside.ok("cluster.stop", "--keep-jobs")
         drop(port)
-        assert "the connection is lost" in forward.stderr.readline()
+        assert "connection lost; reconnecting" in forward.stderr.readline()
         assert "trying again in" in forward.stderr.readline()
         inside.ok("cluster.start")
         assert wait_for(lambda: page(here)) == b"hello"

@@ -32,7 +32,7 @@ def test_a_command_is_told_that_its_container_is_another_one_now(small, how):
     assert said.count("\n") == 1 and said.startswith("error: "), said
     assert f"main-0 of job '{name}' is lost: " in said
     assert any(
-        way in said for way in ("was started again meanwhile; run it again", "run it again when it runs")
+        way in said for way in ("has been restarted; run it again", "run it again when it runs")
     )
     small.ok("job.stop", name)
 
@@ -53,7 +53,7 @@ def test_what_is_over_in_one_container_is_over_there_alone(small):
         forward.kill()
         forward.wait()
     assert said.endswith("main-0 of job pair is SUCCEEDED: the forward ends\n"), said
-    assert "connected again" not in said and forward.returncode == 0
+    assert "reconnected" not in said and forward.returncode == 0
     ran = small.inv("container.run", "pair", "--all", "--", "sh", "-c", "echo in")
     assert (ran.code, ran.out, ran.err) == (0, "main-1: in\n", "left out: main-0 is SUCCEEDED\n")
     ran = small.inv("container.run", "pair", "--all", "--index", "0", "--", "true")
@@ -70,7 +70,7 @@ def test_a_forward_finds_the_container_that_its_task_has_next(small):
         assert f"job again:{there}\n" in forward.stderr.readline()
         small.inv("container.run", "again", "kill -9 $(cat pid)")
         lines = iter(forward.stderr.readline, "")
-        assert any(line == "connected again\n" for line in lines)
+        assert any(line == "reconnected\n" for line in lines)
     finally:
         forward.kill()
         forward.communicate()

@@ -103,7 +103,7 @@ def test_only_containers_of_container_start_are_stopped_by_it(shell):
     shell.ok("job.sub", "sleep 600", "-j", "tr-job", "--ssh")
     ran = shell.inv("container.stop", "tr-box", "tr-job")
     assert (ran.code, ran.out) == (120, "")
-    assert ran.err == "error: job 'tr-job' was not started by container.start: `job.stop tr-job` ends it\n"
+    assert ran.err == "error: job 'tr-job' was not started by container.start; use `pai job.stop tr-job`\n"
     assert state(shell, "tr-box") == "RUNNING"
     assert [job["name"] for job in shell.ok("container.stop", "tr*", "-o", "json").json()] == ["tr-box"]
     until(lambda: state(shell, "tr-box") == "STOPPED")
@@ -120,12 +120,12 @@ def test_a_container_ends_by_itself(cluster):
 
 
 def test_the_only_one_that_was_started_here_is_stopped_without_its_name(shell):
-    assert "no container that was started here runs" in shell.inv("container.stop").err
+    assert "no container started from this folder runs" in shell.inv("container.stop").err
     shell.ok("container.start", "--no-shell", "-j", "one")
     shell.ok("container.start", "--no-shell", "-j", "two")
     shell.ok("job.sub", "sleep 600", "-j", "other")
     ran = shell.inv("container.stop")
-    assert (ran.code, "which container? these were started here: one, two" in ran.err) == (120, True)
+    assert (ran.code, "several containers were started from this folder, name one: one, two" in ran.err) == (120, True)
     shell.ok("container.stop", "one")
     until(lambda: state(shell, "one") == "STOPPED")
     assert shell.ok("container.stop", "-o", "json").json()[0]["name"] == "two"
@@ -176,7 +176,7 @@ def test_ctrl_c_while_waiting_leaves_the_job_and_tells_how_to_stop_it(shell):
     assert state(shell, "large") == "WAITING"
     ran = shell.inv("container.start", "-j", "larger", "--gpu", "99", "--wait-limit", "1s")
     assert ran.code == 124
-    assert "cannot be logged in to after 1 s" in ran.err and "`container.stop larger` ends it" in ran.err
+    assert "within 1 s (" in ran.err and "`pai container.stop larger`" in ran.err
     shell.ok("container.stop", "larg*")
 
 
@@ -185,7 +185,7 @@ def test_a_key_that_opens_nothing_is_known_before_there_is_a_job(cluster, tmp_pa
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(key)], check=True)
     ran = cluster.inv("container.start", "-j", "unopened", INVOKE_OPENPAI_SSH_KEY=str(key))
     assert (ran.code, ran.err.count("\n")) == (120, 1), ran
-    assert f"the key {key} has a passphrase: name one without in the setting ssh.key" in ran.err
+    assert f"key {key} has a passphrase; use one without, by the setting ssh.key" in ran.err
     assert cluster.inv("job.status", "unopened").code == 122
 
 
@@ -198,7 +198,7 @@ def test_what_lacks_is_told_and_who_has_it(shell):
     ran = shell.inv("container.start", "-j", "waits", "--wait-limit", "2s")
     told = f"it asks for 1 CPU, and 0 of {cpus} are free (running: hog)"
     assert ran.code == 124 and f"waiting: {told}\n" in ran.err, ran
-    assert "the job goes on, `container.stop waits` ends it" in ran.err
+    assert "the job continues, stop it with `pai container.stop waits`" in ran.err
 
 
 def test_a_job_that_fails_at_its_start_is_told_with_its_reason(cluster):
@@ -215,7 +215,7 @@ def test_it_lets_us_in_when_its_packages_are_there(cluster, tmp_path):
     program.chmod(0o755)
     flags = ("--pip-installs", "some-package", "--python", str(program))
     process = cluster.start("inv", "container.start", "-j", "brings", *flags, stdin=subprocess.PIPE)
-    told = "waiting: main-0 of job 'brings' is not done yet with what comes first"
+    told = "waiting: main-0 of job 'brings' is still preparing sources and packages"
     lines = []
     while not any(told in line for line in lines):
         lines.append(process.stderr.readline())
@@ -270,7 +270,7 @@ def test_a_container_without_ssh_is_told_so_and_kept_longer_by_its_storage(shell
     shell.environment["INVOKE_OPENPAI_LOCAL_SSH"] = "off"
     ran = shell.inv("container.start", "-j", "closed", "--timeout", "10m")
     assert ran.code == 121
-    assert "the setting local.ssh is off; the job goes on, `container.stop closed` ends it" in ran.err
+    assert "the setting local.ssh is off; the job continues, stop it with `pai container.stop closed`" in ran.err
     told = shell.ok("container.extend", "closed", "--timeout", "9h", "-o", "json").json()
     assert told == [{"container": "main-0", "duration": 9 * 3600, "told_by": "storage"}]
     (file,) = shell.home.glob("local/jobs/*/0/main-0-0/work/.pai-container/deadline")

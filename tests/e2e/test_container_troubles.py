@@ -83,7 +83,7 @@ def test_each_trouble_has_its_line_and_its_code(inside):
     other = inside.project / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
     refused = inside.inv("container.ssh", "train", INVOKE_OPENPAI_SSH_KEY=str(other))
-    assert refused.code == 122 and "refuses the key" in refused.err
+    assert refused.code == 122 and "refuses key" in refused.err
     inside.ok("job.stop", "closed")
     assert inside.inv("job.wait", "closed", "--timeout", "60").code == 143
 
@@ -92,7 +92,7 @@ def test_each_trouble_has_its_line_and_its_code(inside):
 def test_a_pause_that_is_none_is_one_line(inside, every):
     ran = inside.inv("container.top", "train", f"--every={every}")
     assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1), ran
-    assert ran.err.startswith("error: --every is 0.1 to 86400 seconds, got ")
+    assert ran.err.startswith("error: --every must be 0.1 to 86400 seconds, got ")
 
 
 def test_a_job_that_ends_meanwhile_is_told(inside):

@@ -110,7 +110,7 @@ def test_a_server_that_is_there_is_given_nothing_that_it_cannot_take(cluster, ju
 def test_a_port_that_is_taken_is_told_as_it_is_given(cluster, jupyter):
     port = int(jupyter.base.rpartition(":")[2])
     ran = cluster.inv("notebook.serve", "--reconnect", "odd", "--no-browser", "--port", str(port))
-    assert ran.code == 120 and ran.err.splitlines()[-1].endswith(f"take another one: --port {port + 1}")
+    assert ran.code == 120 and ran.err.splitlines()[-1].endswith(f"use another one: --port {port + 1}")
 
 
 def test_at_the_end_all_that_can_be_is_brought_and_what_cannot_is_told(cluster, call, jupyter, changed):

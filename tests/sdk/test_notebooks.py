@@ -799,7 +799,7 @@ def test_what_is_brought_is_what_the_executed_notebook_says_was_made_of_it(writt
     names = ["n.lab.pai-run.ipynb", "n.lab.pai-run-2.html", "n.lab.py"]
     assert [Path(file.path).name for file in brought.files] == names
     assert sorted(os.listdir(tmp_path / "here")) == sorted(names) and brought.others == 6
-    assert brought.told.state == "done" and not brought.copied.failed
+    assert brought.summary.state == "done" and not brought.copied.failed
 
 
 def test_a_notebook_that_does_not_say_what_was_made_of_it_is_brought_alone(written, tmp_path):
@@ -816,7 +816,7 @@ def test_a_file_that_cannot_be_brought_holds_up_neither_the_others_nor_the_verdi
     assert [Path(file.path).name for file in brought.files] == ["n.lab.pai-run.ipynb", "n.lab.py"]
     [lost] = brought.copied.failed
     assert lost.path.endswith("n.pai-run-2.html") and brought.copied.files == 2
-    assert brought.told.state == "done"
+    assert brought.summary.state == "done"
 
 
 def test_what_the_notebook_tells_is_read_where_it_is_if_it_cannot_be_brought(tmp_path, monkeypatch):
@@ -824,7 +824,7 @@ def test_what_the_notebook_tells_is_read_where_it_is_if_it_cannot_be_brought(tmp
     state = {**PYTHON, "openpai_run": {"state": "failed", "cell": 1, "of": 1, "index": 0}}
     write(tmp_path / "out" / "n.ipynb", "1/0", metadata=state)
     brought = notebook_results.download_results(of_job(tmp_path / "out"), too_deep(tmp_path))
-    assert brought.files == [] and len(brought.copied.failed) == 1 and brought.told.source == "1/0"
+    assert brought.files == [] and len(brought.copied.failed) == 1 and brought.summary.source == "1/0"
 
 
 def test_only_files_that_are_as_they_were_brought_are_replaced(tmp_path, monkeypatch):

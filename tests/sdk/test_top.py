@@ -23,7 +23,7 @@ def shell(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def asked(shell: str, folder: Path) -> top.Usage:
+def asked(shell: str, folder: Path) -> top.ContainerUsage:
     """What a login to the task in that folder would be told."""
     done = subprocess.run(
         [shell, "-c", top.SCRIPT],
@@ -34,7 +34,7 @@ def asked(shell: str, folder: Path) -> top.Usage:
         start_new_session=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    return top.read(done.stdout, "main-0")
+    return top.parse_usage(done.stdout, "main-0")
 
 
 def variables(folder: Path) -> dict[str, str]:
@@ -60,7 +60,7 @@ def test_processes_of_a_machine_are_told_apart_by_their_task(shell: str, tmp_pat
 def test_what_cannot_be_told_apart_is_said_to_be_the_machine(shell: str, tmp_path: Path) -> None:
     found = asked(shell, tmp_path)  # no process of that task can be read
     assert found.scope == top.MACHINE and found.memory and found.memory_limit
-    mine = top.Usage("main-1", cpu=0.5, cpu_limit=2, memory=1, memory_limit=2)
+    mine = top.ContainerUsage("main-1", cpu=0.5, cpu_limit=2, memory=1, memory_limit=2)
     lines = containers.usages([found, mine]).splitlines()
     assert "SCOPE" in lines[0] and " machine" in lines[1] and "machine" not in lines[2]
     assert "SCOPE" not in containers.usages([mine])

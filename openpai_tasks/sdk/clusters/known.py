@@ -19,7 +19,7 @@ from openpai_tasks.sdk.clusters.discovery import candidates, learn, trusted
 from openpai_tasks.sdk.clusters.environment import Lent
 from openpai_tasks.sdk.clusters.login_lock import login_lock
 from openpai_tasks.sdk.clusters.sign_in import Ask, Say, sign_in
-from openpai_tasks.sdk.parallel import abreast
+from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.sdk.ssh import forgetting
 from openpai_tasks.settings import config, credentials, layers
 from openpai_tasks.settings.config import Settings
@@ -208,7 +208,7 @@ def update_all(settings: Settings, say: Say) -> list[Updated]:
     def give_up(cluster: Cluster) -> Updated:
         return _updated(cluster, too_late(settings))
 
-    return abreast(refresh, open_registry(settings).clusters(), longest(settings), give_up)
+    return map_parallel(refresh, open_registry(settings).clusters(), longest(settings), give_up)
 
 
 def longest(settings: Settings) -> float:

@@ -17,7 +17,7 @@ from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.clusters.sign_in import Say
 from openpai_tasks.sdk.files import user_storages
 from openpai_tasks.sdk.files.user_storages import owned
-from openpai_tasks.sdk.parallel import abreast
+from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import LOCAL, Cluster
 from openpai_tasks.storage.local import mounted
@@ -95,7 +95,7 @@ class ClusterStorages:
 
         seconds = clusters.longest(self._settings)
         batches = (found[first : first + AT_ONCE] for first in range(0, len(found), AT_ONCE))
-        return [one for batch in batches for one in abreast(ask, batch, seconds, give_up)]
+        return [one for batch in batches for one in map_parallel(ask, batch, seconds, give_up)]
 
     def opened(self, cluster: str, storage: str) -> tuple[Place, Store]:
         place = self.place(cluster, storage)

@@ -15,7 +15,7 @@ from openpai_tasks.errors import ConfigError, Denied, JobFailed, PaiError, Timed
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.sdk.containers import endpoints
-from openpai_tasks.sdk.containers.forwarding import HERE, Forward, Port
+from openpai_tasks.sdk.containers.forwarding import LOOPBACK, Forward, Port
 from openpai_tasks.sdk.diagnosis.news import STARTS, wait_reason
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.polling import Pauses
@@ -198,7 +198,7 @@ def _open(client: Backend, job: JobInfo, options: LinkOptions, settings: Setting
     except BaseException:
         forward.close()
         raise
-    return Link(client, job.name, f"http://{HERE}:{forward.ports[0].here}", forward)
+    return Link(client, job.name, f"http://{LOOPBACK}:{forward.ports[0].here}", forward)
 
 
 def _host(task: TaskInfo) -> str:
@@ -209,7 +209,7 @@ def _host(task: TaskInfo) -> str:
 
 def _get(url: str, token: str) -> bytes:
     """Fetch a URL, bypassing proxies for this machine."""
-    is_here = url.startswith(f"http://{HERE}:")
+    is_here = url.startswith(f"http://{LOOPBACK}:")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({} if is_here else None))
     request = urllib.request.Request(url, headers={"Authorization": f"token {token}"})  # noqa: S310 - always http
     with opener.open(request, timeout=ANSWER_SECONDS) as answer:
