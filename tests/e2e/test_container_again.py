@@ -31,9 +31,7 @@ def test_a_command_is_told_that_its_container_is_another_one_now(small, how):
     assert running.returncode == 121, said
     assert said.count("\n") == 1 and said.startswith("error: "), said
     assert f"main-0 of job '{name}' is lost: " in said
-    assert any(
-        way in said for way in ("has been restarted; run it again", "run it again when it runs")
-    )
+    assert any(way in said for way in ("has been restarted; run it again", "run it again when it runs"))
     small.ok("job.stop", name)
 
 

@@ -125,7 +125,10 @@ def test_the_only_one_that_was_started_here_is_stopped_without_its_name(shell):
     shell.ok("container.start", "--no-shell", "-j", "two")
     shell.ok("job.sub", "sleep 600", "-j", "other")
     ran = shell.inv("container.stop")
-    assert (ran.code, "several containers were started from this folder, name one: one, two" in ran.err) == (120, True)
+    assert (ran.code, "several containers were started from this folder, name one: one, two" in ran.err) == (
+        120,
+        True,
+    )
     shell.ok("container.stop", "one")
     until(lambda: state(shell, "one") == "STOPPED")
     assert shell.ok("container.stop", "-o", "json").json()[0]["name"] == "two"
@@ -270,7 +273,9 @@ def test_a_container_without_ssh_is_told_so_and_kept_longer_by_its_storage(shell
     shell.environment["INVOKE_OPENPAI_LOCAL_SSH"] = "off"
     ran = shell.inv("container.start", "-j", "closed", "--timeout", "10m")
     assert ran.code == 121
-    assert "the setting local.ssh is off; the job continues, stop it with `pai container.stop closed`" in ran.err
+    assert (
+        "the setting local.ssh is off; the job continues, stop it with `pai container.stop closed`" in ran.err
+    )
     told = shell.ok("container.extend", "closed", "--timeout", "9h", "-o", "json").json()
     assert told == [{"container": "main-0", "duration": 9 * 3600, "told_by": "storage"}]
     (file,) = shell.home.glob("local/jobs/*/0/main-0-0/work/.pai-container/deadline")

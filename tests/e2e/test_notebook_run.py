@@ -288,7 +288,7 @@ def test_a_storage_that_is_full_fails_the_job_in_the_end_and_keeps_what_could_be
     assert ran.code == 4 and "cell 3 of 3: print('on')" in ran.err
     assert "cannot save the notebook: No space left on device; the run continues" in ran.err
     last = ran.err.splitlines()[-1]
-    assert "of full.ipynb is the last that is saved: the result could not be saved: No space left" in last
+    assert "of full.ipynb is the last that is saved: cannot save the result: No space left" in last
     assert outputs(small_storage.project / "full.full.ipynb")[0] == "saved\n"
 
 

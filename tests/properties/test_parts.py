@@ -118,8 +118,12 @@ def test_no_document_ends_in_a_traceback(real):
             document = documents.as_v2(found) if isinstance(found, dict) else found
             if shape.misfit(document):
                 return
-            provenance.stamp_of(document), running.read_run_mark(document), serving.read_server_mark(document)
-            shown = protocol.dump(documents.ordered(document))
+            (
+                provenance.read_stamp(document),
+                running.read_run_mark(document),
+                serving.read_server_mark(document),
+            )
+            shown = protocol.dump(documents.sort_keys(document))
             shown.encode()
             if is_checked:
                 protocol.validate(shown)
@@ -162,7 +166,7 @@ def test_no_manifest_of_a_job_ends_in_a_traceback(text):
 @steady(150)
 @given(body(REFERENCE))
 def test_no_result_line_of_a_job_ends_in_a_traceback(line):
-    found = results._object(line)
+    found = results._parse_object(line)
     json.dumps(found, ensure_ascii=False).encode()
 
 

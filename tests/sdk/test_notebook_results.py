@@ -29,7 +29,7 @@ def results(folder, stem, job):
     (folder / f"{stem}.html").write_text("page")
     mark, found = (
         RunMark(f"{stem}.ipynb"),
-        outputs_of.listing(job, Location(LocalStore(), str(folder), str(folder))),
+        outputs_of.list_outputs(job, Location(LocalStore(), str(folder), str(folder))),
     )
     info = job_from_detail({"jobStatus": {"state": "SUCCEEDED"}}, f"me~{job}")
     return notebook_results.Results(info, mark, found, f"{stem}.ipynb", False)

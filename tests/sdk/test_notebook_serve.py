@@ -113,7 +113,7 @@ def test_a_second_try_of_the_job_goes_on_with_what_the_first_has_kept(program, p
     assert manifest(out)["a.ipynb"]["versions"] == [digest(text) for text in ("sent", "changed", "more")]
 
 
-def test_what_cannot_be_kept_is_told_once_and_tried_again(program, places, capfdbinary):
+def test_a_failed_save_is_reported_once_and_tried_again(program, places, capfdbinary):
     work, out = places
     saver = program.Saver(work, out, [])
     saver.begin()
@@ -121,7 +121,7 @@ def test_what_cannot_be_kept_is_told_once_and_tried_again(program, places, capfd
     (out / "notebooks").write_text("in the way")
     (work / "a.ipynb").write_text("new")
     assert saver.look() and not saver.look() and saver.trouble
-    assert capfdbinary.readouterr().out.count(b"notebook: error: cannot keep a.ipynb") == 1
+    assert capfdbinary.readouterr().out.count(b"notebook: error: cannot save a.ipynb") == 1
     (out / "notebooks").unlink()
     saver.look()
     assert not saver.trouble and kept(out) == ["a.ipynb"]
@@ -298,7 +298,7 @@ def saved(out, files, origins=None):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(versions[-1])
         told[name] = {"base": base and digest(base), "versions": [digest(one) for one in versions]}
-    found = outputs.listing("lab", Location(LocalStore(), str(out), str(out)))
+    found = outputs.list_outputs("lab", Location(LocalStore(), str(out), str(out)))
     return pulls.SavedChanges(JOB, found, pulls._changes({"files": told}), origins or Origins())
 
 
@@ -357,7 +357,7 @@ def test_a_link_or_a_folder_in_its_place_stays(places):
         ("out/evil.ipynb", "a link that leads out"),
     ],
 )
-def test_a_name_that_leads_out_is_refused_and_all_else_is_brought(places, name, reason):
+def test_a_name_that_leads_out_is_refused_and_the_rest_is_pulled(places, name, reason):
     work, out = places
     (work / "out").symlink_to(work.parent)
     pulled = pulls.pull_changes(
@@ -367,7 +367,7 @@ def test_a_name_that_leads_out_is_refused_and_all_else_is_brought(places, name, 
     assert not [path for path in work.parent.rglob("*evil*") if not path.is_relative_to(out)]
     [failure] = pulled.failed
     assert failure.path == name and reason in failure.reason
-    with pytest.raises(PathError, match=r"^1 of 3 did not arrive$"):
+    with pytest.raises(PathError, match=r"^1 of 3 files could not be pulled$"):
         pulls.check_pulled(pulled)
 
 
@@ -497,7 +497,7 @@ def test_a_copy_that_is_not_what_the_job_says_is_not_taken(places, monkeypatch):
 def test_what_runs_again_has_its_hidden_files_and_none_that_leads_out(places):
     out = places[1]
     assert pulls.read_changes(saved(out, {".flake8": ("a", "b")})) == {".flake8": b"b"}
-    with pytest.raises(PathError, match=r"'\.\./x': its name leads out of the job's folder"):
+    with pytest.raises(PathError, match=r"'\.\./x' from the job: its name leads out of the job's folder"):
         pulls.read_changes(saved(out, {"../x": ("a", "b")}))
 
 

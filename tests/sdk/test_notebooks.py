@@ -93,7 +93,7 @@ def test_what_is_no_file_is_told_too(tmp_path):
         ".": "a folder",
         "no.ipynb": "No such file",
         "latin.ipynb": "UTF-8",
-        "pipe": "no file",
+        "pipe": "not a regular file",
     }.items():
         with pytest.raises(PathError, match=words):
             running.read_notebook(name, tmp_path)
@@ -241,7 +241,7 @@ def test_parameters_of_other_languages_are_refused(read):
 def test_what_is_odd_is_remarked(read):
     told = read("n.ipynb", cell("lr = 1\nfor n in range(3): pass", "parameters"))
     assert running.remarks(told, RunOptions({"lr": 2, "n": 3})) == []
-    assert "sets no 'rate' (it sets: lr, n)" in running.remarks(told, RunOptions({"rate": 2}))[0]
+    assert "does not set 'rate' (it sets: lr, n)" in running.remarks(told, RunOptions({"rate": 2}))[0]
     assert "no cell of n.ipynb is tagged" in running.remarks(read(), RunOptions({"rate": 2}))[0]
     assert "names no kernel; using python3" in running.remarks(read(metadata={}), RunOptions())[0]
     assert running.remarks(read(metadata={}), RunOptions(kernel="ir")) == []
@@ -671,7 +671,9 @@ def test_a_result_that_cannot_be_saved_is_one_line_and_a_code_of_its_own(tmp_pat
     code, said, err = executed(tmp_path, "n.ipynb", preexec_fn=small_files_only)
     assert (code, err) == (runner.NOT_SAVED, "") and (tmp_path / "ran").exists()
     assert said[-1] == "notebook: error: cannot save the result: File too large"
-    assert sum("error" in line for line in said) == 1 and sum("goes on" in line for line in said) == 1
+    assert (
+        sum("error" in line for line in said) == 1 and sum("the run continues" in line for line in said) == 1
+    )
     assert os.listdir(tmp_path / "out") == ["n.ipynb"] and not any("failed" in line for line in said)
 
 
@@ -720,7 +722,7 @@ def test_a_notebook_that_no_page_could_be_made_of_is_refused_before_the_first_ce
     write(tmp_path / "n.ipynb", "open('ran', 'w')", cell("1", metadata={"collapsed": "no"}))
     code, said, _ = executed(tmp_path, "n.ipynb")
     assert code == runner.CANNOT_RUN and not (tmp_path / "ran").exists()
-    told = "notebook: error: n.ipynb cannot be read as a notebook: NotebookValidationError: 'no' is not"
+    told = "notebook: error: cannot read n.ipynb as a notebook: NotebookValidationError: 'no' is not"
     assert said[-1].startswith(told)
 
 
@@ -730,7 +732,7 @@ def test_an_old_notebook_that_cannot_be_converted_is_one_line(tmp_path):
     (tmp_path / "n.ipynb").write_text(json.dumps(broken))
     code, said, err = executed(tmp_path, "n.ipynb")
     assert (code, err) == (runner.CANNOT_RUN, "")
-    assert len(said) == 1 and said[0].startswith("notebook: error: n.ipynb cannot be read as a notebook: ")
+    assert len(said) == 1 and said[0].startswith("notebook: error: cannot read n.ipynb as a notebook: ")
 
 
 def test_progress_bars_are_shown_as_they_end():
@@ -771,7 +773,7 @@ def test_long_bars_are_settled_in_no_time():
 def of_job(folder, name="n.ipynb"):
     """The results of a job that has written these files."""
     mark, place = RunMark(name), Location(LocalStore(), str(folder), str(folder))
-    found = outputs_of.listing("job", place)
+    found = outputs_of.list_outputs("job", place)
     return notebook_results.Results(
         JOB, mark, found, notebook_results._executed_notebook(found.files, mark), False
     )
@@ -809,7 +811,7 @@ def test_a_notebook_that_does_not_say_what_was_made_of_it_is_brought_alone(writt
     assert os.listdir(tmp_path / "here") == ["n.lab.pai-run.ipynb"] and brought.others == 8
 
 
-def test_a_file_that_cannot_be_brought_holds_up_neither_the_others_nor_the_verdict(written, tmp_path):
+def test_a_failed_download_affects_neither_the_other_files_nor_the_verdict(written, tmp_path):
     found = of_job(written)
     (written / "n.pai-run-2.html").unlink()
     brought = notebook_results.download_results(found, tmp_path / "here")
@@ -819,7 +821,7 @@ def test_a_file_that_cannot_be_brought_holds_up_neither_the_others_nor_the_verdi
     assert brought.summary.state == "done"
 
 
-def test_what_the_notebook_tells_is_read_where_it_is_if_it_cannot_be_brought(tmp_path, monkeypatch):
+def test_the_summary_is_read_remotely_if_the_notebook_cannot_be_downloaded(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     state = {**PYTHON, "openpai_run": {"state": "failed", "cell": 1, "of": 1, "index": 0}}
     write(tmp_path / "out" / "n.ipynb", "1/0", metadata=state)

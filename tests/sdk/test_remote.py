@@ -151,7 +151,7 @@ def test_no_other_key_is_offered(sshd, tmp_path, monkeypatch):
 @pytest.mark.parametrize("words", [None, b"HTTP/1.1 200 OK\r\n\r\n"], ids=["silent", "another"])
 def test_what_is_no_ssh_ends_within_the_limit(sshd, tmp_path, words, capfd):
     began = time.monotonic()
-    with saying(words) as port, pytest.raises(Unreachable, match="no ssh answer from .* within 1 s"):
+    with saying(words) as port, pytest.raises(Unreachable, match=r"no ssh answer from .* within 1 s"):
         Remote(sshd.target(tmp_path, port=port, timeout=1.0)).open()
     assert time.monotonic() - began < 30
     assert capfd.readouterr().err == ""

@@ -351,8 +351,8 @@ def test_a_host_that_fab_does_not_know_is_one_line(home):
     done = fab(home, "-H", "gone.invalid", "--", "echo in")
     assert (done.returncode, done.stdout) == (121, "")
     assert done.stderr == (
-        "error: no host is named 'gone.invalid'; "
-        "of a job that runs, `inv container.ssh-config JOB` writes the names\n"
+        "error: unknown host 'gone.invalid'; "
+        "if it is a job's, write its names with `pai container.ssh-config JOB`\n"
     )
 
 

@@ -20,7 +20,7 @@ from openpai_tasks.sdk.diagnosis.symptoms import in_events, in_output
         ("sh: 1: nvcc: not found", "nvcc"),
         ("OSError: [Errno 28] No space left on device", "disk"),
         ("OSError: [Errno 98] Address already in use", "port"),
-        ("bash: ./run.sh: Permission denied", "may not"),
+        ("bash: ./run.sh: Permission denied", "permission was denied"),
         ("script: line 2: HOMES: unbound variable", "set -u"),
         ("sh: 1: HOMES: parameter not set", "set -u"),
         ("    SyntaxError: invalid syntax", "invalid syntax"),
@@ -50,7 +50,7 @@ def test_the_last_of_several_lines_counts():
         ("FailedScheduling: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "not free"),
         ("Failed: Back-off pulling image: ImagePullBackOff", "pulled"),
         ("FailedMount: MountVolume.SetUp failed for volume", "mounted"),
-        ("Queued: waits behind job ann~big in virtual cluster default", "in line"),
+        ("Queued: waits behind job ann~big in virtual cluster default", "queued behind"),
         ("FailedScheduling: needs 8 GPUs, more than this machine (2 GPUs) has: it cannot start", "never"),
     ],
 )

@@ -112,7 +112,7 @@ def test_a_shell_with_curl_fetches_the_sources_and_keeps_the_output(
     spec = JobRequest(command, "n", "i", home=seen(store), archive=archive.sha256)
     done = run(shell, script(spec), tmp_path / "work", FROM=str(tmp_path / "made"))
     assert (done.returncode, done.stdout) == (0, "print('trains')runs\n"), done.stderr
-    found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
+    found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
     assert sorted(found.files) == sorted(ODD)
     outputs.download_outputs(found, tmp_path / "back")
     assert subprocess.run(["diff", "-r", str(tmp_path / "made"), str(tmp_path / "back")]).returncode == 0
@@ -155,7 +155,7 @@ def test_output_that_does_not_arrive_leaves_what_was_there(
     assert done.returncode == 1 and "error: cannot keep the output" in done.stderr
     assert "error: cannot send it/m &+ to http://" in done.stderr
     assert b"".join(store.read(place)) == b"old"
-    found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
+    found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
     assert list(found.files) == ["it/m &+"]
     assert run(SHELLS["dash"], text, tmp_path / "third", FROM=str(tmp_path / "new")).returncode == 0
     assert b"".join(store.read(place)) == (tmp_path / "new").read_bytes()
@@ -171,7 +171,7 @@ def test_output_that_meets_a_fault_is_sent_again(store, workspace, gateway, tmp_
     assert [line for line in done.stderr.splitlines() if "slept" in line] == [
         f"slept {seconds}" for seconds in (1, 3, 6, 10)
     ]
-    found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
+    found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
     assert list(found.files) == ["m"] and found.read("m") == (tmp_path / "new").read_bytes()
 
 
@@ -216,7 +216,7 @@ def test_output_that_hdfs_will_not_have_is_named_and_the_rest_is_sent(store, wor
     assert done.returncode == 1 and len(said) == 2, said
     assert said[0].startswith("error: cannot send b to http://") and "must both be directories" in said[0]
     assert said[1].startswith("error: cannot keep the output: as long as this container lives, it is in /")
-    found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
+    found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
     assert sorted(found.files) == ["a/x", "z/z"]
 
 
@@ -245,7 +245,7 @@ def test_what_one_name_node_refuses_is_left_out_whatever_another_says(
     assert done.returncode == 1 and len(said) == 3, said
     for name, line in zip(("12:30:00.log", "z/12:31:00.log"), sorted(said[:2]), strict=True):
         assert line.startswith(f"error: cannot send {name} to {url}/") and "InvalidPath" in line
-    found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
+    found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
     assert sorted(found.files) == ["a/x", "y", "z/z"]
     assert not [one for one in walk(Location(store, "/", "hdfs")) if one.name.startswith(".pai-part")]
 

@@ -75,7 +75,7 @@ def test_without_an_engine_there_is_one_clear_line(project: Project, engines: An
     engines()
     told = project.inv(f"container.{words[0]}", *words[1:])
     assert (told.code, told.out) == (120, "")
-    assert told.err == "error: there is no docker or podman on this machine: install one\n"
+    assert told.err == "error: docker or podman not found on this machine: install one\n"
 
 
 def test_the_setting_chooses_the_engine(

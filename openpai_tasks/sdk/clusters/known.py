@@ -125,9 +125,9 @@ def list_clusters(settings: Settings) -> list[Listed]:
     """Every known cluster, the embedded one first."""
     book = open_registry(settings)
     own = embedded.running() or book.get(LOCAL)
-    known_names.saw_clusters(book.clusters())
+    known_names.note_clusters(book.clusters())
     others = book.clusters()
-    known_names.saw_clusters(others)
+    known_names.note_clusters(others)
     return [cluster_row(settings, cluster) for cluster in (own, *others)]
 
 
@@ -158,7 +158,7 @@ def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) ->
     book = open_registry(settings)
     _forget_replaced(book, cluster)
     book.put(cluster)
-    known_names.saw_clusters(book.clusters())
+    known_names.note_clusters(book.clusters())
     if known:
         where = credentials.save(book.get(cluster.alias).destination, known)
         say(f"the {'password' if known.password else 'token'} is kept in {where}")
@@ -189,7 +189,7 @@ def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> 
     found, fresh_login = sign_in(wanted, known, asking, say, settings.http_timeout, typed)
     fresh: dict[str, Any] = {name: getattr(found, name) for name in LEARNT}
     after = book.change(alias, lambda now: dataclasses.replace(now, **fresh))
-    known_names.saw_clusters(book.clusters())
+    known_names.note_clusters(book.clusters())
     if typed or not known or (kept and _is_stored(before, kept)):  # what is lent is not kept
         credentials.save(after.destination, fresh_login)
     return _updated(after)
@@ -235,7 +235,7 @@ def delete(settings: Settings, aliases: Iterable[str]) -> list[Cluster]:
     for alias in dict.fromkeys(aliases):
         gone.append(book.remove(alias))
         forgetting.forget_cluster(gone[-1].shelf)
-    known_names.saw_clusters(book.clusters())
+    known_names.note_clusters(book.clusters())
     return gone
 
 
@@ -243,7 +243,7 @@ def select(settings: Settings, alias: str, is_global: bool) -> Path:
     """Make it the cluster that commands speak to; returns the file that now says so."""
     book = open_registry(settings)
     book.get(alias)
-    known_names.saw_clusters(book.clusters())
+    known_names.note_clusters(book.clusters())
     path = layers.defaults_path(is_global)
     config.change_defaults(path, {"cluster-alias": alias})
     return path

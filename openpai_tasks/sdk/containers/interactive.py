@@ -23,7 +23,7 @@ from openpai_tasks.sdk.diagnosis import explain
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.jobs import lookup, records
 from openpai_tasks.sdk.jobs.polling import Pauses
-from openpai_tasks.sdk.jobs.provenance import stamp_of
+from openpai_tasks.sdk.jobs.provenance import read_stamp
 from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.sdk.ssh.target import Target
 from openpai_tasks.settings.config import Settings
@@ -222,7 +222,7 @@ def _extend_by_storage(client: Backend, job: JobInfo, settings: Settings, second
     Return how many seconds they stay at least; an earlier deadline may be later still.
     """
     document = client.job_document(job.key)
-    mark = stamp_of(document)
+    mark = read_stamp(document)
     if mark.storage:
         mounts = mount_map(settings.storage_mounts)
         home = job_folders.at(client, mark.storage, mark.workspace, job.user, mounts)
@@ -320,4 +320,4 @@ def only_container(client: Backend, folder: Path) -> str:
 
 
 def _started_here(folder: Path, alias: str) -> Iterator[records.Record]:
-    return (one for one in records.of_cluster(folder, alias) if keepalive.is_keep_alive(one.command))
+    return (one for one in records.cluster_records(folder, alias) if keepalive.is_keep_alive(one.command))

@@ -174,7 +174,7 @@ def list_storages(settings: Settings, alias: str | None, say: Say) -> list[Stora
     rows = book.rows(alias)
     for wrong in user_storages.unclear(book.record(alias)).values():
         say(f"warning: {wrong}")
-    known_names.saw_storages(row.name for row in rows)
+    known_names.note_storages(row.name for row in rows)
     return rows
 
 

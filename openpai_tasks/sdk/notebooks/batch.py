@@ -78,7 +78,7 @@ def run_instead_of_serve(original: Original, file: str, given: RunOptions | None
         raise ConfigError(f"cannot run job {original.name!r} as a batch job: its command was changed with -u")
     document = {**document, "taskRoles": roles, "extras": _extras(document["extras"], file, given)}
     document["deployments"] = _without_token(document.get("deployments") or [])
-    if not unmasking.names(document, known):
+    if not unmasking.secret_names(document, known):
         document.pop("secrets", None)
     return dataclasses.replace(original, document=document, secrets=known)
 

@@ -78,7 +78,7 @@ def choose_original(word: str, here: Path, source: str, target: str) -> RerunSou
     if not _is_file(word, here):
         return RerunSource(source or _cluster_of(word, here, target), word)
     notebook = running.read_notebook(word, here)
-    had = [record for record in records.every(here) if _includes(record, notebook, here)]
+    had = [record for record in records.read_all(here) if _includes(record, notebook, here)]
     last = _latest(record for record in had if _run_mark(record) or _is_server(record))
     if last:
         ran = _latest(record for record in had if _run_mark(record))
@@ -211,14 +211,14 @@ def _settings(record: Record, notebook: Notebook, here: Path) -> dict[str, Any]:
 def _other_sources(record: Record, notebook: Notebook, here: Path) -> tuple[str, ...]:
     """Return the record's sources without the notebook."""
     others = tuple(source for source in record.sources if not _is_same(here / source, notebook.path))
-    return records.sources_of(dataclasses.replace(record, sources=others), here)
+    return records.trusted_sources(dataclasses.replace(record, sources=others), here)
 
 
 def _cluster_of(name: str, here: Path, target: str) -> str:
     """Return the cluster that the job was submitted to from here, else the new job's."""
-    if "~" in name or records.find(here, name, target):
+    if "~" in name or records.find_record(here, name, target):
         return target
-    record = records.find(here, name)
+    record = records.find_record(here, name)
     return record.cluster if record else target
 
 

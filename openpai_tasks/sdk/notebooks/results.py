@@ -100,7 +100,7 @@ def _name_number(file: str, mark: RunMark) -> int | None:
 
 def results_folder(here: Path, cluster: str, results: Results) -> Path:
     """Return the notebook's folder by the submission record, else by its name, else ``here``."""
-    record = records.find(here, results.job.name, cluster)
+    record = records.find_record(here, results.job.name, cluster)
     named = [here / source for source in record.sources] if record else []
     named += [here / results.mark.file]
     for path in map(os.path.normpath, named):

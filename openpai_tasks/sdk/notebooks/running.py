@@ -238,10 +238,8 @@ def _parameter_remarks(notebook: Notebook, given: RunOptions) -> list[str]:
         return [f"no cell of {notebook.name} is tagged {runner.PARAMETERS!r}: the values are set at the top"]
     known = _assigned_names(runner.source_of(tagged[0]))
     lost = [name for name in given.parameters if known and name not in known]
-    return [
-        f"the cell tagged {runner.PARAMETERS!r} does not set {name!r} (it sets: {', '.join(known)})"
-        for name in lost
-    ]
+    which = f"the cell tagged {runner.PARAMETERS!r}"
+    return [f"{which} does not set {name!r} (it sets: {', '.join(known)})" for name in lost]
 
 
 def _assigned_names(source: str) -> list[str]:
@@ -250,10 +248,8 @@ def _assigned_names(source: str) -> list[str]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return []
-    names = [
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    ]
-    return list(dict.fromkeys(names))
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return list(dict.fromkeys(node.id for node in names if isinstance(node.ctx, ast.Store)))
 
 
 # The job
