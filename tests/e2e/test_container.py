@@ -124,7 +124,7 @@ def test_ctrl_c_ends_the_command_in_all_containers(inside, which):
 
 
 @pytest.mark.parametrize(("ignored", "left"), [("INT", False), ("INT TERM HUP", True)], ids=["int", "all"])
-def test_ctrl_c_insists_and_tells_of_a_command_that_goes_on(inside, ignored, left):
+def test_ctrl_c_insists_and_reports_a_command_that_keeps_running(inside, ignored, left):
     script = f"trap '' {ignored}; echo $$; while :; do sleep 0.1; done"
     running = inside.start("inv", "container.run", "train", script)
     pid = int(running.stdout.readline())
@@ -247,7 +247,7 @@ def page(port):
         return urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=5).read()
 
 
-def test_top_tells_what_each_container_uses(inside):
+def test_top_shows_what_each_container_uses(inside):
     rows = inside.ok("container.top", "train", "-o", "json").json()
     assert [row["container"] for row in rows] == ["main-0", "main-1"]
     for row in rows:
@@ -255,7 +255,7 @@ def test_top_tells_what_each_container_uses(inside):
     assert "CONTAINER" in inside.ok("container.top", "train", "--once").out
 
 
-def test_top_tells_the_use_of_each_container_and_not_of_the_machine(inside):
+def test_top_shows_the_usage_of_containers_and_not_of_the_machine(inside):
     script = "x = ' ' * (200 << 20)\nprint('up', flush=True)\nwhile True: pass"
     busy = inside.start("inv", "container.run", "train", "--index", "1", "--", "python3", "-c", script)
     try:

@@ -21,7 +21,7 @@ def submit(shell, name):
 
 
 @pytest.mark.parametrize("how", [[], ["--all"]], ids=["one", "all"])
-def test_a_command_is_told_that_its_container_is_another_one_now(small, how):
+def test_a_lost_command_reports_that_its_container_was_restarted(small, how):
     name = f"lost{len(how)}"
     submit(small, name)
     running = small.start("inv", "container.run", name, *how, "--", "sh", "-c", "echo up; sleep 600")

@@ -135,7 +135,7 @@ def test_the_only_one_that_was_started_here_is_stopped_without_its_name(shell):
     assert state(shell, "other") in ("WAITING", "RUNNING")
 
 
-def test_gpus_that_sit_idle_are_told_to_whoever_connects(shell, tmp_path):
+def test_idle_gpus_are_reported_at_login(shell, tmp_path):
     program = tmp_path / "nvidia-smi"
     program.write_text(SMI)
     program.chmod(0o755)
@@ -148,7 +148,7 @@ def test_gpus_that_sit_idle_are_told_to_whoever_connects(shell, tmp_path):
     shell.ok("container.stop", "lazy")
 
 
-def test_all_containers_of_a_job_are_told(shell):
+def test_all_containers_of_a_job_are_extended(shell):
     shell.ok("container.start", "--no-shell", "-j", "many", "--instances", "2")
     until(lambda: len(running(shell, "many")) == 2)
     told = shell.ok("container.extend", "many", "--timeout", "2d", "-o", "json").json()
@@ -164,7 +164,7 @@ def running(shell: Shell, name: str) -> list[str]:
     return [task for task in tasks if task["state"] == "RUNNING"]
 
 
-def test_ctrl_c_while_waiting_leaves_the_job_and_tells_how_to_stop_it(shell):
+def test_ctrl_c_while_waiting_leaves_the_job_and_says_how_to_stop_it(shell):
     shell.environment["INVOKE_OPENPAI_LOCAL_ENFORCE"] = "true"
     process = shell.start("inv", "container.start", "-j", "large", "--gpu", "99")
     lines = []
@@ -192,7 +192,7 @@ def test_a_key_that_opens_nothing_is_known_before_there_is_a_job(cluster, tmp_pa
     assert cluster.inv("job.status", "unopened").code == 122
 
 
-def test_what_lacks_is_told_and_who_has_it(shell):
+def test_a_shortage_and_the_jobs_behind_it_are_reported(shell):
     shell.ok("cluster.start")
     [row] = shell.ok("cluster.resources", "-o", "json").json()
     cpus = int(row["vcores_total"])
@@ -204,7 +204,7 @@ def test_what_lacks_is_told_and_who_has_it(shell):
     assert "the job continues, stop it with `pai container.stop waits`" in ran.err
 
 
-def test_a_job_that_fails_at_its_start_is_told_with_its_reason(cluster):
+def test_a_job_that_fails_at_start_is_reported_with_its_reason(cluster):
     ran = cluster.inv(
         "container.start", "-j", "fails", "--pip-installs", "no_such_package_1", "--python", "false"
     )
@@ -269,7 +269,7 @@ def test_the_classic_name_does_the_same(cluster):
     cluster.ok("container.stop", "classic")
 
 
-def test_a_container_without_ssh_is_told_so_and_kept_longer_by_its_storage(shell):
+def test_a_container_without_ssh_is_reported_and_extended_by_its_storage(shell):
     shell.environment["INVOKE_OPENPAI_LOCAL_SSH"] = "off"
     ran = shell.inv("container.start", "-j", "closed", "--timeout", "10m")
     assert ran.code == 121

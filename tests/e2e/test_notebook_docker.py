@@ -81,14 +81,14 @@ def test_a_notebook_runs_in_the_image_as_far_as_it_comes(shell):
     assert outputs(shell.project / "book.ran.ipynb") == shown
 
 
-def test_jupyter_serves_from_the_image_until_nobody_uses_it(shell):
+def test_jupyter_serves_from_the_image_until_it_is_idle(shell):
     words = ("--python", "jupyter-python", "--direct", "--idle", "8s", "--wait", "60s")
     ran = shell.ok("notebook.serve", "book.ipynb", "-j", "served", *SMALL, *words)
     assert "job served serves Jupyter" in ran.err and "/?token=" in ran.out
     assert shell.ok("job.status", "served", "-o", "json").json()["state"] == "SUCCEEDED"
 
 
-def test_an_image_without_an_sshd_is_told_at_once_and_not_waited_for(shell):
+def test_an_image_without_sshd_is_reported_without_waiting(shell):
     words = ("--python", "jupyter-python", "--wait", "50s")
     ran = shell.inv("notebook.serve", "book.ipynb", "-j", "closed", *SMALL, *words)
     shell.ok("job.stop", "closed")

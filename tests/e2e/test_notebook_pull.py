@@ -72,7 +72,7 @@ def test_each_file_goes_where_it_came_from_and_one_that_cannot_costs_no_other(cl
     assert len(rows) == 8 and rows["lib/l.py"] == project.parent / "lib" / "l.py"
 
 
-def test_a_source_that_has_become_too_large_is_told(cluster, jupyter, changed):
+def test_a_source_that_has_become_too_large_is_reported(cluster, jupyter, changed):
     kernel = jupyter.kernel(".work/hid.ipynb")
     jupyter.run(kernel, "import os; os.truncate('../data.bin', (100 << 20) + 1)")
     told = "notebook: warning: data.bin is larger than 100 MiB: its changes are not saved"
@@ -107,13 +107,13 @@ def test_a_server_that_is_there_is_given_nothing_that_it_cannot_take(cluster, ju
     assert len(ran.err.splitlines()) == (2 if "--token" in flags else 1)  # with the warning of it
 
 
-def test_a_port_that_is_taken_is_told_as_it_is_given(cluster, jupyter):
+def test_a_taken_port_is_reported_with_its_flag(cluster, jupyter):
     port = int(jupyter.base.rpartition(":")[2])
     ran = cluster.inv("notebook.serve", "--reconnect", "odd", "--no-browser", "--port", str(port))
     assert ran.code == 120 and ran.err.splitlines()[-1].endswith(f"use another one: --port {port + 1}")
 
 
-def test_at_the_end_all_that_can_be_is_brought_and_what_cannot_is_told(cluster, call, jupyter, changed):
+def test_at_the_end_changes_are_pulled_and_failures_reported(cluster, call, jupyter, changed):
     jupyter.save("z.ipynb", book("later"))
     code, err = call.interrupt()
     assert code == 123 and err.splitlines()[-1] == "error: 1 of 9 did not arrive", err

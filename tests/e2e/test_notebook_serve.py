@@ -448,7 +448,7 @@ def holding(folder, token):
                 yield path
 
 
-def test_ctrl_c_brings_the_changes_and_leaves_the_job_until_it_is_told_to_stop(cluster, calls, lab):
+def test_ctrl_c_pulls_the_changes_and_leaves_the_job_running_unless_stopped(cluster, calls, lab):
     lab.save("neu.ipynb", book("newer"))
     code, err = calls["lab"].interrupt()
     assert code == 0 and "job lab goes on; `notebook.serve --reconnect lab`" in err
@@ -492,7 +492,7 @@ def check_that_no_browser_is_in_the_way(cluster):
     assert not list((cluster.home / "notebooks" / "local").glob("*.html"))
 
 
-def test_waiting_has_an_end_and_a_job_that_fails_tells_why(cluster):
+def test_waiting_has_a_limit_and_a_failed_job_is_explained(cluster):
     late = Call(cluster, "late", "-j", "late", "--wait", "1s", *SMALL)
     lost = cluster.inv("notebook.serve", "-j", "lost", "--python", "no-such-python", *SMALL)
     assert lost.code == 127 and "job 'lost' is FAILED" in lost.err and "job.logs lost" in lost.err
@@ -504,7 +504,7 @@ def test_waiting_has_an_end_and_a_job_that_fails_tells_why(cluster):
     assert "error: Jupyter in job 'late' did not answer within 1 s: " in err
 
 
-def test_a_token_is_forgotten_by_whoever_sees_that_the_job_is_over(cluster):
+def test_any_command_that_sees_an_ended_job_forgets_its_token(cluster):
     assert cluster.inv("notebook.serve", "-j", "seen", "--wait", "1s", *SMALL).code == 124
     [kept] = (cluster.home / "notebooks" / "local").glob("*~seen.json")
     cluster.ok("job.status", "seen")
@@ -517,7 +517,7 @@ def test_a_token_is_forgotten_by_whoever_sees_that_the_job_is_over(cluster):
         assert json.loads(kept.read_text())["token"] == "", words
 
 
-def test_a_cluster_that_is_lost_leaves_the_job_and_tells_how_to_come_back(shell):
+def test_losing_the_cluster_leaves_the_job_and_says_how_to_reconnect(shell):
     shell.ok("cluster.start")
     call = Call(shell, "alone", "-j", "alone", "--direct", "--no-browser", "-o", "json", *SMALL)
     call.json()

@@ -170,7 +170,7 @@ def test_container_start_waits_through_an_outage(shell):
     assert code == 143 and "job 'large' is STOPPED" in err, err
 
 
-def test_a_notebook_is_brought_after_an_outage(calm, gate):
+def test_a_notebook_is_downloaded_after_an_outage(calm, gate):
     wait = f"import os, time\nwhile not os.path.exists({str(gate.path)!r}): time.sleep(0.1)"
     write(calm.project / "patient.ipynb", wait, "print('done')")
     with running(calm, "notebook.run", "patient.ipynb", "--to", "ipynb", *SMALL) as process:

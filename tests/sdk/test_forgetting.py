@@ -55,7 +55,7 @@ def named(client, sshd, known, name=NAME):
 
 
 @pytest.mark.parametrize("forgets", [True, False])
-def test_a_name_never_leads_to_whoever_has_the_address_of_a_job_that_is_over(server, known, sshd, forgets):
+def test_a_name_never_leads_to_another_machine_with_the_address_of_an_ended_job(server, known, sshd, forgets):
     client = client_of(server)
     path = named(client, sshd, known)
     sshd.stop()

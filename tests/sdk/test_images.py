@@ -22,7 +22,7 @@ def test_the_first_engine_that_is_there_is_taken() -> None:
 
 
 @pytest.mark.parametrize(("wanted", "said"), [("auto", "docker or podman"), ("podman", "podman not found")])
-def test_without_an_engine_one_is_told(wanted: str, said: str) -> None:
+def test_a_missing_engine_is_reported(wanted: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         programs.find_engine(wanted, having())
 
@@ -70,7 +70,7 @@ def test_a_build_needs_a_folder_a_file_and_a_name(tmp_path: Path) -> None:
         programs.build_command("docker", str(tmp_path), "a", arguments=["--rm"])
 
 
-def test_a_push_that_failed_tells_how_to_log_in() -> None:
+def test_a_failed_push_hints_at_the_login() -> None:
     programs.check_push("docker", "a", 0)
     with pytest.raises(ConfigError, match=r"run `docker login host:5000`"):
         programs.check_push("docker", "host:5000/a", 1)
@@ -95,7 +95,7 @@ pai-check sha256sum sha256sum (GNU coreutils) 9.1
 """
 
 
-def test_a_check_tells_what_is_there_and_what_it_is_for() -> None:
+def test_a_check_lists_programs_and_their_purpose() -> None:
     found = {one.program: one for one in programs.parse_findings("docker", "a", 0, SAID)}
     assert list(found) == ["sh", "bash", "curl", "sshd", "python3", "sha256sum", "tar"]
     there = {name: one.version for name, one in found.items() if one.there}

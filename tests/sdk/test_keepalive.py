@@ -143,7 +143,7 @@ def test_a_broken_time_is_not_believed(task: Task) -> None:
     assert process.returncode == 0
 
 
-def test_a_time_that_is_not_believed_is_not_told_and_blocks_nobody(task: Task) -> None:
+def test_an_invalid_deadline_is_neither_reported_nor_blocking(task: Task) -> None:
     task.start(60)
     deadline = task.state / "deadline"
 
@@ -156,7 +156,7 @@ def test_a_time_that_is_not_believed_is_not_told_and_blocks_nobody(task: Task) -
     assert 500 < task.stay().left <= 600
 
 
-def test_what_is_told_is_what_counts(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reported_deadline_is_the_one_that_counts(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keepalive, "DEADLINE_SECONDS", 1)
     task.start(600)
     deadline = task.state / "deadline"
@@ -181,7 +181,7 @@ def test_how_long_it_stays_at_first_is_read_from_its_command() -> None:
     assert [keepalive.parse_deadline(text) for text in (b"123\n", b"9" * 12, b"12 \n", b"")] == [123, 0, 0, 0]
 
 
-def test_gpus_that_do_nothing_are_told_until_they_work(task: Task) -> None:
+def test_idle_gpus_are_reported_until_they_work(task: Task) -> None:
     task.use("0\n3\n[N/A]\n")
     task.start(200, idle=1, CUDA_VISIBLE_DEVICES="0,3")
     until(lambda: task.stay().idle is not None)
@@ -201,7 +201,7 @@ def test_gpus_that_tell_nothing_are_not_called_idle(task: Task) -> None:
     assert (task.folder / "asked").exists()
 
 
-def test_where_nothing_stays_nothing_is_told(tmp_path: Path, shell: tuple[str, ...]) -> None:
+def test_other_containers_report_no_state(tmp_path: Path, shell: tuple[str, ...]) -> None:
     asked = Task(tmp_path, shell).ask(keepalive.state_command())
     assert (asked.returncode, keepalive.parse_stay(asked.stdout)) == (keepalive.NO_STATE, None)
     assert Task(tmp_path, shell).ask(keepalive.extend_command(9)).returncode == keepalive.NO_STATE

@@ -143,7 +143,7 @@ def test_what_is_hidden_is_kept_if_it_was_sent_and_checkpoints_never_are(program
     assert manifest(out)[".work/hid.ipynb"]["base"] == digest("before")
 
 
-def test_a_source_that_is_too_large_is_told_once_and_kept_when_it_is_not(
+def test_a_large_source_is_reported_once_and_saved_once_it_is_smaller(
     program, places, capfdbinary, monkeypatch
 ):
     work, out = places
@@ -202,7 +202,7 @@ def test_a_change_whose_note_could_not_be_written_is_noted_later(program, places
     assert not saver.trouble and list(manifest(out)) == ["a.ipynb"]
 
 
-def test_a_program_in_a_terminal_is_activity_and_a_waiting_shell_is_none(program):
+def test_a_program_in_a_terminal_is_activity_and_a_waiting_shell_is_not(program):
     ptyprocess = pytest.importorskip("ptyprocess", reason="ptyprocess is not installed")
     shell = ptyprocess.PtyProcess.spawn(["/bin/bash", "--norc", "-i"])
     try:
@@ -371,7 +371,7 @@ def test_a_name_that_leads_out_is_refused_and_the_rest_is_pulled(places, name, r
         pulls.check_pulled(pulled)
 
 
-def test_each_file_that_cannot_be_placed_is_told_and_holds_up_no_other(places):
+def test_each_file_that_fails_is_reported_and_the_others_are_pulled(places):
     work, out = places
     (work / "b").write_text("a file")
     names = ["a.ipynb", "b/x.ipynb", "b/y.ipynb", "c/x.ipynb"]
@@ -504,7 +504,7 @@ def test_what_runs_again_has_its_hidden_files_and_none_that_leads_out(places):
 @pytest.mark.parametrize(
     "told", [{}, {"files": 3}, {"files": {"a": {"versions": []}, "b": 1, "c": {"versions": [2]}}}]
 )
-def test_what_is_no_account_of_changes_is_none(told):
+def test_an_invalid_manifest_is_refused(told):
     assert pulls._changes(told) == ()
 
 

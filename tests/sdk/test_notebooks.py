@@ -78,7 +78,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("content", BROKEN, ids=lambda content: BROKEN[content])
-def test_what_is_no_notebook_is_told_in_one_line(tmp_path, content):
+def test_an_invalid_notebook_is_refused_in_one_line(tmp_path, content):
     (tmp_path / "bad.ipynb").write_text(content)
     with pytest.raises(PathError) as caught:
         running.read_notebook("bad.ipynb", tmp_path)
@@ -86,7 +86,7 @@ def test_what_is_no_notebook_is_told_in_one_line(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_file_is_told_too(tmp_path):
+def test_a_path_that_is_not_a_file_is_refused(tmp_path):
     (tmp_path / "latin.ipynb").write_bytes(b'{"nbformat": "\xe9"}')
     os.mkfifo(tmp_path / "pipe")
     for name, words in {
@@ -203,7 +203,7 @@ def test_values_of_python_that_cannot_travel_are_refused(value):
         running.check_parameters({"x": value})
 
 
-def test_names_of_python_itself_are_refused_and_those_that_hide_something_are_told(tmp_path):
+def test_reserved_names_are_refused_and_builtins_are_warned_about(tmp_path):
     for wrong in ("__name__", "__builtins__"):
         with pytest.raises(ConfigError, match=f"{wrong}' is reserved by Python"):
             running.parse_parameters([f"{wrong}=3"])
@@ -282,7 +282,7 @@ def test_older_formats_get_a_cell_without_an_id():
 # The job
 
 
-def test_a_time_limit_of_the_job_is_told_from_one_that_a_command_has_itself():
+def test_a_time_limit_of_the_job_differs_from_one_in_its_command():
     assert scripts.is_limited(scripts.limited("python3 .pai-notebook.py n.ipynb", 5))
     assert not scripts.is_limited("timeout 5 python3 .pai-notebook.py n.ipynb")
 
@@ -348,7 +348,7 @@ def as_javascript_writes(value):
     return None if math.isinf(value) else int(value) if float(value).is_integer() else value
 
 
-def test_a_job_tells_its_notebook():
+def test_the_mark_of_a_job_names_its_notebook():
     odd = RunOptions({"x": math.inf, "z": 12345678901234567890, "f": 1.0, "s": [1e300], **HOLES})
     for options in (GIVEN, odd, RunOptions(), RunOptions(formats=())):
         document = {"extras": {running.MARK: running.run_mark("a/b.ipynb", options)}}
@@ -396,7 +396,7 @@ def test_the_command_of_a_job_is_changed_wherever_it_stands(limit):
 # What it tells
 
 
-def test_the_log_tells_how_far_it_is():
+def test_progress_is_read_from_the_log():
     read = progress.parse_line
     assert read(b"notebook: cell 2 of 5: x = 'a: b'\n") == progress.CellStart(2, 5, "x = 'a: b'")
     assert read(b"notebook: cell 2 of 5 failed: E: no\n") == progress.CellFailure(2, 5, "E: no")
@@ -445,7 +445,7 @@ def test_colours_are_kept_for_terminals_and_nothing_else_is():
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"{}", b"[]", b'{"metadata": {"openpai_run": {"index": 7}}, "cells": []}']
 )
-def test_a_notebook_that_is_damaged_tells_nothing(content):
+def test_a_damaged_notebook_has_no_summary(content):
     assert telling.read_summary(content) is None
 
 
@@ -796,7 +796,7 @@ def written(tmp_path, monkeypatch):
     return out
 
 
-def test_what_is_brought_is_what_the_executed_notebook_says_was_made_of_it(written, tmp_path):
+def test_the_files_that_the_executed_notebook_lists_are_downloaded(written, tmp_path):
     brought = notebook_results.download_results(of_job(written), tmp_path / "here")
     names = ["n.lab.pai-run.ipynb", "n.lab.pai-run-2.html", "n.lab.py"]
     assert [Path(file.path).name for file in brought.files] == names
@@ -804,7 +804,7 @@ def test_what_is_brought_is_what_the_executed_notebook_says_was_made_of_it(writt
     assert brought.summary.state == "done" and not brought.copied.failed
 
 
-def test_a_notebook_that_does_not_say_what_was_made_of_it_is_brought_alone(written, tmp_path):
+def test_a_notebook_that_lists_no_files_is_downloaded_alone(written, tmp_path):
     state = {**PYTHON, "openpai_run": {"state": "running", "cell": 1, "of": 1}}
     write(written / "n.pai-run.ipynb", "1", metadata=state)
     brought = notebook_results.download_results(of_job(written), tmp_path / "here")
@@ -829,7 +829,7 @@ def test_the_summary_is_read_remotely_if_the_notebook_cannot_be_downloaded(tmp_p
     assert brought.files == [] and len(brought.copied.failed) == 1 and brought.summary.source == "1/0"
 
 
-def test_only_files_that_are_as_they_were_brought_are_replaced(tmp_path, monkeypatch):
+def test_only_unchanged_downloads_are_replaced(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     path, beside = tmp_path / "n.j.ipynb", tmp_path / "n.j.remote.ipynb"
     assert brought.target_path(path) == path

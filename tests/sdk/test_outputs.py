@@ -74,7 +74,7 @@ def test_files_come_with_their_mode_into_a_folder_that_is_made(found, tmp_path):
     assert os.access(tmp_path / "new" / "place" / "two.sh", os.X_OK)
 
 
-def test_what_came_before_is_not_brought_again(found, tmp_path):
+def test_existing_files_are_not_downloaded_again(found, tmp_path):
     download_outputs(found(), tmp_path / "there")
     (tmp_path / "there" / "two.sh").unlink()
     copied = download_outputs(found(), tmp_path / "there")

@@ -72,7 +72,7 @@ def telling(tmp_path, monkeypatch):
     server.close()
 
 
-def test_a_job_that_is_ending_is_told_as_such(telling):
+def test_a_stopping_job_is_reported_as_such(telling):
     client = client_of(telling)
     telling.answers[PATH] = detail()
     found = endpoints.reach(client, "train", Settings())
@@ -114,7 +114,7 @@ def test_whatever_ends_the_wait_says_that_the_job_goes_on(telling, server, troub
     assert str(caught.value).count("goes on") == 1
 
 
-def test_while_a_container_starts_only_the_wait_for_ssh_is_told(silent):
+def test_only_the_wait_for_ssh_is_reported_while_a_container_starts(silent):
     talk = []
     reasons = interactive._WaitReasons(silent, "train", talk.append)
     for _ in range(2):

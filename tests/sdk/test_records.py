@@ -93,7 +93,7 @@ def test_a_v1_document_is_kept_as_it_is(project):
     assert protocol.read(records.find_record(project, "old").document).value == v1
 
 
-def test_the_hash_of_the_sources_tells_content_names_and_modes(project):
+def test_the_hash_of_sources_covers_content_names_and_modes(project):
     before = origin(project).source_hash
     assert before == origin(project).source_hash and before.startswith("sha256:")
     (project / "train.py").chmod(0o755)
@@ -117,7 +117,7 @@ def git(folder, *words):
     subprocess.run(["git", *setup, *words], cwd=folder, check=True, capture_output=True)
 
 
-def test_git_tells_the_commit_and_whether_files_differ_from_it(project):
+def test_the_revision_has_the_commit_and_whether_files_differ(project):
     assert revision(project) == Revision()
     git(project, "init", "-q")
     assert revision(project) == Revision()  # nothing is committed yet

@@ -157,7 +157,7 @@ def test_what_is_no_ssh_ends_within_the_limit(sshd, tmp_path, words, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_nothing_at_the_port_is_told_apart(sshd, tmp_path):
+def test_a_closed_port_has_its_own_error(sshd, tmp_path):
     with pytest.raises(NotListening, match="no ssh server at"):
         Remote(sshd.target(tmp_path, port=refusing_port())).open()
 
@@ -216,7 +216,7 @@ def test_it_goes_through_a_gateway(sshd, tmp_path, monkeypatch):
         Remote(sshd.target(tmp_path, gateway=refused)).open()
 
 
-def test_a_key_that_is_gone_is_told_as_such_and_not_as_a_host(sshd, tmp_path, monkeypatch):
+def test_a_missing_key_is_not_reported_as_a_missing_host(sshd, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     none = tmp_path / "none"
     way = Gateway("127.0.0.1", sshd.port, sshd.target(tmp_path).user, none)
@@ -226,7 +226,7 @@ def test_a_key_that_is_gone_is_told_as_such_and_not_as_a_host(sshd, tmp_path, mo
 
 
 @pytest.mark.parametrize("text", ["@", "host:x", "host:70000", "ann@", "-oProxyCommand=x"])
-def test_a_gateway_that_is_none_is_one_line(text):
+def test_an_invalid_gateway_is_refused_in_one_line(text):
     with pytest.raises(ConfigError, match=r"ssh\.gateway"):
         gateway(Settings(ssh_gateway=text))
 
@@ -292,7 +292,7 @@ def test_a_forward_ends_when_the_job_is_over(tmp_path, web):
             assert forward.serve() == "job train is SUCCEEDED"
 
 
-def test_a_port_that_nothing_listens_at_is_told_once(sshd, tmp_path):
+def test_a_closed_forwarded_port_is_reported_once(sshd, tmp_path):
     talk, target = [], sshd.target(tmp_path)
     ports = [forwarding.Port(refusing_port(), 0)]
     with forwarding.Forward(lambda: Remote(target).open(), ports, talk.append) as forward:

@@ -95,7 +95,7 @@ def ssh(*words, **more):
 
 
 @pytest.mark.parametrize("ip", [EVIL, "-oProxyCommand=x", "a b", "%h", "$(x)", "a;b"])
-def test_an_address_that_is_none_goes_no_further(server, home, ip):
+def test_an_invalid_address_from_a_server_is_refused(server, home, ip):
     server.answers[PATH] = detail(ip)
     with pytest.raises(ApiError, match="that is none") as caught:
         endpoints.reach(client_of(server), "train", Settings())
@@ -103,7 +103,7 @@ def test_an_address_that_is_none_goes_no_further(server, home, ip):
 
 
 @pytest.mark.parametrize("user", [EVIL, "-oProxyCommand=x", "a b", ""])
-def test_a_user_that_is_none_is_one_line(server, home, user):
+def test_an_invalid_user_is_refused_in_one_line(server, home, user):
     with pytest.raises(ConfigError, match=r"ssh\.user"):
         endpoints.reach(client_of(server), "train", Settings(ssh_user=user))
 
@@ -165,7 +165,7 @@ def test_openssh_goes_through_a_gateway_that_it_sees_for_the_first_time(server, 
     assert len(gateways_file().read_text().splitlines()) == 1
 
 
-def test_a_gateway_that_is_down_is_told_as_such(home, sshd, tmp_path):
+def test_an_unreachable_gateway_is_reported_as_such(home, sshd, tmp_path):
     way = Gateway("127.0.0.1", refusing_port(), "ann", sshd.folder / "id")
     with pytest.raises(Unreachable, match=r"the gateway ann@.*ssh\.gateway") as caught:
         Remote(sshd.target(tmp_path, gateway=way)).open()

@@ -44,7 +44,7 @@ def why(need: Resources, used: Resources) -> str:
     ],
     ids=["less", "none", "two"],
 )
-def test_only_what_lacks_is_told_with_who_has_it(client, need, used, told):
+def test_only_missing_resources_are_described_with_the_jobs_that_hold_them(client, need, used, told):
     line = "it asks for " + told.format(" (running: a, b, c and 1 more)")
     assert shortage.describe_shortage(client, why(need, used), is_alone=True) == line
     assert "would fit" not in shortage.describe_shortage(client, why(need, used), is_alone=False)

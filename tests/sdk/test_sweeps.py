@@ -46,7 +46,7 @@ def test_one_name_cannot_be_varied_twice():
         grid.parse_points(["lr=1", "lr=2"])
 
 
-def test_a_grid_that_nobody_means_is_refused():
+def test_an_excessive_grid_is_refused():
     with pytest.raises(ConfigError, match="more than"):
         grid.parse_points(["a=1..1000", "b=1..1000"])
     with pytest.raises(ConfigError, match="more than"):

@@ -67,7 +67,7 @@ def test_there_is_a_template_of_each_kind():
 
 @pytest.mark.parametrize("name", NAMES)
 class TestOurs:
-    def test_it_is_valid_as_it_is_and_tells_what_it_is_for(self, name, tmp_path):
+    def test_each_template_is_valid_and_has_a_description(self, name, tmp_path):
         template = catalog.find_template(name, tmp_path)
         document = protocol.validate(template.path.read_text())
         assert document.name == template.name and document.roles
@@ -262,7 +262,7 @@ def test_the_built_package_has_the_templates_in_it(tmp_path):
     assert sorted(path.stem for path in (package / "job_templates").iterdir()) == NAMES
     code = (
         "import pathlib; from openpai_tasks.sdk import templates;"
-        "print(*(item.path for item in templates.all(pathlib.Path('/'))))"
+        "print(*(item.path for item in templates.list_templates(pathlib.Path('/'))))"
     )
     shown = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(package.parent)!r}); {code}"],

@@ -41,7 +41,7 @@ def variables(folder: Path) -> dict[str, str]:
     return {**os.environ, "PAI_MOUNT_ROOT": str(folder / "mounts"), "PAI_WORK_DIR": str(folder / "work")}
 
 
-def test_processes_of_a_machine_are_told_apart_by_their_task(shell: str, tmp_path: Path) -> None:
+def test_processes_on_a_machine_are_counted_by_task(shell: str, tmp_path: Path) -> None:
     words = [sys.executable, "-c", BURN]
     busy = subprocess.Popen(words, env=variables(tmp_path / "busy"), stdout=subprocess.PIPE, text=True)
     quiet = subprocess.Popen(["sleep", "60"], env=variables(tmp_path / "quiet"))
@@ -57,7 +57,7 @@ def test_processes_of_a_machine_are_told_apart_by_their_task(shell: str, tmp_pat
             process.communicate()
 
 
-def test_what_cannot_be_told_apart_is_said_to_be_the_machine(shell: str, tmp_path: Path) -> None:
+def test_usage_without_a_task_is_labelled_as_the_machine(shell: str, tmp_path: Path) -> None:
     found = asked(shell, tmp_path)  # no process of that task can be read
     assert found.scope == top.MACHINE and found.memory and found.memory_limit
     mine = top.ContainerUsage("main-1", cpu=0.5, cpu_limit=2, memory=1, memory_limit=2)

@@ -32,7 +32,7 @@ taskRoles:
 OLD = '{\n\t"jobName": "old",\n\t"image": 3,\n\t"taskRoles": [\n\t\t{"name": "main"}\n\t]\n}\n'
 
 
-def test_all_problems_are_told_at_once_with_path_rule_and_line(shell):
+def test_all_problems_are_reported_at_once_with_path_rule_and_line(shell):
     (shell.project / "job.yaml").write_text(BROKEN)
     ran = shell.inv("job.validate", "job.yaml", "-o", "json")
     assert ran.code == 120
