@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from openpai_tasks.sdk.logs.output import Chunk, filtered, labelled  # noqa: E402
+from openpai_tasks.sdk.logs.output import Chunk, add_labels, strip_control_characters  # noqa: E402
 
 PIECE = 1 << 16
 SHAPES = {
@@ -45,10 +45,10 @@ def pour(way: str, file: Path) -> float:
         with subprocess.Popen(["cat", str(file)], stdout=subprocess.PIPE) as cat:
             subprocess.run(["cat"], stdin=cat.stdout, stdout=subprocess.DEVNULL, check=True)
         return time.perf_counter() - begin
-    source = chunks(file) if way == "labelled" else filtered(chunks(file))
+    source = chunks(file) if way == "labelled" else strip_control_characters(chunks(file))
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as cat:
         assert cat.stdin
-        for data in labelled(source):
+        for data in add_labels(source):
             cat.stdin.write(data)
     return time.perf_counter() - begin
 

@@ -21,7 +21,7 @@ from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.files import storages
 from openpai_tasks.sdk.jobs import flags, lookup, submission
 from openpai_tasks.sdk.notebooks import running as notebooks
-from openpai_tasks.sdk.notebooks.running import Notebook, Options
+from openpai_tasks.sdk.notebooks.running import Notebook, RunOptions
 from openpai_tasks.sdk.payloads.notebook_runner import source_of
 from openpai_tasks.settings.config import Settings
 
@@ -61,7 +61,7 @@ def submit_this_notebook(
         _refuse(given)
         notebook = this_notebook(path, unsaved)
         options = notebooks.run_options(
-            notebooks.typed(parameters or {}), _several(to), kernel, timeout_per_cell, allow_errors
+            notebooks.check_parameters(parameters or {}), _several(to), kernel, timeout_per_cell, allow_errors
         )
         words = _as_typed(given)
         chosen = _settings(words)
@@ -102,7 +102,7 @@ def _settings(words: Mapping[str, Any]) -> Settings:
     )
 
 
-def _submit(notebook: Notebook, options: Options, request: JobRequest, given: Settings) -> JobInfo:
+def _submit(notebook: Notebook, options: RunOptions, request: JobRequest, given: Settings) -> JobInfo:
     client = clusters.connect(given, say=_say)
     submission.check_tags(client, request.tags)
     made = notebooks.plan_run(client, notebook, options, request, Path.cwd(), storages.mounts(given))
@@ -145,7 +145,7 @@ def check_saved(notebook: Notebook, running: str) -> None:
         raise ConfigError(f"{notebook.name} does not contain this cell as it is now; {hint}")
 
 
-def _report(notebook: Notebook, options: Options) -> None:
+def _report(notebook: Notebook, options: RunOptions) -> None:
     """Report what is submitted."""
     lines = notebooks.remarks(notebook, options)
     saved = time.strftime("%H:%M:%S", time.localtime(notebook.path.stat().st_mtime))

@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as people type them; what is none ends in a line that names the flag."""
+"""Parse numbers, sizes and times; errors name the flag."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCI
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-def whole(text: str, where: str) -> int:
+def parse_int(text: str, where: str) -> int:
     try:
         return int(text)
     except ValueError:
@@ -29,14 +29,14 @@ def at_least(number: int, least: int, where: str) -> int:
 
 
 def workers(number: int) -> int:
-    """How many at once: with more, each only waits for the others."""
+    """Check a number of workers; more would only wait for each other."""
     if at_least(number, 1, "--workers") > MOST_WORKERS:
         raise ConfigError(f"--workers must be at most {MOST_WORKERS}, got {number}")
     return number
 
 
 def size(text: str | int, where: str, least: int = 0) -> int:
-    """``256M``, ``1.5g``, ``64KiB`` or a plain number of bytes."""
+    """Parse ``256M``, ``1.5g``, ``64KiB`` or a plain number of bytes."""
     amount = _bytes(text, "")
     if amount is None or int(amount) < least:
         raise ConfigError(f"{where} needs bytes or a size such as 256M or 1G, got {str(text)!r}")
@@ -44,7 +44,7 @@ def size(text: str | int, where: str, least: int = 0) -> int:
 
 
 def megabytes(text: str | int, where: str) -> int:
-    """``16g``, ``512m`` or a plain number of megabytes."""
+    """Parse ``16g``, ``512m`` or a plain number of megabytes."""
     amount = _bytes(text, "m")
     if not amount or amount % _UNITS["m"]:
         raise ConfigError(f"{where} needs megabytes or a size such as 512m or 16g, got {str(text)!r}")
@@ -52,7 +52,7 @@ def megabytes(text: str | int, where: str) -> int:
 
 
 def _bytes(text: str | int, plain: str) -> Decimal | None:
-    """``plain`` is the unit of a number that has none."""
+    """Parse a size; ``plain`` is the unit of a number without one."""
     match = _SIZE.fullmatch(str(text).strip())
     if match is None:
         return None

@@ -1,6 +1,6 @@
-"""Has Fabric know the hosts of jobs, by the ``~/.fabric.py`` that ``container.ssh-config`` makes.
+"""Make Fabric know the hosts of jobs, by the ``~/.fabric.py`` that ``container.ssh-config`` writes.
 
-Fabric reads our file then, compares host keys as our own tasks do, and offers no key of an agent to them.
+Fabric then reads our hosts file, checks host keys as our own tasks do, and offers no agent keys to them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 from openpai_tasks.errors import PaiError, Unreachable
 from openpai_tasks.sdk.ssh.host_blocks import GATEWAY, config_path
-from openpai_tasks.sdk.ssh.host_keys import watch_gateway, watch_host_key
-from openpai_tasks.sdk.ssh.login_errors import Login, told
+from openpai_tasks.sdk.ssh.host_keys import check_gateway_key, check_host_key
+from openpai_tasks.sdk.ssh.login_errors import LoginAttempt, translate_errors
 from openpai_tasks.settings.home import home
 
 
 def include() -> None:
-    """Fabric then reads our file before the user's own, whose ``Include`` its parser passes over."""
+    """Make Fabric read our file before the user's, whose ``Include`` its parser ignores."""
     from fabric import Connection
     from fabric.config import Config
 
@@ -33,11 +33,11 @@ def include() -> None:
 
     read_both.knows_jobs = True  # type: ignore[attr-defined]
     Config._load_ssh_files = read_both
-    _watch(Connection)
+    _check_keys(Connection)
 
 
 def tasks_of(folder: Path | None = None) -> dict[str, str]:
-    """Fabric's settings of tasks: those of tasks.py, where no fabfile is nearer than the root."""
+    """Return Fabric's setting to load tasks.py if there is no fabfile up to the root."""
     start = folder or Path.cwd()
     if _has(start, "fabfile") or not _has(start, "tasks"):
         return {}
@@ -51,71 +51,71 @@ def _has(start: Path, name: str) -> bool:
     return any(place.is_file() for place in places)
 
 
-def _watch(connection: Any) -> None:
-    """Have each connection to a host of ours compare its key; Fabric itself takes any."""
+def _check_keys(connection: Any) -> None:
+    """Make connections to our hosts check their host keys, as Fabric accepts any."""
     make, log_in = connection.__init__, connection.open
 
     def made(self: Any, *args: Any, **more: Any) -> None:
         make(self, *args, **more)
-        kept = _kept(self)
-        if kept:
+        place = _host_key_place(self)
+        if place:
             self.connect_kwargs = {"look_for_keys": False, "allow_agent": False, **self.connect_kwargs}
-            watch_host_key(self, kept[1], kept[0])
+            check_host_key(self, place[1], place[0])
         elif _is_gateway(self):
-            watch_gateway(self)
+            check_gateway_key(self)
 
     def opened(self: Any) -> Any:
         if self.is_connected:
             return log_in(self)
-        if _kept(self) or _is_gateway(self):
-            return _told(self, log_in)
-        return _found(self, log_in)
+        if _host_key_place(self) or _is_gateway(self):
+            return _log_in(self, log_in)
+        return _log_in_elsewhere(self, log_in)
 
     connection.__init__, connection.open = made, opened
 
 
-def _found(connection: Any, log_in: Any) -> Any:
-    """Log in to a host that is not ours; it may be meant to be, and then has no address."""
+def _log_in_elsewhere(connection: Any, log_in: Any) -> Any:
+    """Log in to a host that is not ours; if its name is unknown, it may be meant to be ours."""
     try:
         return log_in(connection)
     except socket.gaierror as err:
-        raise _no_such_host()(connection.original_host, err) from err
+        raise _no_such_host_class()(connection.original_host, err) from err
 
 
 @functools.cache
-def _no_such_host() -> Any:
+def _no_such_host_class() -> Any:
     from invoke.exceptions import Exit
 
     class NoSuchHost(Exit, socket.gaierror):
-        """One line where nobody expects it, and still the error that others may expect."""
+        """Ends Invoke with one line, and is still a gaierror for code that expects one."""
 
         def __init__(self, host: str, err: socket.gaierror) -> None:
-            hint = "of a job that runs, `inv container.ssh-config JOB` writes the names"
-            Exit.__init__(self, f"error: no host is named {host!r}; {hint}", Unreachable.exit_code)
+            hint = "if it is a job's, write its names with `pai container.ssh-config JOB`"
+            Exit.__init__(self, f"error: unknown host {host!r}; {hint}", Unreachable.exit_code)
             self.errno, self.strerror = err.errno, err.strerror
 
     return NoSuchHost
 
 
-def _told(connection: Any, log_in: Any) -> Any:
-    """Log in; what goes wrong is one line, as with our own tasks."""
+def _log_in(connection: Any, log_in: Any) -> Any:
+    """Log in, with one-line errors as in our own tasks."""
     from invoke.exceptions import Exit
 
     is_gateway = _is_gateway(connection)
-    name, file = _kept(connection) or watch_gateway(connection)
+    name, file = _host_key_place(connection) or check_gateway_key(connection)
     key = next(iter(connection.ssh_config.get("identityfile", ())), None)
     place = f"{connection.host}:{connection.port}"
     timeout = float(connection.connect_timeout or 0)
-    login = Login(connection.original_host, place, key and Path(key), timeout, name, file, is_gateway)
+    login = LoginAttempt(connection.original_host, place, key and Path(key), timeout, name, file, is_gateway)
     try:
-        with told(login):
+        with translate_errors(login):
             return log_in(connection)
     except PaiError as err:
         raise Exit(f"error: {err}", err.exit_code) from err
 
 
-def _kept(connection: Any) -> tuple[str, Path] | None:
-    """The name and the file of its host key, if it is a container of ours."""
+def _host_key_place(connection: Any) -> tuple[str, Path] | None:
+    """Return the name and file of its host key, if it is one of our containers."""
     alias = connection.ssh_config.get("hostkeyalias")
     file = Path(connection.ssh_config.get("userknownhostsfile", "").strip('"').replace("%%", "%"))
     return (alias, file) if alias and file.parent == home() / "known_hosts" else None

@@ -1,8 +1,8 @@
-"""Names that commands came across, in plain lists that the completion scripts read at a TAB.
+"""Names seen by commands, in plain lists that the completion scripts read.
 
 Under ``~/.openpai/cache/names``: ``clusters``, ``virtual-clusters``, ``storages``, ``templates``, ``paths``
-(of storages, ``pai://``) and ``jobs/<alias>``, a name on each line. They only help with typing: a list that
-cannot be written is let be, and two commands at once may lose a name.
+(of storages, ``pai://``) and ``jobs/<alias>``, a name on each line. They are only a convenience: a list that
+cannot be written is ignored, and two commands at once may lose a name.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ MOST_STORAGES = 100
 
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PLAIN = re.compile(r"[\w.~@+:][\w.~@+:-]*")
-"""Names of a server that a shell may put into a command line as they are; real ones have no other letters."""
+"""Names from a server that are safe in a shell's command line; real names match."""
 
 
 def folder() -> Path:
-    """Where the lists are; the completion scripts name the same place."""
+    """Return the folder of the lists, which the completion scripts know too."""
     return home() / "cache" / "names"
 
 
 def note_jobs(client: Backend, jobs: Iterable[JobInfo]) -> None:
-    """Note jobs of the client's cluster, the newest first; somebody else's as ``user~name``."""
+    """Note jobs of the client's cluster, newest first; other users' as ``user~name``."""
     names = [job.name if job.user in ("", client.user) else job_key(job.user, job.name) for job in jobs]
     path = _jobs(client)
     if names and path:
         _write(path, _plain([*names, *_read(path)]), MOST_JOBS)
 
 
-def lost_job(client: Backend, name: str) -> None:
-    """Forget a job that is not there any more."""
+def forget_job(client: Backend, name: str) -> None:
+    """Forget a job that no longer exists."""
     path = _jobs(client)
     known = _read(path) if path else []
     if path and name in known:
         _write(path, [other for other in known if other != name], MOST_JOBS)
 
 
-def saw_clusters(clusters: Iterable[Cluster]) -> None:
-    """Note all the known clusters and what they are made of; the jobs of others are forgotten."""
+def note_clusters(clusters: Iterable[Cluster]) -> None:
+    """Note all known clusters and their virtual clusters; forget the jobs of other clusters."""
     others = [cluster for cluster in clusters if cluster.alias != LOCAL]
     known = [LOCAL, *(cluster.alias for cluster in others)]
     _write(folder() / "clusters", known)
@@ -70,31 +70,31 @@ def saw_clusters(clusters: Iterable[Cluster]) -> None:
 
 
 def note_templates(names: Iterable[str]) -> None:
-    """Note all the templates there are."""
+    """Note all templates."""
     _write(folder() / "templates", names)
 
 
-def saw_storages(names: Iterable[str]) -> None:
+def note_storages(names: Iterable[str]) -> None:
     """Note storages of any cluster."""
     path = folder() / "storages"
     _write(path, _plain([*names, *_read(path)]), MOST_STORAGES)
 
 
-def saw_paths(urls: Iterable[str]) -> None:
-    """Note ``pai://`` paths of files and folders, the latter with a slash at the end."""
+def _note_paths(urls: Iterable[str]) -> None:
+    """Note ``pai://`` paths of files and of folders, which end with a slash."""
     path = folder() / "paths"
     _write(path, sorted([*dict.fromkeys([*urls, *_read(path)])][:MOST_PATHS]))
 
 
 def note_paths(found: Iterable[FileInfo]) -> Iterator[FileInfo]:
-    """The same files, noted as they go by; only the first ones, as a list can be very long."""
+    """Pass the files on and note the first of them, as a list can be very long."""
     urls: list[str] = []
     for info in found:
         if len(urls) < MOST_PATHS and info.url.startswith("pai://"):
             urls.append(info.url + ("/" if info.type == "folder" else ""))
         yield info
     if urls:
-        saw_paths(urls)
+        _note_paths(urls)
 
 
 def _plain(names: Iterable[str]) -> list[str]:
@@ -114,7 +114,7 @@ def _read(path: Path) -> list[str]:
 
 
 def _write(path: Path, names: Iterable[str], most: int | None = None) -> None:
-    """Replace a list, each name once; not at all if nothing is new."""
+    """Replace a list, each name once, unless nothing is new."""
     wanted = [name for name in dict.fromkeys(names) if name and one_line(name) == name][:most]
     if wanted == _read(path):
         return

@@ -1,4 +1,4 @@
-"""The same question to many, side by side, with one limit for all: who drips or hangs holds up nobody."""
+"""Call a function for many items in parallel with one time limit, so that a slow item delays no other."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def abreast(
+def map_parallel(
     function: Callable[[Item], Result],
     items: Iterable[Item],
     seconds: float,
     late: Callable[[Item], Result],
 ) -> list[Result]:
-    """The results in the order of the items; ``late`` makes that of one which takes longer."""
+    """Return the results in the order of the items; ``late`` makes the result of a slow item."""
     asked = tuple(items)
     results: dict[int, Result] = {}
     failures: dict[int, BaseException] = {}
@@ -28,7 +28,7 @@ def abreast(
         except BaseException as err:
             failures[number] = err
 
-    # Daemons: a pool of threads would be waited for at the end of the program, however long they take.
+    # Daemon threads, as the program's exit would wait for a thread pool.
     threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(len(asked))]
     limit = time.monotonic() + seconds
     for thread in threads:

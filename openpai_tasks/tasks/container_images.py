@@ -52,7 +52,7 @@ def push(c, image):
 def images(c, name=None, output=None):
     """List the images on this machine."""
     engine = _engine(c)
-    done = _run(c, sdk.images.list_command(engine, name), sdk.images.LISTING, hide="out")
+    done = _run(c, sdk.images.list_command(engine, name), sdk.images.LIST_SECONDS, hide="out")
     sdk.images.check_ended(engine, "list images", done.exited)
     if not c.config.run.dry:
         show(c, sdk.images.parse_images(done.stdout), LISTED, output)
@@ -97,7 +97,7 @@ def dockerfile(c, base=None, pip=None, apt=None, ssh=False, file="Dockerfile", y
 
 def _run(c, argv, longest=None, **how):
     """Run a command of the engine, with a time limit that is shown."""
-    limit = c.config.timeouts.command or longest or sdk.images.LONGEST
+    limit = c.config.timeouts.command or longest or sdk.images.LONGEST_SECONDS
     what = " ".join(argv[:2])
     if not c.config.run.dry:
         say(f"`{what}` may take {render.duration(limit)} (`{command('-T SECONDS ...')}` changes the limit)")

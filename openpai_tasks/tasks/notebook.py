@@ -143,7 +143,7 @@ def resubmit(
     prepared = sdk.notebooks.prepare_rerun(
         chosen, source, target, request, parameters, here, secrets.document_secret, mounted
     )
-    say(f"running again: {prepared.told}")
+    say(f"running again: {prepared.description}")
     views.notebooks.tell(prepared.remarks)
     sent = views.notebooks.launch(
         c, target, prepared.submission, views.submitting.is_preview(c, flags), detach, output

@@ -52,7 +52,7 @@ def serve(
     """Serve Jupyter from a job and open it in the browser; Ctrl-C pulls your changes."""
     given = job_settings(c, flags)
     here, mounted = Path.cwd(), sdk.files.mounts(given)
-    limit, way = sdk.amounts.parse_seconds(wait, "--wait"), sdk.notebooks.Way(direct, port)
+    limit, way = sdk.amounts.parse_seconds(wait, "--wait"), sdk.notebooks.LinkOptions(direct, port)
     chosen = views.serving.token_from_flags(token, token_file)
     how = views.serving.ServeOptions(given, limit, no_browser, stop, output, here, mounted)
     if reconnect:
@@ -88,7 +88,7 @@ def _reconnect(c, client, name, door, how):
         c,
         client,
         job,
-        views.serving.ServerAccess(sdk.notebooks.Way(mark.direct, door.way.port), token, mark.file),
+        views.serving.ServerAccess(sdk.notebooks.LinkOptions(mark.direct, door.way.port), token, mark.file),
         how,
     )
 

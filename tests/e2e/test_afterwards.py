@@ -99,7 +99,7 @@ def test_diff_shows_what_is_different_and_only_that(cluster, twin):
 # Files
 
 
-def test_outputs_are_listed_and_brought(finished):
+def test_outputs_are_listed_and_downloaded(finished):
     rows = finished.ok("job.outputs", "writer-1", "-o", "json").json()
     assert [(row["name"], row["size"]) for row in rows] == [("a.txt", 2), ("sub/deep/b.bin", 3)]
     ran = finished.ok("job.outputs", "writer-1", "--to", "results/new")

@@ -124,7 +124,7 @@ def test_ctrl_c_ends_the_command_in_all_containers(inside, which):
 
 
 @pytest.mark.parametrize(("ignored", "left"), [("INT", False), ("INT TERM HUP", True)], ids=["int", "all"])
-def test_ctrl_c_insists_and_tells_of_a_command_that_goes_on(inside, ignored, left):
+def test_ctrl_c_insists_and_reports_a_command_that_keeps_running(inside, ignored, left):
     script = f"trap '' {ignored}; echo $$; while :; do sleep 0.1; done"
     running = inside.start("inv", "container.run", "train", script)
     pid = int(running.stdout.readline())
@@ -132,7 +132,7 @@ def test_ctrl_c_insists_and_tells_of_a_command_that_goes_on(inside, ignored, lef
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=SECONDS)
         assert running.returncode == 130
-        told = "the command may go on in main-0 of job 'train': INT, TERM and HUP did not end it\n"
+        told = "the command may still be running in main-0 of job 'train': INT, TERM and HUP did not end it\n"
         said = err.replace("Terminated\n", "")  # of the remote shell, if its `sleep` ends before it does
         assert (said, runs(pid)) == (told if left else "", left)
     finally:
@@ -197,7 +197,7 @@ def test_a_port_is_forwarded_until_ctrl_c(inside):
         assert f"127.0.0.1:{here}" in forward.stderr.readline()
         assert wait_for(lambda: page(here)) == b"hello"
         taken = inside.inv("container.forward", "train", f"{there}:{here}")
-        assert taken.code == 120 and f"port {here} cannot be had here" in taken.err
+        assert taken.code == 120 and f"cannot listen on local port {here}" in taken.err
         forward.send_signal(signal.SIGINT)
         forward.communicate(timeout=SECONDS)
         assert forward.returncode == 130
@@ -221,7 +221,7 @@ def test_a_forward_goes_on_when_the_cluster_was_away_for_a_while(inside):
         port = inside.ok("container.list", "train", "-o", "json").json()[0]["port"]
         inside.ok("cluster.stop", "--keep-jobs")
         drop(port)
-        assert "the connection is lost" in forward.stderr.readline()
+        assert "connection lost; reconnecting" in forward.stderr.readline()
         assert "trying again in" in forward.stderr.readline()
         inside.ok("cluster.start")
         assert wait_for(lambda: page(here)) == b"hello"
@@ -247,7 +247,7 @@ def page(port):
         return urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=5).read()
 
 
-def test_top_tells_what_each_container_uses(inside):
+def test_top_shows_what_each_container_uses(inside):
     rows = inside.ok("container.top", "train", "-o", "json").json()
     assert [row["container"] for row in rows] == ["main-0", "main-1"]
     for row in rows:
@@ -255,7 +255,7 @@ def test_top_tells_what_each_container_uses(inside):
     assert "CONTAINER" in inside.ok("container.top", "train", "--once").out
 
 
-def test_top_tells_the_use_of_each_container_and_not_of_the_machine(inside):
+def test_top_shows_the_usage_of_containers_and_not_of_the_machine(inside):
     script = "x = ' ' * (200 << 20)\nprint('up', flush=True)\nwhile True: pass"
     busy = inside.start("inv", "container.run", "train", "--index", "1", "--", "python3", "-c", script)
     try:

@@ -21,7 +21,7 @@ def submit(shell, name):
 
 
 @pytest.mark.parametrize("how", [[], ["--all"]], ids=["one", "all"])
-def test_a_command_is_told_that_its_container_is_another_one_now(small, how):
+def test_a_lost_command_reports_that_its_container_was_restarted(small, how):
     name = f"lost{len(how)}"
     submit(small, name)
     running = small.start("inv", "container.run", name, *how, "--", "sh", "-c", "echo up; sleep 600")
@@ -31,9 +31,7 @@ def test_a_command_is_told_that_its_container_is_another_one_now(small, how):
     assert running.returncode == 121, said
     assert said.count("\n") == 1 and said.startswith("error: "), said
     assert f"main-0 of job '{name}' is lost: " in said
-    assert any(
-        way in said for way in ("was started again meanwhile; run it again", "run it again when it runs")
-    )
+    assert any(way in said for way in ("has been restarted; run it again", "run it again when it runs"))
     small.ok("job.stop", name)
 
 
@@ -53,7 +51,7 @@ def test_what_is_over_in_one_container_is_over_there_alone(small):
         forward.kill()
         forward.wait()
     assert said.endswith("main-0 of job pair is SUCCEEDED: forwarding has ended\n"), said
-    assert "connected again" not in said and forward.returncode == 0
+    assert "reconnected" not in said and forward.returncode == 0
     ran = small.inv("container.run", "pair", "--all", "--", "sh", "-c", "echo in")
     assert (ran.code, ran.out, ran.err) == (0, "main-1: in\n", "left out: main-0 is SUCCEEDED\n")
     ran = small.inv("container.run", "pair", "--all", "--index", "0", "--", "true")
@@ -70,7 +68,7 @@ def test_a_forward_finds_the_container_that_its_task_has_next(small):
         assert f"job again:{there}\n" in forward.stderr.readline()
         small.inv("container.run", "again", "kill -9 $(cat pid)")
         lines = iter(forward.stderr.readline, "")
-        assert any(line == "connected again\n" for line in lines)
+        assert any(line == "reconnected\n" for line in lines)
     finally:
         forward.kill()
         forward.communicate()

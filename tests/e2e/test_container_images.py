@@ -77,10 +77,10 @@ def test_an_image_is_built_listed_and_pushed(workshop: Shell, registry: str) -> 
     assert pushed.code == 0, pushed
     refused = workshop.inv("container.push", f"{registry}/own/none:1")
     assert refused.code == 120
-    assert f"login {registry}` keeps one" in refused.err
+    assert f"run `docker login {registry}`" in refused.err
 
 
-def test_a_build_that_fails_is_told_in_one_line(workshop: Shell) -> None:
+def test_a_failed_build_is_reported_in_one_line(workshop: Shell) -> None:
     (workshop.project / "Dockerfile").write_text(f"FROM {IMAGE}\nCOPY none /\n")
     ran = workshop.inv("container.build", "--tag", "lab/none")
     assert ran.code == 120 and "Traceback" not in ran.err
@@ -104,7 +104,7 @@ def test_an_image_is_checked_with_its_own_programs(workshop: Shell, kit: Kit) ->
     assert (found["python3"]["there"], found["python3"]["required"]) == (False, False)
 
 
-def test_an_image_that_is_not_there_is_told(workshop: Shell) -> None:
+def test_a_missing_image_is_reported(workshop: Shell) -> None:
     ran = workshop.inv("container.check", "127.0.0.1:1/none:1")
     assert ran.code == 120
     assert ran.err.splitlines()[-1].startswith(
@@ -135,7 +135,7 @@ def test_a_container_to_work_in_runs_in_its_image(workshop: Shell, kit: Kit) -> 
 
 
 @only_docker
-def test_an_image_without_sshd_is_told_at_once(workshop: Shell) -> None:
+def test_an_image_without_sshd_is_reported_at_once(workshop: Shell) -> None:
     small = {"CPU": "1", "MEMORYMB": "64", "LOCAL_ENGINE": "docker", "IMAGE": IMAGE}
     workshop.environment.update({f"INVOKE_OPENPAI_{name}": value for name, value in small.items()})
     ran = workshop.inv("container.start", "-j", "bare")

@@ -103,7 +103,7 @@ def test_only_containers_of_container_start_are_stopped_by_it(shell):
     shell.ok("job.sub", "sleep 600", "-j", "tr-job", "--ssh")
     ran = shell.inv("container.stop", "tr-box", "tr-job")
     assert (ran.code, ran.out) == (120, "")
-    assert ran.err == "error: job 'tr-job' was not started by container.start: `job.stop tr-job` ends it\n"
+    assert ran.err == "error: job 'tr-job' was not started by container.start; use `pai job.stop tr-job`\n"
     assert state(shell, "tr-box") == "RUNNING"
     assert [job["name"] for job in shell.ok("container.stop", "tr*", "-o", "json").json()] == ["tr-box"]
     until(lambda: state(shell, "tr-box") == "STOPPED")
@@ -120,19 +120,22 @@ def test_a_container_ends_by_itself(cluster):
 
 
 def test_the_only_one_that_was_started_here_is_stopped_without_its_name(shell):
-    assert "no container that was started here runs" in shell.inv("container.stop").err
+    assert "no container started from this folder runs" in shell.inv("container.stop").err
     shell.ok("container.start", "--no-shell", "-j", "one")
     shell.ok("container.start", "--no-shell", "-j", "two")
     shell.ok("job.sub", "sleep 600", "-j", "other")
     ran = shell.inv("container.stop")
-    assert (ran.code, "which container? these were started here: one, two" in ran.err) == (120, True)
+    assert (ran.code, "several containers were started from this folder, name one: one, two" in ran.err) == (
+        120,
+        True,
+    )
     shell.ok("container.stop", "one")
     until(lambda: state(shell, "one") == "STOPPED")
     assert shell.ok("container.stop", "-o", "json").json()[0]["name"] == "two"
     assert state(shell, "other") in ("WAITING", "RUNNING")
 
 
-def test_gpus_that_sit_idle_are_told_to_whoever_connects(shell, tmp_path):
+def test_idle_gpus_are_reported_at_login(shell, tmp_path):
     program = tmp_path / "nvidia-smi"
     program.write_text(SMI)
     program.chmod(0o755)
@@ -145,7 +148,7 @@ def test_gpus_that_sit_idle_are_told_to_whoever_connects(shell, tmp_path):
     shell.ok("container.stop", "lazy")
 
 
-def test_all_containers_of_a_job_are_told(shell):
+def test_all_containers_of_a_job_are_extended(shell):
     shell.ok("container.start", "--no-shell", "-j", "many", "--instances", "2")
     until(lambda: len(running(shell, "many")) == 2)
     told = shell.ok("container.extend", "many", "--timeout", "2d", "-o", "json").json()
@@ -161,14 +164,14 @@ def running(shell: Shell, name: str) -> list[str]:
     return [task for task in tasks if task["state"] == "RUNNING"]
 
 
-def test_ctrl_c_while_waiting_leaves_the_job_and_tells_how_to_stop_it(shell):
+def test_ctrl_c_while_waiting_leaves_the_job_and_says_how_to_stop_it(shell):
     shell.environment["INVOKE_OPENPAI_LOCAL_ENFORCE"] = "true"
     process = shell.start("inv", "container.start", "-j", "large", "--gpu", "99")
     lines = []
     while not any("waiting:" in line for line in lines):
         lines.append(process.stderr.readline())
         assert lines[-1], lines
-    assert "it asks for more than there is" in lines[-1]
+    assert "it asks for more than the cluster has" in lines[-1]
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -176,7 +179,7 @@ def test_ctrl_c_while_waiting_leaves_the_job_and_tells_how_to_stop_it(shell):
     assert state(shell, "large") == "WAITING"
     ran = shell.inv("container.start", "-j", "larger", "--gpu", "99", "--wait-limit", "1s")
     assert ran.code == 124
-    assert "cannot be logged in to after 1 s" in ran.err and "`container.stop larger` ends it" in ran.err
+    assert "within 1 s (" in ran.err and "`pai container.stop larger`" in ran.err
     shell.ok("container.stop", "larg*")
 
 
@@ -185,11 +188,11 @@ def test_a_key_that_opens_nothing_is_known_before_there_is_a_job(cluster, tmp_pa
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(key)], check=True)
     ran = cluster.inv("container.start", "-j", "unopened", INVOKE_OPENPAI_SSH_KEY=str(key))
     assert (ran.code, ran.err.count("\n")) == (120, 1), ran
-    assert f"the key {key} has a passphrase: name one without in the setting ssh.key" in ran.err
+    assert f"key {key} has a passphrase; use one without, by the setting ssh.key" in ran.err
     assert cluster.inv("job.status", "unopened").code == 122
 
 
-def test_what_lacks_is_told_and_who_has_it(shell):
+def test_a_shortage_and_the_jobs_behind_it_are_reported(shell):
     shell.ok("cluster.start")
     [row] = shell.ok("cluster.resources", "-o", "json").json()
     cpus = int(row["vcores_total"])
@@ -198,10 +201,10 @@ def test_what_lacks_is_told_and_who_has_it(shell):
     ran = shell.inv("container.start", "-j", "waits", "--wait-limit", "2s")
     told = f"it asks for 1 CPU, and 0 of {cpus} are free (running: hog)"
     assert ran.code == 124 and f"waiting: {told}\n" in ran.err, ran
-    assert "the job goes on, `container.stop waits` ends it" in ran.err
+    assert "the job continues, stop it with `pai container.stop waits`" in ran.err
 
 
-def test_a_job_that_fails_at_its_start_is_told_with_its_reason(cluster):
+def test_a_job_that_fails_at_start_is_reported_with_its_reason(cluster):
     ran = cluster.inv(
         "container.start", "-j", "fails", "--pip-installs", "no_such_package_1", "--python", "false"
     )
@@ -215,7 +218,7 @@ def test_it_lets_us_in_when_its_packages_are_there(cluster, tmp_path):
     program.chmod(0o755)
     flags = ("--pip-installs", "some-package", "--python", str(program))
     process = cluster.start("inv", "container.start", "-j", "brings", *flags, stdin=subprocess.PIPE)
-    told = "waiting: main-0 of job 'brings' is not done yet with what comes first"
+    told = "waiting: main-0 of job 'brings' is still preparing sources and packages"
     lines = []
     while not any(told in line for line in lines):
         lines.append(process.stderr.readline())
@@ -266,11 +269,13 @@ def test_the_classic_name_does_the_same(cluster):
     cluster.ok("container.stop", "classic")
 
 
-def test_a_container_without_ssh_is_told_so_and_kept_longer_by_its_storage(shell):
+def test_a_container_without_ssh_is_reported_and_extended_by_its_storage(shell):
     shell.environment["INVOKE_OPENPAI_LOCAL_SSH"] = "off"
     ran = shell.inv("container.start", "-j", "closed", "--timeout", "10m")
     assert ran.code == 121
-    assert "the setting local.ssh is off; the job goes on, `container.stop closed` ends it" in ran.err
+    assert (
+        "the setting local.ssh is off; the job continues, stop it with `pai container.stop closed`" in ran.err
+    )
     told = shell.ok("container.extend", "closed", "--timeout", "9h", "-o", "json").json()
     assert told == [{"container": "main-0", "duration": 9 * 3600, "told_by": "storage"}]
     (file,) = shell.home.glob("local/jobs/*/0/main-0-0/work/.pai-container/deadline")

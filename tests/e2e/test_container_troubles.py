@@ -49,7 +49,7 @@ def test_a_job_that_is_over_loses_its_own_entry(inside):
     assert again.code == 121 and "Host brief " not in config.read_text(), again
 
 
-def test_the_users_files_are_told_each_on_its_own_and_keep_their_hosts(inside):
+def test_each_of_the_users_files_is_reported_and_keeps_its_hosts(inside):
     user = Path(inside.environment["HOME"])
     own = user / ".ssh" / "config"
     own.parent.mkdir(exist_ok=True)
@@ -83,19 +83,19 @@ def test_each_trouble_has_its_line_and_its_code(inside):
     other = inside.project / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
     refused = inside.inv("container.ssh", "train", INVOKE_OPENPAI_SSH_KEY=str(other))
-    assert refused.code == 122 and "refuses the key" in refused.err
+    assert refused.code == 122 and "refuses key" in refused.err
     inside.ok("job.stop", "closed")
     assert inside.inv("job.wait", "closed", "--timeout", "60").code == 143
 
 
 @pytest.mark.parametrize("every", ["inf", "-5", "nan", "0", "1e12"])
-def test_a_pause_that_is_none_is_one_line(inside, every):
+def test_an_invalid_interval_is_refused_in_one_line(inside, every):
     ran = inside.inv("container.top", "train", f"--every={every}")
     assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1), ran
-    assert ran.err.startswith("error: --every is 0.1 to 86400 seconds, got ")
+    assert ran.err.startswith("error: --every must be 0.1 to 86400 seconds, got ")
 
 
-def test_a_job_that_ends_meanwhile_is_told(inside):
+def test_a_job_that_ends_meanwhile_is_reported(inside):
     inside.ok("job.sub", "sleep 600", "-j", "ends", "--ssh", "--cpu", "1")
     wait_for(lambda: inside.inv("container.run", "ends", "--", "true").code == 0)
     running = inside.start("inv", "container.run", "ends", "echo on; sleep 99")

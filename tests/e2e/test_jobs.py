@@ -101,7 +101,7 @@ def test_a_v1_file_is_converted_and_says_so(cluster):
     assert "v1 job" in ran.err
 
 
-def test_several_tasks_are_told_apart_in_the_output(cluster):
+def test_the_output_of_several_tasks_is_labelled(cluster):
     (cluster.project / "two.yaml").write_text(
         """
 protocolVersion: 2
@@ -257,10 +257,10 @@ def test_a_job_that_is_tried_again_says_so_to_who_follows(cluster):
     gate.touch()
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "began\n")
-    assert "job again has failed and is tried again (attempt 2)" in err.splitlines()
+    assert "job again failed and is retried (attempt 2)" in err.splitlines()
 
 
-def test_what_a_job_waits_for_is_told_to_who_follows(cluster):
+def test_following_a_job_reports_what_it_waits_for(cluster):
     much = ("--cpu", str(4 * (os.cpu_count() or 1)), "--memoryMB", "64")
     cluster.ok("job.sub", "sleep 100", "-j", "greedy-one", *much)
     process = cluster.start("inv", "job.sub", "echo begun", "-j", "queued-one", *much, "--follow")
@@ -268,7 +268,7 @@ def test_what_a_job_waits_for_is_told_to_who_follows(cluster):
     told = next(line for line in lines if "WAITING" in line)
     cluster.ok("job.stop", "greedy-one")
     out, rest = process.communicate(timeout=60)
-    assert told.startswith("job queued-one is WAITING: it asks for more than there is")
+    assert told.startswith("job queued-one is WAITING: it asks for more than the cluster has")
     assert (process.returncode, out) == (0, "begun\n")
     starting = "job queued-one is WAITING: it starts"  # seen or not between two looks
     assert {line for line in rest.splitlines() if "WAITING" in line} <= {starting}

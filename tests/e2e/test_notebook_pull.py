@@ -72,17 +72,17 @@ def test_each_file_goes_where_it_came_from_and_one_that_cannot_costs_no_other(cl
     assert len(rows) == 8 and rows["lib/l.py"] == project.parent / "lib" / "l.py"
 
 
-def test_a_source_that_has_become_too_large_is_told(cluster, jupyter, changed):
+def test_a_source_that_has_become_too_large_is_reported(cluster, jupyter, changed):
     kernel = jupyter.kernel(".work/hid.ipynb")
     jupyter.run(kernel, "import os; os.truncate('../data.bin', (100 << 20) + 1)")
-    told = "notebook: warning: data.bin is larger than 100 MiB: changes in it are not kept"
+    told = "notebook: warning: data.bin is larger than 100 MiB: its changes are not saved"
     until(lambda: told in cluster.ok("job.logs", "odd").out)
     ran = cluster.inv("notebook.pull", "odd")
     assert "warning: data.bin was changed in the job, but not saved: it is larger than 100 MiB" in ran.err
     assert (cluster.project / "data.bin").read_text() == "sent"
     ran = cluster.ok("notebook.resubmit", "odd", "--preview")
-    assert "running again: .work/hid.ipynb, as job odd of local has last kept it" in ran.err
-    assert "note: data.bin is run without its last changes: it is too large for them to be kept" in ran.err
+    assert "running again: .work/hid.ipynb, as job odd of local last saved it" in ran.err
+    assert "note: data.bin is too large to be saved; it runs without its latest changes" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_a_source_that_has_become_too_large_is_told(cluster, jupyter, changed):
         ),
         (("a.ipynb", "--timeout", "1h"), "leave out the notebook, --timeout"),
         (("--direct",), "was not started with --direct"),
-        (("--direct", "--port", "8888"), "--port is this machine's end of a tunnel"),
-        (("--token", "short"), "a token has at least 16"),
+        (("--direct", "--port", "8888"), "--port is the local end of a tunnel"),
+        (("--token", "short"), "expected at least 16 characters"),
     ],
     ids=["flags", "notebook", "direct", "port", "token"],
 )
@@ -105,13 +105,13 @@ def test_a_server_that_is_there_is_given_nothing_that_it_cannot_take(cluster, ju
     assert len(ran.err.splitlines()) == (2 if "--token" in flags else 1)  # with the warning of it
 
 
-def test_a_port_that_is_taken_is_told_as_it_is_given(cluster, jupyter):
+def test_a_taken_port_is_reported_with_its_flag(cluster, jupyter):
     port = int(jupyter.base.rpartition(":")[2])
     ran = cluster.inv("notebook.serve", "--reconnect", "odd", "--no-browser", "--port", str(port))
-    assert ran.code == 120 and ran.err.splitlines()[-1].endswith(f"take another one: --port {port + 1}")
+    assert ran.code == 120 and ran.err.splitlines()[-1].endswith(f"use another one: --port {port + 1}")
 
 
-def test_at_the_end_all_that_can_be_is_brought_and_what_cannot_is_told(cluster, call, jupyter, changed):
+def test_at_the_end_changes_are_pulled_and_failures_reported(cluster, call, jupyter, changed):
     jupyter.save("z.ipynb", book("later"))
     code, err = call.interrupt()
     assert code == 123 and err.splitlines()[-1] == "error: 1 of 9 did not arrive", err
@@ -130,8 +130,6 @@ def test_where_nothing_is_known_of_the_job_the_current_folder_is_taken(cluster, 
     folder.mkdir()
     ran = cluster.run("env", "-C", str(folder), "pai", "notebook.pull", "odd", "-a", "local")
     assert f"note: job odd was not served from this machine; its files go to {folder}" in ran.err
-    assert (
-        ran.code == 123 and "failed .flake8: it is hidden, and nothing here tells that it was sent" in ran.err
-    )
+    assert ran.code == 123 and "failed .flake8: it is hidden and was not sent from here" in ran.err
     assert sources_of(folder / ".work" / "hid.ipynb") == ["there"]  # which the job's document names
     assert (folder / "lib" / "l.py").read_text() == "there" and not (folder / ".flake8").exists()

@@ -92,7 +92,7 @@ def test_the_results_are_next_to_the_notebook(cluster, ran, sent):
         assert result(cluster, ".pdf", "good").read_bytes().startswith(b"%PDF")
 
 
-def test_progress_is_told_cell_by_cell(ran):
+def test_progress_is_reported_cell_by_cell(ran):
     lines = ran.err.splitlines()
     told = [line for line in lines if line.startswith("cell ")]
     firsts = [
@@ -121,7 +121,7 @@ def test_the_job_needs_nothing_of_ours_but_the_runner(cluster, ran):
     assert "python3 .pai-notebook.py 'sub folder/größe 1.ipynb'" in script.replace("''", "'")
 
 
-def test_the_results_are_brought_again_to_any_folder(cluster, ran, tmp_path):
+def test_results_can_be_downloaded_again_to_any_folder(cluster, ran, tmp_path):
     cluster.ok("notebook.fetch", "good", "--folder", str(tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {f"größe 1.good{suffix}" for suffix in SUFFIXES}
 
@@ -147,7 +147,7 @@ def test_a_failing_cell_fails_the_command_and_is_shown(cluster, failed):
     assert jobs(cluster)["broken"] == "FAILED"
 
 
-def test_the_partial_result_is_brought_all_the_same(cluster, failed):
+def test_a_partial_result_is_downloaded(cluster, failed):
     folder = cluster.project.parent / "elsewhere"
     assert outputs(folder / "broken.broken.ipynb") == ["first\n", "ZeroDivisionError: division by zero", ""]
     assert "ZeroDivisionError" in (folder / "broken.broken.html").read_text()
@@ -163,7 +163,7 @@ def test_a_cell_that_never_ends_is_ended(sent):
     assert shown[1].startswith("began\n") and "CellTimeout" in shown[1] and shown[2] == ""
 
 
-def test_the_death_of_a_kernel_is_told_as_such(sent):
+def test_a_dead_kernel_is_reported_as_such(sent):
     ran = sent.inv("notebook.fetch", "dead", "--follow")
     assert ran.code == 1 and "cell 1 of 1 of dies.ipynb failed: the kernel died" in ran.err
     assert not (sent.project / "dies.dead.html").exists()
@@ -179,8 +179,8 @@ def test_a_kernel_that_is_not_there_is_one_line_with_those_that_are(sent):
 def test_errors_can_be_allowed(sent):
     ran = sent.inv("notebook.fetch", "allowed", "--follow")
     assert ran.code == 0, ran
-    assert "cell 3 of 3 failed, as is allowed: ValueError: two" in ran.err
-    assert "2 of 3 cells failed, as is allowed" in ran.err and "names no kernel" not in ran.err
+    assert "cell 3 of 3 failed, which is allowed: ValueError: two" in ran.err
+    assert "2 of 3 cells failed, which is allowed" in ran.err and "names no kernel" not in ran.err
     shown = outputs(sent.project / "fails twice.allowed.ipynb")
     assert shown == ["ZeroDivisionError: division by zero", "on\n", "ValueError: two"]
     assert (sent.project / "fails twice.allowed.py").exists()
@@ -227,14 +227,14 @@ def test_files_of_the_user_are_never_replaced_by_results(cluster):
     assert outputs(mine.with_name("own.v2.remote-2.ipynb")) == ["", "1\n"]
 
 
-def test_the_verdict_is_told_even_if_a_result_cannot_be_brought(cluster, tmp_path):
+def test_the_verdict_is_reported_even_if_a_download_fails(cluster, tmp_path):
     path = book(too_deep(tmp_path), "n.ipynb", "1 / 0")  # no longer name has room beside it
     ran = cluster.inv("notebook.run", str(path), "-j", "too-deep", "--to", "ipynb", *SMALL)
     assert ran.code == 1 and "file name too long" in ran.err and "Traceback (most recent" in ran.err
     assert ran.err.splitlines()[-1].endswith("failed: ZeroDivisionError: division by zero")
 
 
-def test_what_cannot_be_brought_is_not_done_and_comes_to_another_folder(cluster, tmp_path):
+def test_a_failed_download_can_be_repeated_to_another_folder(cluster, tmp_path):
     deep = too_deep(tmp_path, len("/n.some.ipynb"))  # where the page, or a part of either, has no room
     path = book(deep, "n.ipynb", "1")
     ran = cluster.inv("notebook.run", str(path), "-j", "some", *SMALL)
@@ -244,14 +244,14 @@ def test_what_cannot_be_brought_is_not_done_and_comes_to_another_folder(cluster,
     assert (tmp_path / "n.some.ipynb").is_file() and (tmp_path / "n.some.html").is_file()
 
 
-def test_a_very_long_name_is_brought_under_a_shorter_one(cluster):
+def test_a_very_long_name_is_shortened(cluster):
     book(cluster.project, f"{'n' * 240}.ipynb", "print('ran')")
     ran = cluster.ok("notebook.run", f"{'n' * 240}.ipynb", "-j", "very-long", "--no-browser", *SMALL)
     [made] = cluster.project.glob("n*.very-long.ipynb")
     assert outputs(made) == ["ran\n"] and made.with_suffix(".html").is_file() and "done" in ran.err
 
 
-def test_what_a_job_waits_for_is_told(cluster):
+def test_what_a_job_waits_for_is_reported(cluster):
     book(cluster.project, "queued.ipynb", "1")
     much = ("--cpu", str(4 * (os.cpu_count() or 1)), "--memoryMB", "64")
     cluster.ok("job.sub", "sleep 100", "-j", "greedy", *much)
@@ -261,7 +261,7 @@ def test_what_a_job_waits_for_is_told(cluster):
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=30)[1]
     cluster.ok("job.stop", "queued", "greedy")
-    assert line.startswith("job queued is WAITING: it asks for more than there is")
+    assert line.startswith("job queued is WAITING: it asks for more than the cluster has")
     assert process.returncode == 130 and "WAITING" not in rest and "job queued continues" in rest
 
 
@@ -286,9 +286,9 @@ def test_a_storage_that_is_full_fails_the_job_in_the_end_and_keeps_what_could_be
     book(small_storage.project, "full.ipynb", "print('saved')", fills, "print('on')")
     ran = small_storage.inv("notebook.run", "full.ipynb", "-j", "full", *SMALL)
     assert ran.code == 4 and "cell 3 of 3: print('on')" in ran.err
-    assert "cannot be saved: No space left on device; the run goes on" in ran.err
+    assert "cannot save the notebook: No space left on device; the run continues" in ran.err
     last = ran.err.splitlines()[-1]
-    assert "of full.ipynb is the last that is saved: the result could not be saved: No space left" in last
+    assert "of full.ipynb is the last that is saved: cannot save the result: No space left" in last
     assert outputs(small_storage.project / "full.full.ipynb")[0] == "saved\n"
 
 
@@ -308,7 +308,7 @@ def test_a_cluster_that_is_lost_while_one_watches_ends_the_watching_only(shell):
     assert "job alone is RUNNING, and cell 1 of 1 is running" in ran.err
 
 
-def test_the_limit_of_the_job_is_told_as_such(sent):
+def test_a_time_limit_is_reported_as_such(sent):
     ran = sent.inv("notebook.fetch", "limited", "--follow")
     said = "cell 2 of 3 of sleeps.ipynb was running: the time limit of the job was reached (--max-time)"
     assert ran.code == 124 and said in ran.err, ran
@@ -379,14 +379,14 @@ def test_what_was_not_run_yet_is_run(cluster):
 
 BAD = {
     ("notebook.run", "."): (123, "is a folder"),
-    ("notebook.run", "tasks.py"): (123, "is no notebook"),
-    ("notebook.run", "plain.ipynb", "-p", "a-b=1"): (120, "cannot be the name of a Python variable"),
+    ("notebook.run", "tasks.py"): (123, "is not a notebook"),
+    ("notebook.run", "plain.ipynb", "-p", "a-b=1"): (120, "is not a valid name for a Python variable"),
     ("notebook.run", "plain.ipynb", "--timeout-per-cell", "soon"): (120, "--timeout-per-cell needs a time"),
     ("notebook.run", "plain.ipynb", "-p", "x={1: 2}"): (
         120,
-        "-p x: the names in a mapping must be text, got 1",
+        "-p x: keys of a mapping must be strings, got 1",
     ),
-    ("notebook.run", "plain.ipynb", "-p", "__name__=3"): (120, "'__name__' is a name of Python itself"),
+    ("notebook.run", "plain.ipynb", "-p", "__name__=3"): (120, "'__name__' is reserved by Python"),
     ("notebook.run", "--", "-plain.ipynb", "--no-browser"): (120, "unexpected word '--no-browser' after --"),
     ("notebook.run", "other.ipynb", "-p", "x=1"): (120, "Python notebooks only"),
     ("notebook.run", "plain.ipynb", "--sources", "no.py"): (123, "no such source"),

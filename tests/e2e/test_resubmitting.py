@@ -55,7 +55,7 @@ def other(cluster, tmp_path):
 # Records
 
 
-def test_a_submission_is_recorded_privately_and_tells_its_origin_in_extras(other):
+def test_a_submission_is_recorded_privately_and_stamped_with_its_origin(other):
     shell = other
     git(shell, "init", "-q")
     (shell.project / "train.py").write_text("print('one')\n")

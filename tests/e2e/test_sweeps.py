@@ -173,7 +173,7 @@ def test_a_cluster_that_limits_submissions_gets_each_job_exactly_once(limited):
 
 
 @pytest.mark.parametrize("limited", [6], indirect=True)  # in which even a busy machine submits 12
-def test_a_pause_longer_than_a_call_bears_is_kept_and_told(limited, monkeypatch):
+def test_a_long_pause_is_respected_and_reported(limited, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(limited.home))
     client = known.connect(Settings.load(), "local")
     client._policies = retries.NEVER

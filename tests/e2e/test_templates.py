@@ -159,7 +159,7 @@ def test_the_list_names_each_template_with_what_it_is_for_and_its_parameters(clu
     assert re.search(r"^who +world +whom to greet$", cluster.ok("job.templates", "hello").out, re.M)
 
 
-def test_a_projects_own_template_comes_first_and_a_broken_one_is_told(shell):
+def test_a_projects_template_comes_first_and_a_broken_one_is_reported(shell):
     folder = shell.project / "job_templates"
     folder.mkdir()
     shell.ok("job.new", "hello", "job_templates")

@@ -118,8 +118,12 @@ def test_no_document_ends_in_a_traceback(real):
             document = documents.as_v2(found) if isinstance(found, dict) else found
             if shape.first_mismatch(document):
                 return
-            provenance.stamp_of(document), running.mark_of(document), serving.mark_of(document)
-            shown = protocol.dump(documents.ordered(document))
+            (
+                provenance.read_stamp(document),
+                running.read_run_mark(document),
+                serving.read_server_mark(document),
+            )
+            shown = protocol.dump(documents.sort_keys(document))
             shown.encode()
             if is_checked:
                 protocol.validate(shown)
@@ -142,7 +146,7 @@ def test_a_document_of_aliases_that_grow_is_refused():
 @steady(80)
 @given(body(NOTEBOOK))
 def test_no_notebook_of_a_job_ends_in_a_traceback(content):
-    said = summary.told(content)
+    said = summary.read_summary(content)
     if said is not None:
         repr(said).encode()
         summary.plain_traceback(said.traceback, False)
@@ -162,7 +166,7 @@ def test_no_manifest_of_a_job_ends_in_a_traceback(text):
 @steady(150)
 @given(body(REFERENCE))
 def test_no_result_line_of_a_job_ends_in_a_traceback(line):
-    found = results._object(line)
+    found = results._parse_object(line)
     json.dumps(found, ensure_ascii=False).encode()
 
 

@@ -135,7 +135,7 @@ def until_answers(port: int, process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.02)
-    raise AssertionError(f"nothing answers at {port}")
+    raise AssertionError(f"nothing listens at {port}")
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ ABSENT = Said({"code": "NoJobError", "message": "no such job"}, 404)
 def quick(monkeypatch, tmp_path):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(arrival, "LOOKS", (0.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr(arrival, "PAUSES", (0.0, 0.0, 0.0, 0.0))
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_job_that_is_not_there_after_an_error_of_the_server_is_not_submitted(l
 
 
 @pytest.mark.parametrize("posted", [BROKEN, Said("", 502)])
-def test_while_nobody_can_look_it_is_not_known(lab, posted):
+def test_an_unreachable_cluster_leaves_the_submission_unknown(lab, posted):
     server, answering = lab
     with pytest.raises(Unreachable, match=r"not known: `pai job\.status train -a lab` will tell") as caught:
         submission.hand_in(answering(posted, BROKEN), Submission("train", "name: train\n"))
@@ -73,11 +73,11 @@ def test_a_clear_no_is_not_looked_after(lab, status):
 
 def test_a_database_that_blinks_after_the_submission_is_asked_again(lab):
     _, answering = lab
-    assert arrival.settled(answering("", BROKEN, ABSENT, DETAIL), "alice~train").name == "train"
+    assert arrival.wait_for_job(answering("", BROKEN, ABSENT, DETAIL), "alice~train").name == "train"
     with pytest.raises(ApiError, match="ECONNREFUSED"):
-        arrival.settled(answering("", BROKEN), "alice~train")
+        arrival.wait_for_job(answering("", BROKEN), "alice~train")
     with pytest.raises(NotFound):
-        arrival.settled(answering("", ABSENT), "alice~train")
+        arrival.wait_for_job(answering("", ABSENT), "alice~train")
 
 
 def test_a_job_that_cannot_be_read_back_is_submitted_all_the_same(lab):

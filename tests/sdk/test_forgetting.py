@@ -55,7 +55,7 @@ def named(client, sshd, known, name=NAME):
 
 
 @pytest.mark.parametrize("forgets", [True, False])
-def test_a_name_never_leads_to_whoever_has_the_address_of_a_job_that_is_over(server, known, sshd, forgets):
+def test_a_name_never_leads_to_another_machine_with_the_address_of_an_ended_job(server, known, sshd, forgets):
     client = client_of(server)
     path = named(client, sshd, known)
     sshd.stop()
@@ -81,7 +81,7 @@ def test_when_another_container_is_met_names_of_jobs_that_are_over_go_with_their
     given = Settings(ssh_timeout=30, ssh_key=str(sshd.folder / "id"), ssh_user=sshd.target(known).user)
     found = endpoints.reach(client, "next", given)
     endpoints.open_remote(client, found, endpoints.first_running(found), given).close()
-    assert [whose for whose, _ in host_blocks.kept()] == [("lab", "bob~train")]
+    assert [whose for whose, _ in host_blocks.read_blocks()] == [("lab", "bob~train")]
     assert [line.split()[0] for line in known.read_text().splitlines()] == ["ann~next-main-0-pod-2"]
 
 

@@ -48,9 +48,9 @@ def test_a_cluster_in_trouble_does_not_end_a_forward(tmp_path, trouble, monkeypa
             serving.start()
             server.drop()
             limit = time.monotonic() + 60
-            while "connected again" not in talk and serving.is_alive() and time.monotonic() < limit:
+            while "reconnected" not in talk and serving.is_alive() and time.monotonic() < limit:
                 time.sleep(0.05)
-            assert "connected again" in talk, talk
+            assert "reconnected" in talk, talk
             assert any(str(trouble) in line for line in talk)
 
 
@@ -71,7 +71,7 @@ def test_what_another_try_would_not_change_ends_a_forward(tmp_path, trouble):
 
 
 @pytest.mark.parametrize(
-    "words, shown", [((), "80:{}"), ((lambda: "", link.WORD), "--port {}")], ids=["forward", "serve"]
+    "words, shown", [((), "80:{}"), ((lambda: "", link.PORT_FLAG), "--port {}")], ids=["forward", "serve"]
 )
 def test_another_port_is_proposed_as_the_command_takes_it(words, shown):
     with socket.socket() as taken:
@@ -81,7 +81,7 @@ def test_another_port_is_proposed_as_the_command_takes_it(words, shown):
         with pytest.raises(ConfigError) as refused:
             forwarding.Forward(lambda: None, [forwarding.Port(80, port)], print, *words)
     other = shown.format(port + 1 if port < 65535 else 0)
-    assert str(refused.value).endswith(f"take another one: {other}")
+    assert str(refused.value).endswith(f"use another one: {other}")
 
 
 def test_behind_the_highest_port_any_other_is_proposed():
@@ -91,5 +91,5 @@ def test_behind_the_highest_port_any_other_is_proposed():
         except OSError:
             pytest.skip("somebody has it")
         taken.listen()
-        with pytest.raises(ConfigError, match=r"take another one: 80:0$"):
+        with pytest.raises(ConfigError, match=r"use another one: 80:0$"):
             forwarding.Forward(lambda: None, [forwarding.Port(80, 65535)], print)

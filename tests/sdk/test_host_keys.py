@@ -66,7 +66,7 @@ def test_a_key_is_found_among_damaged_lines_also_by_a_hashed_name(sshd, tmp_path
     assert known_keys(file, "[127.0.0.1]:1") == {}
 
 
-def test_damaged_lines_of_the_users_own_file_keep_nobody_from_a_gateway(sshd, tmp_path):
+def test_damaged_lines_in_the_users_file_do_not_block_a_gateway(sshd, tmp_path):
     own, way = tmp_path / ".ssh" / "known_hosts", f"[127.0.0.1]:{sshd.port}"
     own.parent.mkdir()
     own.write_bytes(f"other ssh-ed25519 AAA\n\xff\n{way} {public(sshd)}\n".encode("latin-1"))
@@ -81,7 +81,7 @@ def test_damaged_lines_of_the_users_own_file_keep_nobody_from_a_gateway(sshd, tm
         Remote(target).open()
 
 
-def test_a_disk_that_takes_no_more_is_told_as_such_and_leaves_the_file_whole(sshd, tmp_path):
+def test_a_full_disk_is_reported_and_leaves_the_file_whole(sshd, tmp_path):
     target = sshd.target(tmp_path)
     target.known_hosts.write_text(f"other {public(sshd)}\n")
     before, (soft, hard) = target.known_hosts.read_text(), resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -63,8 +63,8 @@ class Task:
             [*self.shell, "-c", command], env=self.environment, capture_output=True, text=True, timeout=60
         )
 
-    def stay(self) -> keepalive.Stay:
-        found = keepalive.told(self.ask(keepalive.tell()).stdout)
+    def stay(self) -> keepalive.ContainerStay:
+        found = keepalive.parse_stay(self.ask(keepalive.state_command()).stdout)
         assert found is not None
         return found
 
@@ -108,17 +108,17 @@ def test_it_stays_for_the_time_given_and_then_ends_well(task: Task) -> None:
     assert (process.returncode, err) == (0, "")
     assert 2.9 < time.monotonic() - begun < 50
     assert out.splitlines() == [
-        "this container stays for 4 s; container.extend stay keeps it longer",
-        "the time is over, this container ends",
+        "this container runs for 4 s; keep it longer with: pai container.extend stay",
+        "the time is over, stopping this container",
     ]
 
 
 def test_it_can_be_kept_longer_but_not_shorter(task: Task) -> None:
     process = task.start(3)
     begun = time.monotonic()
-    assert task.ask(keepalive.extend(8)).returncode == 0
+    assert task.ask(keepalive.extend_command(8)).returncode == 0
     assert 3 < task.stay().left <= 8
-    task.ask(keepalive.extend(1))
+    task.ask(keepalive.extend_command(1))
     assert task.stay().left > 1
     process.communicate(timeout=60)
     assert process.returncode == 0 and time.monotonic() - begun > 6
@@ -143,21 +143,21 @@ def test_a_broken_time_is_not_believed(task: Task) -> None:
     assert process.returncode == 0
 
 
-def test_a_time_that_is_not_believed_is_not_told_and_blocks_nobody(task: Task) -> None:
+def test_an_invalid_deadline_is_neither_reported_nor_blocking(task: Task) -> None:
     task.start(60)
     deadline = task.state / "deadline"
 
     def is_not_told() -> bool:
         deadline.write_text("865753228800\n")  # which the loop puts right when it looks just now
-        return keepalive.told(task.ask(keepalive.tell()).stdout) is None
+        return keepalive.parse_stay(task.ask(keepalive.state_command()).stdout) is None
 
     until(is_not_told)
-    task.ask(keepalive.extend(600))
+    task.ask(keepalive.extend_command(600))
     assert 500 < task.stay().left <= 600
 
 
-def test_what_is_told_is_what_counts(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keepalive, "NAP", 1)
+def test_the_reported_deadline_is_the_one_that_counts(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keepalive, "DEADLINE_SECONDS", 1)
     task.start(600)
     deadline = task.state / "deadline"
     before = deadline.read_text()
@@ -170,18 +170,18 @@ def test_the_longest_time_that_can_be_asked_for_is_believed(task: Task) -> None:
     with pytest.raises(ConfigError, match="--timeout is 3650d at most"):
         amounts.parse_seconds(f"{longest + 1}", "--timeout")
     process = task.start(3)
-    task.ask(keepalive.extend(longest))
+    task.ask(keepalive.extend_command(longest))
     time.sleep(4)
     assert process.poll() is None and longest - 60 < task.stay().left <= longest
 
 
 def test_how_long_it_stays_at_first_is_read_from_its_command() -> None:
-    assert keepalive.first_stay(f"export A=1\n{keepalive.command(5400, 9)}") == 5400
-    assert keepalive.first_stay("sleep 60") == 0
-    assert [keepalive.time_of(text) for text in (b"123\n", b"9" * 12, b"12 \n", b"")] == [123, 0, 0, 0]
+    assert keepalive.initial_seconds(f"export A=1\n{keepalive.command(5400, 9)}") == 5400
+    assert keepalive.initial_seconds("sleep 60") == 0
+    assert [keepalive.parse_deadline(text) for text in (b"123\n", b"9" * 12, b"12 \n", b"")] == [123, 0, 0, 0]
 
 
-def test_gpus_that_do_nothing_are_told_until_they_work(task: Task) -> None:
+def test_idle_gpus_are_reported_until_they_work(task: Task) -> None:
     task.use("0\n3\n[N/A]\n")
     task.start(200, idle=1, CUDA_VISIBLE_DEVICES="0,3")
     until(lambda: task.stay().idle is not None)
@@ -189,7 +189,7 @@ def test_gpus_that_do_nothing_are_told_until_they_work(task: Task) -> None:
     task.use("0\n97\n")
     until(lambda: task.stay().idle is None)
     err = task.kill()
-    assert "warning: the GPUs of this container do nothing for" in err
+    assert "warning: the GPUs of this container have been idle for" in err
     assert "container.stop stay frees them" in err
 
 
@@ -201,17 +201,17 @@ def test_gpus_that_tell_nothing_are_not_called_idle(task: Task) -> None:
     assert (task.folder / "asked").exists()
 
 
-def test_where_nothing_stays_nothing_is_told(tmp_path: Path, shell: tuple[str, ...]) -> None:
-    asked = Task(tmp_path, shell).ask(keepalive.tell())
-    assert (asked.returncode, keepalive.told(asked.stdout)) == (keepalive.NO_STATE, None)
-    assert Task(tmp_path, shell).ask(keepalive.extend(9)).returncode == keepalive.NO_STATE
+def test_other_containers_report_no_state(tmp_path: Path, shell: tuple[str, ...]) -> None:
+    asked = Task(tmp_path, shell).ask(keepalive.state_command())
+    assert (asked.returncode, keepalive.parse_stay(asked.stdout)) == (keepalive.NO_STATE, None)
+    assert Task(tmp_path, shell).ask(keepalive.extend_command(9)).returncode == keepalive.NO_STATE
     assert list(tmp_path.iterdir()) == []
 
 
 def test_its_command_is_known_by_its_first_line() -> None:
-    assert keepalive.is_kept(keepalive.command(9, 0))
-    assert keepalive.is_kept(f"(\ntrap keep EXIT\n{keepalive.command(9, 9)}\n)")
-    assert not keepalive.is_kept(f"echo '{keepalive.MARK}'")
+    assert keepalive.is_keep_alive(keepalive.command(9, 0))
+    assert keepalive.is_keep_alive(f"(\ntrap keep EXIT\n{keepalive.command(9, 9)}\n)")
+    assert not keepalive.is_keep_alive(f"echo '{keepalive.MARK}'")
 
 
 def test_only_gpus_are_watched() -> None:

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, strategies
 
 from openpai_tasks.sdk.logs import labels, output
-from openpai_tasks.sdk.logs.labels import LONGEST, Labels
-from openpai_tasks.sdk.logs.output import PAUSE, Chunk, Lines, filtered, labelled
+from openpai_tasks.sdk.logs.labels import LONGEST_PART, Labels
+from openpai_tasks.sdk.logs.output import PAUSE, Chunk, LineSplitter, add_labels, strip_control_characters
 from tests.attacks import ALL, forbidden
 
 MEGABYTE = 1 << 20
 
 
 def shown(*chunks):
-    return b"".join(labelled(chunks))
+    return b"".join(add_labels(chunks))
 
 
 def on_screen(data):
@@ -82,11 +82,11 @@ chunks = strategies.lists(
 
 @given(chunks, strategies.integers(1, 8))
 def test_every_byte_is_shown_in_order_behind_its_own_label(written, longest):
-    before, labels.LONGEST = labels.LONGEST, longest
+    before, labels.LONGEST_PART = labels.LONGEST_PART, longest
     try:
         data = shown(*written)
     finally:
-        labels.LONGEST = before
+        labels.LONGEST_PART = before
     found = {"a": b"", "b": b""}
     for line in data.split(b"\n"):
         parts = [re.fullmatch(rb"\[(.)\] ([xy]*)", part) for part in line.split(b"\r") if part]
@@ -114,18 +114,18 @@ def test_a_long_line_is_passed_on_in_pieces_and_little_of_it_is_held():
     for _ in range(256):
         sent += 4096
         written += one.feed("a-0", b"x" * 4096)
-        assert sent - written.count(b"x") < LONGEST
+        assert sent - written.count(b"x") < LONGEST_PART
     assert written + one.end() == b"[a-0] " + b"x" * sent + b"\n"
 
 
 def test_a_long_line_that_another_task_interrupts_goes_on_behind_its_label():
-    data = shown(Chunk("a", b"x" * LONGEST), Chunk("b", b"other\n"), Chunk("a", b"y\n"))
-    assert data == b"[a] " + b"x" * LONGEST + b"\n[b] other\n[a] y\n"
+    data = shown(Chunk("a", b"x" * LONGEST_PART), Chunk("b", b"other\n"), Chunk("a", b"y\n"))
+    assert data == b"[a] " + b"x" * LONGEST_PART + b"\n[b] other\n[a] y\n"
 
 
 def test_of_a_very_long_line_only_the_end_is_kept_where_lines_are_needed(monkeypatch):
     monkeypatch.setattr(output, "LONGEST_LINE", 10)
-    lines = Lines()
+    lines = LineSplitter()
     assert not [line for at in range(100) for line in lines.feed(Chunk("a", b"%d," % at))]
     assert list(lines.feed(Chunk("a", b"end\nx"))) == [Chunk("a", b",97,98,99,end\n")]
     assert list(lines.end()) == [Chunk("a", b"x\n")]
@@ -143,16 +143,16 @@ def seconds(megabytes, act):
 
 
 def whole_lines(pieces):
-    lines = Lines()
+    lines = LineSplitter()
     return [*(line for piece in pieces for line in lines.feed(piece)), *lines.end()]
 
 
 def labelled_lines(pieces):
-    return sum(map(len, labelled(pieces)))
+    return sum(map(len, add_labels(pieces)))
 
 
 def plain_lines(pieces):
-    return sum(map(len, labelled(filtered(pieces))))
+    return sum(map(len, add_labels(strip_control_characters(pieces))))
 
 
 @pytest.mark.parametrize("act", [labelled_lines, plain_lines, whole_lines])

@@ -1,15 +1,15 @@
 """Putting a job's output together."""
 
-from openpai_tasks.sdk.logs.output import Chunk, choose_stream, labelled, last_lines
+from openpai_tasks.sdk.logs.output import Chunk, add_labels, choose_stream, last_lines
 
 
 def test_one_task_is_shown_as_it_comes():
-    assert list(labelled([Chunk("", b"50%\r"), Chunk("", b"100%")])) == [b"50%\r", b"100%"]
+    assert list(add_labels([Chunk("", b"50%\r"), Chunk("", b"100%")])) == [b"50%\r", b"100%"]
 
 
 def test_lines_of_several_tasks_are_never_mixed():
     chunks = [Chunk("a-0", b"one t"), Chunk("b-0", b"other\n"), Chunk("a-0", b"wo\nthree")]
-    assert list(labelled(chunks)) == [b"[b-0] other\n", b"[a-0] one two\n", b"[a-0] three\n"]
+    assert list(add_labels(chunks)) == [b"[b-0] other\n", b"[a-0] one two\n", b"[a-0] three\n"]
 
 
 def test_the_last_lines_are_each_tasks_own():

@@ -50,7 +50,7 @@ def test_tags_that_are_text_become_a_list(sent, tags):
 
 @pytest.mark.parametrize("tags", [1, None, {}, ["a", 1]], ids=repr)
 def test_other_tags_are_refused(sent, tags):
-    with pytest.raises(PathError, match="its cell 1 has tags that are no list"):
+    with pytest.raises(PathError, match="its cell 1 has tags that are not a list"):
         sent(notebook(cell("1", metadata={"tags": tags})))
 
 
@@ -82,7 +82,7 @@ def test_kernels_and_languages_have_what_the_format_wants(sent, name):
     assert sent(notebook("1", metadata=given))["metadata"] == wanted
 
 
-def test_what_is_mended_is_run_and_shown_without_a_complaint(sent, tmp_path):
+def test_a_normalised_notebook_runs_and_converts_without_complaint(sent, tmp_path):
     lost = cell("x = 1", metadata={"tags": "parameters"})
     del lost["id"]
     content = sent(notebook(heading("Title", 1), lost, cell("print(x)", id="?"), metadata={}))

@@ -9,7 +9,7 @@ from openpai_tasks.protocol.models import job_from_detail
 from openpai_tasks.sdk.jobs import outputs as outputs_of
 from openpai_tasks.sdk.notebooks import downloads, running, serving
 from openpai_tasks.sdk.notebooks import results as notebook_results
-from openpai_tasks.sdk.notebooks.running import Mark
+from openpai_tasks.sdk.notebooks.running import RunMark
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from tests.notebook_files import PYTHON, write
@@ -28,8 +28,8 @@ def results(folder, stem, job):
     write(folder / f"{stem}.ipynb", "1", metadata={**PYTHON, "openpai_run": made})
     (folder / f"{stem}.html").write_text("page")
     mark, found = (
-        Mark(f"{stem}.ipynb"),
-        outputs_of.listing(job, Location(LocalStore(), str(folder), str(folder))),
+        RunMark(f"{stem}.ipynb"),
+        outputs_of.list_outputs(job, Location(LocalStore(), str(folder), str(folder))),
     )
     info = job_from_detail({"jobStatus": {"state": "SUCCEEDED"}}, f"me~{job}")
     return notebook_results.Results(info, mark, found, f"{stem}.ipynb", False)
@@ -65,7 +65,7 @@ def test_beside_a_file_of_its_shortened_name_there_is_room_for_another(here, tmp
     second = notebook_results.download_results(found, here)
     assert not second.copied.failed and all(path.read_text() == "mine" for path in first)
     assert all(".remote." in one.path for one in second.files)
-    last = downloads.free(first[0], lambda path: "remote-999" in path.name, 999)
+    last = downloads.free_path(first[0], lambda path: "remote-999" in path.name, 999)
     last.write_text("there is room for this too")
 
 
@@ -84,7 +84,7 @@ def test_different_long_names_stay_different(here, tmp_path):
     "file", ["../keys/a.ipynb", "/etc/a.ipynb", "x/../../a.ipynb", "a.py", "", "a\0.ipynb", 5, None]
 )
 def test_a_document_that_names_a_file_elsewhere_names_no_notebook(file):
-    assert running.mark_of({"extras": {running.MARK: {"file": file}}}) is None
+    assert running.read_run_mark({"extras": {running.MARK: {"file": file}}}) is None
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,6 @@ def test_a_document_that_names_a_file_elsewhere_names_no_notebook(file):
 )
 def test_a_document_that_names_a_hidden_file_does_not_have_it_written(file):
     """By the server's word alone nothing hidden is taken for what was sent, unless it is a notebook."""
-    mark = serving.mark_of({"extras": {serving.MARK: {"file": file}}})
+    mark = serving.read_server_mark({"extras": {serving.MARK: {"file": file}}})
     assert mark is not None and mark.file == ""
-    assert serving.mark_of({"extras": {serving.MARK: {"file": ".a/b.ipynb"}}}).file == ".a/b.ipynb"
+    assert serving.read_server_mark({"extras": {serving.MARK: {"file": ".a/b.ipynb"}}}).file == ".a/b.ipynb"

@@ -113,7 +113,7 @@ def test_a_second_try_of_the_job_goes_on_with_what_the_first_has_kept(program, p
     assert manifest(out)["a.ipynb"]["versions"] == [digest(text) for text in ("sent", "changed", "more")]
 
 
-def test_what_cannot_be_kept_is_told_once_and_tried_again(program, places, capfdbinary):
+def test_a_failed_save_is_reported_once_and_tried_again(program, places, capfdbinary):
     work, out = places
     saver = program.Saver(work, out, [])
     saver.begin()
@@ -121,7 +121,7 @@ def test_what_cannot_be_kept_is_told_once_and_tried_again(program, places, capfd
     (out / "notebooks").write_text("in the way")
     (work / "a.ipynb").write_text("new")
     assert saver.look() and not saver.look() and saver.trouble
-    assert capfdbinary.readouterr().out.count(b"notebook: error: cannot keep a.ipynb") == 1
+    assert capfdbinary.readouterr().out.count(b"notebook: error: cannot save a.ipynb") == 1
     (out / "notebooks").unlink()
     saver.look()
     assert not saver.trouble and kept(out) == ["a.ipynb"]
@@ -143,7 +143,7 @@ def test_what_is_hidden_is_kept_if_it_was_sent_and_checkpoints_never_are(program
     assert manifest(out)[".work/hid.ipynb"]["base"] == digest("before")
 
 
-def test_a_source_that_is_too_large_is_told_once_and_kept_when_it_is_not(
+def test_a_large_source_is_reported_once_and_saved_once_it_is_smaller(
     program, places, capfdbinary, monkeypatch
 ):
     work, out = places
@@ -159,7 +159,7 @@ def test_a_source_that_is_too_large_is_told_once_and_kept_when_it_is_not(
         assert saver.look() and not saver.look()
     said = capfdbinary.readouterr().out.decode().splitlines()
     assert sorted(said) == [
-        f"notebook: warning: {name} is larger than 1 MiB: changes in it are not kept"
+        f"notebook: warning: {name} is larger than 1 MiB: its changes are not saved"
         for name in ("code.py", "data.bin")
     ]
     assert kept(out) == [] and large(out) == ["code.py", "data.bin"] and not saver.trouble
@@ -202,7 +202,7 @@ def test_a_change_whose_note_could_not_be_written_is_noted_later(program, places
     assert not saver.trouble and list(manifest(out)) == ["a.ipynb"]
 
 
-def test_a_program_in_a_terminal_is_activity_and_a_waiting_shell_is_none(program):
+def test_a_program_in_a_terminal_is_activity_and_a_waiting_shell_is_not(program):
     ptyprocess = pytest.importorskip("ptyprocess", reason="ptyprocess is not installed")
     shell = ptyprocess.PtyProcess.spawn(["/bin/bash", "--norc", "-i"])
     try:
@@ -283,7 +283,7 @@ def test_an_image_whose_settings_let_everybody_in_is_refused(jupyter, tmp_path):
     (settings / "jupyter_server_config.json").write_text(json.dumps(told))
     job = Job(work, tmp_path / "out", PYTHONPATH=str(settings), JUPYTER_CONFIG_PATH=str(settings))
     said = job.end()
-    assert job.process.returncode == 2 and "settings of this image let everybody in" in said
+    assert job.process.returncode == 2 and "this image's settings let users in" in said
 
 
 # What comes back
@@ -298,8 +298,8 @@ def saved(out, files, origins=None):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(versions[-1])
         told[name] = {"base": base and digest(base), "versions": [digest(one) for one in versions]}
-    found = outputs.listing("lab", Location(LocalStore(), str(out), str(out)))
-    return pulls.Saved(JOB, found, pulls._changes({"files": told}), origins or Origins())
+    found = outputs.list_outputs("lab", Location(LocalStore(), str(out), str(out)))
+    return pulls.SavedChanges(JOB, found, pulls._changes({"files": told}), origins or Origins())
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_a_link_or_a_folder_in_its_place_stays(places):
     assert [(Path(row.path).name, row.remark) for row in rows] == [
         ("w.remote.ipynb", "was changed here too"),
         ("x.remote.ipynb", "is a link here"),
-        ("y.remote.ipynb", "is no file here"),
+        ("y.remote.ipynb", "is not a regular file here"),
         ("z.remote.ipynb", "is a link here"),
     ]
     assert (work / "real").read_text() == "a" and (work / "x.ipynb").is_symlink()
@@ -347,17 +347,17 @@ def test_a_link_or_a_folder_in_its_place_stays(places):
 @pytest.mark.parametrize(
     "name, reason",
     [
-        ("../evil.ipynb", "would lead out"),
-        ("a/../../evil.ipynb", "would lead out"),
-        ("/evil.ipynb", "would lead out"),
-        ("", "would lead out"),
-        ("a\0b", "would lead out"),
+        ("../evil.ipynb", "leads out of"),
+        ("a/../../evil.ipynb", "leads out of"),
+        ("/evil.ipynb", "leads out of"),
+        ("", "leads out of"),
+        ("a\0b", "leads out of"),
         (".git/evil", "is hidden"),
         (".evil.ipynb", "is hidden"),
         ("out/evil.ipynb", "a link that leads out"),
     ],
 )
-def test_a_name_that_leads_out_is_refused_and_all_else_is_brought(places, name, reason):
+def test_a_name_that_leads_out_is_refused_and_the_rest_is_pulled(places, name, reason):
     work, out = places
     (work / "out").symlink_to(work.parent)
     pulled = pulls.pull_changes(
@@ -367,11 +367,11 @@ def test_a_name_that_leads_out_is_refused_and_all_else_is_brought(places, name, 
     assert not [path for path in work.parent.rglob("*evil*") if not path.is_relative_to(out)]
     [failure] = pulled.failed
     assert failure.path == name and reason in failure.reason
-    with pytest.raises(PathError, match=r"^1 of 3 did not arrive$"):
+    with pytest.raises(PathError, match=r"^1 of 3 files could not be pulled$"):
         pulls.check_pulled(pulled)
 
 
-def test_each_file_that_cannot_be_placed_is_told_and_holds_up_no_other(places):
+def test_each_file_that_fails_is_reported_and_the_others_are_pulled(places):
     work, out = places
     (work / "b").write_text("a file")
     names = ["a.ipynb", "b/x.ipynb", "b/y.ipynb", "c/x.ipynb"]
@@ -465,12 +465,12 @@ def test_where_things_came_from_is_read_as_it_was_written(project, tmp_path, mon
     )
     assert written.origins.elsewhere == {"lib": str(tmp_path / "lib")}
     keeping.save_session(client, JOB, written)
-    keeping.forget(client, JOB)
-    assert keeping.kept(client, JOB) == dataclasses.replace(written, token="")
+    keeping.forget_token(client, JOB)
+    assert keeping.load_session(client, JOB) == dataclasses.replace(written, token="")
     [path] = (tmp_path / "home").rglob("*.json")
     assert path.stat().st_mode & 0o777 == 0o600
     path.write_text('{"token": "t", "file": "n.ipynb", "path": "/n.ipynb"}')  # of an earlier version
-    assert keeping.kept(client, JOB) == keeping.SavedSession("t", "n.ipynb", "/n.ipynb")
+    assert keeping.load_session(client, JOB) == keeping.SavedSession("t", "n.ipynb", "/n.ipynb")
 
 
 def test_a_notebook_from_elsewhere_goes_back_to_where_it_was(places, tmp_path):
@@ -486,25 +486,25 @@ def test_a_notebook_from_elsewhere_goes_back_to_where_it_was(places, tmp_path):
 
 def test_a_copy_that_is_not_what_the_job_says_is_not_taken(places, monkeypatch):
     work, out = places
-    monkeypatch.setattr(pulls, "LOOKS", (0.0, 0.0))
+    monkeypatch.setattr(pulls, "READ_PAUSES", (0.0, 0.0))
     found = saved(out, {"x.ipynb": (None, "a")})
     (out / "notebooks" / "x.ipynb").write_text("hal")
     pulled = pulls.pull_changes(found, work)
-    assert pulled.files == [] and "just being written" in pulled.failed[0].reason
+    assert pulled.files == [] and "missing or being written" in pulled.failed[0].reason
     assert list(work.iterdir()) == []
 
 
 def test_what_runs_again_has_its_hidden_files_and_none_that_leads_out(places):
     out = places[1]
-    assert pulls.contents(saved(out, {".flake8": ("a", "b")})) == {".flake8": b"b"}
-    with pytest.raises(PathError, match=r"'\.\./x': its name would lead out of the job's folder"):
-        pulls.contents(saved(out, {"../x": ("a", "b")}))
+    assert pulls.read_changes(saved(out, {".flake8": ("a", "b")})) == {".flake8": b"b"}
+    with pytest.raises(PathError, match=r"'\.\./x' from the job: its name leads out of the job's folder"):
+        pulls.read_changes(saved(out, {"../x": ("a", "b")}))
 
 
 @pytest.mark.parametrize(
     "told", [{}, {"files": 3}, {"files": {"a": {"versions": []}, "b": 1, "c": {"versions": [2]}}}]
 )
-def test_what_is_no_account_of_changes_is_none(told):
+def test_an_invalid_manifest_is_refused(told):
     assert pulls._changes(told) == ()
 
 
@@ -525,7 +525,9 @@ def test_tokens_are_random_and_never_in_a_repr_or_in_the_words_of_the_job():
 
 
 def test_a_page_is_chosen_by_what_the_server_has():
-    assert serving.page(True, True, "a b.ipynb") == "/lab/tree/a%20b.ipynb"
-    assert serving.page(True, True, "") == "/lab" and serving.page(False, True, "") == "/tree"
-    assert serving.page(False, True, "a/ü.ipynb") == "/notebooks/a/%C3%BC.ipynb"
-    assert serving.page(False, False, "x.ipynb") == ""
+    assert serving.notebook_page(True, True, "a b.ipynb") == "/lab/tree/a%20b.ipynb"
+    assert (
+        serving.notebook_page(True, True, "") == "/lab" and serving.notebook_page(False, True, "") == "/tree"
+    )
+    assert serving.notebook_page(False, True, "a/ü.ipynb") == "/notebooks/a/%C3%BC.ipynb"
+    assert serving.notebook_page(False, False, "x.ipynb") == ""

@@ -36,8 +36,8 @@ from openpai_tasks.sdk.notebooks import (
     results as notebook_results,
 )
 from openpai_tasks.sdk.notebooks import summary as telling
-from openpai_tasks.sdk.notebooks.running import Mark, Options
-from openpai_tasks.sdk.notebooks.values import read_value
+from openpai_tasks.sdk.notebooks.running import RunMark, RunOptions
+from openpai_tasks.sdk.notebooks.values import parse_value
 from openpai_tasks.sdk.payloads import notebook_runner as runner
 from openpai_tasks.sdk.payloads import notebook_server
 from openpai_tasks.storage.local.store import LocalStore
@@ -60,25 +60,25 @@ def read(tmp_path):
 
 
 BROKEN = {
-    "": "not JSON, line 1",
-    "{\n oops": "not JSON, line 2",
-    "[1]": "does not say its format",
-    "{}": "does not say its format",
-    '{"nbformat": "4", "cells": []}': "does not say its format",
-    '{"nbformat": 4, "metadata": [], "cells": []}': "does not say its format",
-    '{"nbformat": 2, "worksheets": []}': "format 2: open and save it",
-    '{"nbformat": 9, "cells": []}': "format 9: the newest known is 4",
+    "": "invalid JSON, line 1",
+    "{\n oops": "invalid JSON, line 2",
+    "[1]": "no valid nbformat",
+    "{}": "no valid nbformat",
+    '{"nbformat": "4", "cells": []}': "no valid nbformat",
+    '{"nbformat": 4, "metadata": [], "cells": []}': "no valid nbformat",
+    '{"nbformat": 2, "worksheets": []}': "format 2: open it in Jupyter",
+    '{"nbformat": 9, "cells": []}': "format 9: the newest supported format is 4",
     '{"nbformat": 4}': "it has no cells",
     '{"nbformat": 4, "cells": ["x"]}': "it has no cells",
     '{"nbformat": 4, "cells": [{"cell_type": "code", "source": 1}]}': "cell 1 has no source",
-    '{"nbformat": 4, "cells": [{"cell_type": "poem", "source": ""}]}': "cell 1 has no type",
+    '{"nbformat": 4, "cells": [{"cell_type": "poem", "source": ""}]}': "cell 1 has an unknown cell_type",
     '{"nbformat": 4, "cells": [{"cell_type": "raw", "source": "", "metadata": 1}]}': "cell 1 has metadata",
-    "[" * 100_000: "not JSON",
+    "[" * 100_000: "invalid JSON",
 }
 
 
 @pytest.mark.parametrize("content", BROKEN, ids=lambda content: BROKEN[content])
-def test_what_is_no_notebook_is_told_in_one_line(tmp_path, content):
+def test_an_invalid_notebook_is_refused_in_one_line(tmp_path, content):
     (tmp_path / "bad.ipynb").write_text(content)
     with pytest.raises(PathError) as caught:
         running.read_notebook("bad.ipynb", tmp_path)
@@ -86,14 +86,14 @@ def test_what_is_no_notebook_is_told_in_one_line(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_file_is_told_too(tmp_path):
+def test_a_path_that_is_not_a_file_is_refused(tmp_path):
     (tmp_path / "latin.ipynb").write_bytes(b'{"nbformat": "\xe9"}')
     os.mkfifo(tmp_path / "pipe")
     for name, words in {
         ".": "a folder",
         "no.ipynb": "No such file",
         "latin.ipynb": "UTF-8",
-        "pipe": "no file",
+        "pipe": "not a regular file",
     }.items():
         with pytest.raises(PathError, match=words):
             running.read_notebook(name, tmp_path)
@@ -163,25 +163,25 @@ VALUES = {
 
 @pytest.mark.parametrize("typed", VALUES)
 def test_values_are_typed_as_yaml_has_them(typed):
-    value = read_value(typed, "-p x")
+    value = parse_value(typed, "-p x")
     assert value == VALUES[typed] and type(value) is type(VALUES[typed])
 
 
 REFUSED = {
-    "[1,": "is not a value in YAML",
-    "{a": "is not a value in YAML",
-    "'tis": "is not a value in YAML",
-    "{1: a}": "the names in a mapping must be text, got 1: put it in quotes",
-    "[!!binary aGk=]": "a value of type bytes cannot be sent",
-    "[&a [*a]]": "the value is in itself",
-    "[!!set {a}]": "a value of type set cannot be sent",
+    "[1,": "is not valid YAML",
+    "{a": "is not valid YAML",
+    "'tis": "is not valid YAML",
+    "{1: a}": "keys of a mapping must be strings, got 1; put it in quotes",
+    "[!!binary aGk=]": "cannot send a value of type bytes",
+    "[&a [*a]]": "the value contains itself",
+    "[!!set {a}]": "cannot send a value of type set",
 }
 
 
 @pytest.mark.parametrize("typed", REFUSED)
 def test_a_value_that_cannot_travel_is_refused(typed):
     with pytest.raises(ConfigError, match=f"^-p x: .*{REFUSED[typed]}"):
-        read_value(typed, "-p x")
+        parse_value(typed, "-p x")
 
 
 class Real(float):
@@ -190,9 +190,9 @@ class Real(float):
 
 def test_values_of_python_travel_as_they_are():
     given = {"a": math.inf, "b": "bell \x07, null \x00, next \x85", "c": (1, Real(0.5)), "d": {"k": None}}
-    found = running.typed(given)
+    found = running.check_parameters(given)
     assert found == {**given, "c": [1, 0.5]} and type(found["c"][1]) is float
-    assert runner.arguments(["n.ipynb", *Options(found).words()]).parameters == found
+    assert runner.arguments(["n.ipynb", *RunOptions(found).words()]).parameters == found
 
 
 @pytest.mark.parametrize(
@@ -200,23 +200,23 @@ def test_values_of_python_travel_as_they_are():
 )
 def test_values_of_python_that_cannot_travel_are_refused(value):
     with pytest.raises(ConfigError, match=r"^the parameter 'x': "):
-        running.typed({"x": value})
+        running.check_parameters({"x": value})
 
 
-def test_names_of_python_itself_are_refused_and_those_that_hide_something_are_told(tmp_path):
+def test_reserved_names_are_refused_and_builtins_are_warned_about(tmp_path):
     for wrong in ("__name__", "__builtins__"):
-        with pytest.raises(ConfigError, match=f"{wrong}' is a name of Python itself"):
+        with pytest.raises(ConfigError, match=f"{wrong}' is reserved by Python"):
             running.parse_parameters([f"{wrong}=3"])
-        with pytest.raises(ConfigError, match=f"{wrong}' is a name of Python itself"):
-            running.typed({wrong: 3})
+        with pytest.raises(ConfigError, match=f"{wrong}' is reserved by Python"):
+            running.check_parameters({wrong: 3})
     write(tmp_path / "n.ipynb", cell("print = 1\nlr = 1", "parameters"))
-    said = running.remarks(running.read_notebook("n.ipynb", tmp_path), Options({"print": 3, "lr": 1}))
-    assert said == ["the parameter 'print' hides what Python has by that name"]
+    said = running.remarks(running.read_notebook("n.ipynb", tmp_path), RunOptions({"print": 3, "lr": 1}))
+    assert said == ["parameter 'print' hides the Python builtin of the same name"]
 
 
 @pytest.mark.parametrize("name", ["1x", "a-b", "a.b", "", "class", "None", "a b", "x;import os"])
 def test_a_name_must_be_one_of_a_python_variable(name):
-    with pytest.raises(ConfigError, match="cannot be the name of a Python variable"):
+    with pytest.raises(ConfigError, match="is not a valid name for a Python variable"):
         running.parse_parameters([f"{name}=1"])
 
 
@@ -230,21 +230,21 @@ def test_a_parameter_is_a_name_and_a_value_and_is_given_once():
 
 def test_parameters_of_other_languages_are_refused(read):
     with pytest.raises(ConfigError, match=r"Python notebooks only, and n.ipynb is in julia"):
-        running.remarks(read(metadata=JULIA), Options({"x": 1}))
+        running.remarks(read(metadata=JULIA), RunOptions({"x": 1}))
     with pytest.raises(ConfigError, match="is in julia"):
-        running.remarks(read(metadata=JULIA), Options({"x": 1}, kernel="julia-1.9"))
-    assert running.remarks(read(metadata=JULIA), Options()) == []
+        running.remarks(read(metadata=JULIA), RunOptions({"x": 1}, kernel="julia-1.9"))
+    assert running.remarks(read(metadata=JULIA), RunOptions()) == []
     told = read("n.ipynb", cell("x = 0", "parameters"), metadata=JULIA)
-    assert running.remarks(told, Options({"x": 1}, kernel="python3")) == []
+    assert running.remarks(told, RunOptions({"x": 1}, kernel="python3")) == []
 
 
 def test_what_is_odd_is_remarked(read):
     told = read("n.ipynb", cell("lr = 1\nfor n in range(3): pass", "parameters"))
-    assert running.remarks(told, Options({"lr": 2, "n": 3})) == []
-    assert "sets no 'rate' (it sets: lr, n)" in running.remarks(told, Options({"rate": 2}))[0]
-    assert "no cell of n.ipynb is tagged" in running.remarks(read(), Options({"rate": 2}))[0]
-    assert "names no kernel; python3" in running.remarks(read(metadata={}), Options())[0]
-    assert running.remarks(read(metadata={}), Options(kernel="ir")) == []
+    assert running.remarks(told, RunOptions({"lr": 2, "n": 3})) == []
+    assert "does not set 'rate' (it sets: lr, n)" in running.remarks(told, RunOptions({"rate": 2}))[0]
+    assert "no cell of n.ipynb is tagged" in running.remarks(read(), RunOptions({"rate": 2}))[0]
+    assert "names no kernel; using python3" in running.remarks(read(metadata={}), RunOptions())[0]
+    assert running.remarks(read(metadata={}), RunOptions(kernel="ir")) == []
 
 
 def ran(source):
@@ -282,20 +282,20 @@ def test_older_formats_get_a_cell_without_an_id():
 # The job
 
 
-def test_a_time_limit_of_the_job_is_told_from_one_that_a_command_has_itself():
+def test_a_time_limit_of_the_job_differs_from_one_in_its_command():
     assert scripts.is_limited(scripts.limit_time("python3 .pai-notebook.py n.ipynb", 5))
     assert not scripts.is_limited("timeout 5 python3 .pai-notebook.py n.ipynb")
 
 
 def test_formats_are_chosen_by_name():
-    assert running.chosen_formats([]) == ("html",)
-    assert running.chosen_formats(["html,pdf", "SCRIPT", "html"]) == ("html", "pdf", "script")
-    assert running.chosen_formats(["ipynb"]) == ()
+    assert running.parse_formats([]) == ("html",)
+    assert running.parse_formats(["html,pdf", "SCRIPT", "html"]) == ("html", "pdf", "script")
+    assert running.parse_formats(["ipynb"]) == ()
     with pytest.raises(ConfigError, match="one of ipynb, html, pdf, script, got 'doc'"):
-        running.chosen_formats(["doc"])
+        running.parse_formats(["doc"])
 
 
-GIVEN = Options({"t": "it's; $(rm)", "n": [1]}, ("pdf",), "ir", 90, True)
+GIVEN = RunOptions({"t": "it's; $(rm)", "n": [1]}, ("pdf",), "ir", 90, True)
 
 
 def test_the_runner_understands_what_the_command_says():
@@ -304,9 +304,9 @@ def test_the_runner_understands_what_the_command_says():
     read = runner.arguments(words)
     assert read.file == "./-odd 'name'.ipynb" and read.parameters == GIVEN.parameters
     assert (read.to, read.kernel, read.timeout_per_cell, read.allow_errors) == (["pdf"], "ir", 90, True)
-    plain = runner.arguments([*Options().words(), "x.ipynb"])
+    plain = runner.arguments([*RunOptions().words(), "x.ipynb"])
     assert (plain.to, plain.kernel, plain.timeout_per_cell, plain.allow_errors) == (["html"], "", None, False)
-    assert runner.arguments([*Options(formats=()).words(), "x.ipynb"]).to == []
+    assert runner.arguments([*RunOptions(formats=()).words(), "x.ipynb"]).to == []
 
 
 HOLES = {"name": "<% $secrets.TOK %>", "<% x": ["\\<%# <<%"], "t": "'<%'"}
@@ -314,10 +314,10 @@ HOLES = {"name": "<% $secrets.TOK %>", "<% x": ["\\<%# <<%"], "t": "'<%'"}
 
 @pytest.mark.parametrize("limit", [None, 60])
 def test_nothing_in_a_command_or_a_mark_is_a_hole_to_be_filled(tmp_path, limit):
-    given, file = Options(HOLES, kernel="<% $secrets.TOK %>"), "<% $secrets.TOK %>'<%.ipynb"
+    given, file = RunOptions(HOLES, kernel="<% $secrets.TOK %>"), "<% $secrets.TOK %>'<%.ipynb"
     text = running.command("shown", file, given)
     text = scripts.limit_time(text, limit) if limit else text
-    assert "<%" not in text and "<%" not in json.dumps(running.mark("n.ipynb", given)["parameters"])
+    assert "<%" not in text and "<%" not in json.dumps(running.run_mark("n.ipynb", given)["parameters"])
     (tmp_path / "shown").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
     (tmp_path / "shown").chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
@@ -332,7 +332,7 @@ def test_a_served_notebook_that_is_run_instead_has_none_either():
     role = {"resourcePerInstance": {"cpu": 1}, "commands": [command]}
     served = {"taskRoles": {"main": role}, "extras": {serving.MARK: {"file": "n.ipynb"}}}
     original = Original(None, "me", "lab", served, Origin(Path()))
-    made = batch.instead(original, "n.ipynb", Options(HOLES)).document
+    made = batch.run_instead_of_serve(original, "n.ipynb", RunOptions(HOLES)).document
     [text] = made["taskRoles"]["main"]["commands"]
     assert runner.arguments(shlex.split(text)[2:]).parameters == HOLES and "<%" not in json.dumps(made)
 
@@ -348,34 +348,34 @@ def as_javascript_writes(value):
     return None if math.isinf(value) else int(value) if float(value).is_integer() else value
 
 
-def test_a_job_tells_its_notebook():
-    odd = Options({"x": math.inf, "z": 12345678901234567890, "f": 1.0, "s": [1e300], **HOLES})
-    for options in (GIVEN, odd, Options(), Options(formats=())):
-        document = {"extras": {running.MARK: running.mark("a/b.ipynb", options)}}
-        back = running.mark_of(as_javascript_writes(json.loads(json.dumps(document))))
-        assert back == Mark("a/b.ipynb", options)
-        assert running.call(back.file, back.options) == running.call("a/b.ipynb", options)
+def test_the_mark_of_a_job_names_its_notebook():
+    odd = RunOptions({"x": math.inf, "z": 12345678901234567890, "f": 1.0, "s": [1e300], **HOLES})
+    for options in (GIVEN, odd, RunOptions(), RunOptions(formats=())):
+        document = {"extras": {running.MARK: running.run_mark("a/b.ipynb", options)}}
+        back = running.read_run_mark(as_javascript_writes(json.loads(json.dumps(document))))
+        assert back == RunMark("a/b.ipynb", options)
+        assert running.runner_call(back.file, back.options) == running.runner_call("a/b.ipynb", options)
     for odd in (
         {},
         {"extras": []},
         {"extras": {running.MARK: 1}},
         {"extras": {running.MARK: {"file": ""}}},
     ):
-        assert running.mark_of(odd) is None
+        assert running.read_run_mark(odd) is None
     for damaged in ("{", "1", 7, "[" * 100_000):
         told = {"file": "n.ipynb", "parameters": damaged}
-        assert running.mark_of({"extras": {running.MARK: told}}).options.parameters == {}
+        assert running.read_run_mark({"extras": {running.MARK: told}}).options.parameters == {}
 
 
 def test_names_of_jobs_come_from_the_notebook():
-    assert running.job_word("My Analysis (2)") == "my-analysis-2"
-    assert running.job_word("分析") == "notebook"
+    assert running.job_name_stem("My Analysis (2)") == "my-analysis-2"
+    assert running.job_name_stem("分析") == "notebook"
 
 
 @pytest.mark.parametrize("limit", [None, 60])
 def test_the_command_of_a_job_is_changed_wherever_it_stands(limit):
-    before = Mark("a b.ipynb", Options({**GIVEN.parameters, **HOLES, "x": math.inf}))
-    after = Mark("a b.ipynb", Options({"t": "don't", **HOLES}))
+    before = RunMark("a b.ipynb", RunOptions({**GIVEN.parameters, **HOLES, "x": math.inf}))
+    after = RunMark("a b.ipynb", RunOptions({"t": "don't", **HOLES}))
     text = running.command("python3", before.file, before.options)
     wanted = running.command("python3", after.file, after.options)
     if limit:
@@ -383,38 +383,43 @@ def test_the_command_of_a_job_is_changed_wherever_it_stands(limit):
     document = {"taskRoles": {"main": {"commands": [text]}}}
     changed = resubmission._with_command(document, before, after)
     assert changed["taskRoles"]["main"]["commands"] == [wanted]
-    assert running.mark_of(changed) == after
-    with pytest.raises(ConfigError, match=r"was changed \(-u\)"):
+    assert running.read_run_mark(changed) == after
+    with pytest.raises(ConfigError, match=r"was changed with -u"):
         resubmission._with_command({"taskRoles": {"main": {"commands": ["true"]}}}, before, after)
-    unchanged = Mark("a b.ipynb", Options({"x": math.nan})), Mark("a b.ipynb", Options({"x": float("nan")}))
+    unchanged = (
+        RunMark("a b.ipynb", RunOptions({"x": math.nan})),
+        RunMark("a b.ipynb", RunOptions({"x": float("nan")})),
+    )
     assert resubmission._with_command(document, *unchanged)["taskRoles"] == document["taskRoles"]
 
 
 # What it tells
 
 
-def test_the_log_tells_how_far_it_is():
-    read = progress.read
-    assert read(b"notebook: cell 2 of 5: x = 'a: b'\n") == progress.Step(2, 5, "x = 'a: b'")
-    assert read(b"notebook: cell 2 of 5 failed: E: no\n") == progress.Failure(2, 5, "E: no")
+def test_progress_is_read_from_the_log():
+    read = progress.parse_line
+    assert read(b"notebook: cell 2 of 5: x = 'a: b'\n") == progress.CellStart(2, 5, "x = 'a: b'")
+    assert read(b"notebook: cell 2 of 5 failed: E: no\n") == progress.CellFailure(2, 5, "E: no")
     assert read(b"notebook: 5 cells, kernel python3\r\n") == progress.RunnerNote("5 cells, kernel python3")
-    assert read(b"notebook| 1/0\n") == progress.Detail("1/0")
-    assert read(b"notebook|\n") == progress.Detail("")
-    assert read(b"notebook: error: no\n") == progress.Complaint("no")
+    assert read(b"notebook| 1/0\n") == progress.FailureDetail("1/0")
+    assert read(b"notebook|\n") == progress.FailureDetail("")
+    assert read(b"notebook: error: no\n") == progress.RunnerError("no")
     assert read(b"error: sub\n") == progress.JobLine("error: sub")
     assert read(b"\x1b[2Jother \xff\n") == progress.JobLine("\\x1b[2Jother �")
-    assert str(progress.Step(2, 5, "x")) == "cell 2 of 5: x"
+    assert str(progress.CellStart(2, 5, "x")) == "cell 2 of 5: x"
 
 
 def test_a_step_is_one_of_the_cells_that_the_runner_has_announced():
-    reader = progress.Reader()
-    assert reader.read(b"notebook: cell 7 of 9: x\n") == progress.Step(7, 9, "x")  # the beginning is lost
+    reader = progress.ProgressReader()
+    assert reader.read(b"notebook: cell 7 of 9: x\n") == progress.CellStart(
+        7, 9, "x"
+    )  # the beginning is lost
     reader.read(b"notebook: 2 cells, kernel python3\n")
     for spoofed in (b"notebook: cell 7 of 7: hoho\n", b"notebook: cell 3 of 2: hoho\n"):
         assert reader.read(spoofed) == progress.JobLine(spoofed.decode().strip())
     failed = "notebook: cell 1 of 3 failed: no"
     assert reader.read(failed.encode()) == progress.JobLine(failed)
-    assert reader.read(b"notebook: cell 2 of 2: y\n") == progress.Step(2, 2, "y")
+    assert reader.read(b"notebook: cell 2 of 2: y\n") == progress.CellStart(2, 2, "y")
 
 
 def test_the_first_line_of_a_cell_is_short_and_cannot_steer():
@@ -424,7 +429,7 @@ def test_the_first_line_of_a_cell_is_short_and_cannot_steer():
 
 
 def test_a_huge_traceback_leaves_its_end_in_the_log(capfdbinary):
-    runner.detail("\n".join(f"line {number}" for number in range(100_000)))
+    runner.say_detail("\n".join(f"line {number}" for number in range(100_000)))
     lines = capfdbinary.readouterr().out.decode().splitlines()
     assert lines[0] == "notebook| ..." and lines[-1] == "notebook| line 99999"
     assert len(lines) == runner.LINES + 1
@@ -440,8 +445,8 @@ def test_colours_are_kept_for_terminals_and_nothing_else_is():
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"{}", b"[]", b'{"metadata": {"openpai_run": {"index": 7}}, "cells": []}']
 )
-def test_a_notebook_that_is_damaged_tells_nothing(content):
-    assert telling.told(content) is None
+def test_a_damaged_notebook_has_no_summary(content):
+    assert telling.read_summary(content) is None
 
 
 # The runner on its own
@@ -490,7 +495,9 @@ def bare(tmp_path_factory):
 
 
 def ensured(bare, folder, modules, **environment):
-    code = f"import notebook_runner as r; r.ensure({modules!r}); import tinypart; print(tinypart.HERE)"
+    code = (
+        f"import notebook_runner as r; r.install_missing({modules!r}); import tinypart; print(tinypart.HERE)"
+    )
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     return subprocess.run(
         [str(bare), "-c", code],
@@ -508,15 +515,15 @@ def test_what_is_missing_is_installed_beside_the_job_even_without_pip(bare, tmp_
     )
     said, where = done.stdout.splitlines()
     assert done.returncode == 0, done
-    assert said == "notebook: installing tinypart, which this image lacks"
+    assert said == "notebook: installing tinypart, missing in this image"
     assert where == str(tmp_path / runner.PACKAGES / "tinypart.py")
 
 
 def test_what_cannot_be_installed_is_one_clear_line(tmp_path):
     done = ensured(sys.executable, tmp_path, {"tinypart": "tinypart"}, PIP_FIND_LINKS=str(tmp_path))
-    assert done.returncode == runner.CANNOT and done.stderr == ""
+    assert done.returncode == runner.CANNOT_RUN and done.stderr == ""
     last = done.stdout.splitlines()[-1]
-    assert last.startswith("notebook: error: tinypart cannot be installed: ERROR: ") and "image" in last
+    assert last.startswith("notebook: error: cannot install tinypart: ERROR: ") and "image" in last
 
 
 def test_what_is_there_needs_no_installer(bare, tmp_path):
@@ -535,7 +542,7 @@ def test_a_pdf_that_cannot_be_made_is_refused_before_the_first_cell(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert done.returncode == runner.CANNOT and os.listdir(tmp_path / "out") == []
+    assert done.returncode == runner.CANNOT_RUN and os.listdir(tmp_path / "out") == []
     assert done.stdout.splitlines()[-1].startswith("notebook: error: a PDF needs chromium or xelatex")
 
 
@@ -550,8 +557,8 @@ def test_packages_that_do_not_fit_together_are_one_line_before_the_first_cell(tm
         capture_output=True,
         text=True,
     )
-    said = "notebook: error: nbclient is in this image, but cannot be loaded: ImportError: cannot import name"
-    assert done.returncode == runner.CANNOT and done.stdout.startswith(said), done
+    said = "notebook: error: cannot import nbclient from this image: ImportError: cannot import name"
+    assert done.returncode == runner.CANNOT_RUN and done.stdout.startswith(said), done
     assert done.stdout.count("\n") == 1 and done.stderr == "" and os.listdir(tmp_path / "out") == []
 
 
@@ -600,8 +607,7 @@ def test_what_the_notebook_itself_writes_stays_even_when_the_job_is_tried_again(
     for _attempt in range(2):
         code, said, err = executed(tmp_path, "n.ipynb", "--to", "html,script")
         assert (code, err) == (0, ""), said
-        stays = "was written by the notebook itself and stays; the result has another name"
-        assert [line for line in said if "n.html" in line and stays in line]
+        assert "notebook: keeping n.html, which the notebook wrote; the result gets another name" in said
         assert set(os.listdir(out)) == results | {f"n.{suffix}" for suffix in SUFFIXES}
         assert {(out / f"n.{suffix}").read_text() for suffix in SUFFIXES} == {"mine"}
     assert outputs(out / "n.pai-run.ipynb") == ["", "299 done", "a\n1b\n"]
@@ -629,7 +635,7 @@ def test_what_a_running_cell_shows_is_saved_meanwhile(tmp_path, number):
         until(saved.exists)
         until(lambda: outputs(saved)[0].startswith("began"))
         kernel = int(outputs(saved)[0].split()[1])
-        assert telling.told(saved.read_bytes()).state == "running"
+        assert telling.read_summary(saved.read_bytes()).state == "running"
     finally:
         process.send_signal(number)
         if number == signal.SIGKILL and kernel:
@@ -652,7 +658,7 @@ def test_a_save_that_fails_ends_no_computation_and_is_tried_again(tmp_path):
     write(tmp_path / "n.ipynb", AWAY, BACK)
     code, said, err = executed(tmp_path, "n.ipynb", "--to", "ipynb")
     assert (code, err) == (0, "") and outputs(tmp_path / "out" / "n.ipynb") == ["", "['n.ipynb']\n"]
-    told = "notebook: the notebook cannot be saved: No such file or directory; the run goes on"
+    told = "notebook: cannot save the notebook: No such file or directory; the run continues"
     assert [line.startswith(told) for line in said].count(True) == 1 and "error:" not in "".join(said)
 
 
@@ -664,8 +670,10 @@ def test_a_result_that_cannot_be_saved_is_one_line_and_a_code_of_its_own(tmp_pat
 
     code, said, err = executed(tmp_path, "n.ipynb", preexec_fn=small_files_only)
     assert (code, err) == (runner.NOT_SAVED, "") and (tmp_path / "ran").exists()
-    assert said[-1] == "notebook: error: the result could not be saved: File too large"
-    assert sum("error" in line for line in said) == 1 and sum("goes on" in line for line in said) == 1
+    assert said[-1] == "notebook: error: cannot save the result: File too large"
+    assert (
+        sum("error" in line for line in said) == 1 and sum("the run continues" in line for line in said) == 1
+    )
     assert os.listdir(tmp_path / "out") == ["n.ipynb"] and not any("failed" in line for line in said)
 
 
@@ -673,8 +681,8 @@ def test_an_output_folder_that_cannot_be_made_is_one_line(tmp_path):
     write(tmp_path / "n.ipynb", "1")
     (tmp_path / "out").write_text("a file")
     code, said, err = executed(tmp_path, "n.ipynb")
-    assert (code, err) == (runner.CANNOT, "")
-    assert said == ["notebook: error: the output folder cannot be made: File exists"]
+    assert (code, err) == (runner.CANNOT_RUN, "")
+    assert said == ["notebook: error: cannot create the output folder: File exists"]
 
 
 def test_a_notebook_that_says_no_minor_version_is_run_and_shown(tmp_path):
@@ -706,15 +714,15 @@ def test_parameters_are_refused_by_the_language_of_the_kernel(tmp_path):
     write(tmp_path / "n.ipynb", "1")
     words = ("--kernel", "odd", "--parameters", '{"a": 1}')
     code, said, err = executed(tmp_path, "n.ipynb", *words, JUPYTER_PATH=str(tmp_path / "jupyter"))
-    told = "notebook: error: -p can set variables of Python notebooks only, and the kernel 'odd' is for R"
-    assert (code, said, err) == (runner.CANNOT, [told], "")
+    told = "notebook: error: -p works for Python notebooks only, and kernel 'odd' is for R"
+    assert (code, said, err) == (runner.CANNOT_RUN, [told], "")
 
 
 def test_a_notebook_that_no_page_could_be_made_of_is_refused_before_the_first_cell(tmp_path):
     write(tmp_path / "n.ipynb", "open('ran', 'w')", cell("1", metadata={"collapsed": "no"}))
     code, said, _ = executed(tmp_path, "n.ipynb")
-    assert code == runner.CANNOT and not (tmp_path / "ran").exists()
-    told = "notebook: error: n.ipynb cannot be read as a notebook: NotebookValidationError: 'no' is not"
+    assert code == runner.CANNOT_RUN and not (tmp_path / "ran").exists()
+    told = "notebook: error: cannot read n.ipynb as a notebook: NotebookValidationError: 'no' is not"
     assert said[-1].startswith(told)
 
 
@@ -723,14 +731,14 @@ def test_an_old_notebook_that_cannot_be_converted_is_one_line(tmp_path):
     broken = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [sheet]}
     (tmp_path / "n.ipynb").write_text(json.dumps(broken))
     code, said, err = executed(tmp_path, "n.ipynb")
-    assert (code, err) == (runner.CANNOT, "")
-    assert len(said) == 1 and said[0].startswith("notebook: error: n.ipynb cannot be read as a notebook: ")
+    assert (code, err) == (runner.CANNOT_RUN, "")
+    assert len(said) == 1 and said[0].startswith("notebook: error: cannot read n.ipynb as a notebook: ")
 
 
 def test_progress_bars_are_shown_as_they_end():
-    assert runner.settled("a\r\nb\n") == "a\nb\n"
-    assert runner.settled("x\n10%\r100%\rok\n") == "x\nok0%\n"
-    assert runner.settled("50%\b\b\b\r60%\r") == "60%"
+    assert runner.render_text("a\r\nb\n") == "a\nb\n"
+    assert runner.render_text("x\n10%\r100%\rok\n") == "x\nok0%\n"
+    assert runner.render_text("50%\b\b\b\r60%\r") == "60%"
 
 
 ON_TERMINALS = {
@@ -748,14 +756,14 @@ ON_TERMINALS = {
 
 @pytest.mark.parametrize("printed", ON_TERMINALS, ids=repr)
 def test_colours_stay_with_their_text_and_what_is_erased_goes(printed):
-    assert runner.settled(printed) == ON_TERMINALS[printed]
+    assert runner.render_text(printed) == ON_TERMINALS[printed]
 
 
 def test_long_bars_are_settled_in_no_time():
     bar = "".join(f"\r\x1b[32m{i}\x1b[0m |{'#' * 60}|" for i in range(5_000))
     began = time.monotonic()
-    assert runner.settled(bar) == f"\x1b[32m4999\x1b[0m |{'#' * 60}|"
-    assert runner.settled("\r" + "\x1b[32m.\x1b[0m," * 30_000).endswith("\x1b[32m.\x1b[0m,")
+    assert runner.render_text(bar) == f"\x1b[32m4999\x1b[0m |{'#' * 60}|"
+    assert runner.render_text("\r" + "\x1b[32m.\x1b[0m," * 30_000).endswith("\x1b[32m.\x1b[0m,")
     assert time.monotonic() - began < 10
 
 
@@ -764,9 +772,11 @@ def test_long_bars_are_settled_in_no_time():
 
 def of_job(folder, name="n.ipynb"):
     """The results of a job that has written these files."""
-    mark, place = Mark(name), Location(LocalStore(), str(folder), str(folder))
-    found = outputs_of.listing("job", place)
-    return notebook_results.Results(JOB, mark, found, notebook_results._executed(found.files, mark), False)
+    mark, place = RunMark(name), Location(LocalStore(), str(folder), str(folder))
+    found = outputs_of.list_outputs("job", place)
+    return notebook_results.Results(
+        JOB, mark, found, notebook_results._executed_notebook(found.files, mark), False
+    )
 
 
 @pytest.fixture
@@ -786,59 +796,61 @@ def written(tmp_path, monkeypatch):
     return out
 
 
-def test_what_is_brought_is_what_the_executed_notebook_says_was_made_of_it(written, tmp_path):
+def test_the_files_that_the_executed_notebook_lists_are_downloaded(written, tmp_path):
     brought = notebook_results.download_results(of_job(written), tmp_path / "here")
     names = ["n.lab.pai-run.ipynb", "n.lab.pai-run-2.html", "n.lab.py"]
     assert [Path(file.path).name for file in brought.files] == names
     assert sorted(os.listdir(tmp_path / "here")) == sorted(names) and brought.others == 6
-    assert brought.told.state == "done" and not brought.copied.failed
+    assert brought.summary.state == "done" and not brought.copied.failed
 
 
-def test_a_notebook_that_does_not_say_what_was_made_of_it_is_brought_alone(written, tmp_path):
+def test_a_notebook_that_lists_no_files_is_downloaded_alone(written, tmp_path):
     state = {**PYTHON, "openpai_run": {"state": "running", "cell": 1, "of": 1}}
     write(written / "n.pai-run.ipynb", "1", metadata=state)
     brought = notebook_results.download_results(of_job(written), tmp_path / "here")
     assert os.listdir(tmp_path / "here") == ["n.lab.pai-run.ipynb"] and brought.others == 8
 
 
-def test_a_file_that_cannot_be_brought_holds_up_neither_the_others_nor_the_verdict(written, tmp_path):
+def test_a_failed_download_affects_neither_the_other_files_nor_the_verdict(written, tmp_path):
     found = of_job(written)
     (written / "n.pai-run-2.html").unlink()
     brought = notebook_results.download_results(found, tmp_path / "here")
     assert [Path(file.path).name for file in brought.files] == ["n.lab.pai-run.ipynb", "n.lab.py"]
     [lost] = brought.copied.failed
     assert lost.path.endswith("n.pai-run-2.html") and brought.copied.files == 2
-    assert brought.told.state == "done"
+    assert brought.summary.state == "done"
 
 
-def test_what_the_notebook_tells_is_read_where_it_is_if_it_cannot_be_brought(tmp_path, monkeypatch):
+def test_the_summary_is_read_remotely_if_the_notebook_cannot_be_downloaded(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     state = {**PYTHON, "openpai_run": {"state": "failed", "cell": 1, "of": 1, "index": 0}}
     write(tmp_path / "out" / "n.ipynb", "1/0", metadata=state)
     brought = notebook_results.download_results(of_job(tmp_path / "out"), too_deep(tmp_path))
-    assert brought.files == [] and len(brought.copied.failed) == 1 and brought.told.source == "1/0"
+    assert brought.files == [] and len(brought.copied.failed) == 1 and brought.summary.source == "1/0"
 
 
-def test_only_files_that_are_as_they_were_brought_are_replaced(tmp_path, monkeypatch):
+def test_only_unchanged_downloads_are_replaced(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     path, beside = tmp_path / "n.j.ipynb", tmp_path / "n.j.remote.ipynb"
-    assert brought.place(path) == path
+    assert brought.target_path(path) == path
     path.write_text("mine")
-    assert brought.place(path) == beside
+    assert brought.target_path(path) == beside
     beside.write_text("theirs")
-    brought.note([beside])
-    assert brought.place(path) == beside
+    brought.remember([beside])
+    assert brought.target_path(path) == beside
     beside.write_text("theirs, changed")
-    assert brought.place(path) == tmp_path / "n.j.remote-2.ipynb"
+    assert brought.target_path(path) == tmp_path / "n.j.remote-2.ipynb"
     path.unlink()
     path.symlink_to(beside)
-    brought.note([path])
-    assert brought.place(path) != path
+    brought.remember([path])
+    assert brought.target_path(path) != path
     assert (tmp_path / "home" / "brought.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_the_address_is_the_one_of_what_shows_best(tmp_path):
-    made = [notebook_results.Result(f"{tmp_path}/n{end}", 1) for end in (".py", ".ipynb", ".pdf", ".html")]
+    made = [
+        notebook_results.DownloadedFile(f"{tmp_path}/n{end}", 1) for end in (".py", ".ipynb", ".pdf", ".html")
+    ]
     ends = [notebook_results.best_page(made[:count]).rpartition("/")[2] for count in (1, 2, 3, 4)]
     assert ends == ["", "n.ipynb", "n.pdf", "n.html"]
     assert not notebook_results.is_for_browsers(notebook_results.best_page(made[:2]))

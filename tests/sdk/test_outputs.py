@@ -5,7 +5,7 @@ import os
 import pytest
 
 from openpai_tasks.errors import NotFound, PathError
-from openpai_tasks.sdk.jobs.outputs import download_outputs, listing
+from openpai_tasks.sdk.jobs.outputs import download_outputs, list_outputs
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 
@@ -22,7 +22,9 @@ def folder(tmp_path):
 
 @pytest.fixture
 def found(folder):
-    return lambda: listing("j1", Location(LocalStore(str(folder.parent)), "/output", "pai://lab/home/output"))
+    return lambda: list_outputs(
+        "j1", Location(LocalStore(str(folder.parent)), "/output", "pai://lab/home/output")
+    )
 
 
 def test_everything_below_is_listed_by_name(found):
@@ -31,7 +33,7 @@ def test_everything_below_is_listed_by_name(found):
 
 
 def test_a_missing_folder_has_no_files(tmp_path):
-    outputs = listing("j1", Location(LocalStore(str(tmp_path)), "/no", "pai://lab/home/no"))
+    outputs = list_outputs("j1", Location(LocalStore(str(tmp_path)), "/no", "pai://lab/home/no"))
     assert outputs.files == {}
     with pytest.raises(NotFound, match="written nothing"):
         download_outputs(outputs, tmp_path / "target")
@@ -62,7 +64,7 @@ def test_a_link_inside_comes_as_the_file_it_leads_to(folder, found, tmp_path):
 def test_an_output_folder_that_is_a_link_is_refused(folder, tmp_path):
     (folder.parent / "linked").symlink_to(folder)
     with pytest.raises(PathError, match="link"):
-        listing("j1", Location(LocalStore(str(folder.parent)), "/linked", "pai://lab/home/linked"))
+        list_outputs("j1", Location(LocalStore(str(folder.parent)), "/linked", "pai://lab/home/linked"))
 
 
 def test_files_come_with_their_mode_into_a_folder_that_is_made(found, tmp_path):
@@ -72,7 +74,7 @@ def test_files_come_with_their_mode_into_a_folder_that_is_made(found, tmp_path):
     assert os.access(tmp_path / "new" / "place" / "two.sh", os.X_OK)
 
 
-def test_what_came_before_is_not_brought_again(found, tmp_path):
+def test_existing_files_are_not_downloaded_again(found, tmp_path):
     download_outputs(found(), tmp_path / "there")
     (tmp_path / "there" / "two.sh").unlink()
     copied = download_outputs(found(), tmp_path / "there")

@@ -72,7 +72,7 @@ def telling(tmp_path, monkeypatch):
     server.close()
 
 
-def test_a_job_that_is_ending_is_told_as_such(telling):
+def test_a_stopping_job_is_reported_as_such(telling):
     client = client_of(telling)
     telling.answers[PATH] = detail()
     found = endpoints.reach(client, "train", Settings())
@@ -80,7 +80,7 @@ def test_a_job_that_is_ending_is_told_as_such(telling):
     with pytest.raises(Unreachable, match="is STOPPING: it is ending, and its containers with it"):
         endpoints.reach(client, "train", Settings())
     said = str(container_end.explain_lost(client, found, found.containers[0], Unreachable("it is lost")))
-    assert said == "it is lost: job 'train' is STOPPING: it is ending; `job.logs train` shows its output"
+    assert said == "it is lost: job 'train' is STOPPING; see its output with `pai job.logs train`"
 
 
 def test_a_task_that_failed_is_over_only_while_the_job_goes_on_without_it(telling):
@@ -91,7 +91,7 @@ def test_a_task_that_failed_is_over_only_while_the_job_goes_on_without_it(tellin
     found = endpoints.reach(client, "train", Settings())
     assert container_end.explain_end(client, found, found.containers[0]) == ""
     task["taskState"] = "FAILED"
-    late = threading.Timer(container_end.SETTLE / 3, body["jobStatus"].update, [{"state": "WAITING"}])
+    late = threading.Timer(container_end.SETTLE_SECONDS / 3, body["jobStatus"].update, [{"state": "WAITING"}])
     late.start()
     assert container_end.explain_end(client, found, found.containers[0]) == ""  # the job is tried again
     late.join()
@@ -110,13 +110,13 @@ def test_whatever_ends_the_wait_says_that_the_job_goes_on(telling, server, troub
     with pytest.raises(Denied) as caught:
         interactive.wait_ready(client_of(telling), "train", given, 60, lambda line: None)
     assert isinstance(caught.value, KeyRefused) is (trouble == "refused")
-    assert str(caught.value).endswith("; the job goes on, `container.stop train` ends it")
+    assert str(caught.value).endswith("; the job continues, stop it with `pai container.stop train`")
     assert str(caught.value).count("goes on") == 1
 
 
-def test_while_a_container_starts_only_the_wait_for_ssh_is_told(silent):
+def test_only_the_wait_for_ssh_is_reported_while_a_container_starts(silent):
     talk = []
-    reasons = interactive._Reasons(silent, "train", talk.append)
+    reasons = interactive._WaitReasons(silent, "train", talk.append)
     for _ in range(2):
         reasons.tell_refusal(NotServing("nothing takes ssh: its image may have no sshd"))
     assert talk == ["waiting for ssh"]

@@ -44,54 +44,56 @@ def text(**more):
 
 
 def test_a_record_can_be_found_again(project):
-    records.keep(client(), text(), origin(project))
-    found = records.find(project, "one", "lab")
+    records.save_record(client(), text(), origin(project))
+    found = records.find_record(project, "one", "lab")
     assert (found.name, found.user, found.cluster, found.command) == ("one", "ann", "lab", "python3 train.py")
     assert sorted(found.files) == ["lib/model.py", "train.py"] and found.sources == ("train.py", "lib")
     assert found.settings["image"] == "python:3"
-    assert records.find(project, "one", "other") is None and records.find(project, "two") is None
+    assert (
+        records.find_record(project, "one", "other") is None and records.find_record(project, "two") is None
+    )
 
 
 def test_secrets_and_registry_passwords_are_not_kept(project):
     auth = {"username": "u", "password": "registry-pass", "registryuri": "r"}
     image = {"name": "image", "type": "dockerimage", "uri": "python:3", "auth": auth}
-    records.keep(client(), text(secrets={"key": "s3cret"}, prerequisites=[image]), origin(project))
+    records.save_record(client(), text(secrets={"key": "s3cret"}, prerequisites=[image]), origin(project))
     folder = project / ".openpai" / "jobs" / "one"
     kept = (folder / "record.json").read_text()
     for secret in ("s3cret", "registry-pass", "t0ken", "value of A"):
         assert secret not in kept
     assert stat.S_IMODE((folder / "record.json").stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert records.find(project, "one").secrets == ("key",)
+    assert records.find_record(project, "one").secrets == ("key",)
 
 
 def test_a_second_job_of_the_same_name_keeps_the_first_record(project):
-    records.keep(client("lab"), text(), origin(project))
-    records.keep(client("home"), text(jobRetryCount=3), origin(project))
-    assert records.find(project, "one", "lab").cluster == "lab"
-    assert "jobRetryCount: 3" in records.find(project, "one").document
+    records.save_record(client("lab"), text(), origin(project))
+    records.save_record(client("home"), text(jobRetryCount=3), origin(project))
+    assert records.find_record(project, "one", "lab").cluster == "lab"
+    assert "jobRetryCount: 3" in records.find_record(project, "one").document
 
 
 def test_a_broken_record_is_an_error_that_names_it(project):
-    records.keep(client(), text(), origin(project))
+    records.save_record(client(), text(), origin(project))
     (project / ".openpai/jobs/one/record.json").write_text("[1")
     with pytest.raises(ConfigError, match=r"record\.json"):
-        records.find(project, "one")
+        records.find_record(project, "one")
 
 
 @pytest.mark.parametrize("name", ["../one", "a/b", "", ".."])
 def test_odd_names_have_no_record(project, name):
-    assert records.find(project, name) is None
+    assert records.find_record(project, name) is None
 
 
 def test_a_v1_document_is_kept_as_it_is(project):
     role = {"name": "main", "command": "true", "taskNumber": 1}
     v1 = {"jobName": "old", "image": "python:3", "taskRoles": [role]}
-    records.keep(client(), json.dumps(v1), origin(project))
-    assert protocol.read(records.find(project, "old").document).value == v1
+    records.save_record(client(), json.dumps(v1), origin(project))
+    assert protocol.read(records.find_record(project, "old").document).value == v1
 
 
-def test_the_hash_of_the_sources_tells_content_names_and_modes(project):
+def test_the_hash_of_sources_covers_content_names_and_modes(project):
     before = origin(project).source_hash
     assert before == origin(project).source_hash and before.startswith("sha256:")
     (project / "train.py").chmod(0o755)
@@ -104,10 +106,10 @@ def test_the_hash_of_the_sources_tells_content_names_and_modes(project):
 
 def test_a_stamp_reads_back_and_odd_ones_are_not_believed():
     stamp = provenance.Stamp("1", "c0ffee", True, "sha256:1", "jobs/one/source", "home", "team", "zero")
-    assert provenance.stamp_of(provenance.put({"extras": {"mine": 1}}, stamp)) == stamp
-    assert provenance.put({"extras": {"mine": 1}}, stamp)["extras"]["mine"] == 1
+    assert provenance.read_stamp(provenance.put_stamp({"extras": {"mine": 1}}, stamp)) == stamp
+    assert provenance.put_stamp({"extras": {"mine": 1}}, stamp)["extras"]["mine"] == 1
     for extras in (None, 3, {"openpaiTasks": "x"}, {"openpaiTasks": {"storage": ["x"], "dirty": "yes"}}):
-        assert provenance.stamp_of({"extras": extras}) == provenance.Stamp()
+        assert provenance.read_stamp({"extras": extras}) == provenance.Stamp()
 
 
 def git(folder, *words):
@@ -115,7 +117,7 @@ def git(folder, *words):
     subprocess.run(["git", *setup, *words], cwd=folder, check=True, capture_output=True)
 
 
-def test_git_tells_the_commit_and_whether_files_differ_from_it(project):
+def test_the_revision_has_the_commit_and_whether_files_differ(project):
     assert revision(project) == Revision()
     git(project, "init", "-q")
     assert revision(project) == Revision()  # nothing is committed yet
@@ -146,16 +148,16 @@ def elsewhere(project, tmp_path_factory, monkeypatch):
 
 def shipped(project, *sources):
     """A record that came with the folder."""
-    records.keep(client(), text(), dataclasses.replace(origin(project), sources=sources))
-    return records.find(project, "one", "lab")
+    records.save_record(client(), text(), dataclasses.replace(origin(project), sources=sources))
+    return records.find_record(project, "one", "lab")
 
 
 def test_a_record_that_came_with_a_folder_takes_nothing_along_from_elsewhere(project, elsewhere):
     record = shipped(project, "train.py", str(elsewhere / "key"))
     told = rf"the record of job 'one' names sources outside .*`--sources {elsewhere}/key`"
     with pytest.raises(ConfigError, match=told):
-        records.sources_of(record, project)
-    inside = records.sources_of(shipped(project, "train.py", "lib"), project)
+        records.trusted_sources(record, project)
+    inside = records.trusted_sources(shipped(project, "train.py", "lib"), project)
     with pytest.raises(PathError, match="lib/link leads to"):
         collect(inside, project)
 
@@ -163,16 +165,18 @@ def test_a_record_that_came_with_a_folder_takes_nothing_along_from_elsewhere(pro
 def test_sources_that_the_user_has_named_before_can_be_repeated(project, elsewhere):
     (project / "lib" / "link").unlink()
     named = ["lib", str(elsewhere)]
-    records.note_sources(project, named, collect(named, project))
-    assert collect(records.sources_of(shipped(project, *named), project), project)
+    records.remember_sources(project, named, collect(named, project))
+    assert collect(records.trusted_sources(shipped(project, *named), project), project)
     (project / "lib" / "link").symlink_to(elsewhere.parent)
     with pytest.raises(PathError, match="lib/link"):
-        collect(records.sources_of(shipped(project, *named), project), project)
+        collect(records.trusted_sources(shipped(project, *named), project), project)
     with pytest.raises(ConfigError):
-        records.sources_of(shipped(project, str(elsewhere.parent)), project)
+        records.trusted_sources(shipped(project, str(elsewhere.parent)), project)
 
 
 def test_links_that_the_user_has_taken_along_before_can_be_repeated(project, elsewhere):
-    records.note_sources(project, ["lib"], collect(["lib"], project))
-    names = [source.name for source in collect(records.sources_of(shipped(project, "lib"), project), project)]
+    records.remember_sources(project, ["lib"], collect(["lib"], project))
+    names = [
+        source.name for source in collect(records.trusted_sources(shipped(project, "lib"), project), project)
+    ]
     assert names == ["lib/link", "lib/model.py"]

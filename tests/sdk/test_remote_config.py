@@ -95,7 +95,7 @@ def ssh(*words, **more):
 
 
 @pytest.mark.parametrize("ip", [EVIL, "-oProxyCommand=x", "a b", "%h", "$(x)", "a;b"])
-def test_an_address_that_is_none_goes_no_further(server, home, ip):
+def test_an_invalid_address_from_a_server_is_refused(server, home, ip):
     server.answers[PATH] = detail(ip)
     with pytest.raises(ApiError, match="that is none") as caught:
         endpoints.reach(client_of(server), "train", Settings())
@@ -103,7 +103,7 @@ def test_an_address_that_is_none_goes_no_further(server, home, ip):
 
 
 @pytest.mark.parametrize("user", [EVIL, "-oProxyCommand=x", "a b", ""])
-def test_a_user_that_is_none_is_one_line(server, home, user):
+def test_an_invalid_user_is_refused_in_one_line(server, home, user):
     with pytest.raises(ConfigError, match=r"ssh\.user"):
         endpoints.reach(client_of(server), "train", Settings(ssh_user=user))
 
@@ -165,7 +165,7 @@ def test_openssh_goes_through_a_gateway_that_it_sees_for_the_first_time(server, 
     assert len(gateways_file().read_text().splitlines()) == 1
 
 
-def test_a_gateway_that_is_down_is_told_as_such(home, sshd, tmp_path):
+def test_an_unreachable_gateway_is_reported_as_such(home, sshd, tmp_path):
     way = Gateway("127.0.0.1", refusing_port(), "ann", sshd.folder / "id")
     with pytest.raises(Unreachable, match=r"the gateway ann@.*ssh\.gateway") as caught:
         Remote(sshd.target(tmp_path, gateway=way)).open()
@@ -220,7 +220,7 @@ def test_a_job_that_has_the_name_of_a_container_keeps_its_others(server, home, s
     theirs = dataclasses.replace(target, port=1, name="theirs")
     hosts_file.write_hosts(client, other, [hosts_file.Host(("train-main-0", "train-main-0-main-0"), theirs)])
     done = hosts_file.write_hosts(client, job(), [hosts_file.Host(("train", "train-main-0"), target)])
-    assert done.moved == (hosts_file.Moved("lab", "ann~train-main-0", ("train-main-0",)),)
+    assert done.moved == (hosts_file.MovedNames("lab", "ann~train-main-0", ("train-main-0",)),)
     assert seen_by_ssh(done.path, "train-main-0-main-0")["port"] == "1"
     for name in ("train", "train-main-0"):
         assert seen_by_ssh(done.path, name)["port"] == str(target.port)
@@ -329,7 +329,7 @@ def test_fabric_refuses_a_changed_host_key_with_one_line(server, home, tmp_path,
         done = fab(home, "-H", "train", "--", "echo in")
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (122, "", 1), done.stderr
         file = gateways_file() if through else known
-        assert "shows another host key" in done.stderr and f"-f {file}" in done.stderr
+        assert "the host key of" in done.stderr and f"-f {file}" in done.stderr
     finally:
         sshd.stop()
 
@@ -351,8 +351,8 @@ def test_a_host_that_fab_does_not_know_is_one_line(home):
     done = fab(home, "-H", "gone.invalid", "--", "echo in")
     assert (done.returncode, done.stdout) == (121, "")
     assert done.stderr == (
-        "error: no host is named 'gone.invalid'; "
-        "of a job that runs, `inv container.ssh-config JOB` writes the names\n"
+        "error: unknown host 'gone.invalid'; "
+        "if it is a job's, write its names with `pai container.ssh-config JOB`\n"
     )
 
 

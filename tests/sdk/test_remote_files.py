@@ -7,7 +7,7 @@ import os
 import pytest
 
 from openpai_tasks.errors import NotFound, PathError, Unreachable
-from openpai_tasks.sdk.containers.files import place
+from openpai_tasks.sdk.containers.files import locate_in_container
 from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.storage.copying import resume
 from openpai_tasks.storage.copying.copy import Rules, copy
@@ -137,10 +137,10 @@ def test_a_dead_server_is_unreachable(sshd, tmp_path):
 @pytest.mark.parametrize("text", ["../x", "/etc/../x", "a/..", "", "a\0b"])
 def test_no_path_leads_up(store, text):
     with pytest.raises(PathError):
-        place(store, "main-0", "/root", text)
+        locate_in_container(store, "main-0", "/root", text)
 
 
 def test_a_relative_path_begins_where_a_login_does(store):
-    assert place(store, "main-0", "/root", "a/./b/").path == "/root/a/b"
-    assert place(store, "main-0", "/root", "/a").path == "/a"
-    assert place(store, "main-0", "/root", "./").is_folder
+    assert locate_in_container(store, "main-0", "/root", "a/./b/").path == "/root/a/b"
+    assert locate_in_container(store, "main-0", "/root", "/a").path == "/a"
+    assert locate_in_container(store, "main-0", "/root", "./").is_folder

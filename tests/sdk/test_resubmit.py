@@ -32,21 +32,21 @@ def made(home, name):
         extras={"mine": 1},
     )
     stamp = Stamp(storage=getattr(home, "storage", "hdfs"), source_folder=f"jobs/{name}/source")
-    return provenance.put(protocol.document(spec), stamp)
+    return provenance.put_stamp(protocol.document(spec), stamp)
 
 
 @pytest.mark.parametrize("there", [MOUNT, OTHER, HDFS], ids=["same", "mount", "hdfs"])
 @pytest.mark.parametrize("here", [MOUNT, HDFS], ids=["from-mount", "from-hdfs"])
 def test_a_moved_document_is_as_if_it_was_made_there(here, there):
     before, after = made(here, "one"), made(there, "two")
-    found = relocation.moved({**before, "name": "two"}, there, SHA256, provenance.stamp_of(after))
+    found = relocation.relocate({**before, "name": "two"}, there, SHA256, provenance.read_stamp(after))
     assert found == after
 
 
 def test_other_mounts_and_commands_stay_as_they_are():
     document = made(MOUNT, "one")
     document["extras"]["storages"].append({"name": "data"})
-    found = relocation.moved(document, OTHER, SHA256, provenance.stamp_of(made(OTHER, "one")))
+    found = relocation.relocate(document, OTHER, SHA256, provenance.read_stamp(made(OTHER, "one")))
     assert found["extras"]["storages"] == [{"name": "new"}, {"name": "data"}]
     assert found["taskRoles"] == document["taskRoles"]
 

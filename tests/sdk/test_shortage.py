@@ -48,11 +48,16 @@ def why(need: ResourceAmount, used: ResourceAmount) -> str:
     ],
     ids=["less", "none", "two"],
 )
-def test_only_what_lacks_is_told_with_who_has_it(client, need, used, told):
+def test_only_missing_resources_are_described_with_the_jobs_that_hold_them(client, need, used, told):
     line = "it asks for " + told.format(" (running: a, b, c and 1 more)")
-    assert shortage.told(client, why(need, used), is_alone=True) == line
-    assert "would fit" not in shortage.told(client, why(need, used), is_alone=False)
+    assert shortage.describe_shortage(client, why(need, used), is_alone=True) == line
+    assert "would fit" not in shortage.describe_shortage(client, why(need, used), is_alone=False)
 
 
-def test_another_note_is_none_of_a_shortage(client):
-    assert shortage.told(client, "FailedScheduling: 0/3 nodes are available: 3 Insufficient gpu.", True) == ""
+def test_other_notes_are_not_shortages(client):
+    assert (
+        shortage.describe_shortage(
+            client, "FailedScheduling: 0/3 nodes are available: 3 Insufficient gpu.", True
+        )
+        == ""
+    )

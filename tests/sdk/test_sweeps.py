@@ -46,7 +46,7 @@ def test_one_name_cannot_be_varied_twice():
         grid.parse_points(["lr=1", "lr=2"])
 
 
-def test_a_grid_that_nobody_means_is_refused():
+def test_an_excessive_grid_is_refused():
     with pytest.raises(ConfigError, match="more than"):
         grid.parse_points(["a=1..1000", "b=1..1000"])
     with pytest.raises(ConfigError, match="more than"):
@@ -99,17 +99,17 @@ def test_a_missing_file_is_named():
 
 
 def test_names_tell_the_point_and_are_valid():
-    names = grid.names("tune", [{"lr": "0.1", "opt": "adam w"}, {"lr": "-3", "opt": "/a/b"}])
+    names = grid.job_names("tune", [{"lr": "0.1", "opt": "adam w"}, {"lr": "-3", "opt": "/a/b"}])
     assert names == ["tune-lr-0_1-opt-adam_w", "tune-lr-m3-opt-a_b"]
 
 
 def test_names_that_would_be_the_same_get_a_hash():
-    names = grid.names("s", [{"x": "a b"}, {"x": "a_b"}, {"x": "c"}])
+    names = grid.job_names("s", [{"x": "a b"}, {"x": "a_b"}, {"x": "c"}])
     assert len(set(names)) == 3 and names[2] == "s-x-c" and names[0].startswith("s-x-a_b-")
 
 
 def test_long_names_stay_within_what_servers_take():
-    names = grid.names("s", [{"x": "y" * 500}, {"x": "y" * 501}])
+    names = grid.job_names("s", [{"x": "y" * 500}, {"x": "y" * 501}])
     assert len(set(names)) == 2 and max(map(len, names)) <= 255
 
 
@@ -117,7 +117,7 @@ def test_placeholders_are_filled_as_one_word_and_other_braces_stay():
     point = {"lr": "0.1", "note": "two words", "x": "1"}
     command = "run --lr {lr} {note} ${lr} {other} awk '{print}' {{x}} \\{x}"
     expected = "run --lr 0.1 'two words' ${lr} {other} awk '{print}' {{x}} \\{x}"
-    assert grid.fill(command, point) == expected
+    assert grid.fill_command(command, point) == expected
 
 
 def test_a_record_is_read_back_also_when_its_last_line_was_cut(tmp_path):

@@ -67,7 +67,7 @@ def test_there_is_a_template_of_each_kind():
 
 @pytest.mark.parametrize("name", NAMES)
 class TestOurs:
-    def test_it_is_valid_as_it_is_and_tells_what_it_is_for(self, name, tmp_path):
+    def test_each_template_is_valid_and_has_a_description(self, name, tmp_path):
         template = catalog.find_template(name, tmp_path)
         document = protocol.validate(template.path.read_text())
         assert document.name == template.name and document.roles
@@ -214,7 +214,7 @@ def test_a_parameter_that_borrows_its_value_can_get_one_of_its_own(project):
 
 
 def test_values_inside_of_brackets_can_be_replaced():
-    assert rewriting.replace("a: {b: x, c: y}\n", {("a", "b"): "p, q"}) == 'a: {b: "p, q", c: y}\n'
+    assert rewriting.replace_values("a: {b: x, c: y}\n", {("a", "b"): "p, q"}) == 'a: {b: "p, q", c: y}\n'
 
 
 @pytest.mark.parametrize("word", ["lr", "=1", ""])
@@ -231,7 +231,7 @@ def test_a_file_is_written_whole_named_and_not_over_another(project, monkeypatch
     monkeypatch.chdir(project)
     template = catalog.find_template("mine", project)
     written = catalog.write_job_file(template, Path("jobs/my job.yaml"), {"count": 4}, force=False)
-    assert written == catalog.Written("jobs/my job.yaml", "mine", "my-job")
+    assert written == catalog.WrittenJobFile("jobs/my job.yaml", "mine", "my-job")
     path = project / "jobs" / "my job.yaml"
     assert protocol.validate(path.read_text()).roles[0].instances == 4
     with pytest.raises(PathError, match=r"'jobs/my job.yaml' exists; .*--force"):
@@ -262,7 +262,7 @@ def test_the_built_package_has_the_templates_in_it(tmp_path):
     assert sorted(path.stem for path in (package / "job_templates").iterdir()) == NAMES
     code = (
         "import pathlib; from openpai_tasks.sdk import templates;"
-        "print(*(item.path for item in templates.all(pathlib.Path('/'))))"
+        "print(*(item.path for item in templates.list_templates(pathlib.Path('/'))))"
     )
     shown = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(package.parent)!r}); {code}"],

@@ -23,7 +23,7 @@ def shell(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def asked(shell: str, folder: Path) -> top.Usage:
+def asked(shell: str, folder: Path) -> top.ContainerUsage:
     """What a login to the task in that folder would be told."""
     done = subprocess.run(
         [shell, "-c", top.SCRIPT],
@@ -34,14 +34,14 @@ def asked(shell: str, folder: Path) -> top.Usage:
         start_new_session=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    return top.read(done.stdout, "main-0")
+    return top.parse_usage(done.stdout, "main-0")
 
 
 def variables(folder: Path) -> dict[str, str]:
     return {**os.environ, "PAI_MOUNT_ROOT": str(folder / "mounts"), "PAI_WORK_DIR": str(folder / "work")}
 
 
-def test_processes_of_a_machine_are_told_apart_by_their_task(shell: str, tmp_path: Path) -> None:
+def test_processes_on_a_machine_are_counted_by_task(shell: str, tmp_path: Path) -> None:
     words = [sys.executable, "-c", BURN]
     busy = subprocess.Popen(words, env=variables(tmp_path / "busy"), stdout=subprocess.PIPE, text=True)
     quiet = subprocess.Popen(["sleep", "60"], env=variables(tmp_path / "quiet"))
@@ -57,10 +57,10 @@ def test_processes_of_a_machine_are_told_apart_by_their_task(shell: str, tmp_pat
             process.communicate()
 
 
-def test_what_cannot_be_told_apart_is_said_to_be_the_machine(shell: str, tmp_path: Path) -> None:
+def test_usage_without_a_task_is_labelled_as_the_machine(shell: str, tmp_path: Path) -> None:
     found = asked(shell, tmp_path)  # no process of that task can be read
     assert found.scope == top.MACHINE and found.memory and found.memory_limit
-    mine = top.Usage("main-1", cpu=0.5, cpu_limit=2, memory=1, memory_limit=2)
+    mine = top.ContainerUsage("main-1", cpu=0.5, cpu_limit=2, memory=1, memory_limit=2)
     lines = containers.usages([found, mine]).splitlines()
     assert "SCOPE" in lines[0] and " machine" in lines[1] and "machine" not in lines[2]
     assert "SCOPE" not in containers.usages([mine])

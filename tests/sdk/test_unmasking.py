@@ -1,7 +1,7 @@
 """Secrets put back where they are used."""
 
 from openpai_tasks.protocol.document import scripts
-from openpai_tasks.sdk.jobs.unmasking import names, unmasked
+from openpai_tasks.sdk.jobs.unmasking import secret_names, unmask
 
 MASKED = {"secrets": "******"}
 
@@ -13,32 +13,32 @@ def roles(*commands):
 def test_every_secret_that_is_used_is_asked_for_once():
     document = {**MASKED, **roles("a <% $secrets.x %> <%$secrets.y%>", "b <% $secrets.x %>")}
     asked = []
-    found = unmasked(document, ["unused"], lambda name: asked.append(name) or f"value of {name}")
+    found = unmask(document, ["unused"], lambda name: asked.append(name) or f"value of {name}")
     assert asked == ["x", "y", "unused"]
     assert found["secrets"] == {name: f"value of {name}" for name in asked}
 
 
 def test_nested_secrets_keep_their_shape():
     document = {**MASKED, "prerequisites": [{"auth": {"password": "<% $secrets.hub.password %>"}}]}
-    assert names(document, ["hub"]) == ["hub.password"]
-    assert unmasked(document, (), str.upper)["secrets"] == {"hub": {"password": "HUB.PASSWORD"}}
+    assert secret_names(document, ["hub"]) == ["hub.password"]
+    assert unmask(document, (), str.upper)["secrets"] == {"hub": {"password": "HUB.PASSWORD"}}
 
 
 def test_secrets_that_are_there_are_left_alone():
     document = {"secrets": {"x": "y"}, **roles("<% $secrets.x %>")}
-    assert unmasked(document, (), lambda name: "other") == document
-    assert unmasked(roles("true"), ("x",), lambda name: "other") == roles("true")
+    assert unmask(document, (), lambda name: "other") == document
+    assert unmask(roles("true"), ("x",), lambda name: "other") == roles("true")
 
 
 def test_a_registry_password_that_a_record_left_out_is_asked_for():
     document = {"prerequisites": [{"name": "img", "auth": {"username": "u", "password": "******"}}]}
-    [image] = unmasked(document, (), lambda name: f"for {name}")["prerequisites"]
+    [image] = unmask(document, (), lambda name: f"for {name}")["prerequisites"]
     assert image["auth"] == {"username": "u", "password": "for img_password"}
 
 
 def test_an_export_of_ours_is_written_anew_for_another_kind_of_value():
     for before, after in (("plain", "it's"), ("it's", "plain"), ("it's", "a&b")):
         step = scripts.step(scripts.export_secret("KEY", before))
-        found = unmasked({**MASKED, **roles(step)}, (), lambda name, after=after: after)
+        found = unmask({**MASKED, **roles(step)}, (), lambda name, after=after: after)
         assert found["taskRoles"]["main"]["commands"] == [scripts.step(scripts.export_secret("KEY", after))]
         assert found["secrets"] == {"KEY": scripts.secret_value(after)}

@@ -3,7 +3,7 @@
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk.jobs.updates import apply
+from openpai_tasks.sdk.jobs.updates import apply_updates
 
 
 def document():
@@ -18,30 +18,30 @@ def document():
 
 @pytest.mark.parametrize("path", ["taskRoles.main.instances", "taskRoles:main:instances"])
 def test_dots_and_colons_are_the_same(path):
-    assert apply(document(), [f"{path}=4"])["taskRoles"] == {"main": {"instances": 4}}
+    assert apply_updates(document(), [f"{path}=4"])["taskRoles"] == {"main": {"instances": 4}}
 
 
 @pytest.mark.parametrize(
     "path", ["prerequisites[0].uri", "prerequisites.0.uri", "prerequisites:0:uri", "prerequisites.-1.uri"]
 )
 def test_a_number_goes_into_a_list(path):
-    changed = apply(document(), [f"{path}=python:3.12"])
+    changed = apply_updates(document(), [f"{path}=python:3.12"])
     assert changed["prerequisites"] == [{"name": "image", "uri": "python:3.12"}]
 
 
 def test_the_number_behind_the_last_item_adds_one():
-    changed = apply(document(), ['prerequisites[1]={"name": "data"}', "prerequisites.1.type=data"])
+    changed = apply_updates(document(), ['prerequisites[1]={"name": "data"}', "prerequisites.1.type=data"])
     assert changed["prerequisites"][1:] == [{"name": "data", "type": "data"}]
 
 
 def test_between_colons_a_name_may_have_dots():
-    changed = apply(document(), ["extras:com.microsoft.pai.runtimeplugin:0:parameters:jobssh=true"])
+    changed = apply_updates(document(), ["extras:com.microsoft.pai.runtimeplugin:0:parameters:jobssh=true"])
     [plugin] = changed["extras"]["com.microsoft.pai.runtimeplugin"]
     assert plugin == {"plugin": "ssh", "parameters": {"jobssh": True}}
 
 
 def test_missing_and_empty_levels_are_made():
-    changed = apply(document(), ["defaults.virtualCluster=test", "a.b.0.c=1"])
+    changed = apply_updates(document(), ["defaults.virtualCluster=test", "a.b.0.c=1"])
     assert changed["defaults"] == {"virtualCluster": "test"}
     assert changed["a"] == {"b": [{"c": 1}]}
 
@@ -65,13 +65,13 @@ def test_missing_and_empty_levels_are_made():
     ],
 )
 def test_json_is_read_and_all_else_is_text(text, value):
-    changed = apply(document(), [f"x={text}"])["x"]
+    changed = apply_updates(document(), [f"x={text}"])["x"]
     assert changed == value and type(changed) is type(value)
 
 
 def test_updates_apply_in_order_and_leave_the_original_alone():
     original = document()
-    assert apply(original, ["name=a", "name=b"])["name"] == "b"
+    assert apply_updates(original, ["name=a", "name=b"])["name"] == "b"
     assert original == document()
 
 
@@ -90,4 +90,4 @@ def test_updates_apply_in_order_and_leave_the_original_alone():
 )
 def test_a_path_that_cannot_be_applied_is_an_error(update, words):
     with pytest.raises(ConfigError, match=words):
-        apply(document(), [update])
+        apply_updates(document(), [update])

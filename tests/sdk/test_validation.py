@@ -32,7 +32,7 @@ taskRoles:
 OLD = '{\n\t"jobName": "old",\n\t"image": 3,\n\t"taskRoles": [\n\t\t{"name": "main"}\n\t]\n}\n'
 
 
-def test_all_problems_are_told_at_once_with_path_rule_and_line(shell):
+def test_all_problems_are_reported_at_once_with_path_rule_and_line(shell):
     (shell.project / "job.yaml").write_text(BROKEN)
     ran = shell.inv("job.validate", "job.yaml", "-o", "json")
     assert ran.code == 120
@@ -56,7 +56,7 @@ def test_people_get_a_line_for_each_problem_that_editors_can_jump_to(shell):
     ran = shell.inv("job.validate", "job.yaml")
     assert "job.yaml:9: taskRoles.worker.instances: must be >= 1, got 0" in ran.out.splitlines()
     assert len(ran.out.splitlines()) == 6
-    assert ran.err == "error: 1 of 1 job files not valid: 'job.yaml'\n"
+    assert ran.err == "error: 1 of 1 job files are not valid: 'job.yaml'\n"
 
 
 def test_every_file_is_judged_even_if_one_cannot_be_read(shell):
@@ -74,7 +74,7 @@ def test_every_file_is_judged_even_if_one_cannot_be_read(shell):
     ]
     assert old["version"] == 1
     assert broken["problems"][0]["line"] == 2
-    assert ran.err == "error: 3 of 4 job files not valid: 'nope.yaml', 'old.json', 'broken.yaml'\n"
+    assert ran.err == "error: 3 of 4 job files are not valid: 'nope.yaml', 'old.json', 'broken.yaml'\n"
 
 
 def test_valid_files_end_well(shell):

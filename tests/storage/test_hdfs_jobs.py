@@ -24,7 +24,7 @@ from openpai_tasks.sdk.jobs.submission import prepare, submit
 from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.logs.output import LogChoice
 from openpai_tasks.sdk.notebooks import results, running
-from openpai_tasks.sdk.notebooks.running import Options
+from openpai_tasks.sdk.notebooks.running import RunOptions
 from openpai_tasks.server.engines.process import GRACE
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
@@ -112,7 +112,7 @@ def test_a_shell_with_curl_fetches_the_sources_and_keeps_the_output(
     spec = JobRequest(command, "n", "i", home=seen(store), archive=archive.sha256)
     done = run(shell, script(spec), tmp_path / "work", FROM=str(tmp_path / "made"))
     assert (done.returncode, done.stdout) == (0, "print('trains')runs\n"), done.stderr
-    found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
+    found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
     assert sorted(found.files) == sorted(ODD)
     outputs.download_outputs(found, tmp_path / "back")
     assert subprocess.run(["diff", "-r", str(tmp_path / "made"), str(tmp_path / "back")]).returncode == 0
@@ -155,7 +155,7 @@ def test_output_that_does_not_arrive_leaves_what_was_there(
     assert done.returncode == 1 and "error: cannot keep the output" in done.stderr
     assert "error: cannot send it/m &+ to http://" in done.stderr
     assert b"".join(store.read(place)) == b"old"
-    found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
+    found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
     assert list(found.files) == ["it/m &+"]
     assert run(SHELLS["dash"], text, tmp_path / "third", FROM=str(tmp_path / "new")).returncode == 0
     assert b"".join(store.read(place)) == (tmp_path / "new").read_bytes()
@@ -171,7 +171,7 @@ def test_output_that_meets_a_fault_is_sent_again(store, workspace, gateway, tmp_
     assert [line for line in done.stderr.splitlines() if "slept" in line] == [
         f"slept {seconds}" for seconds in (1, 3, 6, 10)
     ]
-    found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
+    found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
     assert list(found.files) == ["m"] and found.read("m") == (tmp_path / "new").read_bytes()
 
 
@@ -216,7 +216,7 @@ def test_output_that_hdfs_will_not_have_is_named_and_the_rest_is_sent(store, wor
     assert done.returncode == 1 and len(said) == 2, said
     assert said[0].startswith("error: cannot send b to http://") and "must both be directories" in said[0]
     assert said[1].startswith("error: cannot keep the output: as long as this container lives, it is in /")
-    found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
+    found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
     assert sorted(found.files) == ["a/x", "z/z"]
 
 
@@ -245,7 +245,7 @@ def test_what_one_name_node_refuses_is_left_out_whatever_another_says(
     assert done.returncode == 1 and len(said) == 3, said
     for name, line in zip(("12:30:00.log", "z/12:31:00.log"), sorted(said[:2]), strict=True):
         assert line.startswith(f"error: cannot send {name} to {url}/") and "InvalidPath" in line
-    found = outputs.listing("one", Location(store, workspace.output("one"), "hdfs"))
+    found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
     assert sorted(found.files) == ["a/x", "y", "z/z"]
     assert not [one for one in walk(Location(store, "/", "hdfs")) if one.name.startswith(".pai-part")]
 
@@ -450,14 +450,14 @@ def test_a_notebook_is_there_when_its_job_is_over_and_as_far_as_it_came(client, 
     name = f"book-{os.urandom(3).hex()}"
     request = build_request({"job_name": name}, dataclasses.replace(SETTINGS, python=sys.executable), str)
     book = running.read_notebook("book.ipynb", here)
-    submit(client, running.plan_run(client, book, Options(formats=()), request, here))
-    with pytest.raises(NotFound, match="no notebook yet; to HDFS it is written when the job ends"):
+    submit(client, running.plan_run(client, book, RunOptions(formats=()), request, here))
+    with pytest.raises(NotFound, match="no notebook yet; on HDFS, outputs appear when the job ends"):
         results.download_results(results.find_results(client, name), here)
     gate.touch()
     assert lookup.wait(client, name, 60).user_exit_code == 1
     found = results.find_results(client, name)
     brought = results.download_results(found, here)
-    told = brought.told
+    told = brought.summary
     assert not brought.copied.failed and (told.state, told.cell, told.of) == ("failed", 2, 3)
     assert shown_by(Path(brought.files[0].path)) == ["first\n", "ZeroDivisionError: division by zero", ""]
 

@@ -75,7 +75,7 @@ def test_without_an_engine_there_is_one_clear_line(project: Project, engines: An
     engines()
     told = project.inv(f"container.{words[0]}", *words[1:])
     assert (told.code, told.out) == (120, "")
-    assert told.err == "error: there is no docker or podman on this machine: install one\n"
+    assert told.err == "error: docker or podman not found on this machine: install one\n"
 
 
 def test_the_setting_chooses_the_engine(
@@ -99,7 +99,7 @@ def test_odd_words_arrive_as_they_are(project: Project, engines: Any) -> None:
 def test_a_push_that_fails_hints_at_the_login_of_the_engine(project: Project, engines: Any) -> None:
     engines("docker")
     with pytest.raises(
-        Exit, match=r"lab\.org/a is not pushed \(docker ended with 1\); .*`docker login lab\.org`"
+        Exit, match=r"lab\.org/a was not pushed \(docker exited with 1\); .*`docker login lab\.org`"
     ):
         container_images.push(answering(exited=1), "lab.org/a")
 
@@ -123,7 +123,10 @@ def test_a_dockerfile_is_written_once(project: Project, engines: Any) -> None:
     assert (told.code, told.out) == (0, "")
     assert "FROM python:3\n" in (project.folder / "new").read_text()
     told = project.inv("container.dockerfile", "--base", "lab/b", "--pip", "torch>=2", "--file", "new")
-    assert (told.code, told.err) == (123, "error: new exists; --yes writes over it, --file names another\n")
+    assert (told.code, told.err) == (
+        123,
+        "error: new exists; overwrite it with --yes or name another file with --file\n",
+    )
     assert project.inv("container.dockerfile", "--pip", "torch>=2", "--file", "new", "--yes").code == 0
     assert "'torch>=2'" in (project.folder / "new").read_text()
     told = project.inv("container.dockerfile", "--apt", "x;y", "--file", "other")
@@ -139,7 +142,7 @@ def test_an_engine_that_does_not_answer_is_one_line(project: Project, engines: A
     limit, error = told.err.splitlines()
     assert f" has {'1m 00s' if words[0] == 'images' else '2h 00m'} to end" in limit
     assert error.startswith("error: ") and "99" in error
-    assert words[0] == "push" or "`docker info` tells whether it runs" in error
+    assert words[0] == "push" or "check that it runs with `docker info`" in error
 
 
 @pytest.mark.usefixtures("no_input")
@@ -166,4 +169,4 @@ def test_what_is_wrong_with_the_words_is_told_before_what_is_missing(project: Pr
     told = project.inv("container.build", "--tag", "A B")
     assert (told.code, told.out) == (120, "")
     assert told.err.startswith("error: --tag needs a name such as ")
-    assert "`container.dockerfile` writes one" in project.inv("container.build", "--tag", "a/b").err
+    assert "`pai container.dockerfile`" in project.inv("container.build", "--tag", "a/b").err

@@ -43,7 +43,7 @@ class LogReader:
         except ApiError:
             if self._known:
                 raise
-            self._uris = self._find()  # an address is good for two minutes only
+            self._uris = self._find()  # addresses expire after two minutes
             yield from self._grown()
 
     def rewind(self) -> None:

@@ -18,7 +18,7 @@ from openpai_tasks.errors import ConfigError, PaiError, Unreachable
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import embedded, environment
 from openpai_tasks.sdk.clusters.environment import Lent
-from openpai_tasks.sdk.parallel import abreast
+from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.sdk.ssh import forgetting
 from openpai_tasks.settings import config, credentials, layers
 from openpai_tasks.settings.config import Settings
@@ -123,9 +123,9 @@ def list_clusters(settings: Settings) -> list[Listed]:
     """Every known cluster, the embedded one first."""
     book = open_registry(settings)
     own = embedded.running() or book.get(LOCAL)
-    known_names.saw_clusters(book.clusters())
+    known_names.note_clusters(book.clusters())
     others = book.clusters()
-    known_names.saw_clusters(others)
+    known_names.note_clusters(others)
     return [cluster_row(settings, cluster) for cluster in (own, *others)]
 
 
@@ -157,7 +157,7 @@ def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) ->
     book = open_registry(settings)
     _forget_replaced(book, cluster)
     book.put(cluster)
-    known_names.saw_clusters(book.clusters())
+    known_names.note_clusters(book.clusters())
     if known:
         where = credentials.save(book.get(cluster.alias).destination, known)
         say(f"the {'password' if known.password else 'token'} is kept in {where}")
@@ -189,7 +189,7 @@ def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> 
     found, fresh_login = sign_in(wanted, known, asking, say, settings.http_timeout, typed)
     fresh: dict[str, Any] = {name: getattr(found, name) for name in LEARNT}
     after = book.change(alias, lambda now: dataclasses.replace(now, **fresh))
-    known_names.saw_clusters(book.clusters())
+    known_names.note_clusters(book.clusters())
     if typed or not known or (kept and _is_stored(before, kept)):  # what is lent is not kept
         credentials.save(after.destination, fresh_login)
     return _updated(after)
@@ -208,7 +208,7 @@ def update_all(settings: Settings, say: Say) -> list[Updated]:
     def give_up(cluster: Cluster) -> Updated:
         return _updated(cluster, too_late(settings))
 
-    return abreast(refresh, open_registry(settings).clusters(), longest(settings), give_up)
+    return map_parallel(refresh, open_registry(settings).clusters(), longest(settings), give_up)
 
 
 def longest(settings: Settings) -> float:
@@ -235,7 +235,7 @@ def delete(settings: Settings, aliases: Iterable[str]) -> list[Cluster]:
     for alias in dict.fromkeys(aliases):
         gone.append(book.remove(alias))
         forgetting.forget_cluster(gone[-1].shelf)
-    known_names.saw_clusters(book.clusters())
+    known_names.note_clusters(book.clusters())
     return gone
 
 
@@ -243,7 +243,7 @@ def select(settings: Settings, alias: str, is_global: bool) -> Path:
     """Make it the cluster that commands speak to; returns the file that now says so."""
     book = open_registry(settings)
     book.get(alias)
-    known_names.saw_clusters(book.clusters())
+    known_names.note_clusters(book.clusters())
     path = layers.defaults_path(is_global)
     config.change_defaults(path, {"cluster-alias": alias})
     return path

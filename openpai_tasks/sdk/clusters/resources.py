@@ -10,7 +10,7 @@ from openpai_tasks.backends.kinds import KINDS
 from openpai_tasks.errors import PaiError
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
-from openpai_tasks.sdk.parallel import abreast
+from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import LOCAL, Cluster
 
@@ -66,7 +66,7 @@ def list_resources(settings: Settings, alias: str | None, say: Say) -> list[Reso
         return _of(settings, alias, say)
     own = Cluster(LOCAL, "")
     known = [cluster for cluster in book.clusters() if cluster.kind in KINDS]
-    rows = abreast(
+    rows = map_parallel(
         lambda cluster: _row(settings, cluster, say),
         [own, *known],
         clusters.longest(settings),

@@ -1,4 +1,4 @@
-"""What became of a container that was there: what the cluster knows of its job and its task by now."""
+"""Explain what happened to a container, from the current state of its job and task."""
 
 from __future__ import annotations
 
@@ -13,66 +13,66 @@ from openpai_tasks.protocol.models import JobInfo, TaskInfo
 if TYPE_CHECKING:
     from openpai_tasks.sdk.containers.endpoints import Container, Reach
 
-AGAIN = "run it again"
-SETTLE = 3.0  # seconds within which a cluster knows that a container is gone
+RUN_AGAIN = "run it again"
+SETTLE_SECONDS = 3.0  # time a cluster may take to notice that a container is gone
 RUNNING = states.RUNNING
 
 
-def attempt(job: JobInfo, task: TaskInfo) -> str:
-    """The platform's own name for the container, else which try of the job and the task it is."""
+def attempt_id(job: JobInfo, task: TaskInfo) -> str:
+    """Return the platform's container id, else the attempts of the job and the task."""
     return task.container or f"{job.attempt}.{task.attempt}"
 
 
 def explain_lost(client: Backend, found: Reach, container: Container, err: Unreachable) -> Unreachable:
-    """What to say of a connection that broke: what became of the container, and what to do."""
-    why, advice = settled(client, found, container)
+    """Return the error for a lost connection, with the container's state and advice."""
+    why, advice = wait_for_state(client, found, container)
     return Unreachable(f"{err}: {why}; {advice}" if why else f"{err}; {advice}")
 
 
-def settled(client: Backend, found: Reach, container: Container) -> tuple[str, str]:
-    """As ``fate``, with time for the cluster to notice."""
-    limit = time.monotonic() + SETTLE
-    why, advice = fate(client, found, container)
+def wait_for_state(client: Backend, found: Reach, container: Container) -> tuple[str, str]:
+    """Return ``current_state``, after giving the cluster time to notice a change."""
+    limit = time.monotonic() + SETTLE_SECONDS
+    why, advice = current_state(client, found, container)
     while not why and time.monotonic() < limit:
-        time.sleep(SETTLE / 10)
-        why, advice = fate(client, found, container)
+        time.sleep(SETTLE_SECONDS / 10)
+        why, advice = current_state(client, found, container)
     return why, advice
 
 
-def fate(client: Backend, found: Reach, container: Container) -> tuple[str, str]:
-    """What became of it, nothing if all is as it was; and what to do."""
+def current_state(client: Backend, found: Reach, container: Container) -> tuple[str, str]:
+    """Return what changed, empty if nothing did, and advice."""
     try:
         now = client.job(found.job.key)
     except PaiError:
-        return "", AGAIN
-    logs = f"`job.logs {now.name}` shows its output"
+        return "", RUN_AGAIN
+    logs = f"see its output with `pai job.logs {now.name}`"
     if now.final:
         return f"job {now.name!r} is {now.state} now", logs
     if now.state == states.STOPPING:
-        return f"job {now.name!r} is {now.state}: it is ending", logs
+        return f"job {now.name!r} is {now.state}", logs
     if now.state != RUNNING:
-        return f"job {now.name!r} is {now.state} now", f"{AGAIN} when it runs"
+        return f"job {now.name!r} is {now.state} now", f"{RUN_AGAIN} when it runs"
     after = _task(now, container)
-    if after is None or attempt(now, after) != container.attempt:
-        return f"{container.label} of job {now.name!r} was started again meanwhile", AGAIN
+    if after is None or attempt_id(now, after) != container.attempt:
+        return f"{container.label} of job {now.name!r} has been restarted", RUN_AGAIN
     if after.state != RUNNING:
-        advice = logs if after.state == states.SUCCEEDED else f"{AGAIN} when it runs"
+        advice = logs if after.state == states.SUCCEEDED else f"{RUN_AGAIN} when it runs"
         return f"{container.label} of job {now.name!r} is {after.state} now", advice
-    return "", AGAIN
+    return "", RUN_AGAIN
 
 
 def explain_end(client: Backend, found: Reach, container: Container) -> str:
-    """Why its task will have no container any more; nothing as long as it may have one."""
-    limit = time.monotonic() + SETTLE
-    why, is_sure = _end(client, found, container)
+    """Return why the task will have no container again; empty if it may have one."""
+    limit = time.monotonic() + SETTLE_SECONDS
+    why, is_sure = _ended_state(client, found, container)
     while not is_sure and time.monotonic() < limit:
-        time.sleep(SETTLE / 10)
-        why, is_sure = _end(client, found, container)
+        time.sleep(SETTLE_SECONDS / 10)
+        why, is_sure = _ended_state(client, found, container)
     return why
 
 
-def _end(client: Backend, found: Reach, container: Container) -> tuple[str, bool]:
-    """How the job or the task ended, and whether that is all: a failure may have the job tried again."""
+def _ended_state(client: Backend, found: Reach, container: Container) -> tuple[str, bool]:
+    """Return how the job or task ended, and whether that is certain: a failed task may be retried."""
     now = client.job(found.job.key)
     if now.final:
         return f"job {now.name} is {now.state}", True

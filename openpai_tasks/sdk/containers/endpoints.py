@@ -70,7 +70,7 @@ def reach(client: Backend, name: str, settings: Settings, forgets: bool = True) 
     logs = f"`job.logs {job.name}` shows its output"
     if job.final:
         if forgets:
-            forgetting.forget(client.cluster.shelf, job.key, _host_names(job))
+            forgetting.forget_job(client.cluster.shelf, job.key, _host_names(job))
         raise Unreachable(f"job {job.name!r} is {job.state}: its containers are gone ({logs})")
     if job.state == states.STOPPING:
         raise Unreachable(
@@ -142,7 +142,7 @@ def ssh_target(client: Backend, found: Reach, container: Container, settings: Se
 
 def host_name(job: JobInfo, container: Container) -> str:
     """What its host key is kept under: an address is given to later jobs again, this name to none."""
-    return forgetting.kept_name(job.key, container.label, container.attempt)
+    return forgetting.host_key_name(job.key, container.label, container.attempt)
 
 
 def open_remote(client: Backend, found: Reach, container: Container, settings: Settings) -> Remote:
@@ -155,7 +155,7 @@ def open_remote(client: Backend, found: Reach, container: Container, settings: S
         raise _explained(client, found, container, err) from err
     except KeyRefused as err:
         if not client.capabilities.job_keys or settings.ssh_key:
-            why, advice = container_end.settled(
+            why, advice = container_end.wait_for_state(
                 client, found, container
             )  # one that just ends lets nobody in any more
             if why:
@@ -167,7 +167,7 @@ def open_remote(client: Backend, found: Reach, container: Container, settings: S
         except KeyRefused:
             raise err from None
     if _length(goal.known_hosts) > before:
-        forgetting.forget_over(client)
+        forgetting.forget_ended_jobs(client)
     return remote
 
 
@@ -194,11 +194,14 @@ def open_when_ready(
 
 def has_moved(client: Backend, found: Reach, container: Container) -> str:
     """Why a connection is no more, as far as the cluster knows; nothing if all is as it was."""
-    return container_end.fate(client, found, container)[0]
+    return container_end.current_state(client, found, container)[0]
 
 
 def _host_names(job: JobInfo) -> set[str]:
-    return {forgetting.kept_name(job.key, task.label, container_end.attempt(job, task)) for task in job.tasks}
+    return {
+        forgetting.host_key_name(job.key, task.label, container_end.attempt_id(job, task))
+        for task in job.tasks
+    }
 
 
 def _length(file: Path) -> int:
@@ -210,7 +213,7 @@ def _container(job: JobInfo, task: TaskInfo, info: SshInfo | None, settings: Set
     _check(job, task, host, settings)
     return Container(
         *(task.role, task.index, task.state, host, port, settings.ssh_user),
-        container_end.attempt(job, task),
+        container_end.attempt_id(job, task),
         launched=task.launched or job.launched,
     )
 
@@ -255,7 +258,7 @@ def _not_served(client: Backend, job: JobInfo, container: Container) -> NotServe
 
 def _explained(client: Backend, found: Reach, container: Container, err: NotListening) -> PaiError:
     job, where = found.job, f"{container.label} of job {found.job.name!r}"
-    settled, advice = container_end.fate(client, found, container)
+    settled, advice = container_end.current_state(client, found, container)
     if settled:
         return Unreachable(f"{settled}; {advice}")
     with contextlib.suppress(PaiError):

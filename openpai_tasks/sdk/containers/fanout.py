@@ -1,4 +1,4 @@
-"""The same in many containers at once: a command with its output told apart, or a look at what they use."""
+"""Run a command in many containers at once, or read what they use."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from openpai_tasks.errors import Lost, PaiError, TimedOut, Unreachable
 from openpai_tasks.interruptible import wait_for_event
 from openpai_tasks.sdk.containers import container_end, endpoints, sessions, top
 from openpai_tasks.sdk.containers.endpoints import Container, Reach
-from openpai_tasks.sdk.parallel import abreast
+from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.storage.copying.progress import Interrupted
 
-ABREAST = 16
-LOOK_UP = 0.2
-LONGEST_LINE = 1 << 20  # a longer one is told as several
-LAST_WORDS = 3 * sessions.GRACE  # seconds for all commands to end after Ctrl-C
+MOST_AT_ONCE = 16
+POLL_SECONDS = 0.2
+LONGEST_LINE = 1 << 20  # longer lines are split
+END_SECONDS = 3 * sessions.GRACE_SECONDS  # for all commands to end after Ctrl-C
 
-Line = Callable[[str, bytes], object]
-"""Takes the label of a container and a line of its output."""
+OnLine = Callable[[str, bytes], object]
+"""Called with a container's label and a line of its output."""
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How the command ended in one container; ``error`` says why it did not even run."""
+class CommandResult:
+    """How the command ended in one container; ``error`` is set if it could not run."""
 
     container: str
     code: int
@@ -36,7 +36,7 @@ class Ended:
 
 
 class Fanout:
-    """The containers of a job that are meant, each with its connection, made when it is first needed."""
+    """Selected containers of a job, each with a connection that is opened when first needed."""
 
     def __init__(
         self, client: Backend, found: Reach, containers: Sequence[Container], settings: Settings
@@ -53,57 +53,59 @@ class Fanout:
         for remote in list(self._remotes.values()):
             remote.close()
 
-    def run(self, command: str, out: Line, err: Line) -> list[Ended]:
-        """Run the command in all of them; Ctrl-C ends it in all of them, as does TERM."""
-        ended: dict[str, Ended] = {}
-        stop, places = threading.Event(), threading.BoundedSemaphore(ABREAST)
+    def run(self, command: str, out: OnLine, err: OnLine) -> list[CommandResult]:
+        """Run the command in all containers; Ctrl-C and TERM end it in all of them."""
+        ended: dict[str, CommandResult] = {}
+        stop, slots = threading.Event(), threading.BoundedSemaphore(MOST_AT_ONCE)
 
         def work(container: Container, done: threading.Event) -> None:
             try:
-                with places:
+                with slots:
                     ended[container.label] = self._run(container, command, out, err, stop)
             finally:
                 done.set()
 
-        # Not Thread.join: a Ctrl-C in it can make a thread that runs look as if it was over.
+        # Not Thread.join: after a Ctrl-C in it, a running thread may look finished.
         waited = [(one, threading.Event()) for one in self.containers]
         for pair in waited:
             threading.Thread(target=work, args=pair, daemon=True).start()
         try:
             for _, done in waited:
-                while not wait_for_event(done, LOOK_UP):
+                while not wait_for_event(done, POLL_SECONDS):
                     pass
         except (KeyboardInterrupt, SystemExit):
             stop.set()
-            _wait_for_all((done for _, done in waited), LAST_WORDS)
+            _wait_for_all((done for _, done in waited), END_SECONDS)
             raise
         return [ended[one.label] for one in self.containers]
 
-    def _run(self, container: Container, command: str, out: Line, err: Line, stop: threading.Event) -> Ended:
+    def _run(
+        self, container: Container, command: str, out: OnLine, err: OnLine, stop: threading.Event
+    ) -> CommandResult:
         label = container.label
-        lines = _Lines(label, out), _Lines(label, err)
+        lines = _LineBuffer(label, out), _LineBuffer(label, err)
         try:
             if stop.is_set():
                 raise Interrupted("interrupted")
             remote = self._remote(container, lambda line: err(label, line.encode()))
-            limits = sessions.Limits(stop=stop)
+            limits = sessions.RunLimits(stop=stop)
             code = sessions.run_command(remote, command, lines[0].add, lines[1].add, limits=limits)
-            return Ended(label, code)
+            return CommandResult(label, code)
         except Lost as err_:
-            told = container_end.explain_lost(self._client, self._found, container, err_)
-            return Ended(label, told.exit_code, str(told))
+            error = container_end.explain_lost(self._client, self._found, container, err_)
+            return CommandResult(label, error.exit_code, str(error))
         except PaiError as err_:
-            return Ended(label, err_.exit_code, str(err_))
+            return CommandResult(label, err_.exit_code, str(err_))
         finally:
             for one in lines:
                 one.end()
 
     def renew(self) -> None:
-        """Take the containers as they are now: a task that was started again has another one."""
+        """Look the containers up again, as a restarted task has a new one."""
         try:
             found = endpoints.reach(self._client, self._found.job.key, self._settings)
         except Unreachable:
-            return  # none are there now; who looks at one is told why
+            return  # none now; looking at one reports why
         now = {one.label: one for one in found.containers}
         for before in self.containers:
             after = now.get(before.label, before)
@@ -112,28 +114,28 @@ class Fanout:
         self._found = found
         self.containers = tuple(now.get(one.label, one) for one in self.containers)
 
-    def look(self) -> list[top.Usage]:
-        """What each of them uses; one that does not answer holds up nobody."""
+    def look(self) -> list[top.ContainerUsage]:
+        """Return what each container uses, within a time limit for all."""
 
-        def late(container: Container) -> top.Usage:
-            return top.failed(container.label, TimedOut(f"no answer within {top.SECONDS:g} s"))
+        def late(container: Container) -> top.ContainerUsage:
+            return top.failed_usage(container.label, TimedOut(f"no answer within {top.ANSWER_SECONDS:g} s"))
 
-        return abreast(self._usage, self.containers, top.SECONDS, late)
+        return map_parallel(self._usage, self.containers, top.ANSWER_SECONDS, late)
 
-    def _usage(self, container: Container) -> top.Usage:
+    def _usage(self, container: Container) -> top.ContainerUsage:
         try:
-            return top.usage(self._remote(container), container.label)
+            return top.read_usage(self._remote(container), container.label)
         except PaiError as err:
-            return top.failed(container.label, err)
+            return top.failed_usage(container.label, err)
 
     def _remote(self, container: Container, tell: Callable[[str], object] | None = None) -> Remote:
-        """The connection; who wants to be told can also wait for one that is just starting."""
+        """Return the connection; with ``tell``, wait for a container that is starting."""
         with self._lock:
             there = self._remotes.get(container.label)
         if there is not None and there.is_open:
             return there
-        way = (self._client, self._found, container, self._settings)
-        made = endpoints.open_when_ready(*way, tell) if tell else endpoints.open_remote(*way)
+        arguments = (self._client, self._found, container, self._settings)
+        made = endpoints.open_when_ready(*arguments, tell) if tell else endpoints.open_remote(*arguments)
         with self._lock:
             self._remotes[container.label] = made
         return made
@@ -151,10 +153,10 @@ def _wait_for_all(events: Iterable[threading.Event], seconds: float) -> None:
         wait_for_event(event, limit - time.monotonic())
 
 
-class _Lines:
-    """Cuts pieces of output into lines, so that those of several containers do not mix."""
+class _LineBuffer:
+    """Splits output into lines, so that those of several containers do not mix."""
 
-    def __init__(self, label: str, tell: Line) -> None:
+    def __init__(self, label: str, tell: OnLine) -> None:
         self._label, self._tell, self._rest = label, tell, bytearray()
 
     def add(self, piece: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Files into and out of a container, by the one engine that copies everything."""
+"""Copy files into and out of a container."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from openpai_tasks.storage.location import Location, has_empty_name, locate
 from openpai_tasks.storage.sftp.store import SftpStore
 from openpai_tasks.storage.store import join
 
-TRIES = 4
-"""How often in a row a lost connection is made again before all that is left is given up."""
+MOST_TRIES = 4
+"""Failed attempts in a row to restore a lost connection before giving up."""
 
 
-class Line:
-    """The connection to one container, made again when it is lost, as long as it is the same container."""
+class Reconnecting:
+    """A connection to one container that is restored when lost, as long as it is the same container."""
 
     def __init__(self, client: Backend, found: Reach, container: Container, settings: Settings) -> None:
         self._client, self._found, self._container, self._settings = client, found, container, settings
@@ -33,14 +33,14 @@ class Line:
 
     def renew(self) -> Remote:
         self.close()
-        if self._failed >= TRIES:
-            raise PathError(f"the connection to {self._container.label} is lost; run it again to go on")
+        if self._failed >= MOST_TRIES:
+            raise PathError(f"the connection to {self._container.label} is lost; run it again to continue")
         why = endpoints.has_moved(self._client, self._found, self._container) if self._failed else ""
         if why:
-            raise Conflict(f"{why}: its files are others now", 409)
+            raise Conflict(f"{why}: its files are different now", 409)
         self._failed += 1
         self._remote = endpoints.open_remote(self._client, self._found, self._container, self._settings)
-        self._failed = 1  # from now on a new one is another try
+        self._failed = 1  # the next one is a retry
         return self._remote
 
     def close(self) -> None:
@@ -53,46 +53,46 @@ class Line:
 def open_files(
     client: Backend, found: Reach, container: Container, settings: Settings
 ) -> Iterator[SftpStore]:
-    """The files of the container for the time of a copy; it is tried at once whether it can be reached."""
-    line = Line(client, found, container, settings)
-    store = SftpStore(endpoints.host_name(found.job, container), line.renew)
+    """Open the container's files for a copy, and check at once that it can be reached."""
+    connection = Reconnecting(client, found, container, settings)
+    store = SftpStore(endpoints.host_name(found.job, container), connection.renew)
     try:
         store.start_folder()
         yield store
     finally:
         store.close()
-        line.close()
+        connection.close()
 
 
 def get(
     store: SftpStore, label: str, paths: Sequence[str], settings: Settings, rules: Rules, watch: Watch
 ) -> Copied:
-    """Copy from the container: SOURCE... TARGET, or one source into this folder."""
+    """Copy from the container: SOURCE... TARGET, or one source into the current folder."""
     *sources, target = paths if len(paths) > 1 else [*paths, "./"]
     start = store.start_folder()
-    places = [place(store, label, start, source) for source in sources]
+    places = [locate_in_container(store, label, start, source) for source in sources]
     return operations.copy(places, locate(target, ClusterStorages(settings)), rules, watch)
 
 
 def put(
     store: SftpStore, label: str, paths: Sequence[str], settings: Settings, rules: Rules, watch: Watch
 ) -> Copied:
-    """Copy into the container: SOURCE... TARGET, or one source into the folder that a login begins in."""
+    """Copy into the container: SOURCE... TARGET, or one source into the login's start folder."""
     *sources, target = paths if len(paths) > 1 else [*paths, "./"]
     book, start = ClusterStorages(settings), store.start_folder()
     return operations.copy(
-        [locate(one, book) for one in sources], place(store, label, start, target), rules, watch
+        [locate(one, book) for one in sources], locate_in_container(store, label, start, target), rules, watch
     )
 
 
-def place(store: SftpStore, label: str, start: str, text: str) -> Location:
-    """What is meant in the container; a relative path begins where a login does."""
+def locate_in_container(store: SftpStore, label: str, start: str, text: str) -> Location:
+    """Return the location in the container; a relative path begins in the login's start folder."""
     if not text or "\0" in text:
-        raise PathError(f"{text!r} names no place in {label}")
+        raise PathError(f"invalid path in {label}: {text!r}")
     path = text if text.startswith("/") else join(start, text)
     names = [name for name in path.split("/") if name]
     if ".." in names:
-        raise PathError(f"{text!r}: '..' is not followed in a container; write the path from / on")
+        raise PathError(f"{text!r}: '..' is not supported in a container; use an absolute path")
     clean = "/" + "/".join(name for name in names if name != ".")
     is_content = text.rstrip("/").rpartition("/")[2] == "." and text not in (".", "./")
     is_folder = text.endswith("/") or text == "."

@@ -1,4 +1,4 @@
-"""Containers to work in: jobs that only stay, how one waits for them, and how long they stay."""
+"""Interactive containers: jobs that stay alive to be logged in to."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.containers import endpoints, keepalive, sessions
 from openpai_tasks.sdk.containers.endpoints import Container, NotServed, NotServing, Reach
 from openpai_tasks.sdk.containers.fanout import Fanout
-from openpai_tasks.sdk.containers.keepalive import MARK, NO_STATE, Stay
+from openpai_tasks.sdk.containers.keepalive import MARK, NO_STATE, ContainerStay
 from openpai_tasks.sdk.diagnosis import explain
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.jobs import lookup, records
 from openpai_tasks.sdk.jobs.polling import Pauses
-from openpai_tasks.sdk.jobs.provenance import stamp_of
+from openpai_tasks.sdk.jobs.provenance import read_stamp
 from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.sdk.ssh.target import Target
 from openpai_tasks.settings.config import Settings
@@ -32,25 +32,25 @@ from openpai_tasks.storage.local.mounted import mount_map
 from openpai_tasks.storage.store import Store, join
 
 NAME = "container"
-EXPLAIN = 5.0  # seconds between two questions why a job waits
-ASK = 10.0  # seconds for a container to tell how long it stays
+EXPLAIN_SECONDS = 5.0  # between two requests for the reason of a wait
+ASK_SECONDS = 10.0  # for a container to report how long it stays
 
 Tell = Callable[[str], object]
 
 
 @dataclass(frozen=True)
-class Ready:
-    """A container that lets us in."""
+class ReadyContainer:
+    """A container that accepts logins."""
 
     found: Reach
     container: Container
     target: Target
-    stay: Stay | None
+    stay: ContainerStay | None
 
 
 @dataclass(frozen=True)
 class Extended:
-    """How long a container stays now, and how it was told."""
+    """How long a container stays now, and how it was extended."""
 
     container: str
     duration: int  # seconds
@@ -71,39 +71,41 @@ def keep_alive(request: JobRequest, seconds: int, idle_seconds: int) -> JobReque
 # Waiting
 
 
-def wait_ready(client: Backend, name: str, settings: Settings, limit: float, tell: Tell) -> Ready:
-    """Wait until the job runs and lets us in; why it does not yet is told whenever that changes."""
-    pauses, reasons = Pauses(client, limit), _Reasons(client, name, tell)
+def wait_ready(client: Backend, name: str, settings: Settings, limit: float, tell: Tell) -> ReadyContainer:
+    """Wait until the job runs and accepts logins, reporting each reason for the wait."""
+    pauses, reasons = Pauses(client, limit), _WaitReasons(client, name, tell)
     while True:
-        with _going_on(name):
+        with _job_continues(name):
             job = pauses.ask(lambda: lookup.find(client, name))
         if job.final:
-            raise _over(client, job)
-        with _going_on(job.name):
+            raise _ended_error(client, job)
+        with _job_continues(job.name):
             if job.state != states.RUNNING:
                 reasons.ask()
-            elif entered := pauses.ask(lambda: _tried(client, name, settings, reasons)):
+            elif entered := pauses.ask(lambda: _try_to_enter(client, name, settings, reasons)):
                 return entered
             if pauses.over:
-                words = f"job {job.name!r} cannot be logged in to after {limit:g} s ({reasons.last})"
-                raise TimedOut(f"{words}; `container.ssh {job.name}` tries again")
+                message = f"cannot log in to job {job.name!r} within {limit:g} s ({reasons.last})"
+                raise TimedOut(f"{message}; try again with `pai container.ssh {job.name}`")
         pauses.wait()
 
 
 @contextlib.contextmanager
-def _going_on(name: str) -> Iterator[None]:
-    """Whatever ends the wait also says what becomes of the job, which may have a day to go."""
+def _job_continues(name: str) -> Iterator[None]:
+    """Add to any error that the job continues, which may run for a day."""
     try:
         yield
     except PaiError as err:
-        err.args = (f"{err}; the job goes on, `container.stop {name}` ends it",)
+        err.args = (f"{err}; the job continues, stop it with `pai container.stop {name}`",)
         raise
 
 
-def _tried(client: Backend, name: str, settings: Settings, reasons: _Reasons) -> Ready | None:
-    """The container, nothing if it may let us in later."""
+def _try_to_enter(
+    client: Backend, name: str, settings: Settings, reasons: _WaitReasons
+) -> ReadyContainer | None:
+    """Return the container, or None if it may accept logins later."""
     try:
-        return _entered(client, name, settings)
+        return _enter(client, name, settings)
     except NotServed:
         raise
     except Unreachable as err:
@@ -113,19 +115,19 @@ def _tried(client: Backend, name: str, settings: Settings, reasons: _Reasons) ->
         return None
 
 
-def _entered(client: Backend, name: str, settings: Settings) -> Ready:
+def _enter(client: Backend, name: str, settings: Settings) -> ReadyContainer:
     found = endpoints.reach(client, name, settings)
     container = endpoints.first_running(found)
     with endpoints.open_remote(client, found, container, settings) as remote:
         known = read_stay(remote)
-        if known is None and container.role in _kept_roles(client, found.job):
+        if known is None and container.role in _keep_alive_roles(client, found.job):
             where = f"{container.label} of job {found.job.name!r}"
-            raise Unreachable(f"{where} is not done yet with what comes first: sources, packages")
-        return Ready(found, container, remote.target, known)
+            raise Unreachable(f"{where} is still preparing sources and packages")
+        return ReadyContainer(found, container, remote.target, known)
 
 
-class _Reasons:
-    """Why it takes so long: each reason is told once, and the cluster asked for it now and then."""
+class _WaitReasons:
+    """Asks the cluster why the job waits, and reports each reason once."""
 
     def __init__(self, client: Backend, name: str, tell: Tell) -> None:
         self._client, self._name, self._tell = client, name, tell
@@ -134,7 +136,7 @@ class _Reasons:
 
     def ask(self) -> None:
         if time.monotonic() >= self._next:
-            self._next = time.monotonic() + EXPLAIN
+            self._next = time.monotonic() + EXPLAIN_SECONDS
             with contextlib.suppress(PaiError):
                 found = explain.why(self._client, self._name)
                 if found.state == states.WAITING:
@@ -144,7 +146,7 @@ class _Reasons:
         if not isinstance(err, NotServing):
             self.tell_once(str(err))
             return
-        if not self._is_serving_awaited:  # as at every start; what it may lack is for the end of the wait
+        if not self._is_serving_awaited:  # normal at every start; the details are for the end of the wait
             self._is_serving_awaited = True
             self._tell("waiting for ssh")
         self.last = str(err)
@@ -155,40 +157,44 @@ class _Reasons:
             self._tell(f"waiting: {reason}")
 
 
-def _over(client: Backend, job: JobInfo) -> PaiError:
+def _ended_error(client: Backend, job: JobInfo) -> PaiError:
     if not job.exit_status:
-        return Unreachable(f"job {job.name!r} is over already: its time was shorter than the wait for it")
+        return Unreachable(f"job {job.name!r} has already ended: its time was shorter than the wait for it")
     with contextlib.suppress(PaiError):
         why = explain.why(client, job.name).why
-        return JobFailed(f"job {job.name!r} is {job.state}: {why} (`job.why {job.name}`)", job.exit_status)
+        return JobFailed(
+            f"job {job.name!r} is {job.state}: {why} (see `pai job.why {job.name}`)", job.exit_status
+        )
     return JobFailed(f"job {job.name!r} is {job.state}", job.exit_status)
 
 
-# How long it stays
+# Lifetime
 
 
-def read_stay(remote: Remote) -> Stay | None:
-    """What the container says of its time and its GPUs; nothing for a job of another kind."""
-    said: list[bytes] = []
-    limits = sessions.Limits(seconds=ASK)
+def read_stay(remote: Remote) -> ContainerStay | None:
+    """Read how long the container stays and how long its GPUs are idle; None for any other job."""
+    output: list[bytes] = []
+    limits = sessions.RunLimits(seconds=ASK_SECONDS)
     with contextlib.suppress(TimedOut):
-        sessions.run_command(remote, keepalive.tell(), said.append, lambda piece: None, limits=limits)
-    return keepalive.told(b"".join(said).decode("utf-8", "replace"))
+        sessions.run_command(
+            remote, keepalive.state_command(), output.append, lambda piece: None, limits=limits
+        )
+    return keepalive.parse_stay(b"".join(output).decode("utf-8", "replace"))
 
 
-def read_stays(crowd: Fanout) -> dict[str, Stay]:
-    """The same of many containers, by their labels."""
-    return {label: one for label, (one, _) in _asked(crowd, keepalive.tell()).items() if one}
+def read_stays(fanout: Fanout) -> dict[str, ContainerStay]:
+    """Read the stays of many containers, by label."""
+    return {label: one for label, (one, _) in _run_in_all(fanout, keepalive.state_command()).items() if one}
 
 
 def extend(client: Backend, name: str, settings: Settings, seconds: int) -> list[Extended]:
-    """Keep the job that long from now, if it does not stay longer anyway: over ssh, else by its storage."""
+    """Keep the job alive that long from now, over ssh or else by its storage; never shorten its stay."""
     found = endpoints.reach(client, name, settings)
     if not is_interactive(client, found.job):
-        raise ConfigError(f"job {found.job.name!r} was not started by container.start: it has no time to end")
+        raise ConfigError(f"job {found.job.name!r} was not started by container.start, so it has no deadline")
     running = [one for one in found.containers if one.state == states.RUNNING]
-    with Fanout(client, found, running, settings) as crowd:
-        asked = _asked(crowd, keepalive.extend(seconds))
+    with Fanout(client, found, running, settings) as fanout:
+        asked = _run_in_all(fanout, keepalive.extend_command(seconds))
     trouble = [error for one, error in asked.values() if one is None]
     if trouble:
         left = _extend_by_storage(client, found.job, settings, seconds, trouble[0])
@@ -196,116 +202,122 @@ def extend(client: Backend, name: str, settings: Settings, seconds: int) -> list
     return [Extended(label, one.left, "ssh") for label, (one, _) in asked.items() if one]
 
 
-def _asked(crowd: Fanout, command: str) -> dict[str, tuple[Stay | None, str]]:
-    said: dict[str, list[bytes]] = {one.label: [] for one in crowd.containers}
-    ended = crowd.run(command, lambda label, line: said[label].append(line), lambda label, line: None)
-    texts = {label: b"\n".join(lines).decode("utf-8", "replace") for label, lines in said.items()}
-    missing = {NO_STATE: "it has not written yet how long it stays"}
+def _run_in_all(fanout: Fanout, command: str) -> dict[str, tuple[ContainerStay | None, str]]:
+    outputs: dict[str, list[bytes]] = {one.label: [] for one in fanout.containers}
+    ended = fanout.run(command, lambda label, line: outputs[label].append(line), lambda label, line: None)
+    texts = {label: b"\n".join(lines).decode("utf-8", "replace") for label, lines in outputs.items()}
+    missing = {NO_STATE: "it has not written its deadline yet"}
     return {
         one.container: (
-            keepalive.told(texts[one.container]) if not one.code else None,
-            one.error or missing.get(one.code, f"it ended with {one.code}"),
+            keepalive.parse_stay(texts[one.container]) if not one.code else None,
+            one.error or missing.get(one.code, f"it exited with {one.code}"),
         )
         for one in ended
     }
 
 
 def _extend_by_storage(client: Backend, job: JobInfo, settings: Settings, seconds: int, why: str) -> int:
-    """Put a later time where every container of the job looks, if they have a storage in common.
+    """Write a later deadline to the workspace, which every container of the job checks if it is mounted.
 
-    How many seconds they stay at least: an earlier word, or their first one, may keep them longer.
+    Return how many seconds they stay at least; an earlier deadline may be later still.
     """
     document = client.job_document(job.key)
-    mark = stamp_of(document)
+    mark = read_stamp(document)
     if mark.storage:
         mounts = mount_map(settings.storage_mounts)
         home = job_folders.at(client, mark.storage, mark.workspace, job.user, mounts)
         if isinstance(home.seen, Mounted):
             now, folder = int(time.time()), home.layout.job(job.name)
             path, wanted = join(folder, keepalive.DEADLINE), now + seconds
-            told = _told_before(home.store, path)
-            if told < wanted:
+            stored = _stored_deadline(home.store, path)
+            if stored < wanted:
                 text = f"{wanted}\n".encode()
                 home.store.make_folder(folder)
                 put(home.store, path, lambda: [text], len(text))
-            first = (job.launched or 0) // 1000 + min(_first_stays(document), default=0)
-            return max(told, wanted, first) - now
-    raise Unreachable(f"job {job.name!r} cannot be told: {why}; it shares no storage with us either")
+            first = (job.launched or 0) // 1000 + min(_initial_stays(document), default=0)
+            return max(stored, wanted, first) - now
+    raise Unreachable(f"cannot extend job {job.name!r}: {why}, and it has no storage mounted")
 
 
-def _told_before(store: Store, path: str) -> int:
-    """The time that was put there earlier, 0 if there is none that a container would believe."""
+def _stored_deadline(store: Store, path: str) -> int:
+    """Return the deadline that was written earlier; 0 if there is no valid one."""
     try:
-        return keepalive.time_of(b"".join(store.read(path, 0, keepalive.DIGITS + 2)))
+        return keepalive.parse_deadline(b"".join(store.read(path, 0, keepalive.DEADLINE_DIGITS + 2)))
     except NotFound:
         return 0
 
 
 def stop(client: Backend, names: Iterable[str]) -> list[JobInfo]:
-    """Stop containers by name or pattern; nothing is stopped if one of the names is that of another job."""
-    return lookup.stop_all(client, [job for name in names for job in _meant(client, name)])
+    """Stop containers by name or pattern; stop none if a name is that of another job."""
+    return lookup.stop_all(client, [job for name in names for job in _find_containers(client, name)])
 
 
-def _meant(client: Backend, name: str) -> list[JobInfo]:
-    """What the name or the pattern says, of the jobs that container.start has made."""
+def _find_containers(client: Backend, name: str) -> list[JobInfo]:
+    """Return the jobs of container.start that match the name or pattern."""
     found = lookup.matching(client, name)
-    made = [job for job in found if _is_made_here(client, job)]
+    made = [job for job in found if _is_container_job(client, job)]
     if made:
         return made
     if lookup.is_pattern(name):
-        raise NotFound(f"no container of container.start that goes on matches {name!r}", 404)
+        raise NotFound(f"no running container of container.start matches {name!r}", 404)
     raise ConfigError(
-        f"job {found[0].name!r} was not started by container.start: `job.stop {found[0].name}` ends it"
+        f"job {found[0].name!r} was not started by container.start; use `pai job.stop {found[0].name}`"
     )
 
 
-def _is_made_here(client: Backend, job: JobInfo) -> bool:
+def _is_container_job(client: Backend, job: JobInfo) -> bool:
     try:
         return is_interactive(client, job)
-    except NotFound:  # a cluster keeps no document of it
+    except NotFound:  # the cluster has no document of it
         return False
 
 
 def is_interactive(client: Backend, job: JobInfo) -> bool:
-    """Whether one of its roles only stays."""
-    return bool(_kept_roles(client, job))
+    """Return whether a role of the job is an interactive container."""
+    return bool(_keep_alive_roles(client, job))
 
 
-def _kept_roles(client: Backend, job: JobInfo) -> set[str]:
-    """The roles that only stay, by the names of their containers."""
+def _keep_alive_roles(client: Backend, job: JobInfo) -> set[str]:
+    """Return the interactive roles, in both spellings of their names."""
     commands = _commands(client.job_document(job.key))
-    kept = [name for name, command in commands if keepalive.is_kept(command)]
+    kept = [name for name, command in commands if keepalive.is_keep_alive(command)]
     return {spelled for name in kept for spelled in (name, states.role_key(name))}
 
 
-def _first_stays(document: Any) -> list[int]:
-    """How long the roles that only stay were to stay when they began."""
-    return [keepalive.first_stay(command) for _, command in _commands(document) if keepalive.is_kept(command)]
+def _initial_stays(document: Any) -> list[int]:
+    """Return the initial stays of the interactive roles, in seconds."""
+    return [
+        keepalive.initial_seconds(command)
+        for _, command in _commands(document)
+        if keepalive.is_keep_alive(command)
+    ]
 
 
 def _commands(document: Any) -> list[tuple[str, str]]:
-    """The roles of a job's document, each with every command of it; in version 1 they have no such map."""
+    """Return each role with each of its commands; version 1 documents have none."""
     roles = document.get("taskRoles") if isinstance(document, dict) else None
     if not isinstance(roles, dict):
         return []
     return [(name, str(line)) for name, role in roles.items() for line in role.get("commands") or ()]
 
 
-# Which one
+# Selection
 
 
 def only_container(client: Backend, folder: Path) -> str:
-    """The container that was started from the folder and is not over, if there is exactly one."""
+    """Return the running container that was started from the folder, if there is exactly one."""
     alias = client.cluster.alias
     active = client.jobs(username=client.user, state=states.UNFINISHED)
     names = {job.name for job in active}
-    mine = [one.name for one in _started(folder, alias) if one.name in names]
+    mine = [one.name for one in _started_here(folder, alias) if one.name in names]
     if not mine:
-        raise ConfigError(f"no container that was started here runs on cluster {alias!r}: name the job")
+        raise ConfigError(f"no container started from this folder runs on cluster {alias!r}; name the job")
     if len(mine) > 1:
-        raise ConfigError(f"which container? these were started here: {', '.join(sorted(mine))}")
+        raise ConfigError(
+            f"several containers were started from this folder, name one: {', '.join(sorted(mine))}"
+        )
     return mine[0]
 
 
-def _started(folder: Path, alias: str) -> Iterator[records.Record]:
-    return (one for one in records.of_cluster(folder, alias) if keepalive.is_kept(one.command))
+def _started_here(folder: Path, alias: str) -> Iterator[records.Record]:
+    return (one for one in records.cluster_records(folder, alias) if keepalive.is_keep_alive(one.command))

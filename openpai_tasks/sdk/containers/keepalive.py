@@ -1,8 +1,8 @@
-"""The command of a job that only stays: until a time that can be moved, and with an eye on its GPUs.
+"""The command that keeps a container alive until a deadline that can be moved, and watches its GPUs.
 
-It keeps what it knows in a folder that a login to the container finds: ``deadline`` is when it ends,
-``idle`` since when its GPUs do nothing; both in seconds of the container's own clock. A later deadline in
-that file, or in ``jobs/<job>/deadline`` of the mounted workspace, keeps it longer. All of it is POSIX sh.
+Its state is in a folder that a login to the container finds: ``deadline`` is when it ends, ``idle`` since
+when its GPUs are idle, both in seconds of the container's clock. A later deadline in that file, or in
+``jobs/<job>/deadline`` of the mounted workspace, keeps it alive longer. All of it is POSIX sh.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from openpai_tasks.protocol.document.job_storage import DEADLINE as DEADLINE
 
 MARK = "# openpai-tasks: keep-alive"
-"""The first line of the command, by which such a job is known."""
-NAP = 5  # seconds between two looks at the deadline
-LOOK = 60  # seconds between two looks at the GPUs, at most
-BUSY = 5  # per cent of use from which on a GPU does something
+"""First line of the command, which identifies such a job."""
+DEADLINE_SECONDS = 5  # between two looks at the deadline
+GPU_SECONDS = 60  # between two looks at the GPUs, at most
+BUSY_PERCENT = 5  # utilisation from which a GPU counts as busy
 NO_STATE = 3
-DIGITS = 11  # of the latest time that is believed
+DEADLINE_DIGITS = 11  # of the latest accepted time
 
 _STATE = """\
 if [ -n "${PAI_MOUNT_ROOT-}" ]; then pai_state=$PAI_WORK_DIR/.pai-container
@@ -35,16 +35,16 @@ pai_keep() {{
   echo "$1" >"$pai_state/{deadline}.new" && mv -f "$pai_state/{deadline}.new" "$pai_state/{deadline}"
 }}
 pai_later() {{
-  pai_told=$(cat "$1" 2>/dev/null) || return 0
-  if pai_is_time "$pai_told" && [ "$pai_told" -ge "$pai_deadline" ]; then
-    [ "$pai_told" -eq "$pai_deadline" ] || pai_keep "$pai_told"
+  pai_value=$(cat "$1" 2>/dev/null) || return 0
+  if pai_is_time "$pai_value" && [ "$pai_value" -ge "$pai_deadline" ]; then
+    [ "$pai_value" -eq "$pai_deadline" ] || pai_keep "$pai_value"
   elif [ "$1" = "$pai_state/{deadline}" ]; then
-    pai_keep "$pai_deadline"  # what a login is told is what counts here
+    pai_keep "$pai_deadline"  # the file must show the deadline that counts
   fi
 }}
 pai_keep $(($(date +%s) + {seconds})) || exit 1
 pai_watcher=
-echo "this container stays for {seconds} s; container.extend ${{PAI_JOB_NAME#*~}} keeps it longer"
+echo "this container runs for {seconds} s; keep it longer with: pai container.extend ${{PAI_JOB_NAME#*~}}"
 """
 _WATCH = """\
 pai_use() {{
@@ -68,8 +68,8 @@ pai_watch() {{
     elif [ $((pai_time - pai_warned)) -ge {idle} ]; then
       pai_warned=$pai_time
       echo "$pai_since" >"$pai_state/idle"
-      echo "warning: the GPUs of this container do nothing for $((pai_time - pai_since)) s now;" \\
-        "container.stop ${{PAI_JOB_NAME#*~}} frees them" >&2
+      echo "warning: the GPUs of this container have been idle for $((pai_time - pai_since)) s;" \\
+        "free them with: pai container.stop ${{PAI_JOB_NAME#*~}}" >&2
     fi
   done
 }}
@@ -85,73 +85,75 @@ while :; do
   sleep "$pai_left" >/dev/null 2>&1
 done
 [ -z "$pai_watcher" ] || kill "$pai_watcher" 2>/dev/null || :
-echo "the time is over, this container ends"
+echo "the time is over, stopping this container"
 """
-_TELL = """\
+_PRINT = """\
 [ -r "$pai_state/{deadline}" ] || exit {no_state}
 echo "now $(date +%s)"
 for pai_one in {deadline} idle; do
-  pai_told=$(cat "$pai_state/$pai_one" 2>/dev/null) || continue
-  ! pai_is_time "$pai_told" || echo "$pai_one $pai_told"
+  pai_value=$(cat "$pai_state/$pai_one" 2>/dev/null) || continue
+  ! pai_is_time "$pai_value" || echo "$pai_one $pai_value"
 done
 """
 _EXTEND = """\
 [ -r "$pai_state/{deadline}" ] || exit {no_state}
-pai_new=$(($(date +%s) + {seconds})) pai_told=$(cat "$pai_state/{deadline}")
-pai_is_time "$pai_told" && [ "$pai_new" -le "$pai_told" ] || {{
-  echo "$pai_new" >"$pai_state/{deadline}.told" &&
-    mv -f "$pai_state/{deadline}.told" "$pai_state/{deadline}" || exit 1
+pai_new=$(($(date +%s) + {seconds})) pai_value=$(cat "$pai_state/{deadline}")
+pai_is_time "$pai_value" && [ "$pai_new" -le "$pai_value" ] || {{
+  echo "$pai_new" >"$pai_state/{deadline}.extended" &&
+    mv -f "$pai_state/{deadline}.extended" "$pai_state/{deadline}" || exit 1
 }}
 """
 
 
 def command(seconds: int, idle_seconds: int) -> str:
-    """What the job runs; ``idle_seconds`` without work on its GPUs make it warn, 0 never."""
-    look = max(1, min(LOOK, idle_seconds // 3))
-    watch = _WATCH.format(look=look, busy=BUSY, idle=idle_seconds) if idle_seconds else ""
+    """Return the job's command; it warns after ``idle_seconds`` without GPU work, or never if 0."""
+    look = max(1, min(GPU_SECONDS, idle_seconds // 3))
+    watch = _WATCH.format(look=look, busy=BUSY_PERCENT, idle=idle_seconds) if idle_seconds else ""
     stay = _STAY.format(deadline=DEADLINE, seconds=seconds)
-    return f"{MARK}\n{_STATE}{stay}{watch}{_LOOP.format(deadline=DEADLINE, nap=NAP)}".rstrip("\n")
+    return f"{MARK}\n{_STATE}{stay}{watch}{_LOOP.format(deadline=DEADLINE, nap=DEADLINE_SECONDS)}".rstrip(
+        "\n"
+    )
 
 
-def is_kept(command: str) -> bool:
-    """Whether this is the command of a job that only stays."""
+def is_keep_alive(command: str) -> bool:
+    """Return whether this command only keeps its container alive."""
     return MARK in command.splitlines()
 
 
-def first_stay(command: str) -> int:
-    """How many seconds it stays if nobody says more; 0 if it does not say."""
+def initial_seconds(command: str) -> int:
+    """Return how many seconds the container stays by default; 0 if unknown."""
     found = re.search(r"^pai_keep \$\(\(\$\(date \+%s\) \+ (\d+)\)\)", command, re.M)
     return int(found[1]) if found else 0
 
 
-def time_of(text: bytes) -> int:
-    """The deadline that the text is, as the container reads it; 0 if it would not be believed."""
-    found = re.fullmatch(rb"(\d{1,%d})\n?" % DIGITS, text)
+def parse_deadline(text: bytes) -> int:
+    """Parse a deadline as the container does; 0 if it is invalid."""
+    found = re.fullmatch(rb"(\d{1,%d})\n?" % DEADLINE_DIGITS, text)
     return int(found[1]) if found else 0
 
 
 @dataclass(frozen=True)
-class Stay:
-    """How long a container stays from now on, and for how long its GPUs have done nothing; in seconds."""
+class ContainerStay:
+    """How long a container still stays, and how long its GPUs have been idle, in seconds."""
 
     left: int
     idle: int | None = None
 
 
-def tell() -> str:
-    """What a login runs to be told; it ends with NO_STATE in a container that is no such job's."""
-    return _STATE + _TELL.format(deadline=DEADLINE, no_state=NO_STATE)
+def state_command() -> str:
+    """Return the command that prints the state; it exits with NO_STATE in any other container."""
+    return _STATE + _PRINT.format(deadline=DEADLINE, no_state=NO_STATE)
 
 
-def extend(seconds: int) -> str:
-    """What a login runs to keep the container that long from now; never shorter than it stays anyway."""
-    return _STATE + _EXTEND.format(deadline=DEADLINE, seconds=seconds, no_state=NO_STATE) + tell()
+def extend_command(seconds: int) -> str:
+    """Return the command that keeps the container alive that long from now, and never shortens its stay."""
+    return _STATE + _EXTEND.format(deadline=DEADLINE, seconds=seconds, no_state=NO_STATE) + state_command()
 
 
-def told(text: str) -> Stay | None:
-    """What the container said."""
+def parse_stay(text: str) -> ContainerStay | None:
+    """Parse the output of ``state_command``."""
     found = {name: int(value) for name, value in re.findall(r"^(now|deadline|idle) (\d+)$", text, re.M)}
     if "now" not in found or "deadline" not in found:
         return None
     since = found.get("idle")
-    return Stay(found["deadline"] - found["now"], None if since is None else found["now"] - since)
+    return ContainerStay(found["deadline"] - found["now"], None if since is None else found["now"] - since)

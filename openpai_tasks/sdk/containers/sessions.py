@@ -1,4 +1,4 @@
-"""A command or a shell in a container: its bytes both ways, its terminal, its exit code."""
+"""Run a command or a shell in a container: input, output, terminal and exit code."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 Write = Callable[[bytes], object]
 
 PIECE = 1 << 16
-LOOK_UP = 0.5  # seconds between two looks at a session that says nothing
-GRACE = 2.0  # seconds that a command has for its end after Ctrl-C
+POLL_SECONDS = 0.5  # between two looks at a silent session
+GRACE_SECONDS = 2.0  # for a command to end after Ctrl-C
 SIGNALLED = 255
-"""The exit code of a command that a signal has ended, as ssh says it."""
+"""Exit code of a command that a signal ended, as with ssh."""
 
-GOES_ON = "the command may go on"
+STILL_RUNNING = "the command may still be running"
 
-# All that was started by the same connection, but for this very session. A grep that reads beyond zero bytes
-# finds them at once; to look at each process takes seconds on a busy machine.
-_SIGNAL = r"""
+# Signals all processes of the same connection except this session. A grep that reads past zero bytes finds
+# them at once; reading each process takes seconds on a busy machine.
+_SIGNAL_SCRIPT = r"""
 set -- /proc/[0-9]*/environ
 if printf 'a\000b\n' | grep -qaF b 2>/dev/null; then
   set -- $(grep -laF "SSH_CONNECTION=$SSH_CONNECTION" "$@" 2>/dev/null)
@@ -44,12 +44,12 @@ for place; do
   for name in $names; do kill -s "$name" "$pid" 2>/dev/null; done
 done
 """
-_ASKS, _TELLS = "INT", "TERM HUP"  # first one may end as one likes, then one is told to
+_POLITE, _FIRM = "INT", "TERM HUP"  # the second round follows if the first does not help
 
 
 @dataclass(frozen=True)
-class Limits:
-    """When to give a command up: after so many seconds, or as soon as ``stop`` is set."""
+class RunLimits:
+    """When to give up on a command: after so many seconds, or once ``stop`` is set."""
 
     seconds: float = math.inf
     stop: threading.Event = field(default_factory=threading.Event)
@@ -61,51 +61,56 @@ def run_command(
     out: Write,
     err: Write,
     stdin: int | None = None,
-    limits: Limits | None = None,
+    limits: RunLimits | None = None,
 ) -> int:
-    """Run a command; its exit code. Ctrl-C, and what else ends us, reaches it before."""
+    """Run a command and return its exit code; Ctrl-C and whatever else ends us is passed on to it."""
     channel = remote.session()
-    with _ending(channel), remote.losing():
+    with _closing(channel), remote.losing():
         channel.exec_command(command)
         try:
-            return _Talk(remote, channel, out, err, limits).until_end(stdin)
+            return _Exchange(remote, channel, out, err, limits).until_end(stdin)
         except (KeyboardInterrupt, SystemExit, TimedOut, Interrupted):
-            if not _interrupted(remote, channel, out, err):
-                err(f"{GOES_ON} in {remote.target.label}: INT, TERM and HUP did not end it\n".encode())
+            if not _interrupt(remote, channel, out, err):
+                err(f"{STILL_RUNNING} in {remote.target.label}: INT, TERM and HUP did not end it\n".encode())
             raise
 
 
 def open_shell(remote: Remote, stdin: int, out: Write, err: Write) -> int:
-    """A shell on the terminal behind ``stdin``, in its size; without a terminal, one that reads the input."""
+    """Open a shell on the terminal ``stdin``, or one that reads ``stdin`` if it is not a terminal."""
     channel, is_terminal = remote.session(), os.isatty(stdin)
-    with _ending(channel), remote.losing():
+    with _closing(channel), remote.losing():
         if is_terminal:
             channel.get_pty(os.environ.get("TERM", "vt100"), *_size(stdin))
         channel.invoke_shell()
-        talk = _Talk(remote, channel, out, err)
+        talk = _Exchange(remote, channel, out, err)
         if not is_terminal:
             return talk.until_end(stdin)
         with _raw(stdin), _resizing() as bell:
             return talk.until_end(stdin, bell)
 
 
-class _Talk:
-    """Carries bytes between a channel and us, until the other side is done."""
+class _Exchange:
+    """Copies bytes between a channel and us until the other side is done."""
 
     def __init__(
-        self, remote: Remote, channel: paramiko.Channel, out: Write, err: Write, limits: Limits | None = None
+        self,
+        remote: Remote,
+        channel: paramiko.Channel,
+        out: Write,
+        err: Write,
+        limits: RunLimits | None = None,
     ) -> None:
         self._remote, self._channel, self._out, self._err = remote, channel, out, err
-        self._limits = limits or Limits()
+        self._limits = limits or RunLimits()
         self._waiting = b""  # read here and not sent yet
 
     def until_end(self, stdin: int | None, bell: int | None = None) -> int:
-        """The exit code; ``bell`` can be read whenever the terminal has changed its size."""
+        """Return the exit code; ``bell`` becomes readable when the terminal is resized."""
         channel, source = self._channel, stdin
         limit = time.monotonic() + self._limits.seconds
         while True:
             asked = [one for one in (bell, None if self._waiting else source) if one is not None]
-            ready, _, _ = select.select([channel, *asked], [], [], 0.02 if self._waiting else LOOK_UP)
+            ready, _, _ = select.select([channel, *asked], [], [], 0.02 if self._waiting else POLL_SECONDS)
             if bell in ready:
                 os.read(cast(int, bell), PIECE)
                 channel.resize_pty(*_size(stdin))
@@ -120,7 +125,7 @@ class _Talk:
             self._check(limit)
 
     def _read(self, source: int) -> bool:
-        """Take what is typed; whether there may be more."""
+        """Read input; return whether there may be more."""
         self._waiting = os.read(source, PIECE)
         if not self._waiting:
             self._channel.shutdown_write()
@@ -131,11 +136,11 @@ class _Talk:
             raise Interrupted("interrupted")
         if time.monotonic() > limit:
             label, seconds = self._remote.target.label, self._limits.seconds
-            raise TimedOut(f"{label} did not come to an end within {seconds:g} s")
+            raise TimedOut(f"the command in {label} did not end within {seconds:g} s")
 
 
 def _drain(channel: paramiko.Channel, out: Write, err: Write) -> bool:
-    """Pass on what has come; whether there was anything."""
+    """Pass on output; return whether there was any."""
     moved = False
     if channel.recv_ready():
         out(channel.recv(PIECE))
@@ -154,22 +159,22 @@ def _exit_code(remote: Remote, channel: paramiko.Channel) -> int:
     return SIGNALLED
 
 
-def _interrupted(remote: Remote, channel: paramiko.Channel, out: Write, err: Write) -> bool:
-    """Tell the command that it is to end, and wait a little for what it has to say; whether it ended."""
+def _interrupt(remote: Remote, channel: paramiko.Channel, out: Write, err: Write) -> bool:
+    """Ask the command to end and pass on its last output; return whether it ended."""
     send_signal(channel, "INT")
-    if _has_ended(channel, out, err, GRACE / 8):
+    if _has_ended(channel, out, err, GRACE_SECONDS / 8):
         return True
     # An sshd passes no signals on to root's commands.
-    return any(_signalled(remote, names, channel, out, err) for names in (_ASKS, _TELLS))
+    return any(_send_signals(remote, names, channel, out, err) for names in (_POLITE, _FIRM))
 
 
-def _signalled(remote: Remote, names: str, channel: paramiko.Channel, out: Write, err: Write) -> bool:
-    """Send the signals to all that the connection has started, by a session beside; whether it ended."""
+def _send_signals(remote: Remote, names: str, channel: paramiko.Channel, out: Write, err: Write) -> bool:
+    """Signal all processes of the connection from a second session; return whether the command ended."""
     with contextlib.suppress(Unreachable):
         beside = remote.session()
-        with _ending(beside):
-            beside.exec_command(f"names='{names}'\n{_SIGNAL}")
-            return _has_ended(channel, out, err, GRACE)
+        with _closing(beside):
+            beside.exec_command(f"names='{names}'\n{_SIGNAL_SCRIPT}")
+            return _has_ended(channel, out, err, GRACE_SECONDS)
     return False
 
 
@@ -182,7 +187,7 @@ def _has_ended(channel: paramiko.Channel, out: Write, err: Write, seconds: float
 
 
 @contextlib.contextmanager
-def _ending(channel: paramiko.Channel) -> Iterator[None]:
+def _closing(channel: paramiko.Channel) -> Iterator[None]:
     try:
         yield
     finally:
@@ -199,13 +204,13 @@ def _size(terminal: int | None) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _raw(terminal: int) -> Iterator[None]:
-    """Every key goes to the other side, Ctrl-C too."""
+    """Send every key to the other side, Ctrl-C included."""
     import termios
     import tty
 
     before = termios.tcgetattr(terminal)
     try:
-        tty.setraw(terminal, termios.TCSADRAIN)  # what was typed already is kept
+        tty.setraw(terminal, termios.TCSADRAIN)  # keeps what was typed already
         yield
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
@@ -213,7 +218,7 @@ def _raw(terminal: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _resizing() -> Iterator[int]:
-    """What can be read whenever the window has changed its size."""
+    """Yield a file descriptor that becomes readable when the window is resized."""
     bell, ring = os.pipe()
     os.set_blocking(ring, False)
 

@@ -1,4 +1,4 @@
-"""What a job's containers use: CPU, memory and GPUs, read by a small script that any POSIX shell can run."""
+"""Read the CPU, memory and GPU usage of containers with a script for any POSIX shell."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.sdk.containers import sessions
 from openpai_tasks.sdk.ssh.connection import Remote
 
-SECONDS = 30.0
-LEAST, MOST = 0.1, 86400.0  # seconds between two looks
+ANSWER_SECONDS = 30.0
+SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.1, 86400.0  # seconds
 CONTAINER, MACHINE = "container", "machine"
 
-# Writes lines "name value ...". A task that is only some processes of a machine (PAI_MOUNT_ROOT tells it) is
-# the sum of those that have its variables, without this session; a container is its control group. The group
-# at the root of a machine has no type: where there is no other, the machine is told, and said to be it.
+# Writes lines "name value ...". A task that is a set of processes on a machine (PAI_MOUNT_ROOT is set) is the
+# sum of the processes with its variables, without this session; a container is its control group. A machine's
+# root group has no type: if there is no other, the usage is the machine's and is labelled so.
 SCRIPT = r"""
 group=/sys/fs/cgroup
 if [ -n "${PAI_MOUNT_ROOT-}" ]; then kind=processes
@@ -62,7 +62,7 @@ cpu() {
     done </proc/stat ;;
   esac
 }
-if [ $kind = processes ] && [ "$(sum number)" = 0 ]; then kind=machine; fi  # it may read none of them
+if [ $kind = processes ] && [ "$(sum number)" = 0 ]; then kind=machine; fi  # not permitted to read them
 echo "kind $kind"
 cpu
 sleep 0.5 2>/dev/null || sleep 1
@@ -97,7 +97,7 @@ exit 0
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuUsage:
     index: int
     busy: int | None  # percent
     memory_mb: int | None
@@ -105,42 +105,44 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Usage:
-    """What one container uses now; ``error`` says why it is not known."""
+class ContainerUsage:
+    """A container's current usage; ``error`` is set if it is unknown."""
 
     container: str
     cpu: float | None = None  # cores
     cpu_limit: float | None = None
     memory: int | None = None  # bytes
     memory_limit: int | None = None
-    scope: str = CONTAINER  # whose CPU and memory these are: MACHINE where the container's cannot be told
-    gpus: tuple[Gpu, ...] = ()
+    scope: str = CONTAINER  # MACHINE if the container's own usage is unknown
+    gpus: tuple[GpuUsage, ...] = ()
     error: str = ""
 
 
 def check_interval(every: float) -> float:
-    """The seconds between two looks that somebody wants, if one can wait for so long."""
-    if not LEAST <= every <= MOST:
-        raise ConfigError(f"--every is {LEAST:g} to {MOST:g} seconds, got {every:g}")
+    """Return the interval in seconds if it is within limits."""
+    if not SHORTEST_INTERVAL <= every <= LONGEST_INTERVAL:
+        raise ConfigError(
+            f"--every must be {SHORTEST_INTERVAL:g} to {LONGEST_INTERVAL:g} seconds, got {every:g}"
+        )
     return every
 
 
-def usage(remote: Remote, label: str) -> Usage:
-    """Ask one container; it takes about half a second."""
-    said: list[bytes] = []
-    limits = sessions.Limits(SECONDS)
-    code = sessions.run_command(remote, SCRIPT, said.append, lambda piece: None, limits=limits)
+def read_usage(remote: Remote, label: str) -> ContainerUsage:
+    """Measure one container, which takes about half a second."""
+    output: list[bytes] = []
+    limits = sessions.RunLimits(ANSWER_SECONDS)
+    code = sessions.run_command(remote, SCRIPT, output.append, lambda piece: None, limits=limits)
     if code:
-        return Usage(label, error=f"no POSIX shell that can tell (it ended with {code})")
-    return read(b"".join(said).decode("utf-8", "replace"), label)
+        return ContainerUsage(label, error=f"cannot measure without a POSIX shell (it exited with {code})")
+    return parse_usage(b"".join(output).decode("utf-8", "replace"), label)
 
 
-def failed(label: str, err: PaiError) -> Usage:
-    return Usage(label, error=str(err))
+def failed_usage(label: str, err: PaiError) -> ContainerUsage:
+    return ContainerUsage(label, error=str(err))
 
 
-def read(text: str, label: str) -> Usage:
-    """What the script has written."""
+def parse_usage(text: str, label: str) -> ContainerUsage:
+    """Parse the script's output."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
     first = {words[0]: words[1:] for words in reversed(lines)}
     last = {words[0]: words[1:] for words in lines}
@@ -148,7 +150,7 @@ def read(text: str, label: str) -> Usage:
     total = _number(first, "total")
     memory, limit = _memory(first, total)
     is_machine = first.get("kind") == [MACHINE] or "memory" not in first
-    return Usage(
+    return ContainerUsage(
         label,
         cpu=_cpu(first, last),
         cpu_limit=_quota(first) or cores,
@@ -160,26 +162,26 @@ def read(text: str, label: str) -> Usage:
 
 
 def _cpu(first: dict[str, list[str]], last: dict[str, list[str]]) -> float | None:
-    """Cores busy between the two looks."""
+    """Return the cores that were busy between the two samples."""
     units = {"usec": 1e-6, "nsec": 1e-9, "ticks": 1 / (_number(first, "ticks_per_second") or 100)}
     began, ended = _number(first, "at"), _number(last, "at")
     for name, seconds in units.items():
         before, after = _number(first, name), _number(last, name)
         if None not in (before, after, began, ended) and ended > began:  # type: ignore[operator]
-            used = max(0.0, after - before)  # type: ignore[operator] # a process that ended takes its part along
+            used = max(0.0, after - before)  # type: ignore[operator] # ended processes no longer count
             return round(used * seconds / (ended - began), 2)  # type: ignore[operator]
     return None
 
 
 def _quota(found: dict[str, list[str]]) -> float | None:
     words = found.get("quota", [])
-    if len(words) != 2 or not (words[0].isdecimal() and words[1].isdecimal()):  # "max" and "-1" are none
+    if len(words) != 2 or not (words[0].isdecimal() and words[1].isdecimal()):  # "max" and "-1" mean no limit
         return None
     return round(int(words[0]) / int(words[1]), 2)
 
 
 def _memory(found: dict[str, list[str]], total: float | None) -> tuple[int | None, int | None]:
-    """Used without what is only cached, and the limit; the machine's own where no limit is set."""
+    """Return the memory in use without caches, and the limit or else the machine's memory."""
     machine = int(total * 1024) if total else None
     words = found.get("memory", [])
     if not words or not words[0].isdecimal():
@@ -190,11 +192,11 @@ def _memory(found: dict[str, list[str]], total: float | None) -> tuple[int | Non
     return used, min(filter(None, (limit, machine)), default=None)
 
 
-def _gpus(lines: Iterable[list[str]]) -> Iterator[Gpu]:
+def _gpus(lines: Iterable[list[str]]) -> Iterator[GpuUsage]:
     for words in lines:
         if words[0] == "gpu" and len(words) > 1 and words[1].isdecimal():
             values = [int(word) if word.isdecimal() else None for word in [*words[2:5], "", "", ""]]
-            yield Gpu(int(words[1]), *values[:3])
+            yield GpuUsage(int(words[1]), *values[:3])
 
 
 def _number(found: dict[str, list[str]], name: str) -> float | None:

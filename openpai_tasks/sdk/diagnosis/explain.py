@@ -90,7 +90,7 @@ def _asked(client: Backend, job: JobInfo) -> capacity.Need | None:
 
 def _short(client: Backend, job: JobInfo, notes: list[str]) -> tuple[str, str] | None:
     """What lacks now, if that is what the platform noted last."""
-    told = shortage.told(client, notes[0], len(job.tasks) < 2) if notes else ""
+    told = shortage.describe_shortage(client, notes[0], len(job.tasks) < 2) if notes else ""
     return (told, "wait, or ask for less; `cluster.resources` shows what is free") if told else None
 
 

@@ -1,4 +1,4 @@
-"""What to tell of a job that is watched while it is silent: what it waits for, that it is tried again."""
+"""Report why a followed job waits, and when it is retried."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.diagnosis import explain
 
-STARTS = "it starts"
-MOMENT = 1.5  # seconds of waiting that are no news
+STARTS = "starting"
+NEWS_SECONDS = 1.5  # waits shorter than this are not reported
 
 
 class News:
-    """Says what has changed since the last look at a job, each reason of a wait once."""
+    """Reports changes since the last look at a job, each reason for a wait once."""
 
     def __init__(self, client: Backend, say: Callable[[str], object]) -> None:
         self._client, self._say = client, say
@@ -27,22 +27,22 @@ class News:
 
     def __call__(self, job: JobInfo) -> None:
         if self._attempt is not None and job.attempt > self._attempt:
-            self._say(f"job {job.name} has failed and is tried again (attempt {job.attempt + 1})")
+            self._say(f"job {job.name} failed and is retried (attempt {job.attempt + 1})")
             self._waits_since, self._last = None, ""
         self._attempt = job.attempt
         if job.state != states.WAITING:
             self._waits_since = None
             return
         self._waits_since = self._waits_since or time.monotonic()
-        if time.monotonic() - self._waits_since >= MOMENT:
-            line = f"job {job.name} is {job.state}: {reason(self._client, job)}"
+        if time.monotonic() - self._waits_since >= NEWS_SECONDS:
+            line = f"job {job.name} is {job.state}: {wait_reason(self._client, job)}"
             if line != self._last:
                 self._say(line)
             self._last = line
 
 
-def reason(client: Backend, job: JobInfo) -> str:
-    """What the job waits for, unless it has begun since it was looked at."""
+def wait_reason(client: Backend, job: JobInfo) -> str:
+    """Return what the job waits for, unless it has started since."""
     with contextlib.suppress(PaiError):
         found = explain.why(client, job.key)
         return found.why if found.state == job.state else STARTS

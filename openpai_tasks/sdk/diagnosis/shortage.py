@@ -1,4 +1,4 @@
-"""What a job asks for and does not get, and who has it: as the embedded cluster notes it."""
+"""Describe which resources a job lacks and which jobs hold them, from the embedded cluster's events."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _NOTE = re.compile(
     rf"needs {_AMOUNTS}; free in (?:virtual cluster (\S+)|this machine) are {_AMOUNTS} of {_AMOUNTS}"
 )
 _KINDS = (("CPU", "CPUs", "--cpu"), (*["MB of memory"] * 2, "--memoryMB"), ("GPU", "GPUs", "--gpu"))
-NAMED = 3  # of the jobs that have it
+MOST_NAMES = 3  # of jobs to list
 
 
-def told(client: Backend, note: str, is_alone: bool) -> str:
-    """In one line what lacks and which jobs have it; nothing if the note is about something else.
+def describe_shortage(client: Backend, note: str, is_alone: bool) -> str:
+    """Describe the shortage in one line; empty if the note is about something else.
 
-    What would fit is only known of a job that is one task, ``is_alone``.
+    Sizes that would fit are known only for a job of one task, ``is_alone``.
     """
     found = _NOTE.search(note)
     if found is None:
@@ -31,18 +31,18 @@ def told(client: Backend, note: str, is_alone: bool) -> str:
         return ""
     flags = [f"{kind[2]} {free}" for _, free, _, kind in rows if free]
     hint = f"; `{' '.join(flags)}` would fit" if is_alone and len(flags) == len(rows) else ""
-    return f"it asks for {'; '.join(_lacks(*row) for row in rows)}{_holders(client, found[4])}{hint}"
+    return f"it asks for {'; '.join(_describe_row(*row) for row in rows)}{_holders(client, found[4])}{hint}"
 
 
-def _lacks(need: int, free: int, total: int, kind: tuple[str, ...]) -> str:
+def _describe_row(need: int, free: int, total: int, kind: tuple[str, ...]) -> str:
     return f"{need} {kind[need != 1]}, and {free} of {total} {'is' if free == 1 else 'are'} free"
 
 
 def _holders(client: Backend, virtual_cluster: str | None) -> str:
-    """The jobs that run where it would, if the cluster tells."""
+    """Return the jobs that run in the same virtual cluster, if the cluster can list them."""
     with contextlib.suppress(PaiError):
         running = client.jobs(state=states.RUNNING, limit=100)
         names = [job.name for job in running if virtual_cluster in (None, job.virtual_cluster)]
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        return f" (running: {', '.join(names[:NAMED])}{more})" if names else ""
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        return f" (running: {', '.join(names[:MOST_NAMES])}{more})" if names else ""
     return ""

@@ -44,7 +44,7 @@ def select_storage(
     _look(store, "/" if place.read_only else folder, place)
     kept = "" if place.read_only else folder
     choices.change(settings, alias, lambda now: dataclasses.replace(now, storage=place.name, workspace=kept))
-    known_names.saw_storages([place.name])
+    known_names.note_storages([place.name])
     return Selection(alias, place.name, kept, f"pai://{alias}/{place.name}{kept or '/'}")
 
 
@@ -80,7 +80,7 @@ def add_storage(settings: Settings, alias: str | None, own: UserStorage, secret:
     if where:
         say(f"the secret is kept in {where}")
     (row,) = [row for row in ClusterStorages(settings, say).rows(alias) if row.name == own.name]
-    known_names.saw_storages([own.name])
+    known_names.note_storages([own.name])
     return row
 
 

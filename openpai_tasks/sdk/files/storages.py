@@ -14,7 +14,7 @@ from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.files import user_storages
 from openpai_tasks.sdk.files.user_storages import owned
-from openpai_tasks.sdk.parallel import abreast
+from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import LOCAL, Cluster
 from openpai_tasks.storage import kinds
@@ -87,7 +87,7 @@ class ClusterStorages:
 
         seconds = clusters.longest(self._settings)
         batches = (found[first : first + AT_ONCE] for first in range(0, len(found), AT_ONCE))
-        return [one for batch in batches for one in abreast(ask, batch, seconds, give_up)]
+        return [one for batch in batches for one in map_parallel(ask, batch, seconds, give_up)]
 
     def opened(self, cluster: str, storage: str) -> tuple[StorageSpec, Store]:
         place = self.place(cluster, storage)
@@ -149,7 +149,7 @@ def list_storages(settings: Settings, alias: str | None, say: Say) -> list[Stora
     rows = book.rows(alias)
     for wrong in user_storages.unclear(book.record(alias)).values():
         say(f"warning: {wrong}")
-    known_names.saw_storages(row.name for row in rows)
+    known_names.note_storages(row.name for row in rows)
     return rows
 
 

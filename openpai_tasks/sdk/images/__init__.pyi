@@ -1,7 +1,7 @@
 from .dockerfiles import dockerfile as dockerfile
 from .dockerfiles import write_dockerfile as write_dockerfile
-from .programs import LISTING as LISTING
-from .programs import LONGEST as LONGEST
+from .programs import LIST_SECONDS as LIST_SECONDS
+from .programs import LONGEST_SECONDS as LONGEST_SECONDS
 from .programs import build_command as build_command
 from .programs import check_command as check_command
 from .programs import check_ended as check_ended

@@ -1,4 +1,4 @@
-"""A Dockerfile with the packages that a job needs."""
+"""Write a Dockerfile with the packages that a job needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PathError
-from openpai_tasks.sdk.images.programs import reference
+from openpai_tasks.sdk.images.programs import check_reference
 
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?(?:=[A-Za-z0-9.+:~-]+|/[A-Za-z0-9.-]+)?")
 _PIP_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -20,7 +20,7 @@ _PIP = re.compile(
 )
 SSH_PACKAGES = ("curl", "openssh-server")
 
-_HEAD = "# Written by `container.dockerfile`; build it with `container.build --tag NAME`.\nFROM {base}\n"
+_HEAD = "# Written by `container.dockerfile`; build it with `pai container.build --tag NAME`.\nFROM {base}\n"
 _APT_STEP = """
 RUN apt-get update \\
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \\
@@ -37,44 +37,44 @@ RUN {python} -m pip install --no-cache-dir \\
 def dockerfile(
     base: str, pip: Sequence[str] = (), apt: Sequence[str] = (), ssh: bool = False, python: str = "python3"
 ) -> str:
-    """The text of a Dockerfile with these packages; every name is checked, as it becomes shell text."""
-    made = _HEAD.format(base=reference(base, "--base"))
-    wanted = [_fitting(_APT, name, "--apt", "a Debian package such as git or git=1:2.39") for name in apt]
+    """Return the text of a Dockerfile; check every name, as it becomes part of a shell command."""
+    made = _HEAD.format(base=check_reference(base, "--base"))
+    wanted = [_check(_APT, name, "--apt", "a Debian package such as git or git=1:2.39") for name in apt]
     debian = list(dict.fromkeys([*(SSH_PACKAGES if ssh else ()), *wanted]))
     if debian:
         made += _APT_STEP.format(packages=_lines(debian))
     if ssh:
         made += _SSH_STEP
     if pip:
-        packages = [_fitting(_PIP, name, "--pip", "a package such as torch or 'torch>=2'") for name in pip]
-        fitting = _fitting(re.compile(r"[A-Za-z0-9_./-]+"), python, "python", "the name of a program")
-        made += _PIP_STEP.format(python=fitting, packages=_lines(packages))
+        packages = [_check(_PIP, name, "--pip", "a package such as torch or 'torch>=2'") for name in pip]
+        program = _check(re.compile(r"[A-Za-z0-9_./-]+"), python, "python", "the name of a program")
+        made += _PIP_STEP.format(python=program, packages=_lines(packages))
     return made
 
 
-def _fitting(pattern: re.Pattern[str], text: str, where: str, what: str) -> str:
+def _check(pattern: re.Pattern[str], text: str, where: str, what: str) -> str:
     if not pattern.fullmatch(text):
         raise ConfigError(f"{where} needs {what}, got {text!r}")
     return text
 
 
 def _lines(packages: Iterable[str]) -> str:
-    return " \\\n".join(f"    {_quoted(package)}" for package in packages)
+    return " \\\n".join(f"    {_quote(package)}" for package in packages)
 
 
-def _quoted(text: str) -> str:
-    """In single quotes where the shell would read more than a word; a quote inside is in double ones."""
+def _quote(text: str) -> str:
+    """Quote text for the shell where needed."""
     if re.fullmatch(r"[A-Za-z0-9_.+:/=@~-]+", text):
         return text
     return "'" + text.replace("'", "'\"'\"'") + "'"
 
 
 def write_dockerfile(path: Path, text: str, replace: bool) -> None:
-    """Write the file as a whole, and over another one only if that is wanted."""
+    """Write the file atomically; ``replace`` allows overwriting."""
     if path.is_dir():
-        raise PathError(f"{path} is a folder; --file names the file to write")
+        raise PathError(f"{path} is a folder; name the file to write with --file")
     if not replace and os.path.lexists(path):
-        raise PathError(f"{path} exists; --yes writes over it, --file names another")
+        raise PathError(f"{path} exists; overwrite it with --yes or name another file with --file")
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         aside.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Whether a job whose submission got no clear answer is on the cluster."""
+"""Find out whether a job is on the cluster after its submission got no clear answer."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from openpai_tasks.errors import ApiError, NotFound, PaiError, Unreachable
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
 
-LOOKS = (0.0, 0.5, 1.5, 3.0)
-"""Pauses before looking whether a job whose submission was not answered is there after all."""
-LONGEST_SECONDS = 30.0  # for looking at a cluster that does not answer
+PAUSES = (0.0, 0.5, 1.5, 3.0)
+"""Seconds before each look for the job."""
+LONGEST_SECONDS = 30.0  # for a cluster that does not answer
 
 
 def is_unclear(err: PaiError) -> bool:
-    """Whether the cluster may have done what it was asked: a server can fail after it accepted a job."""
+    """Return whether the request may have succeeded: a server can fail after it accepted a job."""
     return isinstance(err, ApiError) and not 300 <= err.status < 500
 
 
-def arrived(client: Backend, name: str, cause: PaiError) -> bool:
-    """Whether the job is there; a slow server may still be at it, so a no counts only after a while."""
+def has_arrived(client: Backend, name: str, cause: PaiError) -> bool:
+    """Return whether the job exists, looking for a while as a slow server may still be working."""
     problem: PaiError | None = None
     begun = time.monotonic()
-    for pause in LOOKS:
+    for pause in PAUSES:
         if problem and time.monotonic() - begun > LONGEST_SECONDS:
             break
         time.sleep(pause)
@@ -36,7 +36,7 @@ def arrived(client: Backend, name: str, cause: PaiError) -> bool:
     if problem is None:
         return False
     status = f"`pai job.status {name} -a {client.cluster.alias}`"
-    unsure = f"whether job {name!r} was submitted is not known: {status} will tell"
+    unsure = f"job {name!r} may have been submitted: check with {status}"
     raise Unreachable(f"{cause}; {unsure}") from problem
 
 
@@ -48,9 +48,9 @@ def exists(client: Backend, key: str) -> bool:
     return True
 
 
-def settled(client: Backend, key: str) -> JobInfo:
-    """The job as the cluster tells it; the oldest servers know it a moment after they took it."""
-    for pause in LOOKS[1:]:
+def wait_for_job(client: Backend, key: str) -> JobInfo:
+    """Return the submitted job; the oldest servers need a moment to know it."""
+    for pause in PAUSES[1:]:
         try:
             return client.job(key)
         except ApiError as err:

@@ -1,4 +1,4 @@
-"""The documents of jobs: as the cluster has them, and how two of them differ."""
+"""Read job documents from a cluster and compare them."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ ORDER = (
     "defaults",
     "extras",
 )
-"""The order in which people write the keys of a document; others follow by name."""
+"""The usual order of keys in a document; others follow by name."""
 
 _RANK = {key: rank for rank, key in enumerate(ORDER)}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How the document of job ``b`` differs from that of job ``a``, as lines of a unified diff."""
+    """A unified diff from the document of job ``a`` to that of job ``b``."""
 
     a: str
     b: str
@@ -53,11 +53,11 @@ class Difference:
 
 
 def job_document(client: Backend, name: str) -> tuple[JobInfo, dict[str, Any]]:
-    """The job, and its document as version 2; the server has masked its secrets."""
+    """Return the job and its document in version 2, with secrets masked by the server."""
     job = lookup.find(client, name)
     found = client.job_document(job.key)
     if not isinstance(found, dict):
-        raise ConfigError(f"cluster {client.cluster.alias!r} keeps no document of job {name!r}")
+        raise ConfigError(f"cluster {client.cluster.alias!r} has no document of job {name!r}")
     document = as_v2(found)
     if wrong := first_mismatch(document):
         where = f"cluster {client.cluster.alias!r}"
@@ -66,21 +66,21 @@ def job_document(client: Backend, name: str) -> tuple[JobInfo, dict[str, Any]]:
 
 
 def as_v2(document: dict[str, Any]) -> dict[str, Any]:
-    """The document itself, or one of version 1 converted."""
+    """Return the document, converted if it is of version 1."""
     is_v1 = "jobName" in document and "protocolVersion" not in document
     return protocol.to_v2(protocol.validate_v1(document)) if is_v1 else document
 
 
 def parse_reference(text: str) -> tuple[str | None, str]:
-    """``cluster:name`` as the cluster's alias and the job's name; no alias where none is given."""
+    """Split ``cluster:name`` into the alias, if any, and the job's name."""
     alias, colon, name = text.rpartition(":")
     return (alias or None, name) if colon else (None, text)
 
 
 def compare_jobs(left: Backend, a: str, right: Backend, b: str) -> Difference:
-    """How two jobs differ; the order of keys is none."""
+    """Compare two jobs' documents, ignoring the order of keys."""
     texts = [
-        protocol.dump(ordered(job_document(client, name)[1])) for client, name in ((left, a), (right, b))
+        protocol.dump(sort_keys(job_document(client, name)[1])) for client, name in ((left, a), (right, b))
     ]
     labels = (f"{left.cluster.alias}:{a}", f"{right.cluster.alias}:{b}")
     before, after = (text.splitlines() for text in texts)
@@ -88,11 +88,11 @@ def compare_jobs(left: Backend, a: str, right: Backend, b: str) -> Difference:
     return Difference(*labels, not lines, lines)
 
 
-def ordered(value: Any) -> Any:
-    """The value with its keys in the usual order, at every level."""
+def sort_keys(value: Any) -> Any:
+    """Sort keys in the usual order at every level."""
     if isinstance(value, dict):
-        return {key: ordered(value[key]) for key in sorted(value, key=lambda key: (_rank(key), str(key)))}
-    return [ordered(item) for item in value] if isinstance(value, list) else value
+        return {key: sort_keys(value[key]) for key in sorted(value, key=lambda key: (_rank(key), str(key)))}
+    return [sort_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def _rank(key: Any) -> int:

@@ -1,4 +1,4 @@
-"""From the flags of ``job.sub``, as they were typed, to a request for a job."""
+"""Build a job request from the flags of ``job.sub``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobRequest, RoleRequest
 from openpai_tasks.protocol.document.scripts import variable as variable_name
 from openpai_tasks.protocol.problems import closest
-from openpai_tasks.sdk.amounts import at_least, megabytes, parse_seconds, whole
+from openpai_tasks.sdk.amounts import at_least, megabytes, parse_int, parse_seconds
 from openpai_tasks.settings.config import Settings
 
 _ROLE_NAME = re.compile(r"[a-z][a-z0-9]*")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Ask = Callable[[str], str]
-"""Gives the value of the secret with that name."""
+"""Returns the value of the secret with that name."""
 
 
 NAMES = frozenset(
@@ -39,13 +39,13 @@ NAMES = frozenset(
         *("virtual_cluster", "preview"),
     }
 )
-"""The flags of every command that makes a job."""
+"""The flags of every command that creates a job."""
 
 
 def build_request(flags: Mapping[str, Any], settings: Settings, ask: Ask) -> JobRequest:
-    """The job that flags and settings describe; a flag that is missing, None or empty was not given.
+    """Build the request from flags and settings; a missing, None or empty flag counts as not given.
 
-    The flags have the names of `job.sub`'s. ``settings`` already hold those that are settings, too.
+    ``flags`` are named as in `job.sub`. Flags that are also settings are already in ``settings``.
     """
     given = {name: value for name, value in flags.items() if value not in (None, "", (), [])}
     request = JobRequest(
@@ -57,14 +57,14 @@ def build_request(flags: Mapping[str, Any], settings: Settings, ask: Ask) -> Job
         gpu=settings.gpu,
         memory_mb=settings.memory_mb,
         shm_mb=megabytes(given["shm"], "--shm") if "shm" in given else None,
-        ports=dict(port(text, "=", "--ports") for text in given.get("ports", ())),
+        ports=dict(parse_port(text, "=", "--ports") for text in given.get("ports", ())),
         virtual_cluster=settings.virtual_cluster,
         retries=at_least(given.get("retries", 0), 0, "--retries"),
         max_seconds=parse_seconds(given["max_time"], "--max-time") if "max_time" in given else None,
         pip_installs=settings.pip_installs,
         python=settings.python,
-        environment=dict(map(variable, given.get("env", ()))),
-        secrets=secrets(given.get("secret", ()), ask),
+        environment=dict(map(parse_variable, given.get("env", ()))),
+        secrets=read_secrets(given.get("secret", ()), ask),
         sources=settings.sources,
         workspace=settings.workspace,
         tags=tuple(given.get("tag", ())),
@@ -72,55 +72,55 @@ def build_request(flags: Mapping[str, Any], settings: Settings, ask: Ask) -> Job
         updates=tuple(given.get("update", ())),
     )
     if "template" in given:
-        return _templated(request, given)
+        return _with_template(request, given)
     return _with_roles(request, given.get("role", ()))
 
 
 def _with_roles(request: JobRequest, texts: Sequence[str]) -> JobRequest:
-    """The request with its roles; each has what the other flags say, unless it says otherwise itself."""
-    roles = tuple(role(text, request.first_role) for text in texts)
+    """Add the roles to the request; the other flags are their defaults."""
+    roles = tuple(parse_role(text, request.first_role) for text in texts)
     names = [one.name for one in roles]
     if len(set(names)) < len(names):
-        raise ConfigError(f"--role: a name is given twice: {', '.join(names)}")
+        raise ConfigError(f"--role: duplicate name in {', '.join(names)}")
     command = request.command or (roles[0].command if roles else "")
     return dataclasses.replace(request, roles=roles, command=command)
 
 
-def _templated(request: JobRequest, given: Mapping[str, Any]) -> JobRequest:
-    """A template brings its own roles, and gives the job its name."""
+def _with_template(request: JobRequest, given: Mapping[str, Any]) -> JobRequest:
+    """Check flags that a template excludes, and default the command to the template's name."""
     lost = {"--role": "role", "--ports": "ports", "--max-time": "max_time"}
     for flag, name in lost.items():
         if name in given:
-            raise ConfigError(f"{flag} and --template cannot be combined: the template says it")
+            raise ConfigError(f"{flag} cannot be combined with --template, which defines it")
     return dataclasses.replace(request, command=request.command or given["template"])
 
 
 def check_commands(request: JobRequest) -> None:
-    """Raise where a role has nothing to run."""
+    """Raise if a role has no command."""
     for one in request.all_roles:
         if not one.command.strip():
-            hint = f" (role {one.name!r} has none)" if request.roles else ""
-            raise ConfigError(f"the command is empty: say what the job shall run{hint}")
+            whose = f" of role {one.name!r}" if request.roles else ""
+            raise ConfigError(f"the command{whose} is empty: give the command to run")
 
 
-def secrets(names: Iterable[str], ask: Ask) -> dict[str, str]:
-    """The secrets by name; a value is never on the command line, where others could see it."""
+def read_secrets(names: Iterable[str], ask: Ask) -> dict[str, str]:
+    """Read secrets by name; refuse values on the command line, where others could see them."""
     found = dict.fromkeys(names)
     for name in found:
         if "=" in name:
-            hint = f"write --secret {name.partition('=')[0]}, and it is asked for"
-            raise ConfigError(f"a secret's value does not go on the command line: {hint}")
+            hint = f"use --secret {name.partition('=')[0]}, which asks for the value"
+            raise ConfigError(f"do not give a secret's value on the command line: {hint}")
         variable_name(name)
     return {name: ask(name) for name in found}
 
 
-def role(text: str, every: RoleRequest) -> RoleRequest:
-    """``worker:instances=2,gpu=1,command=python train.py``; the command takes all the rest of the text."""
+def parse_role(text: str, every: RoleRequest) -> RoleRequest:
+    """Parse ``worker:instances=2,gpu=1,command=python train.py``, where the command comes last."""
     name, _, rest = text.partition(":")
     if not _ROLE_NAME.fullmatch(name):
-        said = f"a role's name is lower-case letters and digits, got {name!r}"
-        raise ConfigError(f"--role: {said} (servers change other names)")
-    head, has_command, command = _cut_command(rest)
+        rule = "use lower-case letters and digits, as servers change other names"
+        raise ConfigError(f"--role: invalid name {name!r}: {rule}")
+    head, has_command, command = _split_command(rest)
     changes: dict[str, Any] = {}
     for part in filter(None, map(str.strip, head.split(","))):
         key, equals, value = part.partition("=")
@@ -130,7 +130,7 @@ def role(text: str, every: RoleRequest) -> RoleRequest:
         if spelling not in ROLE_KEYS:
             known = "instances, cpu, gpu, mem, shm, image, ports, min-failed, min-succeeded, command"
             hint = closest(key, known.split(", ")) or f" (known: {known})"
-            raise ConfigError(f"--role {name}: no key {key!r}{hint}")
+            raise ConfigError(f"--role {name}: unknown key {key!r}{hint}")
         where, read = ROLE_KEYS[spelling]
         changes[where] = read(value, f"--role {name}: {key}")
     if has_command:
@@ -138,22 +138,22 @@ def role(text: str, every: RoleRequest) -> RoleRequest:
     return dataclasses.replace(every, name=name, **changes)
 
 
-def _cut_command(text: str) -> tuple[str, bool, str]:
+def _split_command(text: str) -> tuple[str, bool, str]:
     if text.startswith("command="):
         return "", True, text.removeprefix("command=")
     head, mark, command = text.partition(",command=")
     return head, bool(mark), command
 
 
-def port(text: str, equals: str, where: str) -> tuple[str, int]:
-    """``web`` is one port with that label, ``web=2`` two."""
+def parse_port(text: str, equals: str, where: str) -> tuple[str, int]:
+    """Parse ``web``, one port with that label, or ``web=2``, two ports."""
     label, has_count, count = text.partition(equals)
     if not _LABEL.fullmatch(label):
         raise ConfigError(f"{where} needs a label such as web{equals}1, got {text!r}")
-    return label, at_least(whole(count, f"{where} {label}"), 1, f"{where} {label}") if has_count else 1
+    return label, at_least(parse_int(count, f"{where} {label}"), 1, f"{where} {label}") if has_count else 1
 
 
-def variable(text: str) -> tuple[str, str]:
+def parse_variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"--env needs NAME=VALUE, got {text!r}")
@@ -161,7 +161,7 @@ def variable(text: str) -> tuple[str, str]:
 
 
 def _count(least: int) -> Callable[[str, str], int]:
-    return lambda text, where: at_least(whole(text, where), least, where)
+    return lambda text, where: at_least(parse_int(text, where), least, where)
 
 
 def _text(text: str, where: str) -> str:
@@ -171,8 +171,8 @@ def _text(text: str, where: str) -> str:
 
 
 def _ports(text: str, where: str) -> dict[str, int]:
-    """``web+rpc:2``, as commas part the keys of a role."""
-    return dict(port(part, ":", where) for part in text.split("+"))
+    """Parse ``web+rpc:2``, as commas separate the keys of a role."""
+    return dict(parse_port(part, ":", where) for part in text.split("+"))
 
 
 ROLE_KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
@@ -189,4 +189,4 @@ ROLE_KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "minfailed": ("min_failed", _count(-1)),
     "minsucceeded": ("min_succeeded", _count(-1)),
 }
-"""What can be said of a role, the field it goes to, and how it is read."""
+"""Keys of a role, with the field they set and their parser."""

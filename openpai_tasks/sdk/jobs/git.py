@@ -1,7 +1,7 @@
-"""Which commit a folder is at, and whether that says everything.
+"""Find a folder's git commit and whether files differ from it.
 
-A repository may come from anybody, and its settings can name programs. None of them is run: monitors,
-hooks, filters and transports are switched off, and submodules are not looked into.
+A repository is untrusted, and its settings can name programs. None of them is run: monitors, hooks, filters
+and transports are switched off, and submodules are ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-HARMLESS = {
+SAFE_SETTINGS = {
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
     "core.pager": "cat",
@@ -22,11 +22,11 @@ HARMLESS = {
     "safe.bareRepository": "explicit",
     "status.submoduleSummary": "false",
 }
-"""What git is told on its command line, which is stronger than any settings file."""
+"""Settings for git's command line, which override any settings file."""
 
 FILTERS = ("config", "--null", "--name-only", "--get-regexp", r"^filter\..*\.")
 STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=normal", "--ignore-submodules=dirty")
-NOT_OURS = ("--", ":/", ":(top,exclude,glob)**/.openpai/**")  # what a submission itself writes is no change
+PATHS = ("--", ":/", ":(top,exclude,glob)**/.openpai/**")  # our own records are no changes
 ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_LAZY_FETCH": "1",
@@ -38,23 +38,23 @@ SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Revision:
-    """The commit, and ``dirty`` if files differ from it; no commit outside of git."""
+    """A commit, and whether files differ from it; empty outside of git."""
 
     commit: str = ""
     dirty: bool = False
 
 
 def revision(folder: Path) -> Revision:
-    """What git says of the folder; nothing where there is no git, no repository or no commit yet.
+    """Return the folder's revision; empty without git, a repository or a commit.
 
-    A file that a filter such as git-lfs has made and that was touched since counts as changed.
+    A file from a filter such as git-lfs that was touched since counts as changed.
     """
     try:
-        top = _git(folder, HARMLESS, "rev-parse", "--show-toplevel").removesuffix("\n")
-        if not os.path.lexists(os.path.join(top, ".git")):  # core.worktree leads somewhere else
+        top = _git(folder, SAFE_SETTINGS, "rev-parse", "--show-toplevel").removesuffix("\n")
+        if not os.path.lexists(os.path.join(top, ".git")):  # core.worktree leads elsewhere
             return Revision()
-        settings = HARMLESS | _no_filters(_git(folder, HARMLESS, *FILTERS, may_fail=True))
-        lines = _git(folder, settings, *STATUS, *NOT_OURS).splitlines()
+        settings = SAFE_SETTINGS | _no_filters(_git(folder, SAFE_SETTINGS, *FILTERS, may_fail=True))
+        lines = _git(folder, settings, *STATUS, *PATHS).splitlines()
     except (OSError, subprocess.SubprocessError, ValueError):
         return Revision()
     commits = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
@@ -64,7 +64,7 @@ def revision(folder: Path) -> Revision:
 
 
 def _no_filters(names: str) -> dict[str, str]:
-    """Settings that turn off the filters whose settings have these names."""
+    """Return settings that turn off the filters with these setting names."""
     found = {name.removeprefix("filter.").rpartition(".")[0] for name in names.split("\0") if name}
     if any("=" in name for name in found):
         raise ValueError("a filter whose name cannot be written on a command line")

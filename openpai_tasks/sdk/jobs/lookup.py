@@ -16,7 +16,7 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.jobs.submission import Submission, new_name, read_job_file, submit
-from openpai_tasks.sdk.known_names import lost_job, note_jobs
+from openpai_tasks.sdk.known_names import forget_job, note_jobs
 from openpai_tasks.sdk.notebooks import sessions
 
 __all__ = [
@@ -47,7 +47,7 @@ def find(client: Backend, name: str) -> JobInfo:
         sessions.forget_ended(client, [job])
         return job
     except NotFound as err:
-        lost_job(client, name)
+        forget_job(client, name)
         where = f"cluster {client.cluster.alias!r}"
         raise NotFound(f"no job named {name!r} on {where}; `job.list` shows them", 404, err.code) from err
 

@@ -1,4 +1,4 @@
-"""The files that a job wrote to its output folder on the storage."""
+"""List and download the files in a job's output folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openpai_tasks.protocol.document.scripts import OUTPUT as VARIABLE
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import documents
-from openpai_tasks.sdk.jobs.provenance import stamp_of
+from openpai_tasks.sdk.jobs.provenance import read_stamp
 from openpai_tasks.storage.copying import copy as copying
 from openpai_tasks.storage.copying.copy import Copied
 from openpai_tasks.storage.copying.plan import Errand
@@ -26,7 +26,7 @@ from openpai_tasks.storage.store import Entry, join
 
 @dataclass(frozen=True)
 class Output:
-    """One file, by its name below the output folder."""
+    """A file, by its name below the output folder."""
 
     name: str
     size: int
@@ -35,13 +35,13 @@ class Output:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a job has written until now, and where that is."""
+    """The files a job has written so far, and their folder."""
 
     job: str
     folder: Location
-    files: dict[str, Entry]  # by their names below the folder
+    files: dict[str, Entry]  # by name below the folder
     left_out: tuple[str, ...] = ()
-    """Links that lead out of the folder or nowhere, and what is neither a file nor a folder."""
+    """Links that lead out of the folder or nowhere, and special files."""
 
     @property
     def rows(self) -> list[Output]:
@@ -56,23 +56,23 @@ class Outputs:
 
 
 def find_outputs(client: Backend, name: str, mounts: Mounts = ()) -> Outputs:
-    """The job's output; the job itself tells where it lies."""
+    """Find the job's outputs, at the place that its stamp names."""
     job, document = documents.job_document(client, name)
-    stamp = stamp_of(document)
+    stamp = read_stamp(document)
     if not stamp.storage:
-        who = "only jobs of `job.sub` on a cluster with a storage have one"
+        who = "only jobs submitted by `pai job.sub` on a cluster with a storage have one"
         raise ConfigError(f"job {job.name!r} has no output folder: {who}")
     home = job_folders.at(client, stamp.storage, stamp.workspace, job.user, mounts)
-    return listing(job.name, home.location(home.layout.output(job.name)))
+    return list_outputs(job.name, home.location(home.layout.output(job.name)))
 
 
-def listing(job: str, folder: Location) -> Outputs:
-    """Everything below the folder; a link counts as the file it leads to, if that is in the folder too."""
+def list_outputs(job: str, folder: Location) -> Outputs:
+    """List all files below the folder; a link counts as its target if that is in the folder too."""
     there = folder.store.stat(folder.path)
     if there is None:
         return Outputs(job, folder, {})
     if there.is_link or not there.is_folder:
-        raise PathError(f"{folder.url} is a link or a file, not the folder that was made for the output")
+        raise PathError(f"{folder.url} is a link or a file instead of the output folder")
     root = folder.store.address(folder.path)
     files: dict[str, Entry] = {}
     left_out: list[str] = []
@@ -81,7 +81,7 @@ def listing(job: str, folder: Location) -> Outputs:
         if is_part(entry) or (entry.is_folder and not entry.is_link):
             continue
         if entry.is_link and not entry.is_folder:
-            entry = _inside(folder, entry, root) or entry
+            entry = _follow_inside(folder, entry, root) or entry
         if entry.is_link or entry.is_special:
             left_out.append(found.name)
         else:
@@ -89,8 +89,8 @@ def listing(job: str, folder: Location) -> Outputs:
     return Outputs(job, folder, files, tuple(left_out))
 
 
-def _inside(folder: Location, link: Entry, root: str) -> Entry | None:
-    """The file that a link in the folder leads to, if it is in the folder too."""
+def _follow_inside(folder: Location, link: Entry, root: str) -> Entry | None:
+    """Return the target of a link, if it is a file in the folder."""
     leads = folder.store.address(link.path)
     if not leads.startswith(root + "/"):
         return None
@@ -101,16 +101,16 @@ def _inside(folder: Location, link: Entry, root: str) -> Entry | None:
 
 
 def download_outputs(outputs: Outputs, target: Path, watch: Watch | None = None) -> Copied:
-    """Copy everything to a folder here, from which nothing leads out; what is there already is skipped."""
+    """Copy all files to a local folder, skipping those already there; refuse links that lead out of it."""
     if not outputs.files:
-        raise NotFound(f"job {outputs.job!r} has written nothing to ${VARIABLE}", 404)
+        raise NotFound(f"job {outputs.job!r} has not written anything to ${VARIABLE}", 404)
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as err:
-        raise PathError(f"cannot make the folder {target}: {err.strerror}") from err
+        raise PathError(f"cannot create folder {target}: {err.strerror}") from err
     root = target.resolve()
     for folder in {(root / name).parent for name in outputs.files}:
-        if not folder.resolve().is_relative_to(root):  # by a link that was there before
+        if not folder.resolve().is_relative_to(root):  # through an existing link
             raise PathError(f"{folder} is a link that leads out of {root}; remove it")
     here, store = LocalStore(), outputs.folder.store
     errands = [

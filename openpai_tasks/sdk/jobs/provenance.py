@@ -1,6 +1,6 @@
-"""What a submission is made from, and the part of that which travels with the job.
+"""What a submission was made from, and the stamp about it in the job's document.
 
-``extras.openpaiTasks`` of a job tells the commit, the hash of its sources, and where its files lie.
+``extras.openpaiTasks`` of a job has the commit, the hash of its sources, and the location of its files.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from openpai_tasks.protocol.document.request import JobRequest
 from openpai_tasks.sdk.jobs.git import Revision, revision
 
 STAMP = "openpaiTasks"
-"""The key of the job's extras that is ours."""
+"""Our key in the job's extras."""
 
 
 @dataclass(frozen=True)
 class Origin:
     """What a submission was made from."""
 
-    folder: Path  # the project; the record is kept in it
+    folder: Path  # the project, where the record is saved
     command: str = ""
-    sources: tuple[str, ...] = ()  # as they were named
-    files: Mapping[str, str] = field(default_factory=dict)  # the hash of each file that goes along
+    sources: tuple[str, ...] = ()  # as given
+    files: Mapping[str, str] = field(default_factory=dict)  # hash of each file that is sent
     settings: Mapping[str, Any] = field(default_factory=dict)
     revision: Revision = field(default_factory=Revision)
     cloned_from: str = ""
 
     @property
     def source_hash(self) -> str:
-        return total(self.files)
+        return total_hash(self.files)
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a job carries in its extras about itself; no paths of the machine it came from."""
+    """What a job's extras say about its origin, without local paths."""
 
     version: str = ""
     commit: str = ""
@@ -54,18 +54,18 @@ class Stamp:
     cloned_from: str = ""
 
 
-NOTHING = Stamp()
+NO_STAMP = Stamp()
 
 
 def origin_of_request(folder: Path, request: JobRequest, files: Mapping[str, str]) -> Origin:
-    """What a request is made from; ``files`` are the hashes of what goes along."""
+    """Return the origin of a request; ``files`` are the hashes of the files to send."""
     known = {item.name: getattr(request, item.name) for item in dataclasses.fields(request) if item.repr}
     settings = json.loads(json.dumps(known, default=_plain))
     return Origin(folder, request.command, request.sources, dict(files), settings, revision(folder))
 
 
 def origin_of_file(path: Path) -> Origin:
-    """What a job file is made from: it takes nothing along."""
+    """Return the origin of a job file, which has no files to send."""
     here = Path.cwd()
     return Origin(here, settings={"file": os.path.relpath(path, here)}, revision=revision(here))
 
@@ -76,19 +76,19 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
-def total(files: Mapping[str, str]) -> str:
-    """One hash for all files and their names; empty for none."""
+def total_hash(files: Mapping[str, str]) -> str:
+    """Hash all files with their names; empty if there are none."""
     if not files:
         return ""
     lines = "".join(f"{digest} {name}\0" for name, digest in sorted(files.items()))
     return "sha256:" + hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-# What travels with the job
+# The stamp
 
 
-def stamped(document: dict[str, Any], origin: Origin, files: Stamp = NOTHING) -> dict[str, Any]:
-    """The document with what is known of its origin in its extras; ``files`` tells where its files are."""
+def add_stamp(document: dict[str, Any], origin: Origin, files: Stamp = NO_STAMP) -> dict[str, Any]:
+    """Add a stamp with the origin to the document; ``files`` has the location of its files."""
     stamp = dataclasses.replace(
         files,
         version=__version__,
@@ -97,25 +97,25 @@ def stamped(document: dict[str, Any], origin: Origin, files: Stamp = NOTHING) ->
         source_hash=origin.source_hash,
         cloned_from=origin.cloned_from,
     )
-    return put(document, stamp)
+    return put_stamp(document, stamp)
 
 
-def put(document: dict[str, Any], stamp: Stamp) -> dict[str, Any]:
-    """The document with this stamp; what is empty is left out."""
-    told = {_camel(name): value for name, value in dataclasses.asdict(stamp).items() if value}
+def put_stamp(document: dict[str, Any], stamp: Stamp) -> dict[str, Any]:
+    """Put the stamp into the document, without empty fields."""
+    fields = {_camel(name): value for name, value in dataclasses.asdict(stamp).items() if value}
     extras = document.get("extras")
     if extras is not None and not isinstance(extras, dict):
-        return document  # the server will refuse it, and say so
-    return {**document, "extras": {**(extras or {}), STAMP: told}}
+        return document  # the server will refuse it
+    return {**document, "extras": {**(extras or {}), STAMP: fields}}
 
 
-def stamp_of(document: Mapping[str, Any]) -> Stamp:
-    """What the job tells of itself; nothing for one that was not submitted by us."""
+def read_stamp(document: Mapping[str, Any]) -> Stamp:
+    """Read the stamp from a document; empty for jobs that were not submitted by us."""
     extras = document.get("extras")
-    told = extras.get(STAMP) if isinstance(extras, dict) else None
-    if not isinstance(told, dict):
+    stamp = extras.get(STAMP) if isinstance(extras, dict) else None
+    if not isinstance(stamp, dict):
         return Stamp()
-    fields = {item.name: told.get(_camel(item.name)) for item in dataclasses.fields(Stamp)}
+    fields = {item.name: stamp.get(_camel(item.name)) for item in dataclasses.fields(Stamp)}
     good = {name: value for name, value in fields.items() if isinstance(value, type(getattr(Stamp, name)))}
     return Stamp(**good)
 

@@ -1,4 +1,4 @@
-"""What was submitted from a project, so that it can be repeated; no secrets (``.openpai/jobs/<name>/``)."""
+"""Records of submissions in ``.openpai/jobs/<name>/``, without secrets, so that they can be repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.document.masking import STARS
 from openpai_tasks.sdk.jobs.git import Revision
-from openpai_tasks.sdk.jobs.provenance import Origin, stamp_of
+from openpai_tasks.sdk.jobs.provenance import Origin, read_stamp
 from openpai_tasks.settings import trust
 from openpai_tasks.settings.home import locked, write_private
 from openpai_tasks.settings.trust import Fenced
@@ -35,7 +35,7 @@ log = logging.getLogger("openpai_tasks")
 
 @dataclass(frozen=True)
 class Record:
-    """A submission as it was kept."""
+    """A recorded submission."""
 
     name: str
     user: str
@@ -50,7 +50,7 @@ class Record:
     files: dict[str, str]
     settings: dict[str, Any]
     cloned_from: str
-    secrets: tuple[str, ...]  # their names only
+    secrets: tuple[str, ...]  # names only
     document: str
     archive: str = ""  # of its sources, on the storage
     format: int = FORMAT
@@ -60,25 +60,25 @@ class Record:
         return Revision(self.commit, self.dirty)
 
 
-def keep(client: Backend, text: str, origin: Origin | None) -> None:
-    """Write down a submission that the cluster took; a folder that cannot be written to is no failure."""
+def save_record(client: Backend, text: str, origin: Origin | None) -> None:
+    """Record a successful submission; only warn if the folder cannot be written to."""
     if origin is None:
         return
     record = _record(client, protocol.read(text).value, origin)
     path = _folder(origin.folder, record.name) / "record.json"
     try:
         with locked(path):
-            if path.exists():  # of a job of the same name, on another cluster or before
+            if path.exists():  # of an earlier job of that name, or on another cluster
                 os.replace(path, path.with_name(f"record-{path.stat().st_mtime_ns}.json"))
             write_private(path, json.dumps(dataclasses.asdict(record), indent=2, ensure_ascii=False) + "\n")
     except (ConfigError, OSError) as err:
-        log.warning("warning: the job is submitted, but no record of it could be kept: %s", err)
+        log.warning("warning: the job was submitted, but cannot be recorded: %s", err)
 
 
 def _record(client: Backend, document: dict[str, Any], origin: Origin) -> Record:
     secrets = document.get("secrets") or {}
     return Record(
-        name=str(document.get("name") or document["jobName"]),  # a v1 document may be sent as it is
+        name=str(document.get("name") or document["jobName"]),  # v1 documents are sent unchanged
         user=client.user,
         cluster=client.cluster.alias,
         uri=client.cluster.uri,
@@ -92,13 +92,13 @@ def _record(client: Backend, document: dict[str, Any], origin: Origin) -> Record
         settings=dict(origin.settings),
         cloned_from=origin.cloned_from,
         secrets=tuple(map(str, secrets)),
-        document=protocol.dump(masked(document)),
-        archive=stamp_of(document).source_archive,
+        document=protocol.dump(mask_secrets(document)),
+        archive=read_stamp(document).source_archive,
     )
 
 
-def masked(document: dict[str, Any]) -> dict[str, Any]:
-    """The document without secrets, and without passwords of registries, which servers do show."""
+def mask_secrets(document: dict[str, Any]) -> dict[str, Any]:
+    """Mask secrets and registry passwords, which servers do show."""
     found = [_without_password(item) for item in document.get("prerequisites") or ()]
     hidden: dict[str, Any] = {"prerequisites": found} if found else {}
     return {**document, **hidden, **({"secrets": STARS} if "secrets" in document else {})}
@@ -111,8 +111,8 @@ def _without_password(item: dict[str, Any]) -> dict[str, Any]:
     return {**item, "auth": {**auth, "password": STARS}}
 
 
-def note_sources(folder: Path, sources: Sequence[str], found: Iterable[SourceFile]) -> None:
-    """Remember that the user named sources that lead out of the folder: a record may repeat them."""
+def remember_sources(folder: Path, sources: Sequence[str], found: Iterable[SourceFile]) -> None:
+    """Remember sources outside of the folder that the user named, so that a record may repeat them."""
     file = str(folder / ".openpai" / "jobs")
     claims = trust.sources_claims(file, sources, folder)
     fence = Fenced.within(str(folder), sources)
@@ -121,19 +121,22 @@ def note_sources(folder: Path, sources: Sequence[str], found: Iterable[SourceFil
     trust.remember(trust.untrusted(claims))
 
 
-def sources_of(record: Record, folder: Path) -> tuple[str, ...]:
-    """The sources of a record, which may have come with the folder: they lead out of it only if noted."""
+def trusted_sources(record: Record, folder: Path) -> tuple[str, ...]:
+    """Return a record's sources; refuse those outside of the folder that the user never named here.
+
+    The record itself may have come with the folder.
+    """
     file = str(folder / ".openpai" / "jobs")
     doubted = trust.untrusted(trust.sources_claims(file, record.sources, folder))
     if doubted:
-        told = shlex.join(word for claim in doubted for word in ("--sources", claim.part))
+        flags = shlex.join(word for claim in doubted for word in ("--sources", claim.part))
         why = f"the record of job {record.name!r} names sources outside of this folder"
-        raise ConfigError(f"{why}; submit anew, with `{told}` if you want them along")
+        raise ConfigError(f"{why}; submit the job anew, with `{flags}` if you want to send them")
     return trust.fence_sources(file, record.sources)
 
 
-def find(folder: Path, name: str, cluster: str | None = None) -> Record | None:
-    """The newest record of a job of that name, on that cluster if one is named."""
+def find_record(folder: Path, name: str, cluster: str | None = None) -> Record | None:
+    """Return the newest record of the job, on any cluster unless one is given."""
     if not _NAME.fullmatch(name):
         return None
     found = [_load(path) for path in _folder(folder, name).glob("record*.json")]
@@ -141,27 +144,27 @@ def find(folder: Path, name: str, cluster: str | None = None) -> Record | None:
     return max(fitting, key=lambda record: record.submitted, default=None)
 
 
-def every(folder: Path) -> Iterator[Record]:
-    """All that can be read of the records of a project."""
+def read_all(folder: Path) -> Iterator[Record]:
+    """Yield all readable records of a project."""
     for path in (folder / ".openpai" / "jobs").glob("*/record*.json"):
         with contextlib.suppress(ConfigError):
             yield _load(path)
 
 
-def of_cluster(folder: Path, cluster: str) -> list[Record]:
-    """The newest record of each job that was submitted from here to that cluster."""
+def cluster_records(folder: Path, cluster: str) -> list[Record]:
+    """Return the newest record of each job that was submitted from here to the cluster."""
     names = sorted(path.name for path in (folder / ".openpai" / "jobs").glob("*"))
-    found = (find(folder, name, cluster) for name in names)
+    found = (find_record(folder, name, cluster) for name in names)
     return [record for record in found if record is not None]
 
 
 def _load(path: Path) -> Record:
     names = {item.name for item in dataclasses.fields(Record)}
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        record = Record(**{key: value for key, value in told.items() if key in names})
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        record = Record(**{key: value for key, value in fields.items() if key in names})
     except (OSError, ValueError, TypeError, AttributeError) as err:
-        raise ConfigError(f"{path} is not a record of a submission; remove it") from err
+        raise ConfigError(f"{path} is not a valid record of a submission; remove it") from err
     return dataclasses.replace(record, sources=tuple(record.sources), secrets=tuple(record.secrets))
 
 

@@ -1,4 +1,4 @@
-"""How a job fetches and keeps its files, changed in its document when it moves to another storage."""
+"""Adapt a job's document to another storage: how it fetches sources and saves outputs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from openpai_tasks.protocol.document import job_storage
 from openpai_tasks.protocol.document.job_storage import Home, Mounted
-from openpai_tasks.sdk.jobs.provenance import STAMP, Stamp, put
+from openpai_tasks.sdk.jobs.provenance import STAMP, Stamp, put_stamp
 
 Document = dict[str, Any]
 
 
-def moved(document: Document, home: Home, archive: str, stamp: Stamp) -> Document:
-    """The document with the steps, the commands, the storages and the stamp that it would have there."""
+def relocate(document: Document, home: Home, archive: str, stamp: Stamp) -> Document:
+    """Replace the steps, commands, storages and stamp by those for the new storage."""
 
     def step(command: str) -> str:
         if job_storage.is_output(command):
@@ -21,11 +21,11 @@ def moved(document: Document, home: Home, archive: str, stamp: Stamp) -> Documen
         return home.fetch(archive) if job_storage.is_fetch(command) else command
 
     storages = _storages(document, home)
-    return put({**document, **_steps(document, step), **_commands(document, home), **storages}, stamp)
+    return put_stamp({**document, **_steps(document, step), **_commands(document, home), **storages}, stamp)
 
 
 def _steps(document: Document, change: Callable[[str], str]) -> Document:
-    """What runs before the command, in every deployment."""
+    """Change the commands that run before the job's, in every deployment."""
     deployments = document.get("deployments")
     if not deployments:
         return {}
@@ -53,7 +53,7 @@ def _commands(document: Document, home: Home) -> Document:
 
 
 def _storages(document: Document, home: Home) -> Document:
-    """The storage of the old stamp is the first of them; where nothing is mounted, it goes."""
+    """Replace the old stamp's storage by the new one, or remove it if nothing is mounted."""
     extras = document.get("extras") or {}
     before = extras.get(STAMP, {}).get("storage") if isinstance(extras.get(STAMP), dict) else None
     wanted = home.storage if isinstance(home, Mounted) else None

@@ -20,7 +20,7 @@ from openpai_tasks.sdk.jobs.git import Revision
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp
 from openpai_tasks.sdk.jobs.records import Record
 from openpai_tasks.sdk.jobs.submission import Submission, new_name, stamp_at
-from openpai_tasks.sdk.jobs.unmasking import Ask, unmasked
+from openpai_tasks.sdk.jobs.unmasking import Ask, unmask
 from openpai_tasks.storage.job_files.archive import Archive, pack
 from openpai_tasks.storage.job_files.sources import collect
 from openpai_tasks.storage.job_files.workspace import ARCHIVE
@@ -44,7 +44,7 @@ class Original:
 
     @property
     def stamp(self) -> Stamp:
-        return provenance.stamp_of(self.document)
+        return provenance.read_stamp(self.document)
 
 
 def find_original(
@@ -61,8 +61,8 @@ def find_original(
 def clone(source: Backend, name: str, here: Path, mounts: Mounts = ()) -> Original:
     """The job as the cluster has it, and the files it was sent with where they can be read."""
     job, document = documents.job_document(source, name)
-    stamp = provenance.stamp_of(document)
-    record = records.find(here, job.name, source.cluster.alias)
+    stamp = provenance.read_stamp(document)
+    record = records.find_record(here, job.name, source.cluster.alias)
     archive = sent_archive(source, job.user, stamp, mounts)
     origin = Origin(
         here,
@@ -79,11 +79,11 @@ def clone(source: Backend, name: str, here: Path, mounts: Mounts = ()) -> Origin
 
 def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ()) -> Original:
     """The job as this folder has it on record, if its files are still to be had; says what is repeated."""
-    record = records.find(here, name, source.cluster.alias)
+    record = records.find_record(here, name, source.cluster.alias)
     if record is None:
         raise ConfigError(f"job {name!r} cannot be repeated exactly: {_unrecorded(name, here)}")
     document = documents.as_v2(protocol.read(record.document).value)
-    archive = _same_files(source, record, provenance.stamp_of(document), here, mounts)
+    archive = _same_files(source, record, provenance.read_stamp(document), here, mounts)
     count = len(archive.members) if archive else 0
     say(f"repeats job {name} of {record.cluster}: its command, its settings{_told(record, count)}")
     origin = Origin(
@@ -99,7 +99,7 @@ def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ())
 
 
 def _unrecorded(name: str, here: Path) -> str:
-    elsewhere = records.find(here, name)
+    elsewhere = records.find_record(here, name)
     if elsewhere:
         return f"it was submitted to cluster {elsewhere.cluster!r}; say `-a {elsewhere.cluster}`"
     return "this folder has no record of it in ./.openpai/jobs; without --exact it can be cloned"
@@ -111,8 +111,8 @@ def prepare_resubmission(
     """What to send: a new name, files of its own, secrets asked for again, and what the request changes."""
     name = new_name(request.name or f"{original.origin.cloned_from[: LONGEST - 11]}-$", "")
     document, home = _moved({**original.document, "name": name}, original, target, name, mounts)
-    document = updates.apply(with_gpus(document, request.gpu), request.updates)
-    document = unmasked(document, original.secrets, ask)
+    document = updates.apply_updates(with_gpus(document, request.gpu), request.updates)
+    document = unmask(document, original.secrets, ask)
     text = protocol.dump(document)
     named = protocol.validate(text).name
     return Submission(
@@ -131,7 +131,7 @@ def _moved(
     if stamp.source_folder and not original.archive:
         if not stays:
             raise ConfigError(f"the sources of job {original.name!r} cannot be read, so it runs nowhere else")
-        return provenance.put(document, stamp), None  # it takes them from where they are
+        return provenance.put_stamp(document, stamp), None  # it takes them from where they are
     if stays:
         home = job_folders.at(target, stamp.storage, stamp.workspace, target.user, mounts)
     else:
@@ -145,7 +145,7 @@ def _moved(
         source_archive=there.source_archive,
         source_hash=original.origin.source_hash or stamp.source_hash,
     )
-    return relocation.moved(document, home.seen, archive.sha256 if archive else "", after), home
+    return relocation.relocate(document, home.seen, archive.sha256 if archive else "", after), home
 
 
 def sent_archive(client: Backend, user: str, stamp: Stamp, mounts: Mounts = ()) -> Archive | None:
@@ -211,7 +211,7 @@ def with_gpus(document: dict[str, Any], gpu: int | None) -> dict[str, Any]:
         hint = f"-u taskRoles.{next(iter(roles))}.resourcePerInstance.gpu={gpu}"
         raise ConfigError(f"no role of the job has GPUs (it has: {', '.join(roles)}); say which one: {hint}")
     paths = [f"taskRoles.{name}.resourcePerInstance.gpu={gpu}" for name in chosen]
-    return updates.apply(document, _checked(document, chosen, paths))
+    return updates.apply_updates(document, _checked(document, chosen, paths))
 
 
 def _checked(document: dict[str, Any], chosen: Sequence[str], paths: list[str]) -> list[str]:

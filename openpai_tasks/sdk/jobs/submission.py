@@ -34,8 +34,8 @@ from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import records, updates
-from openpai_tasks.sdk.jobs.arrival import arrived, exists, is_unclear, settled
-from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, origin_of_file, origin_of_request, stamped
+from openpai_tasks.sdk.jobs.arrival import exists, has_arrived, is_unclear, wait_for_job
+from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, add_stamp, origin_of_file, origin_of_request
 from openpai_tasks.sdk.jobs.validation import as_v1
 from openpai_tasks.sdk.known_names import note_jobs
 from openpai_tasks.storage.job_files.archive import Archive, pack
@@ -90,7 +90,7 @@ def pack_files(
     request = dataclasses.replace(request, name=new_name(request.name, request.command))
     ours = {source.name for source in extra}
     named = [source for source in collect(request.sources, here) if source.name not in ours]
-    records.note_sources(here, request.sources, named)
+    records.remember_sources(here, request.sources, named)
     found = [*named, *extra]
     archive = pack(found) if found else None
     find = job_folders.require_home if archive else job_folders.output_home
@@ -114,8 +114,8 @@ def build(request: JobRequest, files: JobFiles) -> Submission:
 
 def build_document(request: JobRequest, files: JobFiles) -> dict[str, Any]:
     """The document of the request, with its updates and its stamp."""
-    made = updates.apply(protocol.document(request), request.updates)
-    return stamped(made, files.origin, stamp_at(files.home, str(made.get("name")), files.archive))
+    made = updates.apply_updates(protocol.document(request), request.updates)
+    return add_stamp(made, files.origin, stamp_at(files.home, str(made.get("name")), files.archive))
 
 
 def stamp_at(home: Home | None, job: str, archive: Archive | None) -> Stamp:
@@ -139,7 +139,7 @@ def read_job_file(path: Path, request: JobRequest, takes_v1: bool = False) -> Su
 def _read(path: Path, changes: Sequence[str], takes_v1: bool) -> Submission:
     origin = origin_of_file(path)
     document, is_v1 = load_document(path)
-    document = updates.apply(document, changes)
+    document = updates.apply_updates(document, changes)
     if is_v1 and takes_v1:
         v1 = protocol.validate_v1(document)
         return Submission(v1["jobName"], json.dumps(v1, indent=2) + "\n", origin=origin, v1=v1)
@@ -147,7 +147,7 @@ def _read(path: Path, changes: Sequence[str], takes_v1: bool) -> Submission:
     if is_v1:
         fitting, renamed = protocol.fit_names(protocol.validate_v1(document))
         document = protocol.to_v2(fitting)
-    text = protocol.dump(stamped(document, origin))
+    text = protocol.dump(add_stamp(document, origin))
     return Submission(_name(text), text, origin=origin, converted=is_v1, renamed=renamed)
 
 
@@ -194,9 +194,9 @@ def submit(client: Backend, submission: Submission, say: Say = lambda line: None
         raise Conflict(f"a job named {name!r} exists on {where}; choose another name", 409)
     with sent(client, submission, say=say):
         hand_in(client, submission)
-    records.keep(client, submission.text, submission.origin)
+    records.save_record(client, submission.text, submission.origin)
     try:
-        job = settled(client, key)
+        job = wait_for_job(client, key)
         note_jobs(client, [job])
         return job
     except Unreachable as err:
@@ -279,7 +279,7 @@ def hand_in(client: Backend, submission: Submission) -> None:
     except (ApiError, Unreachable) as err:
         if isinstance(err, ApiError) and not is_unclear(err):
             raise
-        if not arrived(client, submission.name, err):
+        if not has_arrived(client, submission.name, err):
             missed = Missed(f"job {submission.name!r} is not submitted: {err}")
             missed.exit_code = err.exit_code
             raise missed from err

@@ -1,4 +1,4 @@
-"""Secrets put back into a document that was stored without them."""
+"""Restore secrets in a document that was stored without them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.document.masking import STARS
 
 Ask = Callable[[str], str]
-"""Gives the value of the secret of that name."""
+"""Returns the value of the secret with that name."""
 
 _USED = re.compile(r"<%\s*\$secrets((?:\.[A-Za-z0-9_-]+|\[\d+\])+)\s*%>")
 
 
-def unmasked(document: dict[str, Any], known: Iterable[str], ask: Ask) -> dict[str, Any]:
-    """The document with its secrets asked for again, each by the name it is used under."""
+def unmask(document: dict[str, Any], known: Iterable[str], ask: Ask) -> dict[str, Any]:
+    """Ask for each secret that the document uses, and put it in."""
     result = _with_passwords(document, ask)
     if document.get("secrets") != STARS:
         return result
-    values = {name: ask(name) for name in names(document, known)}
+    values = {name: ask(name) for name in secret_names(document, known)}
     secrets: dict[str, Any] = {}
     for name, value in values.items():
-        result, kept = _exported(result, name, value)
+        result, kept = _update_export(result, name, value)
         _put(secrets, name.split("."), kept)
     return {**result, "secrets": secrets}
 
 
-def names(document: dict[str, Any], known: Iterable[str]) -> list[str]:
-    """The secrets that a document uses, dots between levels; and those that are known besides."""
+def secret_names(document: dict[str, Any], known: Iterable[str]) -> list[str]:
+    """Return the secrets that a document uses, with dots between levels, and other known ones."""
     used = dict.fromkeys(
         match[1].replace("[", ".").replace("]", "").strip(".")
         for text in _texts({**document, "secrets": None})
@@ -47,22 +47,22 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _exported(document: dict[str, Any], name: str, value: str) -> tuple[dict[str, Any], str]:
-    """How the value is kept: an export that we have written before is written again for this value."""
+def _update_export(document: dict[str, Any], name: str, value: str) -> tuple[dict[str, Any], str]:
+    """Rewrite our export of the secret for this value; return the document and the stored value."""
     if not name.isidentifier():
         return document, value
     ours = {scripts.step(scripts.export_secret(name, sample)) for sample in ("plain", "'")}
     if not ours & set(_texts(document)):
         return document, value
     fresh = scripts.step(scripts.export_secret(name, value))
-    return _replaced(document, ours, fresh), scripts.secret_value(value)
+    return _replace(document, ours, fresh), scripts.secret_value(value)
 
 
-def _replaced(value: Any, old: set[str], new: str) -> Any:
+def _replace(value: Any, old: set[str], new: str) -> Any:
     if isinstance(value, dict):
-        return {key: _replaced(item, old, new) for key, item in value.items()}
+        return {key: _replace(item, old, new) for key, item in value.items()}
     if isinstance(value, list):
-        return [_replaced(item, old, new) for item in value]
+        return [_replace(item, old, new) for item in value]
     return new if isinstance(value, str) and value in old else value
 
 
@@ -74,7 +74,7 @@ def _put(place: dict[str, Any], parts: list[str], value: str) -> None:
 
 
 def _with_passwords(document: dict[str, Any], ask: Ask) -> dict[str, Any]:
-    """Passwords of registries that a record leaves out."""
+    """Restore registry passwords that a record masks."""
     found = document.get("prerequisites")
     if not isinstance(found, list):
         return document

@@ -1,8 +1,8 @@
-"""``-u path=value``: changes to a job document before it is sent.
+"""Apply ``-u path=value`` changes to a job document.
 
-``defaults.virtualCluster=lab`` and ``defaults:virtualCluster=lab`` are the same; with colons the names
-between them may have dots. ``prerequisites[0].uri`` and ``prerequisites.0.uri`` go into a list, and the
-number behind its last item adds one. A value is read as JSON where it is JSON, and is text otherwise.
+``defaults.virtualCluster=lab`` and ``defaults:virtualCluster=lab`` are the same; between colons, names may
+contain dots. ``prerequisites[0].uri`` and ``prerequisites.0.uri`` index a list, and the index after its last
+item appends. A value is JSON if it parses as such, and text otherwise.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _INDEX = re.compile(r"\[(-?\d+)\]")
 _NUMBER = re.compile(r"-?\d+")
 
 
-def apply(document: dict[str, Any], updates: Iterable[str]) -> dict[str, Any]:
-    """The document with the changes, in their order; the one given stays as it is."""
+def apply_updates(document: dict[str, Any], updates: Iterable[str]) -> dict[str, Any]:
+    """Return a copy of the document with the changes applied in order."""
     result = copy.deepcopy(document)
     for update in updates:
-        path, is_one, value = update.partition("=")
-        if not is_one:
+        path, equals, value = update.partition("=")
+        if not equals:
             raise ConfigError(f"-u needs path=value, such as defaults.virtualCluster=lab; got {update!r}")
-        _put(result, _parts(path), read_value(value), path)
+        _put(result, _parts(path), parse_value(value), path)
     return result
 
 
-def read_value(text: str) -> Any:
-    """A number, a truth, null, a list or an object where the text is one in JSON; else the text."""
+def parse_value(text: str) -> Any:
+    """Parse JSON; return any other text unchanged."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -39,7 +39,7 @@ def read_value(text: str) -> Any:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is a word, not a number")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _parts(path: str) -> list[str]:
@@ -50,42 +50,42 @@ def _parts(path: str) -> list[str]:
     return parts
 
 
-def _put(place: Any, parts: list[str], value: Any, path: str) -> None:
-    """Walk to the last level, making those that are missing, and set the value there."""
+def _put(level: Any, parts: list[str], value: Any, path: str) -> None:
+    """Set the value at the path, creating missing levels."""
     for number, part in enumerate(parts):
-        key = _key(place, part, parts[:number], path)
+        key = _key(level, part, parts[:number], path)
         if number == len(parts) - 1:
-            _set(place, key, value)
+            _set(level, key, value)
             return
-        following = _get(place, key)
+        following = _get(level, key)
         if following is None:
             following = [] if _NUMBER.fullmatch(parts[number + 1]) else {}
-            _set(place, key, following)
-        place = following
+            _set(level, key, following)
+        level = following
 
 
-def _key(place: Any, part: str, above: list[str], path: str) -> str | int:
-    """The part as a key of this level; an error if the level has no such place."""
+def _key(level: Any, part: str, above: list[str], path: str) -> str | int:
+    """Return the part as a key of this level, or raise if there can be no such key."""
     where = ".".join(above) or "the document"
-    if isinstance(place, dict):
+    if isinstance(level, dict):
         return part
-    if not isinstance(place, list):
-        raise ConfigError(f"-u {path}: {where} is {place!r}, so there is no {part!r} in it")
+    if not isinstance(level, list):
+        raise ConfigError(f"-u {path}: {where} is {level!r}, which cannot contain {part!r}")
     if not _NUMBER.fullmatch(part):
-        raise ConfigError(f"-u {path}: {where} is a list; give the number of an item instead of {part!r}")
-    if not -len(place) <= int(part) <= len(place):
-        raise ConfigError(f"-u {path}: {where} has {len(place)} items, so there is no {part}")
+        raise ConfigError(f"-u {path}: {where} is a list; use an index instead of {part!r}")
+    if not -len(level) <= int(part) <= len(level):
+        raise ConfigError(f"-u {path}: index {part} is out of range: {where} has {len(level)} items")
     return int(part)
 
 
-def _get(place: Any, key: str | int) -> Any:
-    if isinstance(place, dict):
-        return place.get(str(key))
-    return place[int(key)] if int(key) < len(place) else None
+def _get(level: Any, key: str | int) -> Any:
+    if isinstance(level, dict):
+        return level.get(str(key))
+    return level[int(key)] if int(key) < len(level) else None
 
 
-def _set(place: Any, key: str | int, value: Any) -> None:
-    if isinstance(place, list) and key == len(place):
-        place.append(value)
+def _set(level: Any, key: str | int, value: Any) -> None:
+    if isinstance(level, list) and key == len(level):
+        level.append(value)
     else:
-        place[key] = value
+        level[key] = value

@@ -1,4 +1,4 @@
-"""Asking a cluster on behalf of whoever watches a job: an outage is waited out."""
+"""Wait out an outage of the cluster while following a job."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from openpai_tasks.settings.registry import LOCAL
 T = TypeVar("T")
 
 GROWTH = {"least_pause": 0.5, "growth": 1.5, "longest_pause": 15.0}
-DATABASE_DOWN = 500  # what the REST server answers while it cannot reach its database
+DATABASE_DOWN = 500  # the REST server's answer while its database is unreachable
 
 
 def ask_patiently(client: Backend, call: Callable[[], T], limit: float = math.inf) -> T:
-    """Return what ``call`` brings, asking again during an outage for as long as ``watch-patience`` says.
+    """Return the result of ``call``, retrying during an outage for up to ``watch-patience`` seconds.
 
-    ``limit`` is the moment of the monotonic clock when the whole watch is over.
+    ``limit`` is the time of the monotonic clock at which to give up in any case.
     """
     policy = RetryPolicy(tries=sys.maxsize, budget_seconds=client.patience, **GROWTH)
     begun, number = 0.0, 0
@@ -34,12 +34,12 @@ def ask_patiently(client: Backend, call: Callable[[], T], limit: float = math.in
             now = time.monotonic()
             begun = begun if number else now
             pause = policy.pause(number, spent=now - begun)
-            if pause is None or not is_outage(err) or _has_ended(client):
+            if pause is None or not is_outage(err) or _is_stopped(client):
                 raise
             if now >= limit:
-                raise TimedOut(f"the time to wait is over, and {err}") from err
+                raise TimedOut(f"timed out: {err}") from err
             if not number:
-                client.say(_lost(client, err))
+                client.say(_outage_message(client, err))
             number += 1
             time.sleep(min(pause, limit - now))
         else:
@@ -49,18 +49,18 @@ def ask_patiently(client: Backend, call: Callable[[], T], limit: float = math.in
 
 
 def is_outage(err: PaiError) -> bool:
-    """Whether the same call may well succeed later."""
+    """Return whether the same call may succeed later."""
     return err.is_outage or (isinstance(err, ApiError) and err.status == DATABASE_DOWN)
 
 
-def _has_ended(client: Backend) -> bool:
-    """Whether it is an embedded cluster that was ended: nothing brings it back while one watches."""
+def _is_stopped(client: Backend) -> bool:
+    """Return whether this is the embedded cluster and it was stopped, so that waiting is useless."""
     return client.cluster.alias == LOCAL and embedded.running() is None
 
 
-def _lost(client: Backend, err: PaiError) -> str:
+def _outage_message(client: Backend, err: PaiError) -> str:
     cluster, reason = client.cluster, str(err)
     for before in (f"({cluster.uri}): ", f"({cluster.uri}) says no: "):
         reason = reason.partition(before)[2] or reason
-    tries = f"it is asked again for up to {client.patience:g} s (the setting watch-patience)"
+    tries = f"retrying for up to {client.patience:g} s (setting watch-patience)"
     return f"cluster {cluster.alias!r} does not answer: {reason}; {tries}"

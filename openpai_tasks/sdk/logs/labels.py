@@ -1,4 +1,4 @@
-"""The output of several tasks in one stream: whole lines, each behind the label of its task."""
+"""Merge the output of several tasks into one stream of labelled lines."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from openpai_tasks.plain_text import one_line
 
-LONGEST = 1 << 16
-"""As much of a line waits for its end; a longer one is passed on in pieces."""
+LONGEST_PART = 1 << 16
+"""Bytes of an unfinished line to hold back; longer lines are passed on in pieces."""
 
 _SEGMENT = re.compile(rb"([^\r\n]*)([\r\n])")
 
@@ -17,19 +17,19 @@ _SEGMENT = re.compile(rb"([^\r\n]*)([\r\n])")
 class Labels:
     """Puts labels before lines.
 
-    What ends with a carriage return is written too, so that a progress bar redraws itself; when another task
-    writes, the line that is unfinished is ended first.
+    Text that ends with a carriage return is written at once, so that progress bars redraw; when another task
+    writes, the unfinished line is ended first.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[str, bytearray] = {}
-        self._bars = set[str]()  # tasks whose last end was a carriage return
-        self._cut = set[str]()  # tasks whose line was ended for another one
-        self._writer = ""  # of the line that is unfinished
-        self._is_returned = False  # whether the cursor is at its beginning
+        self._bars = set[str]()  # tasks whose last line ended with a carriage return
+        self._cut = set[str]()  # tasks whose line was ended for another task
+        self._writer = ""  # task of the unfinished line
+        self._is_returned = False  # whether the cursor is at its start
 
     def feed(self, task: str, data: bytes) -> bytes:
-        """What can be written now."""
+        """Take a task's output and return what can be written now."""
         waiting = self._waiting.setdefault(task, bytearray())
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         written = b""
@@ -38,17 +38,17 @@ class Labels:
             waiting.clear()
             (self._bars.add if data[end - 1 : end] == b"\r" else self._bars.discard)(task)
         waiting += data[end:]
-        if len(waiting) >= LONGEST:
+        if len(waiting) >= LONGEST_PART:
             written += self._write(task, bytes(waiting))
             waiting.clear()
         return written
 
     def pause(self) -> bytes:
-        """What is to be seen while nothing more comes: progress bars that have no end yet."""
+        """Return unfinished progress bars, to be shown during a pause."""
         return self._rest(self._bars)
 
     def end(self) -> bytes:
-        """All that came without an end of line, and the end of the line that is unfinished."""
+        """Return all unfinished lines and a final newline."""
         last = self._rest(self._waiting)
         return last + (b"\n" if self._writer else b"")
 
@@ -60,7 +60,7 @@ class Labels:
         return written
 
     def _segments(self, task: str, data: bytes) -> bytes:
-        """Lines that all have their end: behind the first one written, labels are all that is missing."""
+        """Label finished lines; after the first one this is a plain replacement."""
         data, written, at = data.replace(b"\r\n", b"\n"), b"", 0
         while not written and at < len(data):
             found = _SEGMENT.match(data, at)
@@ -74,12 +74,12 @@ class Labels:
         return written + label + more + last
 
     def _write(self, task: str, text: bytes, end: bytes = b"") -> bytes:
-        """One line, or a part of it that has no end yet."""
+        """Return one line, or a part of it, with its label where needed."""
         goes_on = self._writer == task
         was_cut = task in self._cut
         self._cut.discard(task)
         if not text and not goes_on and (was_cut or end == b"\r"):
-            return b""  # its line is ended already, or nothing is there to return from
+            return b""  # its line is already ended, or there is nothing to redraw
         before = b"\n" if self._writer and not goes_on else b""
         if before:
             self._cut.add(self._writer)

@@ -1,4 +1,4 @@
-"""A job's output, as it is or as it grows."""
+"""Read a job's output, once or while it grows."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from openpai_tasks.sdk.logs.labels import Labels
 from openpai_tasks.sdk.logs.troubles import LogTroubles
 
 LONGEST_LINE = 16 << 20
-"""As much of a line's end is kept where whole lines are needed."""
+"""Bytes kept of the end of a line where whole lines are needed."""
 
 MOST_ATTEMPTS = 50
-"""So many of a job's last attempts are read by who follows it, whatever number a server tells."""
+"""Latest attempts of a job to follow, whatever number the server reports."""
 
 LAST_SECONDS = 5.0
-"""For logs that could not be read before, after the end of the job."""
+"""Time after the job's end to read logs that failed before."""
 
 
 @dataclass(frozen=True)
 class LogChoice:
-    """Whose output, and which of its streams: stdout, stderr or all in order."""
+    """The tasks and the stream to read: stdout, stderr or all in order."""
 
     role: str | None = None
     index: int | None = None
     stream: str = "all"
-    attempt: int | None = None  # of the job, from 0; the latest if not given
+    attempt: int | None = None  # of the job, from 0; by default the latest
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,16 @@ class Chunk:
 
 
 PAUSE = Chunk("", b"")
-"""Nothing more comes for a while."""
+"""Marks a pause in the output."""
 
-Place = tuple[int, str, int, str]
-"""Which log: the job's attempt, the task, its own attempt, and where the server says it is."""
+LogKey = tuple[int, str, int, str]
+"""A log: the job's attempt, the task, the task's attempt, and the server's log address."""
 
-Look = Callable[[JobInfo], object]
+OnJob = Callable[[JobInfo], object]
 
 
 def choose_stream(stdout: bool, stderr: bool) -> str:
-    """Which log the two flags choose."""
+    """Return the stream that the two flags choose."""
     if stdout == stderr:
         return "all"
     return "stdout" if stdout else "stderr"
@@ -65,41 +65,41 @@ def read_output(
     which: LogChoice,
     follow: bool = False,
     lines: int | None = None,
-    look: Look | None = None,
+    look: OnJob | None = None,
     plain: bool = False,
 ) -> Iterator[bytes]:
-    """What to show of a job's output: all of it or the last lines, until now or until it is over.
+    """Yield a job's output or its last lines, so far or until it ends.
 
-    It is as the tasks wrote it unless ``plain``, which leaves out what would steer a terminal.
+    ``plain`` removes terminal control characters; otherwise the bytes are as the tasks wrote them.
     """
     if lines is not None and lines < 0:
-        raise ConfigError(f"the number of lines cannot be negative: {lines}")
+        raise ConfigError(f"the number of lines must not be negative, got {lines}")
     if follow and which.attempt is not None:
-        raise ConfigError("--attempt shows what one attempt has written: leave out --follow")
+        raise ConfigError("--attempt cannot be combined with --follow")
     if follow:
         chunks = Follower(client, which, lines, look).until_over(name)
     else:
-        chunks = read(client, name, which)
+        chunks = read_chunks(client, name, which)
         chunks = chunks if lines is None else last_lines(chunks, lines)
-    return labelled(filtered(chunks) if plain else chunks)
+    return add_labels(strip_control_characters(chunks) if plain else chunks)
 
 
-def read(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]:
-    """The output until now."""
-    job = _in_attempt(client, lookup.find(client, name), which.attempt)
-    tasks = _chosen(job, which)
+def read_chunks(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]:
+    """Yield the output so far."""
+    job = _job_attempt(client, lookup.find(client, name), which.attempt)
+    tasks = _select_tasks(job, which)
     problem: ApiError | None = None
     for task in tasks:
         try:
             for data in client.open_log(job, task, which.stream).read():
                 yield Chunk(_label(task, tasks), data)
-        except ApiError as err:  # the logs of the other tasks may be there
+        except ApiError as err:  # other tasks' logs may still be readable
             problem = problem or err
     if problem:
         raise problem
 
 
-def _in_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
+def _job_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
     if attempt in (None, job.attempt):
         return job
     if not 0 <= attempt < job.attempt:
@@ -109,27 +109,27 @@ def _in_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
 
 
 class Follower:
-    """Reads what a job's tasks write, piece by piece; a retry's output follows that of the try before.
+    """Reads the output of a job's tasks as it grows, attempt by attempt.
 
-    ``look`` is given the job each time it was asked for, before what the latest try has written since. The
-    job matters more than its output: a log that cannot be read is a warning, and is tried again.
+    ``look`` is called with the job after each request, before the latest attempt's new output. An unreadable
+    log is a warning and is tried again, as following the job matters more than its output.
     """
 
     def __init__(
-        self, client: Backend, which: LogChoice, lines: int | None = None, look: Look | None = None
+        self, client: Backend, which: LogChoice, lines: int | None = None, look: OnJob | None = None
     ) -> None:
         self._client, self._which, self._lines, self._look = client, which, lines, look
-        self._readers: dict[Place, TaskLog] = {}
-        self._tailed = set[Place]()  # of what they have written, only the last lines are wanted
-        self._ended: dict[int, JobInfo | None] = {}  # attempts that are over and not read to their end
+        self._readers: dict[LogKey, TaskLog] = {}
+        self._tailed = set[LogKey]()  # logs of which only the last lines are wanted
+        self._ended: dict[int, JobInfo | None] = {}  # past attempts that are not fully read
         self._troubles = LogTroubles(client.say)
 
     def until_over(self, name: str) -> Iterator[Chunk]:
-        """The output as it grows, until the job is over."""
+        """Yield the output as it grows, until the job ends."""
         pauses = Pauses(self._client)
         seen = None
         while True:
-            # asked first: what is final now has written everything
+            # before the logs: a final job has written everything
             job = pauses.ask(lambda: lookup.find(self._client, name))
             self._note_ended(seen, job)
             moved = False
@@ -144,19 +144,19 @@ class Follower:
         yield from self._rest(job)
 
     def _note_ended(self, seen: JobInfo | None, job: JobInfo) -> None:
-        """Remember the attempts that ended since the last look, the last one seen among them."""
-        begin = 0 if self._lines is None else job.attempt  # the last lines are those of the latest try
+        """Remember the attempts that ended since the last look."""
+        begin = 0 if self._lines is None else job.attempt  # the last lines are the latest attempt's
         first = begin if seen is None else seen.attempt
         begun = max(first, job.attempt - MOST_ATTEMPTS)
         self._ended |= {attempt: None for attempt in range(begun, job.attempt) if attempt not in self._ended}
         for attempt in sorted(self._ended)[:-MOST_ATTEMPTS]:
             del self._ended[attempt]
         if begun > first:
-            more = f"`pai job.logs {job.name} --attempt {first}` shows the first of it"
-            self._client.say(f"the output of {begun - first} attempts is left out; {more}")
+            more = f"see the first with `pai job.logs {job.name} --attempt {first}`"
+            self._client.say(f"skipping the output of {begun - first} attempts; {more}")
 
     def _round(self, job: JobInfo, is_first: bool = False, is_last: bool = False) -> Iterator[Chunk]:
-        """What is new, of the attempts that are over and then of the latest one."""
+        """Yield new output, of past attempts and then of the latest."""
         self._troubles.begin_round()
         for attempt in sorted(self._ended):
             past = self._ended[attempt] = self._ended[attempt] or self._past(job, attempt)
@@ -168,13 +168,13 @@ class Follower:
         yield from self._new(job, is_tailed=is_first and self._lines is not None)
 
     def _past(self, job: JobInfo, attempt: int) -> JobInfo | None:
-        """The job as it was in an attempt; None if the cluster does not tell it, or not now."""
+        """Return the job as of an attempt; None if the cluster cannot report it, or not now."""
         if not self._troubles.is_due(attempt):
             return None
         self._troubles.clear(attempt)
         try:
             found = self._client.job_attempt(job.key, attempt)
-        except NotFound:  # older servers know only the latest try
+        except NotFound:  # older servers know only the latest attempt
             return None
         except (ApiError, Unreachable) as err:
             self._troubles.note(attempt, f"attempt {attempt} of job {job.name!r}", err)
@@ -182,8 +182,8 @@ class Follower:
         return dataclasses.replace(found, attempt=attempt)
 
     def _new(self, job: JobInfo, is_tailed: bool = False) -> Generator[Chunk, None, bool]:
-        """What came since the last look; returns whether that is all there is now."""
-        tasks = _chosen(job, self._which)
+        """Yield output since the last look; return whether everything could be read."""
+        tasks = _select_tasks(job, self._which)
         is_all = True
         for task in tasks:
             place = (job.attempt, task.label, task.attempt, task.log)
@@ -197,8 +197,8 @@ class Follower:
                 return False
         return is_all
 
-    def _read(self, place: Place, task: TaskInfo, label: str) -> Iterator[Chunk]:
-        """What is new in one log; of one that is tailed, its last lines."""
+    def _read(self, place: LogKey, task: TaskInfo, label: str) -> Iterator[Chunk]:
+        """Yield new output of one log, or its last lines if it is tailed."""
         count = self._lines if place in self._tailed else None
         reader = self._readers[place]
         chunks = (Chunk(label, data) for data in reader.read())
@@ -207,31 +207,31 @@ class Follower:
         except (ApiError, Unreachable) as err:
             self._troubles.note(place, f"the output of {task.label}", err)
             if count is not None:
-                reader.rewind()  # nothing of it was shown
+                reader.rewind()  # nothing was shown yet
         else:
             self._troubles.clear(place)
             self._tailed.discard(place)
 
     def _rest(self, job: JobInfo) -> Iterator[Chunk]:
-        """What could not be read before, if that is possible soon after the end of the job."""
+        """Yield output that could not be read before, if that succeeds soon after the job's end."""
         pauses = Pauses(self._client, LAST_SECONDS)
         self._troubles.retry_all()
         while self._troubles and not pauses.over:
             yield from self._round(job, is_last=True)
             pauses.wait()
         if self._troubles:
-            more = f"`pai job.logs {job.name}` shows it when it can be read"
-            self._client.say(f"warning: some output of job {job.name!r} is missing here; {more}")
-        if absent := [task.label for task in _chosen(job, self._which) if self._is_absent(job, task)]:
-            self._client.say(f"warning: the cluster has no output of {', '.join(absent[:8])}")
+            more = f"try again later with `pai job.logs {job.name}`"
+            self._client.say(f"warning: some output of job {job.name!r} could not be read; {more}")
+        if absent := [task.label for task in _select_tasks(job, self._which) if self._is_absent(job, task)]:
+            self._client.say(f"warning: the cluster has no logs of {', '.join(absent[:8])}")
 
     def _is_absent(self, job: JobInfo, task: TaskInfo) -> bool:
         reader = self._readers.get((job.attempt, task.label, task.attempt, task.log))
         return bool(task.launched and reader and reader.is_absent)
 
 
-def _chosen(job: JobInfo, which: LogChoice) -> list[TaskInfo]:
-    """The tasks asked for; a job that waits has none yet."""
+def _select_tasks(job: JobInfo, which: LogChoice) -> list[TaskInfo]:
+    """Return the selected tasks; a waiting job has none yet."""
     roles = {task.role for task in job.tasks}
     role = which.role if which.role is None or which.role in roles else role_key(which.role)
     if job.tasks and role and role not in roles:
@@ -247,36 +247,36 @@ def _label(task: TaskInfo, tasks: list[TaskInfo]) -> str:
     return task.label if len(tasks) > 1 else ""
 
 
-class Lines:
-    """Whole lines of several tasks' output, each task's own; of a very long one only the end."""
+class LineSplitter:
+    """Splits each task's output into whole lines; only the end of a very long line is kept."""
 
     def __init__(self) -> None:
         self._rest: dict[str, bytearray] = {}
 
     def feed(self, chunk: Chunk) -> Iterator[Chunk]:
-        """The lines that are complete now."""
+        """Take a chunk and yield the lines that are complete now."""
         rest = self._rest.setdefault(chunk.task, bytearray())
         *whole, last = chunk.data.split(b"\n")
         if whole:
-            whole[0] = _line_end(rest) + whole[0]
+            whole[0] = _last_bytes(rest) + whole[0]
             rest.clear()
         rest += last
         if len(rest) > 2 * LONGEST_LINE:
-            rest[:] = _line_end(rest)
+            rest[:] = _last_bytes(rest)
         return (Chunk(chunk.task, line + b"\n") for line in whole)
 
     def end(self) -> Iterator[Chunk]:
-        """What came without an end of line."""
-        return (Chunk(task, _line_end(rest) + b"\n") for task, rest in self._rest.items() if rest)
+        """Yield the unfinished lines."""
+        return (Chunk(task, _last_bytes(rest) + b"\n") for task, rest in self._rest.items() if rest)
 
 
-def _line_end(rest: bytearray) -> bytes:
+def _last_bytes(rest: bytearray) -> bytes:
     return bytes(memoryview(rest)[-LONGEST_LINE:])
 
 
 def last_lines(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
-    """The last ``count`` lines of each task's output."""
-    lines, kept = Lines(), dict[str, deque[bytes]]()
+    """Yield the last ``count`` lines of each task's output."""
+    lines, kept = LineSplitter(), dict[str, deque[bytes]]()
     for chunk in chunks:
         for line in lines.feed(chunk):
             kept.setdefault(line.task, deque(maxlen=count)).append(line.data)
@@ -285,8 +285,8 @@ def last_lines(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
     return (Chunk(task, data) for task, tail in kept.items() for data in tail)
 
 
-def filtered(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """The same without what would steer a terminal."""
+def strip_control_characters(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Remove terminal control characters from chunks."""
     filters: dict[str, PlainBytes] = {}
     for chunk in chunks:
         data = filters.setdefault(chunk.task, PlainBytes()).feed(chunk.data)
@@ -295,8 +295,8 @@ def filtered(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     yield from (Chunk(task, one.feed(b"", final=True)) for task, one in filters.items())
 
 
-def labelled(chunks: Iterable[Chunk]) -> Iterator[bytes]:
-    """The bytes to show: as they come for one task, line by line behind its label for several."""
+def add_labels(chunks: Iterable[Chunk]) -> Iterator[bytes]:
+    """Yield the bytes to show: unchanged for one task, in labelled lines for several."""
     labels = Labels()
     for chunk in chunks:
         data = labels.feed(chunk.task, chunk.data) if chunk.task else chunk.data or labels.pause()

@@ -1,7 +1,7 @@
-"""What was brought to this machine, so that it can be replaced, and a file of the user's never is.
+"""Digests of downloaded files, so that a new download replaces ours but never the user's.
 
-``~/.openpai/brought.json`` has the digest of each file as it was written. A file that is still so is ours;
-any other one stays, and what is brought gets a free name beside it.
+``~/.openpai/brought.json`` has the digest of each file as it was written. A file that still matches is ours;
+any other file stays, and the download gets a free name beside it.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.sdk.payloads.notebook_server import digest_of
 from openpai_tasks.settings.home import home, locked, write_private
 
-NAMES = 1000  # that are tried for a file beside another one
+MOST_NAMES = 1000  # tried for a file beside an existing one
 
 log = logging.getLogger("openpai_tasks")
 
 
-def place(path: Path) -> Path:
-    """Where a file may be written that should be ``path``: there, or beside what is not ours."""
+def target_path(path: Path) -> Path:
+    """Return ``path``, or a free name beside it if the file there is not ours."""
     known = _known()
-    return free(path, lambda there: _is_ours(there, known))
+    return free_path(path, lambda there: _is_ours(there, known))
 
 
-def free(path: Path, is_ours: Callable[[Path], bool], first: int = 0) -> Path:
-    """The first of the names for the file, itself or those beside it, that nobody else's has."""
-    for number in range(first, NAMES):
+def free_path(path: Path, is_ours: Callable[[Path], bool], first: int = 0) -> Path:
+    """Return the first of ``path`` and its ``.remote`` variants that is free or ours."""
+    for number in range(first, MOST_NAMES):
         mark = "" if number == 0 else ".remote" if number == 1 else f".remote-{number}"
         beside = path.with_name(f"{path.stem}{mark}{path.suffix}")
         if not os.path.lexists(beside) or is_ours(beside):
             return beside
-    raise PathError(f"there are too many files named {path.stem}.remote-*{path.suffix}; remove some")
+    raise PathError(f"too many files named {path.stem}.remote-*{path.suffix}; remove some")
 
 
-def note(paths: Iterable[Path]) -> None:
-    """Remember the files as they are now; where that cannot be, they are never replaced."""
+def remember(paths: Iterable[Path]) -> None:
+    """Remember the files as they are now; if that fails, they are never replaced."""
     try:
         with locked(_file()):
-            told = _known() | {_key(path): digest_of(path) for path in paths if path.is_file()}
-            kept = {key: value for key, value in told.items() if os.path.isfile(key)}
+            known = _known() | {_key(path): digest_of(path) for path in paths if path.is_file()}
+            kept = {key: value for key, value in known.items() if os.path.isfile(key)}
             write_private(_file(), json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
     except (ConfigError, OSError) as err:
-        log.warning("warning: what was brought could not be noted: %s", err)
+        log.warning("warning: cannot record the downloaded files: %s", err)
 
 
 def _is_ours(path: Path, known: dict[str, str]) -> bool:
@@ -63,10 +63,10 @@ def _key(path: Path) -> str:
 
 def _known() -> dict[str, str]:
     try:
-        told = json.loads(_file().read_text(encoding="utf-8"))
+        found = json.loads(_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    pairs = told.items() if isinstance(told, dict) else ()
+    pairs = found.items() if isinstance(found, dict) else ()
     return {key: value for key, value in pairs if isinstance(value, str)}
 
 

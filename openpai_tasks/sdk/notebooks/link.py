@@ -1,4 +1,4 @@
-"""The way to a Jupyter server in a job: a tunnel or the node's own address, and the wait until it answers."""
+"""Connect to a Jupyter server in a job, by tunnel or by the node's address, and wait until it answers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from openpai_tasks.errors import ConfigError, Denied, JobFailed, PaiError, Timed
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.sdk.containers import endpoints
-from openpai_tasks.sdk.containers.forwarding import HERE, Forward, Port
-from openpai_tasks.sdk.diagnosis.news import STARTS
-from openpai_tasks.sdk.diagnosis.news import reason as reason_of
+from openpai_tasks.sdk.containers.forwarding import LOOPBACK, Forward, Port
+from openpai_tasks.sdk.diagnosis.news import STARTS, wait_reason
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs import output
-from openpai_tasks.sdk.notebooks.serving import page
+from openpai_tasks.sdk.notebooks.serving import notebook_page
 from openpai_tasks.sdk.payloads.notebook_runner import visible
 from openpai_tasks.sdk.payloads.notebook_server import PORT
 from openpai_tasks.sdk.ssh.connection import Remote
@@ -29,17 +28,17 @@ from openpai_tasks.settings.config import Settings
 
 Say = Callable[[str], object]
 
-ANSWER = 10.0  # seconds for one answer
-SOON = 20.0  # seconds within which a container's ssh service may be late
-SAID, COMPLAINT = "notebook: ", "error: "
+ANSWER_SECONDS = 10.0  # for one request
+SSH_START_SECONDS = 20.0  # time a container's ssh service may take to start
+RUNNER_PREFIX, ERROR_PREFIX = "notebook: ", "error: "
 LINES = 20
-WORD = "--port {here}"  # how notebook.serve is told a port
-END = 120.0  # seconds within which a job that ends has ended
+PORT_FLAG = "--port {here}"  # how notebook.serve takes a local port
+END_SECONDS = 120.0  # time a stopping job may take to end
 
 
 @dataclass(frozen=True)
 class Served:
-    """A server that answers; its address opens it, as the token is in it."""
+    """A server that answers; its URL contains the token."""
 
     job: str
     url: str = field(repr=False)
@@ -48,21 +47,21 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Way:
-    """How a server is reached."""
+class LinkOptions:
+    """How to reach a server."""
 
     direct: bool = False
-    port: int = 0  # of this machine; 0 is any that is free
+    port: int = 0  # on this machine; 0 is any free port
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 65536:
             raise ConfigError(f"--port must be between 0 and 65535, got {self.port}")
         if self.direct and self.port:
-            raise ConfigError("--port is this machine's end of a tunnel, and there is none with --direct")
+            raise ConfigError("--port is the local end of a tunnel, so it cannot be used with --direct")
 
 
 class Link:
-    """A server that can be spoken to at ``url`` until it is closed."""
+    """An open connection to a server at ``url``."""
 
     def __init__(self, client: Backend, name: str, url: str, forward: Forward | None = None) -> None:
         self.url, self._client, self._name, self._forward = url, client, name, forward
@@ -74,15 +73,15 @@ class Link:
         self.close()
 
     def until_over(self) -> JobInfo:
-        """Stay until the job is over, or the way to it is; the job as it is then."""
+        """Wait until the job or the tunnel ends, and return the job."""
         if self._forward is None:
             return lookup.wait(self._client, self._name)
         self._forward.serve()
         return self._ended()
 
     def _ended(self) -> JobInfo:
-        """The job, which is about to end, unless the cluster has begun it again."""
-        pauses, soon = Pauses(self._client, END), time.monotonic() + SOON
+        """Wait for the job to end, unless the cluster has restarted it."""
+        pauses, soon = Pauses(self._client, END_SECONDS), time.monotonic() + SSH_START_SECONDS
         while True:
             job = pauses.ask(lambda: lookup.find(self._client, self._name))
             goes_on = job.state == endpoints.RUNNING and time.monotonic() > soon
@@ -95,7 +94,7 @@ class Link:
             self._forward.close()
 
     def answers(self, token: str) -> bool:
-        """Whether Jupyter is there, and takes the token."""
+        """Return whether Jupyter answers; raise Denied if it refuses the token."""
         try:
             found = parse(_get(f"{self.url}/api/status", token))
         except urllib.error.HTTPError as err:
@@ -107,9 +106,9 @@ class Link:
         return isinstance(found, dict) and "kernels" in found
 
     def address(self, token: str, file: str) -> str:
-        """The page of the notebook, with the token that opens it."""
+        """Return the URL of the notebook's page, token included."""
         has_lab = self._has("/lab", token)
-        path = page(has_lab, has_lab or self._has("/tree", token), file)
+        path = notebook_page(has_lab, has_lab or self._has("/tree", token), file)
         return f"{self.url}{path or '/'}?token={token}"
 
     def _has(self, path: str, token: str) -> bool:
@@ -121,31 +120,33 @@ class Link:
 
 
 def open_link(
-    client: Backend, name: str, way: Way, token: str, settings: Settings, limit: float, say: Say
+    client: Backend, name: str, options: LinkOptions, token: str, settings: Settings, limit: float, say: Say
 ) -> Link:
-    """Wait until the server answers, telling what there is to wait for."""
-    tell, pauses = _Once(say, limit), Pauses(client, limit)
+    """Wait until the server answers, reporting the reason for the wait."""
+    report, pauses = _WaitReporter(say, limit), Pauses(client, limit)
     link: Link | None = None
     try:
         while True:
             job = pauses.ask(lambda: lookup.find(client, name))
             if job.final:
-                raise _over(client, job)
+                raise _ended_error(client, job)
             try:
-                link = link or pauses.ask(partial(_linked, client, job, way, settings, tell.later))
+                link = link or pauses.ask(partial(_open, client, job, options, settings, report.later))
                 if link and link.answers(token):
-                    tell.is_quiet = False
+                    report.is_quiet = False
                     return link
                 reason = _reason(client, job)
             except endpoints.NotServed as err:
-                ways = f"`job.stop {job.name}` ends it, and `notebook.serve --direct` needs no ssh"
+                ways = f"`pai job.stop {job.name}` stops it; `pai notebook.serve --direct` needs no ssh"
                 raise endpoints.NotServed(f"{err}; {ways}") from err
             except Unreachable as err:
-                reason = str(err) if (job.duration or 0) > SOON else STARTS
-            tell(job, reason)
+                reason = str(err) if (job.duration or 0) > SSH_START_SECONDS else STARTS
+            report(job, reason)
             if pauses.over:
-                ways = f"`notebook.serve --reconnect {job.name}` waits again, `job.stop {job.name}` ends it"
-                raise TimedOut(f"no Jupyter answers in job {job.name!r} after {limit:g} s: {reason}; {ways}")
+                wait = f"`pai notebook.serve --reconnect {job.name}` waits again"
+                ways = f"{wait}, `pai job.stop {job.name}` stops the job"
+                why = f"Jupyter in job {job.name!r} did not answer within {limit:g} s: {reason}"
+                raise TimedOut(f"{why}; {ways}")
             pauses.wait()
     except BaseException:
         if link:
@@ -153,8 +154,8 @@ def open_link(
         raise
 
 
-class _Once:
-    """Says each reason once."""
+class _WaitReporter:
+    """Reports each reason to wait once."""
 
     def __init__(self, say: Say, limit: float) -> None:
         self._say, self._limit, self._last = say, limit, ""
@@ -167,20 +168,20 @@ class _Once:
         self._last = line
 
     def later(self, text: str) -> None:
-        """What a tunnel has to say, which is of interest once it has worked."""
+        """Pass on the tunnel's messages once it has worked."""
         if not self.is_quiet:
             self._say(text)
 
 
-def _linked(client: Backend, job: JobInfo, way: Way, settings: Settings, say: Say) -> Link | None:
-    """The way to the server, once its container runs."""
+def _open(client: Backend, job: JobInfo, options: LinkOptions, settings: Settings, say: Say) -> Link | None:
+    """Open a link to the server, once its container runs."""
     if not job.tasks:
         return None
     task = job.tasks[0]
     port = task.ports.get(PORT, "").partition(",")[0]
     if job.state != endpoints.RUNNING or task.state != endpoints.RUNNING or not port.isdecimal():
         return None
-    if way.direct:
+    if options.direct:
         return Link(client, job.name, f"http://{_host(task)}:{port}")
     found = endpoints.reach(client, job.key, settings)
     container = endpoints.first_running(found, task.role, task.index)
@@ -191,50 +192,50 @@ def _linked(client: Backend, job: JobInfo, way: Way, settings: Settings, say: Sa
     def over() -> str:
         return endpoints.has_moved(client, found, container)
 
-    forward = Forward(connect, [Port(int(port), way.port)], say, over, WORD)
+    forward = Forward(connect, [Port(int(port), options.port)], say, over, PORT_FLAG)
     try:
         forward.start()
     except BaseException:
         forward.close()
         raise
-    return Link(client, job.name, f"http://{HERE}:{forward.ports[0].here}", forward)
+    return Link(client, job.name, f"http://{LOOPBACK}:{forward.ports[0].here}", forward)
 
 
 def _host(task: TaskInfo) -> str:
     if not task.ip:
-        raise Unreachable(f"the cluster tells no address of {task.label} yet")
+        raise Unreachable(f"the cluster has not reported an address for {task.label} yet")
     return f"[{task.ip}]" if ":" in task.ip else task.ip
 
 
 def _get(url: str, token: str) -> bytes:
-    """What is there; a proxy is asked for no address of this machine."""
-    is_here = url.startswith(f"http://{HERE}:")
+    """Fetch a URL, bypassing proxies for this machine."""
+    is_here = url.startswith(f"http://{LOOPBACK}:")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({} if is_here else None))
     request = urllib.request.Request(url, headers={"Authorization": f"token {token}"})  # noqa: S310 - always http
-    with opener.open(request, timeout=ANSWER) as answer:
+    with opener.open(request, timeout=ANSWER_SECONDS) as answer:
         return bytes(answer.read())
 
 
 def _reason(client: Backend, job: JobInfo) -> str:
-    """What there is to wait for."""
+    """Return what the wait is for."""
     if job.state == endpoints.RUNNING:
-        return _said(client, job) or STARTS
-    return reason_of(client, job)
+        return _last_runner_line(client, job) or STARTS
+    return wait_reason(client, job)
 
 
-def _said(client: Backend, job: JobInfo) -> str:
-    """The last thing that our program in the job has said."""
+def _last_runner_line(client: Backend, job: JobInfo) -> str:
+    """Return the last line that our program in the job has logged."""
     with contextlib.suppress(PaiError):
         text = b"".join(output.read_output(client, job.key, output.LogChoice(), lines=LINES)).decode(
             "utf-8", "replace"
         )
-        said = [line.removeprefix(SAID) for line in text.splitlines() if line.startswith(SAID)]
-        return visible(said[-1]) if said else ""
+        lines = [line for line in text.splitlines() if line.startswith(RUNNER_PREFIX)]
+        return visible(lines[-1].removeprefix(RUNNER_PREFIX)) if lines else ""
     return ""
 
 
-def _over(client: Backend, job: JobInfo) -> PaiError:
-    said = _said(client, job).removeprefix(COMPLAINT)
-    told = f": {said}" if said else ""
-    words = f"job {job.name!r} is {job.state}{told}; `job.logs {job.name}` shows all of its output"
-    return JobFailed(words, job.exit_status) if job.exit_status else ConfigError(words)
+def _ended_error(client: Backend, job: JobInfo) -> PaiError:
+    reason = _last_runner_line(client, job).removeprefix(ERROR_PREFIX)
+    state = f"{job.state}: {reason}" if reason else job.state
+    message = f"job {job.name!r} is {state}; see all output with `pai job.logs {job.name}`"
+    return JobFailed(message, job.exit_status) if job.exit_status else ConfigError(message)

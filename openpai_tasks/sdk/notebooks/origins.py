@@ -1,4 +1,4 @@
-"""Where the files of a Jupyter server came from, and where what comes back may be written."""
+"""Where the files of a Jupyter server came from, and where pulled files may be written."""
 
 from __future__ import annotations
 
@@ -19,83 +19,83 @@ SUFFIX = ".ipynb"
 
 @dataclass(frozen=True)
 class Origins:
-    """Where files were, by the names that they have in the job."""
+    """Local paths of files, by their names in the job."""
 
     folder: str = ""
-    """The one that all others came from; empty where it is not known."""
+    """The folder of the rest; empty if unknown."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Files and folders that were not below it, or by a link that leads out of it, and their paths."""
+    """Paths of files and folders outside of it, or behind a link that leads out of it."""
     hidden: tuple[str, ...] = ()
-    """Names with a dot before a part of them: no other hidden file is written."""
+    """Hidden files that were sent: no other hidden file is written."""
 
 
-def origins(sources: Iterable[SourceFile], here: Path) -> Origins:
-    """What to remember of the files that are sent."""
+def find_origins(sources: Iterable[SourceFile], here: Path) -> Origins:
+    """Return where the files to send come from."""
     paths = {source.name: Path(os.path.normpath(here / source.path)) for source in sources}
     elsewhere: dict[str, str] = {}
     for name, path in paths.items():
-        if not _is_found(name, path, here, elsewhere):
+        if not _resolves_to(name, path, here, elsewhere):
             elsewhere.update(_root(name, path, here, elsewhere))
-    for name, path in paths.items():  # one of here, in a folder of which others are elsewhere
-        if not _is_found(name, path, here, elsewhere):
+    for name, path in paths.items():  # local files in a folder whose other files are elsewhere
+        if not _resolves_to(name, path, here, elsewhere):
             elsewhere[name] = str(path)
     return Origins(str(here), elsewhere, tuple(name for name in paths if _is_hidden(name)))
 
 
 def _root(name: str, path: Path, here: Path, elsewhere: Mapping[str, str]) -> dict[str, str]:
-    """The highest folder by which the file is found, or the file itself."""
+    """Map the highest folder that resolves to the file's path, or the file itself."""
     before = str(path)[: -len(name)]
-    for key in reversed(list(_above(name))):
+    for key in reversed(list(_with_parents(name))):
         found = {key: f"{before}{key}"}
-        if key not in elsewhere and _is_found(name, path, here, {**elsewhere, **found}):
+        if key not in elsewhere and _resolves_to(name, path, here, {**elsewhere, **found}):
             return found
     return {name: str(path)}
 
 
-def _is_found(name: str, path: Path, here: Path, elsewhere: Mapping[str, str]) -> bool:
+def _resolves_to(name: str, path: Path, here: Path, elsewhere: Mapping[str, str]) -> bool:
     try:
-        return _below(name, here, elsewhere) == path
+        return _resolve(name, here, elsewhere) == path
     except PathError:
         return False
 
 
-def still_there(known: Origins) -> Origins:
-    """Without places whose folder has gone, which is not made again."""
+def without_missing(known: Origins) -> Origins:
+    """Drop paths whose folder is gone; it is not created again."""
     left = {name: path for name, path in known.elsewhere.items() if os.path.isdir(os.path.dirname(path))}
     return dataclasses.replace(known, elsewhere=left)
 
 
-def place(name: str, root: Path, known: Origins) -> Path:
-    """The path of a file of the job: where it came from, else below ``root``.
+def target_path(name: str, root: Path, known: Origins) -> Path:
+    """Return the local path of a job's file: where it came from, else below ``root``.
 
-    A name that leads out is refused, and so is a hidden one that was not sent: a job has no business there.
+    Refuse names that leave the folder, and hidden files that were not sent: a job must not write there.
     """
-    check(name, root)
+    check_name(name, root)
     if _is_hidden(name) and not _was_sent(name, known.hidden):
-        raise PathError("it is hidden, and nothing here tells that it was sent")
-    return _below(name, root, known.elsewhere)
+        raise PathError("it is hidden and was not sent from here")
+    return _resolve(name, root, known.elsewhere)
 
 
-def check(name: str, root: Path | str) -> None:
-    """Refuse a name that is none, or that leads out."""
+def check_name(name: str, root: Path | str) -> None:
+    """Refuse an invalid name and one that leaves ``root``."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or "\0" in name or os.pardir in parts:
-        raise PathError(f"its name would lead out of {root}")
+        raise PathError(f"its name leads out of {root}")
 
 
-def notebook_name(told: object) -> str:
-    """The name of a job's notebook as its document tells it; nothing for what could be another file."""
-    if not isinstance(told, str) or not told.endswith(SUFFIX):
+def safe_notebook_name(value: object) -> str:
+    """Return the notebook name from a job's document; empty unless it is a safe ``.ipynb`` name."""
+    if not isinstance(value, str) or not value.endswith(SUFFIX):
         return ""
     try:
-        check(told, "")
+        check_name(value, "")
     except PathError:
         return ""
-    return told
+    return value
 
 
-def _below(name: str, root: Path, elsewhere: Mapping[str, str]) -> Path:
-    key = next((one for one in _above(name) if one in elsewhere), "")
+def _resolve(name: str, root: Path, elsewhere: Mapping[str, str]) -> Path:
+    key = next((one for one in _with_parents(name) if one in elsewhere), "")
     start = Path(elsewhere[key]) if key else root
     path = start / name[len(key) :].lstrip("/")
     if key == name:
@@ -105,8 +105,8 @@ def _below(name: str, root: Path, elsewhere: Mapping[str, str]) -> Path:
     return path
 
 
-def _above(name: str) -> Iterator[str]:
-    """The name itself, and the folders that it is in, the nearest first."""
+def _with_parents(name: str) -> Iterator[str]:
+    """Yield the name, then its parent folders, nearest first."""
     while name:
         yield name
         name = os.path.dirname(name)
@@ -117,8 +117,8 @@ def _is_hidden(name: str) -> bool:
 
 
 def _was_sent(name: str, hidden: Iterable[str]) -> bool:
-    """Whether it was, or is a new notebook in a hidden folder of which files were."""
+    """Return whether the file was sent, or is a new notebook in a hidden folder from which files were."""
     sent = set(hidden)
     folder, last = os.path.split(name)
     is_new = last.endswith(SUFFIX) and not last.startswith(".")
-    return name in sent or (is_new and any(folder in _above(os.path.dirname(one)) for one in sent))
+    return name in sent or (is_new and any(folder in _with_parents(os.path.dirname(one)) for one in sent))

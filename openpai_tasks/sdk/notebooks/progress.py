@@ -1,4 +1,4 @@
-"""How far a notebook is, read from what its runner writes to the job's log."""
+"""Progress of a notebook, read from its runner's lines in the job's log."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from openpai_tasks.sdk.payloads.notebook_runner import visible
 _STEP = re.compile(r"notebook: cell (\d+) of (\d+): (.*)")
 _FAILED = re.compile(r"notebook: cell (\d+) of (\d+) failed: (.*)")
 _BEGINS = re.compile(r"(\d+) cells?, kernel .*")
-_SAID, _ERROR, _DETAIL = "notebook: ", "notebook: error: ", "notebook| "
+_NOTE, _ERROR, _DETAIL = "notebook: ", "notebook: error: ", "notebook| "
 
 
 @dataclass(frozen=True)
-class Step:
-    """A cell begins."""
+class CellStart:
+    """A cell has started."""
 
     number: int
     of: int
@@ -29,8 +29,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A cell has ended the run."""
+class CellFailure:
+    """A cell has failed and ended the run."""
 
     number: int
     of: int
@@ -39,75 +39,75 @@ class Failure:
 
 @dataclass(frozen=True)
 class RunnerNote:
-    """Something else that the runner says."""
+    """Another line of the runner."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Complaint:
-    """Why the runner cannot go on, or what it could not do."""
+class RunnerError:
+    """An error of the runner."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class JobLine:
-    """A line that somebody else wrote to the log."""
+    """A line of the job that is not the runner's."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Detail:
-    """A line of the failing cell or of its traceback."""
+class FailureDetail:
+    """A line of the failed cell or of its traceback."""
 
     text: str
 
 
-Event = Step | Failure | RunnerNote | Complaint | JobLine | Detail
+RunEvent = CellStart | CellFailure | RunnerNote | RunnerError | JobLine | FailureDetail
 
 
-def follow_run(client: Backend, name: str, look: output.Look | None = None) -> Iterator[Event]:
-    """What happens in the job, until it is over; ``look`` is given the job as often as it is asked for."""
-    lines, reader = output.Lines(), Reader()
+def follow_run(client: Backend, name: str, look: output.OnJob | None = None) -> Iterator[RunEvent]:
+    """Yield the events of a run until the job ends; ``look`` is called with each state of the job."""
+    lines, reader = output.LineSplitter(), ProgressReader()
     for chunk in output.Follower(client, output.LogChoice(), look=look).until_over(name):
         yield from (reader.read(line.data) for line in lines.feed(chunk))
     yield from (reader.read(line.data) for line in lines.end())
 
 
-class Reader:
-    """Reads a log: programs that a cell starts may write what looks like a step, but is none of so many."""
+class ProgressReader:
+    """Reads the log of a run; lines with impossible cell numbers come from a cell's own programs."""
 
     def __init__(self) -> None:
-        self._cells = 0  # as the runner has told, if that was in the log
+        self._cells = 0  # from the runner's first line, if the log still has it
 
-    def read(self, line: bytes) -> Event:
-        event = read(line)
+    def read(self, line: bytes) -> RunEvent:
+        event = parse_line(line)
         begun = _BEGINS.fullmatch(event.text) if isinstance(event, RunnerNote) else None
         if begun:
             self._cells = int(begun[1])
-        if isinstance(event, (Step, Failure)) and not self._has(event):
-            return JobLine(_text(line))
+        if isinstance(event, (CellStart, CellFailure)) and not self._has(event):
+            return JobLine(_decode(line))
         return event
 
-    def _has(self, event: Step | Failure) -> bool:
+    def _has(self, event: CellStart | CellFailure) -> bool:
         return not self._cells or event.of == self._cells >= event.number > 0
 
 
-def read(line: bytes) -> Event:
-    """A line of the log; nothing in it can steer a terminal."""
-    text = _text(line)
-    for pattern, kind in ((_STEP, Step), (_FAILED, Failure)):
+def parse_line(line: bytes) -> RunEvent:
+    """Parse a log line into an event without terminal control characters."""
+    text = _decode(line)
+    for pattern, kind in ((_STEP, CellStart), (_FAILED, CellFailure)):
         match = pattern.fullmatch(text)
         if match:
             return kind(int(match[1]), int(match[2]), match[3])
     if text.startswith(_DETAIL) or text == _DETAIL.rstrip():
-        return Detail(text[len(_DETAIL) :])
+        return FailureDetail(text[len(_DETAIL) :])
     if text.startswith(_ERROR):
-        return Complaint(text[len(_ERROR) :])
-    return RunnerNote(text[len(_SAID) :]) if text.startswith(_SAID) else JobLine(text)
+        return RunnerError(text[len(_ERROR) :])
+    return RunnerNote(text[len(_NOTE) :]) if text.startswith(_NOTE) else JobLine(text)
 
 
-def _text(line: bytes) -> str:
+def _decode(line: bytes) -> str:
     return visible(line.decode("utf-8", "replace").rstrip("\r\n"))

@@ -1,4 +1,4 @@
-"""What a notebook job has written, brought next to the notebook, and what it tells."""
+"""Find a notebook job's results and download them next to the notebook."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import documents, outputs, records
 from openpai_tasks.sdk.jobs.outputs import Outputs
-from openpai_tasks.sdk.notebooks import downloads as ours_here
-from openpai_tasks.sdk.notebooks.running import Mark, mark_of
-from openpai_tasks.sdk.notebooks.summary import Told, told
+from openpai_tasks.sdk.notebooks import downloads
+from openpai_tasks.sdk.notebooks.running import RunMark, read_run_mark
+from openpai_tasks.sdk.notebooks.summary import RunSummary, read_summary
 from openpai_tasks.sdk.payloads.notebook_runner import EXECUTED
 from openpai_tasks.sdk.payloads.notebook_server import digest_of
 from openpai_tasks.storage.copying import copy as copying
@@ -28,66 +28,69 @@ from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 
-NOTEBOOK, PAGE, PAPER = ".ipynb", ".html", ".pdf"
-LONGEST = 255 - len(".remote-999")  # bytes of a name, with room for that of a file beside it
-STEM, REST = 40, 24  # of them, that the name of a notebook has in any case, and what comes behind the job's
+NOTEBOOK, PAGE, PDF = ".ipynb", ".html", ".pdf"
+LONGEST_NAME = 255 - len(".remote-999")  # bytes, with room for the suffix of a file beside it
+SHORTEST_STEM, EXTENSION_ROOM = 40, 24  # bytes kept for the notebook's name, and for what follows the job's
 
 
 @dataclass(frozen=True)
-class Result:
-    """A file that was brought."""
+class DownloadedFile:
+    """A downloaded file."""
 
     path: str
     size: int
     instead_of: str = ""
-    """The path it should have had, which is taken by another file."""
+    """The intended path, if another file is there."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """What there is of a notebook job until now."""
+    """What a notebook job has written so far."""
 
     job: JobInfo
-    mark: Mark
+    mark: RunMark
     outputs: Outputs
     notebook: str
-    """The name of the executed notebook; empty as long as there is none."""
+    """The name of the executed notebook; empty until there is one."""
     is_limited: bool
-    """Whether the job has a time limit of its own."""
+    """Whether the job's command has a time limit."""
 
 
 @dataclass(frozen=True)
-class Brought:
-    """What became of them: the files that are here now, what the notebook tells, and how many others are."""
+class DownloadedResults:
+    """The downloaded files, the notebook's summary, and the number of other outputs."""
 
     copied: Copied
-    files: list[Result]
-    told: Told | None
+    files: list[DownloadedFile]
+    summary: RunSummary | None
     others: int
 
 
 def find_results(client: Backend, name: str, mounts: Mounts = ()) -> Results:
-    """The job and its results on the storage."""
+    """Find the job's results on the storage."""
     job, document = documents.job_document(client, name)
-    mark = mark_of(document)
+    mark = read_run_mark(document)
     if mark is None:
-        raise ConfigError(f"job {job.name!r} runs no notebook; `job.outputs {job.name}` shows its files")
+        hint = f"list its files with `pai job.outputs {job.name}`"
+        raise ConfigError(f"job {job.name!r} runs no notebook; {hint}")
     found = outputs.find_outputs(client, job.key, mounts)
     commands = [text for role in document["taskRoles"].values() for text in role["commands"]]
-    return Results(job, mark, found, _executed(found.files, mark), any(map(scripts.is_limited, commands)))
+    return Results(
+        job, mark, found, _executed_notebook(found.files, mark), any(map(scripts.is_limited, commands))
+    )
 
 
-def _executed(files: Iterable[str], mark: Mark) -> str:
-    """The notebook that the runner has written.
+def _executed_notebook(files: Iterable[str], mark: RunMark) -> str:
+    """Return the name of the notebook that the runner has written.
 
-    Of two that could be it, the one with the mark in its name is: the runner found the plain name taken.
+    Prefer the marked name: the runner uses it when the plain name is taken.
     """
-    found = {_number(file, mark): file for file in files if file.endswith(NOTEBOOK)}
+    found = {_name_number(file, mark): file for file in files if file.endswith(NOTEBOOK)}
     return max(((number, file) for number, file in found.items() if number is not None), default=(0, ""))[1]
 
 
-def _number(file: str, mark: Mark) -> int | None:
-    """Which name of a result it is, 0 for the plain one; nothing for no such name."""
+def _name_number(file: str, mark: RunMark) -> int | None:
+    """Return which of the result names it is, 0 for the plain one; None for any other name."""
     name = file.removesuffix(Path(file).suffix)
     if name == mark.stem:
         return 0
@@ -96,8 +99,8 @@ def _number(file: str, mark: Mark) -> int | None:
 
 
 def results_folder(here: Path, cluster: str, results: Results) -> Path:
-    """Where the notebook is: by the record of its submission, else by its name; else here."""
-    record = records.find(here, results.job.name, cluster)
+    """Return the notebook's folder by the submission record, else by its name, else ``here``."""
+    record = records.find_record(here, results.job.name, cluster)
     named = [here / source for source in record.sources] if record else []
     named += [here / results.mark.file]
     for path in map(os.path.normpath, named):
@@ -106,46 +109,48 @@ def results_folder(here: Path, cluster: str, results: Results) -> Path:
     return here
 
 
-def download_results(results: Results, folder: Path, watch: Watch | None = None) -> Brought:
-    """Copy them into the folder as ``<notebook>.<job>.<format>``; beside a file there that is not ours.
+def download_results(results: Results, folder: Path, watch: Watch | None = None) -> DownloadedResults:
+    """Copy the results into the folder as ``<notebook>.<job>.<format>``, never over a file that is not ours.
 
-    The notebook comes first, as it says what was made of it: all else was written by the notebook itself.
+    The notebook comes first, as it lists what it was converted to; other files are the notebook's own output.
     """
     if not results.notebook:
         job = results.job
-        late = when_it_ends(results.outputs, job)
+        late = late_upload_note(results.outputs, job)
         raise NotFound(f"job {job.name!r} is {job.state} and has written no notebook yet{late}", 404)
     if not folder.is_dir():
         raise PathError(f"no such folder: {folder}")
-    arrived = [_one(results, results.notebook, folder, watch)]
-    said = told(_content(results, arrived[0][1]))
-    made = [name for name in said.files if _is_made(name, results)] if said else []
-    arrived += [_one(results, name, folder, watch) for name in made]
+    arrived = [_download(results, results.notebook, folder, watch)]
+    summary = read_summary(_content(results, arrived[0][1]))
+    made = [name for name in summary.files if _is_converted(name, results)] if summary else []
+    arrived += [_download(results, name, folder, watch) for name in made]
     others = len(results.outputs.files) - len(arrived)
     here = [result for _, result in arrived if result]
-    ours_here.note(Path(result.path) for result in here)
-    return Brought(_sum(copied for copied, _ in arrived), here, said, others)
+    downloads.remember(Path(result.path) for result in here)
+    return DownloadedResults(_total(copied for copied, _ in arrived), here, summary, others)
 
 
-def _is_made(name: str, results: Results) -> bool:
+def _is_converted(name: str, results: Results) -> bool:
     is_there = name in results.outputs.files and name != results.notebook
-    return is_there and _number(name, results.mark) is not None
+    return is_there and _name_number(name, results.mark) is not None
 
 
-def _content(results: Results, own: Result | None) -> bytes:
-    """The notebook, read where it is if it could not be brought; nothing if that cannot be either."""
+def _content(results: Results, own: DownloadedFile | None) -> bytes:
+    """Read the downloaded notebook, else the remote one; empty if both fail."""
     try:
         return Path(own.path).read_bytes() if own else results.outputs.read(results.notebook)
     except (OSError, PaiError):
         return b""
 
 
-def _one(results: Results, name: str, folder: Path, watch: Watch | None) -> tuple[Copied, Result | None]:
-    """Bring a file: how that went, and the file, if it is here now."""
-    entry, wanted = results.outputs.files[name], folder / _name_here(name, results)
+def _download(
+    results: Results, name: str, folder: Path, watch: Watch | None
+) -> tuple[Copied, DownloadedFile | None]:
+    """Download a file; return the outcome and the file, if it arrived."""
+    entry, wanted = results.outputs.files[name], folder / _local_name(name, results)
     source = Location(results.outputs.folder.store, entry.path, name)
     try:
-        path = ours_here.place(wanted)
+        path = downloads.target_path(wanted)
         copied = copying.copy(
             [Errand(source, entry, Location(LocalStore(), str(path), str(path)))], watch=watch
         )
@@ -153,10 +158,12 @@ def _one(results: Results, name: str, folder: Path, watch: Watch | None) -> tupl
         return Copied(failed=(CopyFailure(name, str(err)),)), None
     if copied.failed:
         return copied, None
-    return copied, _once(Result(str(path), entry.size, str(wanted) if path != wanted else ""))
+    return copied, _without_duplicate(
+        DownloadedFile(str(path), entry.size, str(wanted) if path != wanted else "")
+    )
 
 
-def _sum(parts: Iterable[Copied]) -> Copied:
+def _total(parts: Iterable[Copied]) -> Copied:
     all_of = list(parts)
     return Copied(
         sum(one.files for one in all_of),
@@ -167,35 +174,37 @@ def _sum(parts: Iterable[Copied]) -> Copied:
     )
 
 
-def when_it_ends(found: Outputs, job: JobInfo) -> str:
-    """Why there is nothing yet, where the storage is the reason."""
+def late_upload_note(found: Outputs, job: JobInfo) -> str:
+    """Say that outputs arrive late, if the storage is the reason."""
     is_late = not job.final and found.folder.store.kind == "hdfs"
-    return "; to HDFS it is written when the job ends" if is_late else ""
+    return "; on HDFS, outputs appear when the job ends" if is_late else ""
 
 
-def _once(result: Result) -> Result:
-    """Nothing is kept beside a file that is the same."""
+def _without_duplicate(result: DownloadedFile) -> DownloadedFile:
+    """Remove the download if the file at the intended path is identical."""
     path, wanted = Path(result.path), Path(result.instead_of)
     try:
         if result.instead_of and wanted.is_file() and digest_of(wanted) == digest_of(path):
             path.unlink()
-            return Result(str(wanted), result.size)
+            return DownloadedFile(str(wanted), result.size)
     except OSError:
         pass
     return result
 
 
-def _name_here(name: str, results: Results) -> str:
-    """The name with the job's in it, each as far as there is room."""
+def _local_name(name: str, results: Results) -> str:
+    """Insert the job's name, shortening both as needed."""
     stem, job = results.mark.stem, results.job.name
     rest = name[len(stem) :]
-    room = LONGEST - len(".") - max(REST, len(_encoded(rest)))  # the same for a notebook and its page
-    stem = _shortened(stem, max(STEM, room - len(_encoded(job))))
+    room = (
+        LONGEST_NAME - len(".") - max(EXTENSION_ROOM, len(_encoded(rest)))
+    )  # the same for a notebook and its page
+    stem = _shortened(stem, max(SHORTEST_STEM, room - len(_encoded(job))))
     return f"{stem}.{_shortened(job, room - len(_encoded(stem)))}{rest}"
 
 
 def _shortened(text: str, size: int) -> str:
-    """The beginning of a text that has more bytes, and a mark that is always the same for this one."""
+    """Cut text to ``size`` bytes, ending in a hash of the whole."""
     content = _encoded(text)
     if len(content) <= size:
         return text
@@ -207,15 +216,15 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def best_page(brought: list[Result]) -> str:
-    """The address of what shows best: the web page, else the PDF, else the notebook."""
-    for suffix in (PAGE, PAPER, NOTEBOOK):
-        for result in brought:
+def best_page(files: list[DownloadedFile]) -> str:
+    """Return the URI of the web page, else the PDF, else the notebook."""
+    for suffix in (PAGE, PDF, NOTEBOOK):
+        for result in files:
             if result.path.endswith(suffix):
                 return Path(result.path).absolute().as_uri()
     return ""
 
 
 def is_for_browsers(page: str) -> bool:
-    """Whether a browser shows what is there."""
-    return page.endswith((PAGE, PAPER))
+    """Return whether a browser can show the file."""
+    return page.endswith((PAGE, PDF))

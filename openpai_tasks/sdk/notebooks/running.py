@@ -1,4 +1,4 @@
-"""A notebook as a job: what it is, what it is run with, and the submission made of both."""
+"""Plan a job that runs a notebook: read the file, check the options, build the submission."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs.submission import Submission, prepare, short_name
 from openpai_tasks.sdk.notebooks import cells as notebook_cells
-from openpai_tasks.sdk.notebooks.origins import notebook_name
-from openpai_tasks.sdk.notebooks.travelling import staying, travelling
-from openpai_tasks.sdk.notebooks.values import plain_value, read_value
+from openpai_tasks.sdk.notebooks.cluster_cells import describe_cluster_cells, without_cluster_cells
+from openpai_tasks.sdk.notebooks.origins import safe_notebook_name
+from openpai_tasks.sdk.notebooks.values import parse_value, plain_value
 from openpai_tasks.sdk.payloads import notebook_runner as runner
 from openpai_tasks.storage.job_files.sources import SourceFile
 
 MARK = "openpaiNotebook"
-"""The key of a job's extras that says which notebook it runs, and with what."""
+"""Key in a job's extras with the notebook it runs and its options."""
 RUNNER = ".pai-notebook.py"
-"""What the runner is called in the job's working folder."""
+"""Name of the runner in the job's working folder."""
 FORMATS = ("ipynb", *runner.FORMATS)
 SUFFIX = ".ipynb"
 
 
 @dataclass(frozen=True)
 class Notebook:
-    """A notebook here, and the relative name it gets in the job's working folder."""
+    """A local notebook and its relative name in the job's working folder."""
 
     path: Path
     name: str
@@ -57,17 +57,17 @@ class Notebook:
 
     @property
     def kernel(self) -> str:
-        """The one it names; empty if it names none."""
+        """The kernel in its metadata; empty if there is none."""
         spec = self.content["metadata"].get("kernelspec")
         return str(spec.get("name") or "") if isinstance(spec, dict) else ""
 
     @property
     def language(self) -> str:
-        """As it says itself; Python if it says nothing."""
+        """The language in its metadata; Python by default."""
         for key, name in (("kernelspec", "language"), ("language_info", "name")):
-            told = self.content["metadata"].get(key)
-            if isinstance(told, dict) and told.get(name):
-                return str(told[name])
+            entry = self.content["metadata"].get(key)
+            if isinstance(entry, dict) and entry.get(name):
+                return str(entry[name])
         return "python"
 
     @property
@@ -75,14 +75,14 @@ class Notebook:
         return list(self.content.get("cells", ()))
 
     def as_sent(self) -> bytes:
-        """Its text without outputs, which the run makes anew: they may be large, and they change the hash."""
-        sent = runner.cleared(self.content) if self.version == 4 else self.content
+        """Return its text without outputs, which may be large and would change the hash."""
+        sent = runner.clear_outputs(self.content) if self.version == 4 else self.content
         return json.dumps(sent, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
 
 @dataclass(frozen=True)
-class Options:
-    """What a notebook is run with."""
+class RunOptions:
+    """Options for a notebook run."""
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
     formats: tuple[str, ...] = ("html",)
@@ -91,10 +91,10 @@ class Options:
     allow_errors: bool = False
 
     def words(self) -> list[str]:
-        """The flags of the runner."""
+        """Return the runner's flags."""
         words: list[str] = []
         if self.parameters:
-            words += ["--parameters", as_text(self.parameters)]
+            words += ["--parameters", parameters_json(self.parameters)]
         if self.formats != ("html",):
             words += ["--to", ",".join(self.formats)]
         if self.kernel:
@@ -105,11 +105,11 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """What a job says of its notebook."""
+class RunMark:
+    """The notebook and options in a job's extras."""
 
     file: str
-    options: Options = field(default_factory=Options)
+    options: RunOptions = field(default_factory=RunOptions)
 
     @property
     def stem(self) -> str:
@@ -120,41 +120,45 @@ class Mark:
 
 
 def read_notebook(file: str, here: Path) -> Notebook:
-    """The notebook in a file, or one line that says why there is none."""
+    """Read and check a notebook file."""
     path = Path(os.path.normpath(here / Path(file).expanduser()))
     if path.exists() and not path.is_file():
-        what = "a folder" if path.is_dir() else "no file"
-        raise PathError(f"{file!r} is {what}; name a notebook ({SUFFIX})")
+        what = "a folder" if path.is_dir() else "not a regular file"
+        raise PathError(f"{file!r} is {what}; expected a notebook ({SUFFIX})")
     try:
         text = path.read_bytes().decode("utf-8-sig", "surrogatepass")
     except (OSError, UnicodeDecodeError) as err:
         reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
-        raise PathError(f"cannot read the notebook {file!r}: {reason}") from err
+        raise PathError(f"cannot read notebook {file!r}: {reason}") from err
     name = os.path.relpath(path, here)
     name = path.name if name.startswith(os.pardir) else name
-    return Notebook(path, name, _content(text, file))
+    return Notebook(path, name, _parse_content(text, file))
 
 
-def _content(text: str, file: str) -> dict[str, Any]:
+def _parse_content(text: str, file: str) -> dict[str, Any]:
     try:
         found: Any = json.loads(text)
     except (ValueError, RecursionError) as err:
         where = f", line {err.lineno}" if isinstance(err, json.JSONDecodeError) else ""
-        raise PathError(f"{file!r} is no notebook: it is not JSON{where}") from err
+        raise PathError(f"{file!r} is not a notebook: invalid JSON{where}") from err
     version = found.get("nbformat") if isinstance(found, dict) else None
     if not isinstance(version, int) or not isinstance(found.get("metadata", {}), dict):
-        raise PathError(f"{file!r} is no notebook: it is JSON, but does not say its format (nbformat)")
+        raise PathError(f"{file!r} is not a notebook: it has no valid nbformat")
     if version not in (3, 4):
-        hint = "open and save it with Jupyter" if version < 3 else "the newest known is 4"
-        raise PathError(f"{file!r} is a notebook of format {version}: {hint}")
+        hint = "open it in Jupyter and save it" if version < 3 else "the newest supported format is 4"
+        raise PathError(f"{file!r} has notebook format {version}: {hint}")
     found.setdefault("metadata", {})
     cells = found.get("cells" if version == 4 else "worksheets")
     if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
-        raise PathError(f"{file!r} is no notebook: it has no cells")
-    return notebook_cells.mended(found, f"{file!r} is no notebook") if version == 4 else dict(found)
+        raise PathError(f"{file!r} is not a notebook: it has no cells")
+    return (
+        notebook_cells.normalise_notebook(found, f"{file!r} is not a notebook")
+        if version == 4
+        else dict(found)
+    )
 
 
-# What it is run with
+# Options
 
 
 def run_options(
@@ -163,11 +167,11 @@ def run_options(
     kernel: str = "",
     cell_time: str = "",
     allow_errors: bool = False,
-) -> Options:
-    """What the flags say."""
-    return Options(
+) -> RunOptions:
+    """Build options from flags."""
+    return RunOptions(
         given,
-        chosen_formats(formats),
+        parse_formats(formats),
         kernel,
         amounts.parse_seconds(cell_time, "--timeout-per-cell") if cell_time else None,
         allow_errors,
@@ -175,7 +179,7 @@ def run_options(
 
 
 def parse_parameters(texts: Iterable[str]) -> dict[str, Any]:
-    """``name=value`` as typed values; each name once."""
+    """Parse ``name=value`` texts into typed values; refuse duplicate names."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -185,12 +189,12 @@ def parse_parameters(texts: Iterable[str]) -> dict[str, Any]:
         _check_name(name, "-p")
         if name in found:
             raise ConfigError(f"-p: {name!r} is given twice")
-        found[name] = read_value(value, f"-p {name}")
+        found[name] = parse_value(value, f"-p {name}")
     return found
 
 
-def typed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters that are values already, as far as a job can carry them."""
+def check_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Check parameters that are Python values, and make them plain JSON values."""
     for name in values:
         _check_name(name, "parameters")
     return {name: plain_value(value, f"the parameter {name!r}") for name, value in values.items()}
@@ -198,13 +202,13 @@ def typed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_name(name: Any, where: str) -> None:
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-        raise ConfigError(f"{where}: {name!r} cannot be the name of a Python variable")
+        raise ConfigError(f"{where}: {name!r} is not a valid name for a Python variable")
     if name.startswith("__") and name.endswith("__"):
-        raise ConfigError(f"{where}: {name!r} is a name of Python itself, and cannot be a parameter")
+        raise ConfigError(f"{where}: {name!r} is reserved by Python and cannot be a parameter")
 
 
-def chosen_formats(names: Iterable[str]) -> tuple[str, ...]:
-    """The formats beside the notebook itself, which is always there."""
+def parse_formats(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the formats to convert to, besides the notebook itself."""
     wanted = [part.strip().lower() for name in names for part in name.split(",") if part.strip()]
     for name in wanted:
         if name not in FORMATS:
@@ -212,135 +216,134 @@ def chosen_formats(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in wanted if name != "ipynb")) if wanted else ("html",)
 
 
-def remarks(notebook: Notebook, given: Options) -> list[str]:
-    """What a person should know before it is sent; what cannot be is refused."""
-    is_as_it_says = given.kernel in ("", notebook.kernel)  # of another kernel the job looks at the language
+def remarks(notebook: Notebook, given: RunOptions) -> list[str]:
+    """Return warnings to show before sending; refuse parameters for other languages than Python."""
+    is_as_it_says = given.kernel in ("", notebook.kernel)  # with another kernel, the job checks the language
     if given.parameters and is_as_it_says and notebook.language.lower() != "python":
         language = f"{notebook.name} is in {notebook.language}"
-        raise ConfigError(f"-p can set variables of Python notebooks only, and {language}")
-    said = staying(notebook)
+        raise ConfigError(f"-p works for Python notebooks only, and {language}")
+    lines = describe_cluster_cells(notebook)
     if notebook.version == 3:
-        said.append(f"{notebook.name} is a notebook of format 3; the job converts it to format 4")
+        lines.append(f"{notebook.name} has notebook format 3; the job converts it to format 4")
     if not notebook.kernel and not given.kernel:
-        said.append(f"{notebook.name} names no kernel; python3 is taken (--kernel NAME for another one)")
+        lines.append(f"{notebook.name} names no kernel; using python3 (choose another with --kernel NAME)")
     hidden = [name for name in given.parameters if hasattr(builtins, name)]
-    said += [f"the parameter {name!r} hides what Python has by that name" for name in hidden]
-    return said + (_of_parameters(notebook, given) if given.parameters and notebook.version == 4 else [])
+    lines += [f"parameter {name!r} hides the Python builtin of the same name" for name in hidden]
+    return lines + (_parameter_remarks(notebook, given) if given.parameters and notebook.version == 4 else [])
 
 
-def _of_parameters(notebook: Notebook, given: Options) -> list[str]:
+def _parameter_remarks(notebook: Notebook, given: RunOptions) -> list[str]:
     tagged = [cell for cell in notebook.cells if runner.PARAMETERS in runner.tags_of(cell)]
     if not tagged:
-        return [f"no cell of {notebook.name} is tagged {runner.PARAMETERS!r}: the values are set at its top"]
-    known = _assigned(runner.source_of(tagged[0]))
+        return [f"no cell of {notebook.name} is tagged {runner.PARAMETERS!r}: the values are set at the top"]
+    known = _assigned_names(runner.source_of(tagged[0]))
     lost = [name for name in given.parameters if known and name not in known]
-    return [f"the cell with the parameters sets no {name!r} (it sets: {', '.join(known)})" for name in lost]
+    which = f"the cell tagged {runner.PARAMETERS!r}"
+    return [f"{which} does not set {name!r} (it sets: {', '.join(known)})" for name in lost]
 
 
-def _assigned(source: str) -> list[str]:
-    """The variables that a cell sets; none where it is not plain Python."""
+def _assigned_names(source: str) -> list[str]:
+    """Return the variables that a cell sets; empty if it is not plain Python."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return []
-    names = [
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    ]
-    return list(dict.fromkeys(names))
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return list(dict.fromkeys(node.id for node in names if isinstance(node.ctx, ast.Store)))
 
 
 # The job
 
 
-def command(python: str, file: str, given: Options) -> str:
-    """What the job runs."""
-    return f"{shlex.quote(python)} {call(file, given)}"
+def command(python: str, file: str, given: RunOptions) -> str:
+    """Return the job's command."""
+    return f"{shlex.quote(python)} {runner_call(file, given)}"
 
 
-def call(file: str, given: Options) -> str:
-    """The runner and its words, without the python that runs it; a ``<%`` in them is no hole to be filled."""
+def runner_call(file: str, given: RunOptions) -> str:
+    """Return the runner and its arguments, with ``<%`` escaped so that it is not a template hole."""
     name = f"./{file}" if file.startswith("-") else file
-    return shlex.join([RUNNER, name, *given.words()]).replace(OPEN, "''".join(OPEN))  # which is always quoted
+    return shlex.join([RUNNER, name, *given.words()]).replace(OPEN, "''".join(OPEN))  # shlex always quotes it
 
 
-def as_text(parameters: Mapping[str, Any]) -> str:
-    """Parameters as JSON that stays as it is: servers write the numbers of a document in their own way."""
+def parameters_json(parameters: Mapping[str, Any]) -> str:
+    """Encode parameters as a JSON string, as servers reformat numbers in a document."""
     return json.dumps(parameters, ensure_ascii=False).replace(OPEN, "\\u003c%")
 
 
 def plan_run(
     client: Backend,
     notebook: Notebook,
-    given: Options,
+    given: RunOptions,
     request: JobRequest,
     here: Path,
     mounts: Mounts = (),
 ) -> Submission:
-    """The job that runs the notebook, with the runner and the sources; nothing is sent yet."""
+    """Prepare the job that runs the notebook, with the runner and the sources; send nothing."""
     request = dataclasses.replace(
         request,
         command=command(request.python, notebook.name, given),
-        name=request.name or f"{job_word(notebook.stem)}-$",
-        extras={MARK: mark(notebook.name, given)},
+        name=request.name or f"{job_name_stem(notebook.stem)}-$",
+        extras={MARK: run_mark(notebook.name, given)},
     )
     with tempfile.TemporaryDirectory() as folder:
-        made = prepare(client, request, here, mounts, files(notebook, Path(folder)))
-    return with_source(made, os.path.relpath(notebook.path, here))
+        made = prepare(client, request, here, mounts, job_files(notebook, Path(folder)))
+    return add_source(made, os.path.relpath(notebook.path, here))
 
 
-def with_source(made: Submission, path: str) -> Submission:
-    """The submission with one more file among the sources on record: it travels in a form of ours."""
+def add_source(made: Submission, path: str) -> Submission:
+    """Record one more source: the notebook, which is sent as a modified copy."""
     assert made.origin is not None
     sources = (*made.origin.sources, path)
     return dataclasses.replace(made, origin=dataclasses.replace(made.origin, sources=sources))
 
 
-def files(notebook: Notebook, folder: Path) -> list[SourceFile]:
-    """The notebook as it is sent (a copy in ``folder``), and the runner."""
+def job_files(notebook: Notebook, folder: Path) -> list[SourceFile]:
+    """Return the notebook to send, as a copy in ``folder``, and the runner."""
     copy, own = folder / "notebook", Path(runner.__file__)
-    copy.write_bytes(travelling(notebook).as_sent())
+    copy.write_bytes(without_cluster_cells(notebook).as_sent())
     return [SourceFile(copy, notebook.name, copy.stat().st_size), SourceFile(own, RUNNER, own.stat().st_size)]
 
 
-def job_word(stem: str) -> str:
-    """The notebook's name as names of jobs have it."""
+def job_name_stem(stem: str) -> str:
+    """Return the notebook's name as the start of a job name."""
     return short_name(stem) if re.search(r"[A-Za-z0-9]", stem) else "notebook"
 
 
-def mark(file: str, given: Options) -> dict[str, Any]:
-    """What the job's extras say of its notebook."""
-    told: dict[str, Any] = {"file": file, "formats": list(given.formats)}
+def run_mark(file: str, given: RunOptions) -> dict[str, Any]:
+    """Build the mark for the job's extras."""
+    mark: dict[str, Any] = {"file": file, "formats": list(given.formats)}
     if given.parameters:
-        told["parameters"] = as_text(given.parameters)
+        mark["parameters"] = parameters_json(given.parameters)
     if given.kernel:
-        told["kernel"] = given.kernel
+        mark["kernel"] = given.kernel
     if given.cell_seconds is not None:
-        told["cellSeconds"] = given.cell_seconds
-    return told | ({"allowErrors": True} if given.allow_errors else {})
+        mark["cellSeconds"] = given.cell_seconds
+    return mark | ({"allowErrors": True} if given.allow_errors else {})
 
 
-def mark_of(document: Mapping[str, Any]) -> Mark | None:
-    """Which notebook a job runs; nothing for a job that runs none."""
+def read_run_mark(document: Mapping[str, Any]) -> RunMark | None:
+    """Read the mark from a job's document; None if the job runs no notebook."""
     extras = document.get("extras")
-    told = extras.get(MARK) if isinstance(extras, dict) else None
-    file = notebook_name(told.get("file")) if isinstance(told, dict) else ""
-    if not isinstance(told, dict) or not file:
+    mark = extras.get(MARK) if isinstance(extras, dict) else None
+    file = safe_notebook_name(mark.get("file")) if isinstance(mark, dict) else ""
+    if not isinstance(mark, dict) or not file:
         return None
-    seconds, formats = told.get("cellSeconds"), told.get("formats")
-    return Mark(
+    seconds, formats = mark.get("cellSeconds"), mark.get("formats")
+    return RunMark(
         file,
-        Options(
-            parameters=_parameters(told.get("parameters")),
+        RunOptions(
+            parameters=_parameters(mark.get("parameters")),
             formats=tuple(name for name in fields.texts(formats) if name in FORMATS),
-            kernel=fields.text(told.get("kernel")),
+            kernel=fields.text(mark.get("kernel")),
             cell_seconds=fields.whole(seconds),
-            allow_errors=bool(told.get("allowErrors")),
+            allow_errors=bool(mark.get("allowErrors")),
         ),
     )
 
 
-def _parameters(told: Any) -> dict[str, Any]:
+def _parameters(mark: Any) -> dict[str, Any]:
     try:
-        return fields.mapping(parse(told, float) if isinstance(told, str) else told)
+        return fields.mapping(parse(mark, float) if isinstance(mark, str) else mark)
     except ValueError:
         return {}

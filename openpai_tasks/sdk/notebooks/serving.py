@@ -1,4 +1,4 @@
-"""A Jupyter server as a job: its submission, and what it is served with."""
+"""Plan a job that serves Jupyter."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs.submission import Submission, prepare
 from openpai_tasks.sdk.notebooks import origins as notebook_origins
 from openpai_tasks.sdk.notebooks.origins import Origins
-from openpai_tasks.sdk.notebooks.running import SUFFIX, Notebook, job_word, with_source
+from openpai_tasks.sdk.notebooks.running import SUFFIX, Notebook, add_source, job_name_stem
 from openpai_tasks.sdk.payloads import notebook_runner, notebook_server
 from openpai_tasks.sdk.payloads.notebook_server import PORT, SENT, TOKEN
 from openpai_tasks.storage.job_files.sources import SourceFile, collect
 
 MARK = "openpaiNotebookServer"
-"""The key of a job's extras that says that it serves Jupyter, and which notebook was sent along."""
+"""Key in a job's extras that marks a Jupyter server and names its notebook."""
 FOLDER = ".pai-jupyter"
-"""Where in the job's working folder the server's program and its settings are."""
+"""Folder of the server's program and settings in the job's working folder."""
 SERVER = Path(notebook_server.__file__)
-SHORTEST = 16  # letters of a token
+SHORTEST_TOKEN = 16  # characters
 IDLE, NEVER = "2h", "never"
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~-]+")
 
 
 @dataclass(frozen=True)
-class Options:
-    """How it is served; 0 seconds are no limit."""
+class ServeOptions:
+    """Options for a server; 0 seconds means no limit."""
 
     token: str = field(repr=False)
     idle_seconds: int
@@ -50,23 +50,23 @@ class Options:
     direct: bool = False
 
     def words(self) -> list[str]:
-        """The flags of the server's program; the token is none of them."""
+        """Return the flags of the server's program, without the token."""
         words = ["--idle", str(self.idle_seconds)] if self.idle_seconds else []
         words += ["--limit", str(self.limit_seconds)] if self.limit_seconds else []
         return words + (["--direct"] if self.direct else [])
 
 
 @dataclass(frozen=True)
-class Mark:
-    """What a job says of itself as a server."""
+class ServerMark:
+    """The notebook and options in a server job's extras."""
 
     file: str = ""
     direct: bool = False
 
 
-def serve_options(token: str, idle: str, limit: str, direct: bool) -> Options:
-    """What the flags say; without a token a random one is made."""
-    return Options(
+def serve_options(token: str, idle: str, limit: str, direct: bool) -> ServeOptions:
+    """Build options from flags, with a random token by default."""
+    return ServeOptions(
         check_token(token) if token else secrets.token_urlsafe(32),
         0 if idle == NEVER else amounts.parse_seconds(idle, "--idle"),
         amounts.parse_seconds(limit, "--timeout") if limit else 0,
@@ -75,8 +75,10 @@ def serve_options(token: str, idle: str, limit: str, direct: bool) -> Options:
 
 
 def check_token(token: str) -> str:
-    if len(token) < SHORTEST or not _TOKEN.fullmatch(token):
-        raise ConfigError(f"a token has at least {SHORTEST} letters, digits or any of . _ ~ -")
+    if len(token) < SHORTEST_TOKEN or not _TOKEN.fullmatch(token):
+        raise ConfigError(
+            f"invalid token: expected at least {SHORTEST_TOKEN} characters out of letters, digits and . _ ~ -"
+        )
     return token
 
 
@@ -86,19 +88,19 @@ def check_token(token: str) -> str:
 def plan_server(
     client: Backend,
     notebook: Notebook | None,
-    given: Options,
+    given: ServeOptions,
     request: JobRequest,
     ssh_key: str,
     here: Path,
     mounts: Mounts = (),
 ) -> Submission:
-    """The job that serves, with its program, the notebook and the sources; nothing is sent yet."""
+    """Prepare the server job with its program, the notebook and the sources; send nothing."""
     mark: dict[str, Any] = {"file": notebook.name} if notebook else {}
     mark |= {"direct": True} if given.direct else {}
     request = dataclasses.replace(
         request,
         command=shlex.join([request.python, f"{FOLDER}/{SERVER.name}", *given.words()]),
-        name=request.name or f"{job_word(notebook.stem) if notebook else 'jupyter'}-$",
+        name=request.name or f"{job_name_stem(notebook.stem) if notebook else 'jupyter'}-$",
         ports={**request.ports, PORT: 1},
         secrets={**request.secrets, TOKEN: given.token},
         ssh_key="" if given.direct else ssh_key,
@@ -107,28 +109,28 @@ def plan_server(
     with tempfile.TemporaryDirectory() as folder:
         extra = _files(notebook, request.sources, here, Path(folder))
         made = prepare(client, request, here, mounts, extra)
-    return with_source(made, os.path.relpath(notebook.path, here)) if notebook else made
+    return add_source(made, os.path.relpath(notebook.path, here)) if notebook else made
 
 
 def _files(notebook: Notebook | None, sources: tuple[str, ...], here: Path, folder: Path) -> list[SourceFile]:
-    """The notebook as it is, the server's program, and the list of what is sent."""
-    own, names = _own(notebook), {source.name for source in _sent(notebook, sources, here)}
+    """Return the notebook, the server's program, and the list of sent files."""
+    opened, names = _notebook_source(notebook), {source.name for source in _sent(notebook, sources, here)}
     (folder / "sent").write_text(json.dumps(sorted(names)))
     runner = Path(notebook_runner.__file__)
     ours = {SERVER.name: SERVER, runner.name: runner, SENT: folder / "sent"}
-    return own + [_source(path, f"{FOLDER}/{name}") for name, path in ours.items()]
+    return opened + [_source(path, f"{FOLDER}/{name}") for name, path in ours.items()]
 
 
 def source_origins(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> Origins:
-    """Where all that is sent came from, for what comes back."""
-    return notebook_origins.origins(_sent(notebook, sources, here), here)
+    """Return where the sent files came from, for a later pull."""
+    return notebook_origins.find_origins(_sent(notebook, sources, here), here)
 
 
 def _sent(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> list[SourceFile]:
-    return [*collect(sources, here), *_own(notebook)]
+    return [*collect(sources, here), *_notebook_source(notebook)]
 
 
-def _own(notebook: Notebook | None) -> list[SourceFile]:
+def _notebook_source(notebook: Notebook | None) -> list[SourceFile]:
     return [_source(notebook.path, notebook.name)] if notebook else []
 
 
@@ -136,37 +138,39 @@ def _source(path: Path, name: str) -> SourceFile:
     return SourceFile(path, name, path.stat().st_size)
 
 
-def mark_of(document: Mapping[str, Any]) -> Mark | None:
-    """What a job serves; nothing for one that does not."""
+def read_server_mark(document: Mapping[str, Any]) -> ServerMark | None:
+    """Read the mark from a job's document; None if it is not a server."""
     extras = document.get("extras")
-    told = extras.get(MARK) if isinstance(extras, dict) else None
-    if not isinstance(told, dict):
+    mark = extras.get(MARK) if isinstance(extras, dict) else None
+    if not isinstance(mark, dict):
         return None
-    return Mark(notebook_origins.notebook_name(told.get("file")), bool(told.get("direct")))
+    return ServerMark(notebook_origins.safe_notebook_name(mark.get("file")), bool(mark.get("direct")))
 
 
-def check_mark(job: JobInfo, document: Mapping[str, Any]) -> Mark:
-    """The same, where there must be one."""
-    mark = mark_of(document)
+def require_server_mark(job: JobInfo, document: Mapping[str, Any]) -> ServerMark:
+    """Read the mark, or raise if the job is not a server."""
+    mark = read_server_mark(document)
     if mark is None:
-        hint = "`notebook.fetch` brings what notebook.run has written"
-        raise ConfigError(f"job {job.name!r} is none of notebook.serve ({hint})")
+        hint = f"for results of notebook.run use `pai notebook.fetch {job.name}`"
+        raise ConfigError(f"job {job.name!r} was not started by notebook.serve; {hint}")
     return mark
 
 
-def check_reconnect(job: JobInfo, document: Mapping[str, Any], direct: bool) -> Mark:
-    """The same, for one that is to be reached by the node's own address if it listens there."""
-    mark = check_mark(job, document)
+def check_reconnect(job: JobInfo, document: Mapping[str, Any], direct: bool) -> ServerMark:
+    """Read the mark, and raise if ``direct`` is wanted but the server does not allow it."""
+    mark = require_server_mark(job, document)
     if direct and not mark.direct:
-        raise ConfigError(f"job {job.name!r} was not started with --direct, so only a tunnel leads to it")
+        raise ConfigError(
+            f"job {job.name!r} was not started with --direct, so it can only be reached by tunnel"
+        )
     return mark
 
 
-# Its pages
+# Pages
 
 
-def page(lab: bool, tree: bool, file: str) -> str:
-    """Where the notebook is shown, by what the server has; nothing if it has no pages at all."""
+def notebook_page(lab: bool, tree: bool, file: str) -> str:
+    """Return the path that shows the notebook in the available interface; empty if there is none."""
     name = quote(file)
     if lab:
         return f"/lab/tree/{name}" if file else "/lab"

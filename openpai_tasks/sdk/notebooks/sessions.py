@@ -1,7 +1,7 @@
-"""What is known here, and only here, of the Jupyter servers that were started from this machine.
+"""Local records of Jupyter servers that were started from this machine.
 
-``~/.openpai/notebooks/<cluster>/<job>.json`` has the token, until somebody sees that the job is over, and
-where the notebook and the sources were.
+``~/.openpai/notebooks/<cluster>/<job>.json`` has the token, until the job is seen to have ended, and the
+paths of the notebook and the sources.
 """
 
 from __future__ import annotations
@@ -25,76 +25,76 @@ from openpai_tasks.settings.home import home, write_private
 
 @dataclass(frozen=True)
 class SavedSession:
-    """A server's token, and where its notebook and its sources were."""
+    """A server's token and the local paths of its notebook and sources."""
 
     token: str = field(repr=False)
-    file: str = ""  # the notebook's name in the job
-    path: str = ""  # and its path on this machine
+    file: str = ""  # notebook's name in the job
+    path: str = ""  # notebook's path on this machine
     origins: Origins = field(default_factory=Origins)
 
 
-def save_session(client: Backend, job: JobInfo, kept: SavedSession) -> None:
-    """Write down what a later call needs, for this user's eyes only."""
-    _write(_path(client, job.key), kept)
+def save_session(client: Backend, job: JobInfo, session: SavedSession) -> None:
+    """Save a session in a private file."""
+    _write(_path(client, job.key), session)
 
 
-def _write(path: Path, kept: SavedSession) -> None:
-    write_private(path, json.dumps(dataclasses.asdict(kept)) + "\n")
+def _write(path: Path, session: SavedSession) -> None:
+    write_private(path, json.dumps(dataclasses.asdict(session)) + "\n")
 
 
-def kept(client: Backend, job: JobInfo) -> SavedSession | None:
-    """What was written down on this machine, if it was."""
+def load_session(client: Backend, job: JobInfo) -> SavedSession | None:
+    """Load the session, if it was saved on this machine."""
     return _read(_path(client, job.key))
 
 
 def _read(path: Path) -> SavedSession | None:
     names = {item.name for item in dataclasses.fields(SavedSession)}
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        found = {name: value for name, value in told.items() if name in names and isinstance(value, str)}
-        return SavedSession(**found, origins=_origins(told.get("origins")))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        found = {name: value for name, value in content.items() if name in names and isinstance(value, str)}
+        return SavedSession(**found, origins=_origins(content.get("origins")))
     except (OSError, ValueError, TypeError, AttributeError, KeyError):
         return None
 
 
-def _origins(told: Any) -> Origins:
-    """What an earlier version has not written down is not known."""
-    if not isinstance(told, dict):
+def _origins(value: Any) -> Origins:
+    """Read origins, which files of earlier versions lack."""
+    if not isinstance(value, dict):
         return Origins()
-    return Origins(str(told["folder"]), dict(told["elsewhere"]), tuple(told["hidden"]))
+    return Origins(str(value["folder"]), dict(value["elsewhere"]), tuple(value["hidden"]))
 
 
 def token_of(client: Backend, job: JobInfo) -> str:
-    """The token of a server that was started from this machine."""
-    found = kept(client, job)
+    """Return the token of a server that was started from this machine; empty if the job has ended."""
+    found = load_session(client, job)
     if job.final:
-        return ""  # there is no server any more
+        return ""
     if found is None or not found.token:
         raise ConfigError(
-            f"the token of job {job.name!r} is not known on this machine: give it with --token-file"
+            f"the token of job {job.name!r} is not stored on this machine; pass it with --token-file FILE"
         )
     return found.token
 
 
-def forget(client: Backend, job: JobInfo) -> None:
-    """Forget the token of a server that is over; where its notebook belongs is still needed."""
-    path, found = _path(client, job.key), kept(client, job)
+def forget_token(client: Backend, job: JobInfo) -> None:
+    """Delete the token of a server that has ended, but keep its origins for a pull."""
+    path, found = _path(client, job.key), load_session(client, job)
     if found and found.token:
         _write(path, dataclasses.replace(found, token=""))
 
 
 def forget_ended(client: Backend, jobs: Iterable[JobInfo]) -> None:
-    """The same for those of these jobs that are over or about to be; for whoever looks at jobs anyway."""
+    """Delete the tokens of those of the given jobs that have ended or are stopping."""
     folder = _folder(client)
-    with contextlib.suppress(PaiError, OSError):  # it is kept then, as before
+    with contextlib.suppress(PaiError, OSError):  # the tokens then stay
         there = set(os.listdir(folder)) if folder.is_dir() else set()
         for job in jobs if there else ():
             if (job.final or job.state == states.STOPPING) and _path(client, job.key).name in there:
-                forget(client, job)
+                forget_token(client, job)
 
 
 def forget_all_ended(client: Backend) -> None:
-    """The same for every server that was started from here, and has ended while nobody looked."""
+    """Delete the tokens of all servers started from here that have ended."""
     for path in _folder(client).glob("*.json"):
         found = _read(path)
         if found and found.token:
@@ -109,16 +109,16 @@ def _forget_ended(client: Backend, path: Path) -> None:
         path.unlink(missing_ok=True)
         return
     if job.final:
-        forget(client, job)
+        forget_token(client, job)
 
 
-def door_file(client: Backend, job: JobInfo) -> Path:
-    """The file that leads a browser to the server, so that no token is among the words of a process."""
+def redirect_file(client: Backend, job: JobInfo) -> Path:
+    """Return the file that redirects a browser to the server, which keeps the token off command lines."""
     return _path(client, job.key).with_suffix(".html")
 
 
-def write_door(path: Path, url: str) -> str:
-    """Write it; the address to open."""
+def write_redirect(path: Path, url: str) -> str:
+    """Write the redirect page and return its URI."""
     address = json.dumps(url).replace("<", "\\u003c")
     lines = ["<!DOCTYPE html>", '<meta charset="utf-8">', "<title>Jupyter</title>"]
     lines += ['<meta name="referrer" content="no-referrer">', f"<script>location.replace({address})</script>"]

@@ -1,4 +1,4 @@
-"""What an executed notebook tells of its run: how far it came, the cell that failed, what was made of it."""
+"""Summary of a run, read from the executed notebook."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from openpai_tasks.protocol.fields import count, mapping, rows, text, texts, whole
 from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.sdk.payloads.notebook_runner import COLOUR, STATE, STEERING, visible
+from openpai_tasks.sdk.payloads.notebook_runner import COLOUR, CONTROL, STATE, visible
 
 FAILED, RUNNING, DONE = "failed", "running", "done"
 
 
 @dataclass(frozen=True)
-class Told:
-    """How far the notebook came; the failing cell and its traceback, with colours, if one failed."""
+class RunSummary:
+    """How far a notebook ran; if a cell failed, its source and its coloured traceback."""
 
     state: str
     cell: int
@@ -23,11 +23,11 @@ class Told:
     source: str = ""
     traceback: str = ""
     files: tuple[str, ...] = ()
-    """The names of what was made of it, itself among them."""
+    """Names of the files it was converted to, itself included."""
 
 
-def told(content: bytes) -> Told | None:
-    """What the notebook says of its run; nothing for one that is damaged."""
+def read_summary(content: bytes) -> RunSummary | None:
+    """Read the summary; None if the notebook is damaged."""
     try:
         read = mapping(parse(content))
     except ValueError:
@@ -39,7 +39,7 @@ def told(content: bytes) -> Told | None:
     if "index" in note and (index is None or not 0 <= index < len(cells)):
         return None
     failed = mapping(cells[index]) if index is not None and note.get("state") == FAILED else {}
-    return Told(
+    return RunSummary(
         text(note.get("state")),
         count(note.get("cell")),
         count(note.get("of")),
@@ -51,7 +51,7 @@ def told(content: bytes) -> Told | None:
 
 
 def _source(cell: dict[str, Any]) -> str:
-    """What is typed in the cell: one text, or its lines."""
+    """Return the cell's source, which is a string or a list of lines."""
     return text(cell.get("source")) or "".join(texts(cell.get("source")))
 
 
@@ -61,13 +61,13 @@ def _traceback(cell: dict[str, Any]) -> str:
 
 
 def plain_traceback(traceback: str, has_colours: bool) -> str:
-    """A traceback as a terminal may show it: with its colours or without, and nothing else that steers."""
+    """Remove terminal control sequences from a traceback, except colours if wanted."""
     return "\n".join(_plain(line, has_colours) for line in traceback.splitlines())
 
 
 def _plain(line: str, has_colours: bool) -> str:
     if not has_colours:
-        return visible(STEERING.sub("", line))
+        return visible(CONTROL.sub("", line))
     parts = COLOUR.split(line)
     marks = [*COLOUR.findall(line), ""]
-    return "".join(visible(STEERING.sub("", part)) + mark for part, mark in zip(parts, marks, strict=True))
+    return "".join(visible(CONTROL.sub("", part)) + mark for part, mark in zip(parts, marks, strict=True))

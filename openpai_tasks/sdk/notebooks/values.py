@@ -1,4 +1,4 @@
-"""The values of parameters as people type them: the rules of YAML, less its traps."""
+"""Parameter values as typed on the command line: YAML without its pitfalls."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _KINDS = (("null", _NULL), ("bool", _BOOL), ("int", _INT), ("float", _FLOAT))
 
 
 class _Loader(yaml.SafeLoader):
-    """`1e-3` is a number; `yes`, `012` and `2024-01-31` are text: only what is plainly a number is one."""
+    """YAML loader in which `1e-3` is a number, and `yes`, `012` and `2024-01-31` are strings."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - of the library
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - declared so by PyYAML
 
 
 for _kind, _pattern in _KINDS:
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"(?:{_pattern.pattern})$"), None)
 
 
-def read_value(text: str, where: str) -> Any:
-    """A number, a truth, null, a list or a mapping where the text is one; else the text itself."""
+def parse_value(text: str, where: str) -> Any:
+    """Parse a number, boolean, null, list or mapping; return any other text unchanged."""
     word = text.strip()
     is_scalar = any(pattern.fullmatch(word) for _, pattern in _KINDS)
     if not is_scalar and word[:1] not in ("[", "{", '"', "'"):
@@ -40,17 +40,17 @@ def read_value(text: str, where: str) -> Any:
         value = yaml.load(word, Loader=_Loader)  # noqa: S506 - made from SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError) as err:
         raise ConfigError(
-            f"{where}: {text!r} is not a value in YAML; put text that begins so in quotes"
+            f"{where}: {text!r} is not valid YAML; quote text that begins with a bracket or a quote"
         ) from err
     return plain_value(value, where)
 
 
 def plain_value(value: Any, where: str) -> Any:
-    """The value as a job can carry it: numbers, truths, null, text, and lists and mappings of these."""
+    """Convert a value to plain JSON types, or raise."""
     try:
         return _plain(value, where)
     except RecursionError:
-        raise ConfigError(f"{where}: the value is in itself, or too deep") from None
+        raise ConfigError(f"{where}: the value contains itself or is nested too deeply") from None
 
 
 def _plain(value: Any, where: str) -> Any:
@@ -66,20 +66,20 @@ def _plain(value: Any, where: str) -> Any:
         return [_plain(item, where) for item in value]
     if isinstance(value, Mapping):
         return {_name(name, where): _plain(item, where) for name, item in value.items()}
-    kinds = "numbers, True, False, None, text, and lists and mappings of these"
-    raise ConfigError(f"{where}: a value of type {type(value).__name__} cannot be sent: {kinds} can")
+    kinds = "numbers, booleans, None, strings, and lists and mappings of these"
+    raise ConfigError(f"{where}: cannot send a value of type {type(value).__name__}; allowed are {kinds}")
 
 
 def _name(name: Any, where: str) -> str:
-    """A job carries the values as JSON, where names are text."""
+    """Check a mapping's key, which must be a string in JSON."""
     if isinstance(name, str):
         return _text(str(name), where)
-    raise ConfigError(f"{where}: the names in a mapping must be text, got {name!r}: put it in quotes")
+    raise ConfigError(f"{where}: keys of a mapping must be strings, got {name!r}; put it in quotes")
 
 
 def _text(text: str, where: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"{where}: the text has letters that are none in Unicode: {text!r}") from None
+        raise ConfigError(f"{where}: {text!r} is not valid Unicode") from None
     return text

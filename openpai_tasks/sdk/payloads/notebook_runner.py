@@ -1,7 +1,7 @@
-"""Runs a notebook in a job, cell by cell: one file that travels with the job and needs nothing else of ours.
+"""Run a notebook in a job, cell by cell. This file is sent with the job and needs only the standard library.
 
-It wants Python 3.9 and nbclient, nbformat, nbconvert and a kernel; what of it the image lacks is installed
-beside it, for this job alone. ``notebook: cell 2 of 5: x = 1`` and the like on stdout tell how far it is,
+It needs Python 3.9, nbclient, nbformat, nbconvert and a kernel; packages that the image lacks are installed
+in a folder beside it. Lines such as ``notebook: cell 2 of 5: x = 1`` on stdout show the progress, and
 ``notebook| ...`` why a cell failed. The executed notebook is in ``$PAI_OUTPUT_DIR`` from the first cell on.
 """
 
@@ -11,7 +11,7 @@ import os
 import sys
 
 if __name__ == "__main__" and sys.path[:1] == [os.path.dirname(os.path.realpath(__file__))]:
-    del sys.path[0]  # beside it is code of the user, whose names may be those of modules that are needed here
+    del sys.path[0]  # the user's files there may have the names of modules needed here
 
 import argparse
 import asyncio
@@ -33,67 +33,67 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-CELL_FAILED, CANNOT, NOT_CONVERTED, NOT_SAVED, TIMED_OUT, STOPPED = 1, 2, 3, 4, 124, 143
-"""What it ends with, if not with 0."""
+CELL_FAILED, CANNOT_RUN, NOT_CONVERTED, NOT_SAVED, TIMED_OUT, STOPPED = 1, 2, 3, 4, 124, 143
+"""Exit codes other than 0."""
 STATE = "openpai_run"
-"""The key of the notebook's metadata that says how far it came."""
+"""Key in the notebook's metadata with the state of the run."""
 PARAMETERS, INJECTED, EXPECTED = "parameters", "injected-parameters", "raises-exception"
-PACKAGES, PIP, OWN = ".pai-notebook-packages", ".pai-notebook-pip", ".pai-notebook-jupyter"
-"""Folders beside it, where something is installed or kept apart."""
+PACKAGES, PIP, JUPYTER_DIRS = ".pai-notebook-packages", ".pai-notebook-pip", ".pai-notebook-jupyter"
+"""Folders beside this file for installed packages and Jupyter's own files."""
 EXECUTED = "pai-run"
-"""What a result has in its name where a file of the notebook's own has the plain one."""
-EVERY = 2.0  # seconds between two looks at what a running cell has shown
-PATIENCE = 10  # a notebook that takes long to save is saved again after so many times as long
-LINES, LETTERS, WIDTH = 200, 20_000, 100  # of what a failing cell shows in the log, and of one line of a cell
+"""Suffix for a result whose plain name is taken by a file that the notebook wrote."""
+SAVE_SECONDS = 2.0  # between two saves while a cell runs
+SAVE_BACKOFF = 10  # wait at least this many times as long as the last save took
+LINES, LETTERS, WIDTH = 200, 20_000, 100  # limits of a failed cell in the log, and of a cell's first line
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
-STEERING = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[^\x1b\[\n]?")
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[^\x1b\[\n]?")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-PIECES = re.compile(
+TERMINAL_PIECES = re.compile(
     rf"(?P<colour>{COLOUR.pattern})|(?P<erase>\x1b\[[02]?K)|(?P<move>[\r\b])|(?P<text>[^\x1b\r\b]+)"
 )
-"""What a line is made of that a terminal is shown, as far as it is understood here."""
-_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""The parts of a terminal line that are understood here."""
+_INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 Pen = tuple[str, ...]
-"""The colours that what is written has, as the sequences that choose them."""
+"""The active colour sequences."""
 
 
-class Stopped(SystemExit):
-    """The job was asked to end; an exit, as asyncio lets nothing else through."""
+class RunStopped(SystemExit):
+    """Raised when the job is stopped; a SystemExit, as asyncio swallows other exceptions."""
 
 
 class CellFailed(Exception):
-    """A cell that ended the run: what is told of it, the exit code, and what it shows in the notebook."""
+    """A cell has ended the run: the reason, the exit code, and the error name for the notebook."""
 
     def __init__(self, reason: str, code: int = CELL_FAILED, kind: str = "") -> None:
         super().__init__(reason)
         self.reason, self.code, self.kind = reason, code, kind
 
 
-# What is said
+# Log lines
 
 
 def say(text: str) -> None:
     _write("notebook: " + visible(text) + "\n")
 
 
-def detail(text: str) -> None:
-    """More about the last thing said, as far as a log can take it."""
-    lines = STEERING.sub("", text)[-LETTERS:].splitlines()
+def say_detail(text: str) -> None:
+    """Write the details of the last line, cut to a size that suits a log."""
+    lines = CONTROL.sub("", text)[-LETTERS:].splitlines()
     left_out = ["..."] if len(lines) > LINES else []
     _write("".join("notebook| " + visible(line) + "\n" for line in left_out + lines[-LINES:]))
 
 
-def stop(text: str, code: int = CANNOT) -> NoReturn:
+def stop(text: str, code: int = CANNOT_RUN) -> NoReturn:
     say("error: " + text)
     sys.exit(code)
 
 
 def visible(text: str) -> str:
-    """One line that cannot steer a terminal."""
-    return _HIDDEN.sub(
+    """Return text as one line without terminal control characters."""
+    return _INVISIBLE.sub(
         lambda found: f"\\x{ord(found[0]):02x}", text.replace("\t", "    ").replace("\n", "\\n")
     )
 
@@ -116,7 +116,7 @@ def tags_of(cell: dict[str, Any]) -> list[str]:
     return tags if isinstance(tags, list) else []
 
 
-def runs(cell: dict[str, Any]) -> bool:
+def is_runnable(cell: dict[str, Any]) -> bool:
     return cell.get("cell_type") == "code" and bool(source_of(cell).strip())
 
 
@@ -126,7 +126,7 @@ def first_line(cell: dict[str, Any]) -> str:
 
 
 def inject(notebook: dict[str, Any], parameters: dict[str, Any]) -> bool:
-    """Put the values in a cell behind the one that is tagged for it; whether there is one, else on top.
+    """Insert a cell with the values after the tagged one, else at the top; return whether one is tagged.
 
     The values of an earlier run are replaced.
     """
@@ -147,7 +147,7 @@ def inject(notebook: dict[str, Any], parameters: dict[str, Any]) -> bool:
 
 
 def literal(value: Any) -> str:
-    """The value as Python writes it."""
+    """Return the value as a Python literal."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name!r}: {literal(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list):
@@ -157,8 +157,8 @@ def literal(value: Any) -> str:
     return repr(value)
 
 
-def cleared(notebook: dict[str, Any]) -> dict[str, Any]:
-    """The notebook without what an earlier run left in it."""
+def clear_outputs(notebook: dict[str, Any]) -> dict[str, Any]:
+    """Return the notebook without the results of an earlier run."""
     metadata = {key: value for key, value in notebook["metadata"].items() if key not in ("widgets", STATE)}
     cells = [
         {**cell, "outputs": [], "execution_count": None} if cell.get("cell_type") == "code" else cell
@@ -167,54 +167,54 @@ def cleared(notebook: dict[str, Any]) -> dict[str, Any]:
     return {**notebook, "metadata": metadata, "cells": cells}
 
 
-def merged(notebook: dict[str, Any]) -> dict[str, Any]:
-    """The notebook with what a cell printed in one piece, as a terminal would show it.
+def merge_streams(notebook: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy with each cell's printed text joined, as a terminal would show it.
 
-    A copy, as while the kernel is there outputs are found by their number.
+    The original stays as it is, because a live kernel refers to outputs by index.
     """
     cells = [
-        {**cell, "outputs": _merged(cell["outputs"])} if cell.get("cell_type") == "code" else cell
+        {**cell, "outputs": _merge_outputs(cell["outputs"])} if cell.get("cell_type") == "code" else cell
         for cell in notebook["cells"]
     ]
     return {**notebook, "cells": cells}
 
 
-def _merged(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _merge_outputs(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for stream, group in itertools.groupby(outputs, lambda output: output.get("name")):
         pieces = list(group)
         if stream and all(piece["output_type"] == "stream" for piece in pieces):
-            pieces = [{**pieces[0], "text": settled("".join(piece["text"] for piece in pieces))}]
+            pieces = [{**pieces[0], "text": render_text("".join(piece["text"] for piece in pieces))}]
         found += pieces
     return found
 
 
-def settled(text: str) -> str:
-    """What is left to see of a text that goes back to the beginning of its lines, in its colours.
+def render_text(text: str) -> str:
+    """Return text as a terminal shows it after carriage returns, with colours.
 
-    A line that steers a terminal in other ways stays as it is.
+    A line with other control sequences stays as it is.
     """
     if "\r" not in text:
         return text
     pen: Pen = ()
     lines = []
     for line in text.replace("\r\n", "\n").split("\n"):
-        if "\r" in line and "\x1b" not in PIECES.sub("", line):
-            line, pen = _settled(line, pen)
+        if "\r" in line and "\x1b" not in TERMINAL_PIECES.sub("", line):
+            line, pen = _render_line(line, pen)
         else:
-            pen = functools.reduce(_mixed, COLOUR.findall(line), pen)
+            pen = functools.reduce(_add_colour, COLOUR.findall(line), pen)
         lines.append(line)
     return "\n".join(lines)
 
 
-def _settled(line: str, before: Pen) -> tuple[str, Pen]:
-    """The line as it is shown in the end, and the colours behind it."""
+def _render_line(line: str, before: Pen) -> tuple[str, Pen]:
+    """Return the line as finally shown, and the colours after it."""
     at, width, pen = 0, 0, before
     shown: list[tuple[Pen, str]] = []
-    for piece in PIECES.finditer(line):
+    for piece in TERMINAL_PIECES.finditer(line):
         kind, value = piece.lastgroup, piece[0]
         if kind == "colour":
-            pen = _mixed(pen, value)
+            pen = _add_colour(pen, value)
         elif kind == "move":
             at = 0 if value == "\r" else max(at - 1, 0)
         elif kind == "erase":
@@ -226,11 +226,11 @@ def _settled(line: str, before: Pen) -> tuple[str, Pen]:
             else:
                 shown.append((pen, value))
             width = max(width, at)
-    return _coloured([*shown, (pen, "")], before), pen
+    return _join_coloured([*shown, (pen, "")], before), pen
 
 
 def _columns(shown: list[tuple[Pen, str]], start: int, end: int | None = None) -> list[tuple[Pen, str]]:
-    """What is shown from one column to another."""
+    """Return what is shown between two columns."""
     found, at = [], 0
     for pen, text in shown:
         part = text[max(start - at, 0) : None if end is None else max(end - at, 0)]
@@ -239,60 +239,61 @@ def _columns(shown: list[tuple[Pen, str]], start: int, end: int | None = None) -
     return found
 
 
-def _mixed(pen: Pen, colour: str) -> Pen:
-    """The colours when one is added; some begin anew."""
+def _add_colour(pen: Pen, colour: str) -> Pen:
+    """Add a colour sequence; a reset clears the others."""
     if not colour.strip("\x1b[0;m"):
         return ()
     kept = () if re.match(r"\x1b\[0*;", colour) else (one for one in pen if one != colour)
     return (*kept, colour)
 
 
-def _coloured(shown: list[tuple[Pen, str]], pen: Pen) -> str:
-    said = ""
+def _join_coloured(shown: list[tuple[Pen, str]], pen: Pen) -> str:
+    joined = ""
     for after, text in shown:
         is_more = after[: len(pen)] == pen
-        said += ("".join(after[len(pen) :]) if is_more else "\x1b[0m" + "".join(after)) + text
+        joined += ("".join(after[len(pen) :]) if is_more else "\x1b[0m" + "".join(after)) + text
         pen = after
-    return said
+    return joined
 
 
-# What the image lacks
+# Packages that the image lacks
 
 
-def ensure(modules: dict[str, str]) -> None:
-    """See that these can be imported; those which cannot are installed for this job, with all they need."""
+def install_missing(modules: dict[str, str]) -> None:
+    """Install the modules that cannot be imported, for this job only."""
     missing = [name for module, name in modules.items() if importlib.util.find_spec(module) is None]
     if not missing:
         return
-    say(f"installing {', '.join(missing)}, which this image lacks")
+    say(f"installing {', '.join(missing)}, missing in this image")
     target = Path(PACKAGES).absolute()
     done = _install(missing, target)
     if done.returncode:
-        said = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-        told = next((line for line in reversed(said) if line.startswith("ERROR")), said[-1] if said else "")
-        hint = "take an image that has it, or see that the job reaches a package index"
-        stop(f"{', '.join(missing)} cannot be installed: {told}; {hint}")
+        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+        last = lines[-1] if lines else ""
+        reason = next((line for line in reversed(lines) if line.startswith("ERROR")), last)
+        hint = "use an image that has it, or give the job access to a package index"
+        stop(f"cannot install {', '.join(missing)}: {reason}; {hint}")
     sys.path.insert(0, str(target))
     importlib.invalidate_caches()
-    _extend("JUPYTER_PATH", str(target / "share" / "jupyter"))
+    _prepend_path("JUPYTER_PATH", str(target / "share" / "jupyter"))
     if "ipykernel" in missing:
-        _extend("PYTHONPATH", str(target))
+        _prepend_path("PYTHONPATH", str(target))
 
 
-def load(*modules: str) -> None:
-    """Import them now: packages that do not fit together are told before the first cell runs."""
+def check_imports(*modules: str) -> None:
+    """Import the modules, so that broken packages are reported before the first cell runs."""
     # jsonschema can do without it, no schema of notebooks needs it, and it takes two seconds to load.
     sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
     for module in modules:
         try:
             importlib.import_module(module)
-        except Exception as err:  # by whatever of all that it needs
+        except Exception as err:  # any dependency may raise anything
             reason = _error_line(type(err).__name__, str(err))
-            stop(f"{module} is in this image, but cannot be loaded: {reason}; take another image")
+            stop(f"cannot import {module} from this image: {reason}; use another image")
 
 
 def _install(names: list[str], target: Path) -> subprocess.CompletedProcess[str]:
-    """By pip into a folder: that changes no environment, and one that is managed elsewhere allows it."""
+    """Install with pip into a folder, which works in externally managed environments too."""
     words = ["install", "--quiet", "--disable-pip-version-check", "--prefer-binary"]
     words += ["--target", str(target), *names]
     return subprocess.run(
@@ -306,73 +307,71 @@ def _install(names: list[str], target: Path) -> subprocess.CompletedProcess[str]
 
 
 def _python_with_pip() -> str:
-    """This python, or where it has no pip, itself in a virtual environment that brings one."""
+    """Return this Python, or a virtual environment's if it lacks pip."""
     if importlib.util.find_spec("pip"):
         return sys.executable
     folder = Path(PIP).absolute()
     words = [sys.executable, "-m", "venv", str(folder)]
-    made = subprocess.run(words, capture_output=True, check=False, cwd=os.sep)  # away from code of the user
+    made = subprocess.run(words, capture_output=True, check=False, cwd=os.sep)  # away from the user's code
     if made.returncode:
-        stop(
-            f"jupyter is not in this image, and {sys.executable} has neither pip nor venv to install it with"
-        )
+        stop(f"cannot install jupyter, missing in this image: {sys.executable} has neither pip nor venv")
     return str(folder / "bin" / "python")
 
 
-def _extend(variable: str, path: str) -> None:
+def _prepend_path(variable: str, path: str) -> None:
     before = os.environ.get(variable)
     os.environ[variable] = f"{path}{os.pathsep}{before}" if before else path
 
 
 def keep_apart() -> None:
-    """No settings and no traces in the home of whoever runs this, unless the image says otherwise."""
-    Path(OWN).mkdir(exist_ok=True)
+    """Keep Jupyter out of the user's home folder, unless the image sets its folders."""
+    Path(JUPYTER_DIRS).mkdir(exist_ok=True)
     for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
-        os.environ.setdefault(variable, os.path.abspath(os.path.join(OWN, variable.lower())))
+        os.environ.setdefault(variable, os.path.abspath(os.path.join(JUPYTER_DIRS, variable.lower())))
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
 
 
-# What it writes
+# Results
 
 
-class Kept:
-    """The results in the output folder; what the notebook itself writes there under their names stays."""
+class ResultWriter:
+    """Writes results to the output folder, never over files that the notebook wrote itself."""
 
     def __init__(self, folder: Path, stem: str) -> None:
         self.folder, self.stem = folder, stem
-        self._own: dict[str, str] = {}  # what was written last, by name
+        self._own: dict[str, str] = {}  # digest of what was written last, by name
         self._looks: dict[str, tuple[int, ...]] = {}
         self._numbers: dict[str, int] = {}
         self._adopt()
 
     def write(self, extension: str, content: bytes) -> str:
-        """Put it in its place, unless it is there; the name it has."""
+        """Write a result unless it is unchanged; return its name."""
         path, digest = self._place(extension), hashlib.sha256(content).hexdigest()
         if self._own.get(path.name) != digest or not path.exists():
             with replacing(path) as file:
                 file.write(content)
-            self._own[path.name], self._looks[path.name] = digest, _look(path)
+            self._own[path.name], self._looks[path.name] = digest, _stamp(path)
         return path.name
 
     def _place(self, extension: str) -> Path:
         for number in itertools.count(self._numbers.get(extension, 0)):
-            path = self.folder / f"{self.stem}{marked(number)}{extension}"
+            path = self.folder / f"{self.stem}{name_suffix(number)}{extension}"
             if not os.path.lexists(path) or self._is_own(path):
                 self._numbers[extension] = number
                 return path
-            say(f"{path.name} was written by the notebook itself and stays; the result has another name")
+            say(f"keeping {path.name}, which the notebook wrote; the result gets another name")
         raise AssertionError("numbers do not end")
 
     def _is_own(self, path: Path) -> bool:
-        """Whether it is as it was written; a mounted storage may give it another time."""
+        """Return whether the file is as we wrote it; a mounted storage may change its time."""
         if path.name not in self._own or not path.is_file():
             return False
-        return self._looks[path.name] == _look(path) or self._own[path.name] == _digest(path)
+        return self._looks[path.name] == _stamp(path) or self._own[path.name] == _digest(path)
 
     def _adopt(self) -> None:
-        """What an earlier attempt of the job has left as results is replaced."""
+        """Take over the results of an earlier attempt of the job, so that they are replaced."""
         for number in itertools.count():
-            path = self.folder / f"{self.stem}{marked(number)}.ipynb"
+            path = self.folder / f"{self.stem}{name_suffix(number)}.ipynb"
             if not path.is_file():
                 return
             results = _results_of(path)
@@ -382,16 +381,16 @@ class Kept:
     def _know(self, name: str) -> None:
         path = self.folder / name
         if path.parent == self.folder and path.is_file():
-            self._own[name], self._looks[name] = _digest(path), _look(path)
+            self._own[name], self._looks[name] = _digest(path), _stamp(path)
 
 
-def marked(number: int) -> str:
-    """What stands between the name of the notebook and the extension of a result."""
+def name_suffix(number: int) -> str:
+    """Return the text between the notebook's name and a result's extension."""
     return "" if number == 0 else f".{EXECUTED}" if number == 1 else f".{EXECUTED}-{number}"
 
 
 def _results_of(path: Path) -> list[str] | None:
-    """What an executed notebook says was made of it; nothing for any other file."""
+    """Return the files that an executed notebook lists; None for any other file."""
     try:
         note = json.loads(path.read_bytes())["metadata"][STATE]
         return [name for name in note.get("files", ()) if isinstance(name, str)]
@@ -403,29 +402,29 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _look(path: Path) -> tuple[int, ...]:
+def _stamp(path: Path) -> tuple[int, ...]:
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-# Running it
+# The run
 
 
-class Run:
-    """One notebook on its way."""
+class NotebookRun:
+    """The run of one notebook."""
 
     def __init__(self, options: argparse.Namespace, notebook: Any, folder: Path) -> None:
         self.options, self.notebook, self.folder = options, notebook, folder
         self.stem = Path(options.file).stem
-        self.kept = Kept(folder, self.stem)
-        self.total = sum(map(runs, notebook.cells))
+        self.kept = ResultWriter(folder, self.stem)
+        self.total = sum(map(is_runnable, notebook.cells))
         self.number = self.failed = 0
         self.name = f"{self.stem}.ipynb"
-        self.trouble = ""  # why what there is now is not kept
+        self.trouble = ""  # why the last save failed
         self._save_took = self._saved = 0.0
 
     def execute(self, kernel: str) -> None:
-        """Every cell in turn; raises when one of them ends the run."""
+        """Run every cell in turn; raise when one ends the run."""
         from nbclient import NotebookClient
 
         client = NotebookClient(
@@ -433,7 +432,7 @@ class Run:
             timeout=self.options.timeout_per_cell,
             kernel_name=kernel,
             allow_errors=self.options.allow_errors,
-            extra_arguments=quiet(kernel),
+            extra_arguments=quiet_arguments(kernel),
             resources={"metadata": {"path": str(Path(self.options.file).absolute().parent)}},
         )
         client.reset_execution_trackers()
@@ -442,12 +441,12 @@ class Run:
                 try:
                     self._cells(client)
                 except BaseException:
-                    client.shutdown_kernel = "immediate"  # it may be busy, and would be waited for
-                    _synchronous(_abandon)()
+                    client.shutdown_kernel = "immediate"  # a busy kernel would be waited for
+                    _synchronous(_cancel_tasks)()
                     self.save()
                     raise
         except CellFailed as err:
-            detail(self._told())
+            say_detail(self._failure_text())
             raise err from None
 
     def _cells(self, client: Any) -> None:
@@ -455,7 +454,7 @@ class Run:
         if info and "language_info" in info["content"]:
             self.notebook.metadata["language_info"] = info["content"]["language_info"]
         for index, cell in enumerate(self.notebook.cells):
-            if runs(cell):
+            if is_runnable(cell):
                 self.number += 1
                 self._note("running", index)
                 say(f"cell {self.number} of {self.total}: {first_line(cell)}")
@@ -475,15 +474,15 @@ class Run:
             limit = f"it took longer than {self.options.timeout_per_cell} s (--timeout-per-cell)"
             self._fail(cell, index, CellFailed(limit, TIMED_OUT, "CellTimeout"))
         except DeadKernelError:
-            reason = "the kernel died: often there was not enough memory (--memoryMB)"
+            reason = "the kernel died, often from lack of memory (see --memoryMB)"
             self._fail(cell, index, CellFailed(reason, CELL_FAILED, "DeadKernel"))
         error = _error(cell)
         if error and EXPECTED not in tags_of(cell):
             self.failed += 1
-            say(f"cell {self.number} of {self.total} failed, as is allowed: {_error_line(**error)}")
+            say(f"cell {self.number} of {self.total} failed, which is allowed: {_error_line(**error)}")
 
     async def _shown(self, client: Any, cell: Any, index: int) -> None:
-        """Run a cell, and save what it shows meanwhile: it may take days, and may not come to its end."""
+        """Run a cell and save its output meanwhile, as it may take days or never finish."""
         saving = asyncio.ensure_future(self._save_often())
         try:
             await client.async_execute_cell(cell, index)
@@ -493,11 +492,11 @@ class Run:
 
     async def _save_often(self) -> None:
         while True:
-            await asyncio.sleep(max(EVERY, PATIENCE * self._save_took))
+            await asyncio.sleep(max(SAVE_SECONDS, SAVE_BACKOFF * self._save_took))
             self.save()
 
     def _fail(self, cell: Any, index: int, failure: CellFailed) -> NoReturn:
-        """Note it in the notebook too, where the kernel could not do so itself."""
+        """Record the failure, also in the cell's outputs if the kernel could not."""
         if failure.kind:
             shown = {"ename": failure.kind, "evalue": failure.reason, "traceback": [failure.reason]}
             cell.outputs = [*cell.outputs, _node({"output_type": "error", **shown})]
@@ -505,8 +504,8 @@ class Run:
         say(f"cell {self.number} of {self.total} failed: {failure.reason}")
         raise failure
 
-    def _told(self) -> str:
-        """The failing cell and its traceback."""
+    def _failure_text(self) -> str:
+        """Return the failed cell's source and traceback."""
         cell = self.notebook.cells[self.notebook.metadata[STATE]["index"]]
         outputs = [output for output in cell.outputs if output.output_type == "error"]
         traceback = "\n".join(line for output in outputs for line in output.traceback)
@@ -521,21 +520,21 @@ class Run:
         self.notebook.metadata[STATE] = _node(note)
 
     def stopped(self) -> None:
-        """Note that it was ended from outside."""
+        """Record that the job was stopped."""
         index = self.notebook.metadata.get(STATE, {}).get("index")
         self._note("stopped", index, "the job was stopped")
 
     def save(self, is_last: bool = True) -> None:
-        """Keep what there is; a notebook with very large outputs not after every single cell.
+        """Save the notebook; skip saves between cells while saving is slow.
 
-        A storage that takes nothing now may do so later, so it ends no computation.
+        A failed save does not end the run, as the storage may recover.
         """
         began = time.monotonic()
-        if not is_last and self._save_took > 1 and began - self._saved < PATIENCE * self._save_took:
+        if not is_last and self._save_took > 1 and began - self._saved < SAVE_BACKOFF * self._save_took:
             return
         import nbformat
 
-        text = nbformat.writes(_node(merged(self.notebook)))
+        text = nbformat.writes(_node(merge_streams(self.notebook)))
         try:
             self.name = self.kept.write(".ipynb", text.encode("utf-8", "surrogatepass"))
         except OSError as err:
@@ -547,19 +546,19 @@ class Run:
 
     def _not_saved(self, reason: str) -> None:
         if reason != self.trouble:
-            say(f"the notebook cannot be saved: {reason}; the run goes on, and it is tried again")
+            say(f"cannot save the notebook: {reason}; the run continues and will try again")
         self.trouble = reason
 
     def convert(self) -> int:
-        """The notebook in the formats that were asked for; how many could not be made."""
+        """Convert the notebook to the requested formats; return the number of failures."""
         wrote, failures = [self.name], 0
-        self.notebook = _node(merged(self.notebook))
+        self.notebook = _node(merge_streams(self.notebook))
         for name in self.options.to:
             try:
                 wrote.append(FORMATS[name](self))
-            except Exception as err:  # by any converter, template or tool: the others are still to be made
+            except Exception as err:  # converters raise anything, and the other formats still follow
                 failures += 1
-                say(f"error: no {name} could be made: {_error_line(type(err).__name__, str(err))}")
+                say(f"error: cannot convert to {name}: {_error_line(type(err).__name__, str(err))}")
         if wrote[1:]:
             self.notebook.metadata[STATE]["files"] = wrote
             self.save()
@@ -574,14 +573,14 @@ class Run:
 
 
 def _synchronous(function: Any) -> Any:
-    """A coroutine function that runs where the client's own do."""
+    """Wrap a coroutine function so that it runs in nbclient's event loop."""
     from nbclient.util import run_sync
 
     return run_sync(function)
 
 
-async def _abandon() -> None:
-    """End what still waits for the kernel: it would complain when the kernel is gone."""
+async def _cancel_tasks() -> None:
+    """Cancel tasks that wait for the kernel, which would complain once it is gone."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
@@ -604,7 +603,7 @@ def _error(cell: Any) -> dict[str, str] | None:
 
 
 def _error_line(ename: str, evalue: str) -> str:
-    lines = STEERING.sub("", evalue).strip().splitlines()
+    lines = CONTROL.sub("", evalue).strip().splitlines()
     return f"{ename}: {lines[0][:300]}" if lines else ename
 
 
@@ -614,7 +613,7 @@ def _reason(err: OSError) -> str:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Any]:
-    """A file that takes the place of another one when it is whole."""
+    """Open a file that replaces ``path`` atomically when it is complete."""
     part = path.with_name(f".pai-part-{int(time.time()):08x}{secrets.token_hex(4)}")
     try:
         with open(part, "wb") as file:
@@ -625,34 +624,34 @@ def replacing(path: Path) -> Iterator[Any]:
             os.unlink(part)
 
 
-# The formats
+# Formats
 
 
-def _html(run: Run) -> str:
+def _html(run: NotebookRun) -> str:
     return run.write(".html", _html_text(run))
 
 
-def _html_text(run: Run) -> str:
+def _html_text(run: NotebookRun) -> str:
     from nbconvert.exporters import HTMLExporter
 
     exporter = HTMLExporter()
     if hasattr(exporter, "embed_images"):
-        exporter.embed_images = True  # the page leaves the folder that they are in
+        exporter.embed_images = True  # the page moves to another folder
     return str(exporter.from_notebook_node(run.notebook, resources=run.resources())[0])
 
 
-def _script(run: Run) -> str:
+def _script(run: NotebookRun) -> str:
     from nbconvert.exporters import ScriptExporter
 
     body, resources = ScriptExporter().from_notebook_node(run.notebook, resources=run.resources())
     return run.write(str(resources.get("output_extension") or ".txt"), body)
 
 
-def _pdf(run: Run) -> str:
+def _pdf(run: NotebookRun) -> str:
     return run.kept.write(".pdf", _printed(run) if _browser() else _typeset(run))
 
 
-def _printed(run: Run) -> bytes:
+def _printed(run: NotebookRun) -> bytes:
     with tempfile.TemporaryDirectory() as name:
         page, made = Path(name, "page.html"), Path(name, "page.pdf")
         page.write_text(_html_text(run), encoding="utf-8", errors="surrogatepass")
@@ -660,11 +659,11 @@ def _printed(run: Run) -> bytes:
         words += ["--no-pdf-header-footer", f"--user-data-dir={name}/profile", f"--print-to-pdf={made}"]
         done = subprocess.run([str(_browser()), *words, page.as_uri()], capture_output=True, timeout=300)
         if not made.exists():
-            raise RuntimeError(f"the browser ended with {done.returncode} and printed nothing")
+            raise RuntimeError(f"the browser exited with {done.returncode} and printed nothing")
         return made.read_bytes()
 
 
-def _typeset(run: Run) -> bytes:
+def _typeset(run: NotebookRun) -> bytes:
     from nbconvert.exporters import PDFExporter
 
     return bytes(PDFExporter().from_notebook_node(run.notebook, resources=run.resources())[0])
@@ -675,7 +674,7 @@ def _browser() -> str | None:
 
 
 FORMATS = {"html": _html, "pdf": _pdf, "script": _script}
-"""What can be made of the executed notebook, which itself is always kept."""
+"""Formats besides the executed notebook, which is always written."""
 
 
 # From the command line to the exit code
@@ -697,10 +696,10 @@ def _formats(text: str) -> list[str]:
 
 
 def kernel_for(notebook: Any, wanted: str) -> str:
-    """The kernel that is asked for or that the notebook names, if it is here."""
+    """Return the requested kernel, or the notebook's, if it is installed."""
     from jupyter_client.kernelspec import KernelSpecManager
 
-    named = _told(notebook, "kernelspec").get("name", "")
+    named = _metadata(notebook, "kernelspec").get("name", "")
     name = str(wanted or named or "python3")
     known = sorted(KernelSpecManager().find_kernel_specs())
     if name not in known:
@@ -710,16 +709,16 @@ def kernel_for(notebook: Any, wanted: str) -> str:
 
 
 def check_language(kernel: str) -> None:
-    """Parameters are set in Python."""
+    """Refuse parameters for a kernel of another language than Python."""
     from jupyter_client.kernelspec import KernelSpecManager
 
     language = KernelSpecManager().get_kernel_spec(kernel).language
     if language and language.lower() != "python":
-        stop(f"-p can set variables of Python notebooks only, and the kernel {kernel!r} is for {language}")
+        stop(f"-p works for Python notebooks only, and kernel {kernel!r} is for {language}")
 
 
-def quiet(kernel: str) -> list[str]:
-    """Words for IPython's kernel, which warns in every log that it listens on this machine only."""
+def quiet_arguments(kernel: str) -> list[str]:
+    """Return arguments that silence ipykernel's warning that it listens on loopback only."""
     from jupyter_client.kernelspec import KernelSpecManager
 
     words = KernelSpecManager().get_kernel_spec(kernel).argv
@@ -727,19 +726,19 @@ def quiet(kernel: str) -> list[str]:
 
 
 def is_python(notebook: dict[str, Any]) -> bool:
-    """Whether it is in Python, as far as it says so."""
-    spec, info = _told(notebook, "kernelspec"), _told(notebook, "language_info")
+    """Return whether the notebook's metadata names Python, or nothing."""
+    spec, info = _metadata(notebook, "kernelspec"), _metadata(notebook, "language_info")
     return str(spec.get("language") or info.get("name") or "python").lower() == "python"
 
 
-def _told(notebook: dict[str, Any], name: str) -> dict[str, Any]:
-    """What the notebook's metadata says of something."""
+def _metadata(notebook: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a mapping from the notebook's metadata; empty if it is not one."""
     found = notebook.get("metadata", {}).get(name)
     return found if isinstance(found, dict) else {}
 
 
-def prepared(options: argparse.Namespace) -> Any:
-    """The notebook as it is going to be run."""
+def prepare_notebook(options: argparse.Namespace) -> Any:
+    """Return the notebook to run, with its parameters."""
     import nbformat
 
     with open(options.file, encoding="utf-8", errors="surrogatepass") as file:
@@ -748,21 +747,21 @@ def prepared(options: argparse.Namespace) -> Any:
     if not is_old:
         written["nbformat_minor"] = minor_of(written)
     try:
-        notebook = cleared(nbformat.reads(json.dumps(written), as_version=4))
+        notebook = clear_outputs(nbformat.reads(json.dumps(written), as_version=4))
         if options.parameters and not inject(notebook, options.parameters) and is_old:
             say(f"no cell is tagged {PARAMETERS!r}: the parameters go on top")
         found = nbformat.from_dict(notebook)
-        nbformat.validate(found, relax_add_props=True)  # as those do that make something of it in the end
+        nbformat.validate(found, relax_add_props=True)  # as the converters do at the end
         return found
-    except Exception as err:  # a converter stumbles in any way over what is no notebook
-        stop(f"{options.file} cannot be read as a notebook: {_error_line(type(err).__name__, str(err))}")
+    except Exception as err:  # nbformat raises anything for an invalid notebook
+        stop(f"cannot read {options.file} as a notebook: {_error_line(type(err).__name__, str(err))}")
 
 
 def minor_of(notebook: dict[str, Any]) -> int:
-    """The minor version that a notebook of format 4 says, or the one its cells are of."""
-    said = notebook.get("nbformat_minor")
-    if isinstance(said, int) and not isinstance(said, bool) and said >= 0:
-        return said
+    """Return the minor version of a notebook of format 4, or the one its cells imply."""
+    minor = notebook.get("nbformat_minor")
+    if isinstance(minor, int) and not isinstance(minor, bool) and minor >= 0:
+        return minor
     return 5 if any("id" in cell for cell in notebook["cells"]) else 4
 
 
@@ -774,17 +773,17 @@ def main(words: list[str]) -> int:
     with open(options.file, encoding="utf-8", errors="surrogatepass") as file:
         needs_ipykernel = is_python(json.load(file)) if not options.kernel else options.kernel == "python3"
     modules = {"nbformat": "nbformat", "nbclient": "nbclient", "nbconvert": "nbconvert"}
-    ensure({**modules, **({"ipykernel": "ipykernel"} if needs_ipykernel else {})})
-    load("nbformat", "nbclient", *(["nbconvert.exporters"] if options.to else []))
+    install_missing({**modules, **({"ipykernel": "ipykernel"} if needs_ipykernel else {})})
+    check_imports("nbformat", "nbclient", *(["nbconvert.exporters"] if options.to else []))
     if "pdf" in options.to and not (_browser() or shutil.which("xelatex")):
         stop("a PDF needs chromium or xelatex, and this image has neither; leave out `--to pdf`")
-    notebook = prepared(options)
-    run = Run(options, notebook, folder)
+    notebook = prepare_notebook(options)
+    run = NotebookRun(options, notebook, folder)
     kernel = kernel_for(notebook, options.kernel)
     if options.parameters:
         check_language(kernel)
     say(f"{run.total} cell{'s' * (run.total != 1)}, kernel {kernel}")
-    return _ended(run, kernel)
+    return _run_and_save(run, kernel)
 
 
 def _output_folder() -> Path:
@@ -792,34 +791,34 @@ def _output_folder() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as err:
-        stop(f"the output folder cannot be made: {_reason(err)}")
+        stop(f"cannot create the output folder: {_reason(err)}")
     return folder
 
 
-def _ended(run: Run, kernel: str) -> int:
-    """Run it, and keep what there is, whatever happens."""
+def _run_and_save(run: NotebookRun, kernel: str) -> int:
+    """Run the notebook, save it in any case, and return the exit code."""
     code = 0
     try:
         run.execute(kernel)
     except CellFailed as err:
         code = err.code
-    except Stopped:
+    except RunStopped:
         run.stopped()
         code = STOPPED
         say(f"stopped in cell {run.number} of {run.total}")
     run.save()
     failures = 0 if run.trouble else run.convert()
     if run.failed:
-        say(f"{run.failed} of {run.total} cells failed, as is allowed")
+        say(f"{run.failed} of {run.total} cells failed, which is allowed")
     if run.trouble:
-        say(f"error: the result could not be saved: {run.trouble}")
+        say(f"error: cannot save the result: {run.trouble}")
         return code or NOT_SAVED
     return code or (NOT_CONVERTED if failures else 0)
 
 
 def _on_term(_number: int, _frame: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise Stopped(STOPPED)
+    raise RunStopped(STOPPED)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Serves Jupyter in a job: travels with it, beside the notebook runner, and needs nothing else of ours.
+"""Serve Jupyter in a job. This file is sent with the job beside the notebook runner, and needs nothing else.
 
-It starts what the image has, Jupyter Lab first, and installs that where there is none. While it serves, it
-keeps a copy of every notebook that is new or changed, and of every source that is changed, in
-``$PAI_OUTPUT_DIR/notebooks``, and what they were before in ``notebooks.json`` beside it. It ends when nothing
-was done for a while: no kernel and no terminal at work, nothing saved. An open browser alone is nothing.
+It starts the image's Jupyter, preferably Jupyter Lab, which it installs if there is none. While it serves, it
+copies every new or changed notebook and every changed source to ``$PAI_OUTPUT_DIR/notebooks``, and lists
+their digests in ``notebooks.json`` beside it. It ends when it was idle for a while: no kernel or terminal was
+busy and nothing was saved. An open browser alone does not count.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from typing import IO, TYPE_CHECKING, Any
 if TYPE_CHECKING or __package__:
     from openpai_tasks.sdk.payloads import notebook_runner as runner
 else:
-    import notebook_runner as runner  # in the job it lies beside this file
+    import notebook_runner as runner  # beside this file in the job
 
 TOKEN, PORT = "JUPYTER_TOKEN", "jupyter"
 PORTS = f"PAI_CONTAINER_HOST_{PORT}_PORT_LIST"
 SENT, SAVED, MANIFEST = "sent.json", "notebooks", "notebooks.json"
 LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104 - only where the user asks for --direct
 NOT_SAVED, STOPPED = 3, 143
-"""What it ends with, if neither with 0 nor as Jupyter did."""
-LARGEST = 100 << 20  # bytes of a file that is no notebook, up to which changes in it are kept
-VERSIONS = 500  # of a file that are remembered
-LOOK = 1.0  # seconds between two looks for changes, or more where one look takes long
-QUESTIONS = 10.0  # seconds between two questions to Jupyter, or less where that matters
-SHARE = 20  # a look takes at most one part in so many of the time
-START, GRACE = 600.0, 8.0  # seconds that Jupyter has for its start, and for its end
+"""Exit codes other than 0 and Jupyter's own."""
+LARGEST = 100 << 20  # bytes up to which a changed source is saved; notebooks always are
+VERSIONS = 500  # digests listed for each file
+LOOK_SECONDS = 1.0  # between two looks for changes, or more if they take long
+ACTIVITY_SECONDS = 10.0  # between two requests for Jupyter's activity, or less for a short idle limit
+LOOK_BACKOFF = 20  # wait at least this many times as long as the last look took
+START_SECONDS, STOP_SECONDS = 600.0, 8.0  # that Jupyter may take to start and to stop
 CHECKPOINTS = ".ipynb_checkpoints"  # Jupyter's own copies
 SKIPPED = ("node_modules", "__pycache__", CHECKPOINTS)
 START_MODULE = (
     "import sys; sys.path[:] = filter(None, sys.path); del sys.argv[0]; import runpy; "
     "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 )
-"""As ``python -m`` does, but no file of the working folder is imported in place of a module."""
+"""Like ``python -m``, but without importing from the working folder."""
 
 
 @dataclass(frozen=True)
 class Flavour:
-    """What is started: a module, the name its settings have, the file and the place of the token in it."""
+    """A kind of Jupyter: its module, settings class, settings file, and the class that holds the token."""
 
     module: str
     settings: str
@@ -65,11 +65,11 @@ class Flavour:
     root: str = "root_dir"
 
 
-# What is served
+# Jupyter
 
 
-def flavour() -> Flavour | None:
-    """The best that the image has."""
+def find_flavour() -> Flavour | None:
+    """Return the best Jupyter in the image, if any."""
     if not _has("jupyter_server"):
         file = "jupyter_notebook_config.json"
         classic = Flavour("notebook", "NotebookApp", file, "NotebookApp", "notebook_dir")
@@ -82,12 +82,12 @@ def flavour() -> Flavour | None:
 def _has(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package that it is in
+    except ModuleNotFoundError:  # its package is missing
         return False
 
 
 def keep_apart(own: Path) -> None:
-    """Settings and traces of Jupyter are in the job's folder, for nobody else to read."""
+    """Keep Jupyter's settings and runtime files in private folders of the job."""
     for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         folder = own / variable.lower()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -98,8 +98,8 @@ def keep_apart(own: Path) -> None:
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
 
 
-def see_installed() -> None:
-    """What was installed for this job alone is found by Jupyter and by its kernels too."""
+def export_installed() -> None:
+    """Make packages that were installed for this job visible to Jupyter and its kernels."""
     target = Path(runner.PACKAGES).absolute()
     if target.is_dir():
         added = {
@@ -114,8 +114,8 @@ def see_installed() -> None:
             os.environ["JUPYTERLAB_DIR"] = str(target / "share" / "jupyter" / "lab")
 
 
-class Server:
-    """Jupyter, as a process of its own."""
+class JupyterServer:
+    """The Jupyter process."""
 
     def __init__(
         self, kind: Flavour, ip: str, port: int, token: str, root: Path, shows_hidden: bool = False
@@ -132,7 +132,7 @@ class Server:
         write_private(self._settings, json.dumps({self._kind.holder: {"token": self._token}}))
         self._process = subprocess.Popen(
             self._words,
-            cwd=self._root,  # where kernels and terminals begin that are started without a path
+            cwd=self._root,  # default folder of kernels and terminals
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -152,7 +152,7 @@ class Server:
         return [sys.executable, "-c", START_MODULE, kind.module, *words]
 
     def _pass_on(self, stream: IO[bytes]) -> None:
-        """Its log, without the token wherever it may stand."""
+        """Copy its log to stdout with the token masked."""
         for line in stream:
             sys.stdout.buffer.write(line.replace(self._token.encode(), b"******"))
             sys.stdout.buffer.flush()
@@ -163,11 +163,11 @@ class Server:
 
     @property
     def code(self) -> int | None:
-        """How it ended, once it has."""
+        """The exit code, once it has ended."""
         return self._process.poll() if self._process else None
 
     def get(self, path: str, token: str | None = None) -> Any:
-        """What it answers; raises OSError or ValueError where that is nothing."""
+        """Request JSON; raises OSError or ValueError."""
         headers = {"Authorization": f"token {self._token if token is None else token}"}
         request = urllib.request.Request(self._url + path, headers=headers)  # noqa: S310 - always http
         with self._opener.open(request, timeout=30) as answer:
@@ -180,7 +180,7 @@ class Server:
             return False
 
     def is_open(self) -> bool:
-        """Whether it lets in somebody who does not know the token, by settings that the image has."""
+        """Return whether the image's settings let users in without the token."""
         try:
             self.get("/api/contents", "-")
         except urllib.error.HTTPError as err:
@@ -190,11 +190,11 @@ class Server:
         return True
 
     def end(self) -> None:
-        """Ask it to end, and then see that it does; the token goes with it."""
+        """Terminate it, kill it if that takes too long, and delete the token."""
         if self._process and self._process.poll() is None:
             self._process.terminate()
             try:
-                self._process.wait(GRACE)
+                self._process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
@@ -208,31 +208,31 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
-# What is kept
+# Saving changes
 
 
 class Saver:
-    """Copies what has changed below ``root`` to ``target``."""
+    """Copies changed files below ``root`` to ``target``."""
 
     def __init__(self, root: Path, target: Path, sent: list[str]) -> None:
         self._root, self._target = root, target
         self._sent = [name for name in sent if CHECKPOINTS not in name.split("/")]
         self._folders = {str(folder) for name in self._sent for folder in PurePath(name).parents}
-        self._seen: dict[str, tuple[int, int]] = {}  # size and time of each file at the last look
+        self._seen: dict[str, tuple[int, int]] = {}  # size and time at the last look
         self._base: dict[str, str | None] = {}
         self._versions: dict[str, list[str]] = {}
-        self._tried: dict[str, tuple[int, int]] = {}  # the same, of those that could not be kept
+        self._tried: dict[str, tuple[int, int]] = {}  # size and time of files that could not be saved
         self._troubles: dict[str, str] = {}
-        self._large: set[str] = set()  # those that are changed, and not kept
-        self.period = LOOK
+        self._large: set[str] = set()  # changed files that are not saved
+        self.period = LOOK_SECONDS
 
     @property
     def trouble(self) -> str:
-        """Why there are files that are not kept as they are now."""
+        """Why some files are not saved."""
         return "; ".join(self._troubles.values())
 
     def begin(self) -> None:
-        """Take what an earlier try of the job has kept; note what everything is like now."""
+        """Restore what an earlier attempt of the job saved, and record the current state."""
         self._restore()
         for name, mark in self._found():
             self._seen[name] = mark
@@ -241,15 +241,15 @@ class Saver:
         self._note()
 
     def look(self) -> bool:
-        """Keep what has changed since the last look; whether anything has."""
+        """Save what has changed since the last look; return whether anything has."""
         began, found = time.monotonic(), dict(self._found())
         self._troubles = {name: text for name, text in self._troubles.items() if name in found}
         changed = [self._look_at(name, mark) for name, mark in found.items() if self._seen.get(name) != mark]
-        self.period = max(LOOK, SHARE * (time.monotonic() - began))
+        self.period = max(LOOK_SECONDS, LOOK_BACKOFF * (time.monotonic() - began))
         return any(changed)
 
     def _look_at(self, name: str, mark: tuple[int, int]) -> bool:
-        """Keep it; whether it is another one than was last tried: a disk that stays full is no activity."""
+        """Save a file; return False if the same version was tried before, as a full disk is no activity."""
         is_fresh = self._tried.get(name) != mark
         self._tried[name] = mark
         try:
@@ -258,7 +258,7 @@ class Saver:
             else:
                 self._keep(name)
         except OSError as err:
-            self._fail(name, f"cannot keep {name}: {err.strerror or err}")
+            self._fail(name, f"cannot save {name}: {err.strerror or err}")
         else:
             self._seen[name] = mark
             self._troubles.pop(name, None)
@@ -271,7 +271,7 @@ class Saver:
         was_large = name in self._large
         self._large.discard(name)
         if versions and fresh == versions[-1]:
-            if was_large or name in self._troubles:  # the note of it may not have been written
+            if was_large or name in self._troubles:  # the manifest may be out of date
                 self._note()
             return
         path = self._target / SAVED / name
@@ -280,12 +280,12 @@ class Saver:
             file.write(content)
         self._versions[name] = [*[one for one in versions if one != fresh][-VERSIONS:], fresh]
         self._note()
-        runner.say(f"kept {name}")
+        runner.say(f"saved {name}")
 
     def _leave(self, name: str) -> None:
-        """It is told, and no more: a storage is not filled with copies of what is large."""
+        """List a large file as changed without saving it, to spare the storage."""
         if name not in self._large:
-            runner.say(f"warning: {name} is larger than {LARGEST >> 20} MiB: changes in it are not kept")
+            runner.say(f"warning: {name} is larger than {LARGEST >> 20} MiB: its changes are not saved")
         self._large.add(name)
         self._note()
 
@@ -294,26 +294,26 @@ class Saver:
             name: {"base": self._base.get(name), "versions": versions}
             for name, versions in self._versions.items()
         }
-        told = {"period": self.period, "files": files, "large": sorted(self._large)}
+        manifest = {"period": self.period, "files": files, "large": sorted(self._large)}
         with runner.replacing(self._target / MANIFEST) as file:
-            file.write(json.dumps(told, indent=1).encode())
+            file.write(json.dumps(manifest, indent=1).encode())
 
     def _restore(self) -> None:
         try:
             files = json.loads((self._target / MANIFEST).read_bytes())["files"]
         except (OSError, ValueError, KeyError, TypeError):
             return
-        for name, told in files.items():
+        for name, entry in files.items():
             with contextlib.suppress(OSError):
                 content = (self._target / SAVED / name).read_bytes()
                 path = self._root / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-                self._base[name], self._versions[name] = told["base"], list(told["versions"])
-                runner.say(f"restored {name}, as an earlier try of this job has left it")
+                self._base[name], self._versions[name] = entry["base"], list(entry["versions"])
+                runner.say(f"restored {name} from an earlier attempt of this job")
 
     def _found(self) -> Iterator[tuple[str, tuple[int, int]]]:
-        """Notebooks, and what was sent, with size and time."""
+        """Yield notebooks and sent files with size and time."""
         for name in dict.fromkeys((*self._notebooks(), *self._sent)):
             with contextlib.suppress(OSError):
                 found = os.lstat(self._root / name)
@@ -321,7 +321,7 @@ class Saver:
                     yield name, (found.st_size, found.st_mtime_ns)
 
     def _notebooks(self) -> Iterator[str]:
-        device = os.stat(self._root).st_dev  # the root may be that of the container, with all its mounts
+        device = os.stat(self._root).st_dev  # the root may be the container's, with all its mounts
         for folder, names, files in os.walk(self._root):
             names[:] = [one for one in names if self._enters(os.path.join(folder, one), one, device)]
             for one in files:
@@ -329,7 +329,7 @@ class Saver:
                     yield os.path.relpath(os.path.join(folder, one), self._root)
 
     def _enters(self, path: str, name: str, device: int) -> bool:
-        """Whether there may be notebooks; what is hidden has none of the user's, unless some were sent."""
+        """Return whether to search a folder; hidden ones only if files in them were sent."""
         was_sent = os.path.relpath(path, self._root) in self._folders
         if name in SKIPPED or (name.startswith(".") and not was_sent):
             return False
@@ -349,7 +349,7 @@ def digest(content: bytes) -> str:
 
 
 def digest_of(path: Path) -> str:
-    """Of a file, which may be large."""
+    """Return a file's digest without loading it whole."""
     found = hashlib.sha256()
     with open(path, "rb") as file:
         while part := file.read(1 << 20):
@@ -357,14 +357,14 @@ def digest_of(path: Path) -> str:
     return found.hexdigest()
 
 
-# Whether anything is done
+# Activity
 
 
 class Activity:
-    """Since when nothing was done."""
+    """Tracks how long the server has been idle."""
 
-    def __init__(self, server: Server, limit: int) -> None:
-        self._server, self._pause = server, min(QUESTIONS, limit / 5)
+    def __init__(self, server: JupyterServer, limit: int) -> None:
+        self._server, self._pause = server, min(ACTIVITY_SECONDS, limit / 5)
         self._last = time.monotonic()
         self._asked = 0.0
         self._seen: Any = None
@@ -377,14 +377,14 @@ class Activity:
         self._last = time.monotonic()
 
     def look(self) -> None:
-        """Kernels and terminals tell when they last did something; a busy one does so now."""
+        """Ask Jupyter for the latest activity of kernels and terminals."""
         if time.monotonic() - self._asked < self._pause:
             return
         self._asked = time.monotonic()
         try:
             kernels, terminals = self._listed("/api/kernels"), self._listed("/api/terminals")
         except (OSError, ValueError):
-            return  # a server that does not answer does nothing either
+            return  # no answer, no activity
         seen = [(one.get("id") or one.get("name"), one.get("last_activity")) for one in kernels + terminals]
         is_busy = any(one.get("execution_state") == "busy" for one in kernels)
         if seen != self._seen or is_busy or (terminals and has_foreground(self._server.pid)):
@@ -394,13 +394,13 @@ class Activity:
     def _listed(self, path: str) -> list[dict[str, Any]]:
         try:
             found = self._server.get(path)
-        except urllib.error.HTTPError:  # an image may have no terminals
+        except urllib.error.HTTPError:  # the image may lack terminals
             return []
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def has_foreground(server: int) -> bool:
-    """Whether a program runs in a terminal of the server, and not only the shell that waits for one."""
+    """Return whether a terminal of the server runs a program, not just its shell."""
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             words = entry.read_text(errors="replace").rpartition(")")[2].split()
@@ -414,10 +414,10 @@ def has_foreground(server: int) -> bool:
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Serve Jupyter, as long as it is used.")
-    parser.add_argument("--idle", type=int, default=0, help="seconds without activity after which it ends")
-    parser.add_argument("--limit", type=int, default=0, help="seconds after which it ends in any case")
-    parser.add_argument("--direct", action="store_true", help="take connections from everywhere")
+    parser = argparse.ArgumentParser(description="Serve Jupyter while it is used.")
+    parser.add_argument("--idle", type=int, default=0, help="stop after this many idle seconds")
+    parser.add_argument("--limit", type=int, default=0, help="stop after this many seconds in any case")
+    parser.add_argument("--direct", action="store_true", help="accept connections from any address")
     return parser.parse_args(words)
 
 
@@ -425,19 +425,19 @@ def main(words: list[str]) -> int:
     options, own, root = arguments(words), Path(__file__).absolute().parent, Path.cwd()
     token, ports = os.environ.pop(TOKEN, ""), os.environ.get(PORTS, "")
     if not token or not ports:
-        runner.stop(f"{TOKEN if not token else PORTS} is not set: this runs in a job of notebook.serve")
+        runner.stop(f"{TOKEN if not token else PORTS} is not set: this is for jobs of notebook.serve")
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     own.chmod(0o700)
     keep_apart(own)
-    names = sent(own)
+    names = read_sent(own)
     saver = Saver(root, Path(os.environ.get("PAI_OUTPUT_DIR") or own).absolute(), names)
     try:
         saver.begin()
     except OSError as err:
-        runner.stop(f"changes could not be kept: {err}")
+        runner.stop(f"cannot save changes: {err}")
     ip, shows_hidden = EVERYWHERE if options.direct else LOOPBACK, any(map(is_hidden, names))
-    server = Server(chosen(), ip, port_of(ports), token, root, shows_hidden)
+    server = JupyterServer(choose_flavour(), ip, port_of(ports), token, root, shows_hidden)
     server.start()
     try:
         code = watch(server, saver, ended, options)
@@ -447,7 +447,7 @@ def main(words: list[str]) -> int:
     return NOT_SAVED if saver.trouble else code
 
 
-def sent(own: Path) -> list[str]:
+def read_sent(own: Path) -> list[str]:
     found = json.loads((own / SENT).read_text())
     return [str(name) for name in found]
 
@@ -460,17 +460,17 @@ def port_of(ports: str) -> int:
     return int(ports.split(",")[0])
 
 
-def chosen() -> Flavour:
-    """What is there, installed if nothing is; a server without any kernel is of no use."""
+def choose_flavour() -> Flavour:
+    """Return the Jupyter to start, after installing it or a kernel if missing."""
     modules = {"ipykernel": "ipykernel"}
-    if flavour() is None:
+    if find_flavour() is None:
         modules["jupyterlab"] = "jupyterlab"
     if len(modules) > 1 or not has_kernels():
-        runner.ensure(modules)
-        see_installed()
-    found = flavour()
+        runner.install_missing(modules)
+        export_installed()
+    found = find_flavour()
     if found is None:
-        runner.stop("Jupyter Lab is installed, and still cannot be found")
+        runner.stop("cannot find Jupyter Lab although it was installed")
     return found
 
 
@@ -482,48 +482,48 @@ def has_kernels() -> bool:
     return bool(KernelSpecManager().find_kernel_specs())
 
 
-def watch(server: Server, saver: Saver, ended: threading.Event, options: argparse.Namespace) -> int:
-    """Stay until there is a reason to end; what to end with."""
+def watch(server: JupyterServer, saver: Saver, ended: threading.Event, options: argparse.Namespace) -> int:
+    """Wait for a reason to end; return the exit code."""
     began, activity, is_up = time.monotonic(), Activity(server, options.idle), False
-    pause = min(LOOK, options.idle / 5) if options.idle else LOOK
+    pause = min(LOOK_SECONDS, options.idle / 5) if options.idle else LOOK_SECONDS
     while True:
-        ended.wait(max(pause, saver.period if saver.period > LOOK else 0))
-        code = ending(server, ended, began, options.limit)
+        ended.wait(max(pause, saver.period if saver.period > LOOK_SECONDS else 0))
+        code = exit_reason(server, ended, began, options.limit)
         if code is not None:
             return code
-        is_up = is_up or welcomes(server, began, options.idle)
+        is_up = is_up or check_answer(server, began, options.idle)
         if saver.look() or not is_up:
             activity.note()
         elif options.idle:
             activity.look()
         if options.idle and activity.idle >= options.idle:
-            runner.say(f"nothing was done for {options.idle} s, so this ends")
+            runner.say(f"idle for {options.idle} s, stopping")
             return 0
 
 
-def ending(server: Server, ended: threading.Event, began: float, limit: int) -> int | None:
-    """What to end with, if it is time to, whatever is done."""
+def exit_reason(server: JupyterServer, ended: threading.Event, began: float, limit: int) -> int | None:
+    """Return the exit code if the server was stopped, has ended or is out of time."""
     if ended.is_set():
         runner.say("stopped")
         return STOPPED
     if server.code is not None:
-        runner.say(f"Jupyter has ended with {server.code}")
+        runner.say(f"Jupyter exited with {server.code}")
         return server.code if server.code >= 0 else 128 - server.code
     if limit and time.monotonic() - began >= limit:
-        runner.say(f"the time limit of {limit} s is over, so this ends")
+        runner.say(f"the time limit of {limit} s is over, stopping")
         return 0
     return None
 
 
-def welcomes(server: Server, began: float, idle: int) -> bool:
-    """Whether Jupyter answers, and only to those who know the token."""
+def check_answer(server: JupyterServer, began: float, idle: int) -> bool:
+    """Return whether Jupyter answers; stop if it is too late or needs no token."""
     if not server.is_up():
-        if time.monotonic() - began >= START:
-            runner.stop(f"Jupyter does not answer within {START:g} s")
+        if time.monotonic() - began >= START_SECONDS:
+            runner.stop(f"Jupyter did not answer within {START_SECONDS:g} s")
         return False
     if server.is_open():
-        runner.stop("settings of this image let everybody in: take another image")
-    runner.say(f"serving; it ends after {idle} s without activity" if idle else "serving; it stays")
+        runner.stop("this image's settings let users in without a token: use another image")
+    runner.say(f"serving; stops after {idle} s without activity" if idle else "serving until stopped")
     return True
 
 

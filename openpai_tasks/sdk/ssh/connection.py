@@ -1,6 +1,6 @@
-"""One connection to one container; with its host keys and its login, the one home of Fabric and paramiko.
+"""A connection to one container. Only this module and those for host keys and logins use paramiko.
 
-Only the key we are told of is offered, and nothing of the user's own ssh settings is read.
+Only the given key is offered, and the user's ssh settings are not read.
 """
 
 from __future__ import annotations
@@ -14,21 +14,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks.errors import ConfigError, Lost, Unreachable
-from openpai_tasks.sdk.ssh.host_keys import watch_gateway, watch_host_key
-from openpai_tasks.sdk.ssh.login_errors import Login, NotListening, told
+from openpai_tasks.sdk.ssh.host_keys import check_gateway_key, check_host_key
+from openpai_tasks.sdk.ssh.login_errors import LoginAttempt, NotListening, translate_errors
 from openpai_tasks.sdk.ssh.target import Gateway, Target
 
 if TYPE_CHECKING:
     import fabric
     import paramiko
 
-BEAT, PATIENCE = 15.0, 30.0  # seconds between two questions whether it is still there, and for the answer
-ANSWER = 60.0  # seconds for one answer about files
-WINDOW = 1 << 24  # bytes on their way at once
+KEEPALIVE_SECONDS, KEEPALIVE_TIMEOUT = (
+    15.0,
+    30.0,
+)  # seconds between two questions whether it is still there, and for the answer
+SFTP_SECONDS = 60.0  # for one SFTP answer
+WINDOW = 1 << 24  # bytes in flight
 
 
 class Remote:
-    """A connection; ``open`` it, and ``close`` it."""
+    """A connection to a container, to be opened and closed."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -42,7 +45,7 @@ class Remote:
         self.close()
 
     def open(self) -> Remote:
-        """Log in, within the time there is for it."""
+        """Log in within the target's timeout."""
         logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else it writes to stderr
         try:
             through = self._through(self.target.gateway) if self.target.gateway else None
@@ -58,24 +61,24 @@ class Remote:
         while self._connections:
             connection = self._connections.pop()
             with contextlib.suppress(EOFError, OSError):
-                connection.client.close()  # also one that never came to a login
+                connection.client.close()  # also if the login never finished
 
     @property
     def is_open(self) -> bool:
         return not self._closed.is_set() and bool(self._connections) and self._connections[-1].is_connected
 
     def session(self) -> paramiko.Channel:
-        """A channel to run something in."""
+        """Open a channel to run something in."""
         import paramiko
 
         try:
             with self.losing():
                 return self._transport.open_session(window_size=WINDOW, timeout=self.target.timeout)
         except paramiko.ChannelException as err:
-            raise Unreachable(f"{self.target.label} takes no more sessions at once") from err
+            raise Unreachable(f"{self.target.label} accepts no more sessions at once") from err
 
     def dial(self, host: str, port: int) -> paramiko.Channel:
-        """A channel to an address as the container sees it; NotListening where nothing takes it."""
+        """Open a channel to an address as seen from the container; raise NotListening if nothing listens."""
         import paramiko
 
         try:
@@ -86,14 +89,14 @@ class Remote:
                 )
         except paramiko.ChannelException as err:
             where = f"{host}:{port}"
-            raise NotListening(f"nothing answers at {where} in {self.target.label}", where) from err
+            raise NotListening(f"nothing listens at {where} in {self.target.label}", where) from err
 
     def files(self) -> paramiko.SFTPClient:
-        """A session of its own for files, to be closed after use."""
+        """Open a separate SFTP session, to be closed after use."""
         import paramiko
 
         channel = self.session()
-        channel.settimeout(max(ANSWER, self.target.timeout))
+        channel.settimeout(max(SFTP_SECONDS, self.target.timeout))
         with self.losing():
             try:
                 channel.invoke_subsystem("sftp")
@@ -102,11 +105,11 @@ class Remote:
                 channel.close()
                 if not self.is_open:
                     raise Lost(f"the connection to {self.target.label} is lost") from err
-                hint = "its sshd has no sftp-server, or its shell says something at every login"
-                raise ConfigError(f"{self.target.label} takes no files: {hint}") from err
+                hint = "its sshd has no sftp-server, or its shell prints something at every login"
+                raise ConfigError(f"cannot copy files with {self.target.label}: {hint}") from err
 
     def read_ahead(self, file: paramiko.SFTPFile, size: int, requests: int) -> None:
-        """Have the file ask for its bytes before they are wanted; who reads is told of what goes wrong."""
+        """Prefetch the file; errors surface when it is read."""
         import paramiko
 
         ask = file._prefetch_thread
@@ -115,24 +118,24 @@ class Remote:
             with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
                 ask(*args)
 
-        file._prefetch_thread = ask_quietly  # else a broken connection shows as a traceback of that thread
+        file._prefetch_thread = ask_quietly  # else a broken connection prints that thread's traceback
         file.prefetch(size, requests)
 
     @contextlib.contextmanager
     def losing(self) -> Iterator[None]:
-        """What a broken connection raises, in our words."""
+        """Translate the errors of a broken connection to Lost."""
         import paramiko
 
         try:
             yield
-        except (paramiko.ChannelException, BrokenPipeError):  # the latter is of our own output
+        except (paramiko.ChannelException, BrokenPipeError):  # the latter comes from our own output
             raise
         except TimeoutError as err:
-            raise Lost(f"{self.target.label} does not answer any more") from err
+            raise Lost(f"{self.target.label} no longer answers") from err
         except (EOFError, paramiko.SSHException, ConnectionError) as err:
             raise Lost(f"the connection to {self.target.label} is lost") from err
         except OSError as err:
-            if self.is_open and str(err) != "Socket is closed":  # paramiko's words for a channel that ended
+            if self.is_open and str(err) != "Socket is closed":  # paramiko's message for a closed channel
                 raise
             raise Lost(f"the connection to {self.target.label} is lost") from err
 
@@ -146,18 +149,22 @@ class Remote:
     def _through(self, way: Gateway) -> fabric.Connection:
         connection = _gateway_connection(way, self.target.timeout)
         what, place = f"the gateway {way.place}", f"{way.host}:{way.port}"
-        kept = watch_gateway(connection)
+        kept = check_gateway_key(connection)
         try:
-            with told(Login(what, place, way.key, self.target.timeout, *kept, is_gateway=True)):
+            with translate_errors(
+                LoginAttempt(what, place, way.key, self.target.timeout, *kept, is_gateway=True)
+            ):
                 self._open(connection)
         except NotListening as err:
-            hint = "is the setting ssh.gateway right?"
-            raise Unreachable(f"nothing takes ssh at {what}: {hint}") from err
+            hint = "check the setting ssh.gateway"
+            raise Unreachable(f"no ssh server at {what}: {hint}") from err
         return connection
 
     def _connect(self, connection: fabric.Connection) -> None:
         goal = self.target
-        with told(Login(goal.label, goal.place, goal.key, goal.timeout, goal.name, goal.known_hosts)):
+        with translate_errors(
+            LoginAttempt(goal.label, goal.place, goal.key, goal.timeout, goal.name, goal.known_hosts)
+        ):
             self._open(connection)
 
     def _open(self, connection: fabric.Connection) -> None:
@@ -168,21 +175,21 @@ class Remote:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def _keep(self) -> None:
-        """Ask now and then whether it is there; without an answer it is closed: nobody waits for ever."""
+        """Send keepalives and close the connection if one is not answered."""
         import paramiko
 
         transport = self._connections[-1].transport if self._connections else None
-        while transport is not None and transport.is_active() and not self._closed.wait(BEAT):
-            alarm = threading.Timer(PATIENCE, transport.close)
+        while transport is not None and transport.is_active() and not self._closed.wait(KEEPALIVE_SECONDS):
+            alarm = threading.Timer(KEEPALIVE_TIMEOUT, transport.close)
             alarm.daemon = True
             alarm.start()
-            with contextlib.suppress(EOFError, OSError, paramiko.SSHException):  # it ends just now
+            with contextlib.suppress(EOFError, OSError, paramiko.SSHException):  # it is closing
                 transport.global_request("keepalive@openssh.com", wait=True)
             alarm.cancel()
 
 
 def send_signal(channel: paramiko.Channel, name: str) -> None:
-    """Send a signal such as INT to what runs in the channel; paramiko itself has no way to do it."""
+    """Send a signal such as INT to the channel's command, which paramiko does not support."""
     import paramiko
     from paramiko.common import cMSG_CHANNEL_REQUEST
 
@@ -206,7 +213,7 @@ def _connection(goal: Target, through: fabric.Connection | None) -> fabric.Conne
         gateway=through,
         connect_kwargs=_options(goal.key, goal.timeout),
     )
-    watch_host_key(connection, goal.known_hosts, goal.name)
+    check_host_key(connection, goal.known_hosts, goal.name)
     return connection
 
 
@@ -219,7 +226,7 @@ def _gateway_connection(way: Gateway, timeout: float) -> fabric.Connection:
 
 
 def _plain_config() -> fabric.Config:
-    """Fabric without the user's own settings for it, and without those for ssh."""
+    """Return Fabric's configuration without the user's settings for Fabric and ssh."""
     import fabric
     import paramiko
 

@@ -1,4 +1,4 @@
-"""The host that the way to containers goes through, as the settings name it."""
+"""The gateway to containers, from the settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openpai_tasks.settings.config import Settings
 
 
 def gateway(settings: Settings) -> Gateway | None:
-    """What the settings say about it, with the key that opens it; nothing where they name none."""
+    """Return the gateway from the settings, with its key; None if they name none."""
     text = settings.ssh_gateway
     if not text:
         return None
@@ -28,7 +28,7 @@ def gateway(settings: Settings) -> Gateway | None:
 
 
 def _host_and_port(place: str) -> tuple[str, int]:
-    """An address of IPv6 has more colons than one, and a port behind it only after brackets."""
+    """Split an address; an IPv6 address needs brackets before a port."""
     if place.count(":") > 1 and not place.startswith("["):
         return str(IPv6Address(place)), PORT
     host, port = addresses.parse_server(place)

@@ -1,4 +1,4 @@
-"""Our file of hosts, taken apart: a block for each job, a section for each host in it."""
+"""Read and write our ssh hosts file: a block for each job, with a section for each host."""
 
 from __future__ import annotations
 
@@ -9,62 +9,62 @@ from pathlib import Path
 from openpai_tasks.sdk.ssh.user_files import read, replace
 from openpai_tasks.settings.home import home, locked
 
-HEAD = "# Hosts of jobs, written by `container.ssh-config`; changes made here are lost.\n"
+HEAD = "# Hosts of jobs, written by `container.ssh-config`; changes here are lost.\n"
 GATEWAY = "openpai-gateway-"
-"""What the names of hosts that others are reached through begin with."""
+"""Prefix of gateway host names."""
 _BLOCK = re.compile(r"^# job (\S+) (\S+)\n", re.M)
 _SECTION = re.compile(r"^(?=Host )", re.M)
-_KEPT_UNDER = re.compile(r"^[ #]*HostKeyAlias (\S+)$", re.M)
+_KEY_ALIAS = re.compile(r"^[ #]*HostKeyAlias (\S+)$", re.M)
 
-Whose = tuple[str, str]
+JobId = tuple[str, str]
 """Cluster and key of a job."""
-Block = tuple[Whose, str]
-"""Whose it is, and its text."""
+Block = tuple[JobId, str]
+"""A job and the text of its block."""
 
 
 def config_path() -> Path:
     return home() / "ssh" / "config"
 
 
-def kept() -> list[Block]:
-    """The blocks of the file."""
-    return blocks(read(config_path()))
+def read_blocks() -> list[Block]:
+    """Return the blocks of the file."""
+    return parse_blocks(read(config_path()))
 
 
-def write(texts: Iterable[str]) -> None:
-    """Replace the file by these blocks, under its lock."""
+def write_blocks(texts: Iterable[str]) -> None:
+    """Write the file with these blocks; the caller holds its lock."""
     replace(config_path(), "\n".join([HEAD, *texts]))
 
 
-def drop(is_over: Callable[[Whose], bool]) -> list[Block]:
-    """Take blocks out of the file; those that were."""
-    if not any(is_over(whose) for whose, _ in kept()):
+def drop_blocks(is_over: Callable[[JobId], bool]) -> list[Block]:
+    """Remove blocks from the file and return them."""
+    if not any(is_over(job) for job, _ in read_blocks()):
         return []
     with locked(config_path()):
-        found = kept()
-        write(text for whose, text in found if not is_over(whose))
+        found = read_blocks()
+        write_blocks(text for job, text in found if not is_over(job))
     return [block for block in found if is_over(block[0])]
 
 
-def blocks(text: str) -> list[Block]:
+def parse_blocks(text: str) -> list[Block]:
     pieces = _BLOCK.split(text)[1:]
     whole = zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True)
     return [((alias, key), f"# job {alias} {key}\n{rest.rstrip()}\n") for alias, key, rest in whole]
 
 
-def names(block: str) -> set[str]:
-    """What the containers in it are called."""
+def host_names(block: str) -> set[str]:
+    """Return the host names of the containers in the block."""
     lines = [line.split()[1:] for line in block.splitlines() if line.startswith("Host ")]
     return {name for found in lines for name in found if not name.startswith(GATEWAY)}
 
 
-def kept_under(block: str) -> list[str]:
-    """What the host keys of its containers are kept under."""
-    return _KEPT_UNDER.findall(block)
+def key_aliases(block: str) -> list[str]:
+    """Return the names of the containers' host keys."""
+    return _KEY_ALIAS.findall(block)
 
 
 def without_names(block: str, taken: Collection[str]) -> str:
-    """The block without these names; of a host without any, only what its key is kept under is left."""
+    """Return the block without these names; of a host without names, only its key alias is left."""
     head, *sections = _SECTION.split(block)
     return head + "".join(_without_names(section, taken) for section in sections)
 
@@ -74,4 +74,4 @@ def _without_names(section: str, taken: Collection[str]) -> str:
     left = [name for name in first.split()[1:] if name not in taken]
     if left:
         return f"Host {' '.join(left)}\n{rest}"
-    return "".join(f"# HostKeyAlias {name}\n" for name in kept_under(rest))
+    return "".join(f"# HostKeyAlias {name}\n" for name in key_aliases(rest))

@@ -1,4 +1,4 @@
-"""The host key that a container shows first is kept under a name of its own; another one is refused."""
+"""Keep the first host key of each container under its own name, and refuse any other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HASHED = "|1|"
 
 
 def gateways_file() -> Path:
-    """Where host keys of gateways are kept that ~/.ssh/known_hosts does not know."""
+    """Return the file for gateways' host keys that ~/.ssh/known_hosts lacks."""
     return home() / "known_hosts" / ".gateways"
 
 
@@ -30,35 +30,35 @@ def users_file() -> Path:
     return Path.home() / ".ssh" / "known_hosts"
 
 
-def watch_host_key(connection: fabric.Connection, file: Path, name: str) -> None:
-    """Compare with what is known under the name; what is not known yet is kept."""
-    _watch(connection, FirstUse(file, name), known_keys(file, name))
+def check_host_key(connection: fabric.Connection, file: Path, name: str) -> None:
+    """Make the connection check its host key under the name, and keep a new one."""
+    _set_policy(connection, KeepFirstKey(file, name), known_keys(file, name))
 
 
-def watch_gateway(connection: fabric.Connection) -> tuple[str, Path]:
-    """The same with the user's own file before ours; which name in which file it is compared with."""
-    name, known = _known_as(connection), dict[str, "paramiko.PKey"]()
-    with contextlib.suppress(ConfigError):  # as OpenSSH, which goes on without a file that it cannot read
+def check_gateway_key(connection: fabric.Connection) -> tuple[str, Path]:
+    """Do the same for a gateway, with the user's file before ours; return the name and the file used."""
+    name, known = _paramiko_name(connection), dict[str, "paramiko.PKey"]()
+    with contextlib.suppress(ConfigError):  # like OpenSSH, continue without an unreadable file
         known = known_keys(users_file(), name)
     file = users_file() if known else gateways_file()
-    _watch(connection, FirstUse(gateways_file(), name), known or known_keys(gateways_file(), name))
+    _set_policy(connection, KeepFirstKey(gateways_file(), name), known or known_keys(gateways_file(), name))
     return name, file
 
 
-def _watch(connection: fabric.Connection, policy: FirstUse, known: dict[str, paramiko.PKey]) -> None:
+def _set_policy(connection: fabric.Connection, policy: KeepFirstKey, known: dict[str, paramiko.PKey]) -> None:
     connection.client.set_missing_host_key_policy(policy)
     for kind, key in known.items():
-        connection.client.get_host_keys().add(_known_as(connection), kind, key)
+        connection.client.get_host_keys().add(_paramiko_name(connection), kind, key)
 
 
-def _known_as(connection: fabric.Connection) -> str:
-    """What paramiko looks for."""
+def _paramiko_name(connection: fabric.Connection) -> str:
+    """Return the host name that paramiko looks up."""
     host, port = connection.host, connection.port
     return str(host) if port == PORT else f"[{host}]:{port}"
 
 
-class FirstUse:
-    """Paramiko's policy for a host key that is not known: it is kept."""
+class KeepFirstKey:
+    """Paramiko policy that keeps unknown host keys."""
 
     def __init__(self, file: Path, name: str) -> None:
         self._file, self._name = file, name
@@ -67,21 +67,21 @@ class FirstUse:
         line = f"{self._name} {key.get_name()} {key.get_base64()}\n"
         with locked(self._file):
             before = read(self._file)
-            end = "" if before.endswith("\n") or not before else "\n"  # OpenSSH may have left half a line
+            end = "" if before.endswith("\n") or not before else "\n"  # OpenSSH may leave half a line
             replace(self._file, f"{before}{end}{line}")
 
 
 def known_keys(file: Path, name: str) -> dict[str, paramiko.PKey]:
-    """The host keys kept under the name, by their type; of two the first, and no line that is damaged."""
+    """Return the host keys under the name by type, the first of each; skip damaged lines."""
     found: dict[str, paramiko.PKey] = {}
     for names, key in _entries(read(file)):
-        if any(_is_meant(name, one) for one in names):
+        if any(_matches(name, one) for one in names):
             found.setdefault(key.get_name(), key)
     return found
 
 
 def _entries(text: str) -> Iterator[tuple[list[str], paramiko.PKey]]:
-    """The names and the key of each line; as with OpenSSH, a line that is none is passed over."""
+    """Yield the names and key of each line; like OpenSSH, skip invalid ones."""
     import paramiko
     from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
@@ -91,11 +91,11 @@ def _entries(text: str) -> Iterator[tuple[list[str], paramiko.PKey]]:
             continue
         with contextlib.suppress(InvalidHostKey, paramiko.SSHException, ValueError, ArithmeticError):
             entry = HostKeyEntry.from_line(" ".join(words))
-            if entry and entry.key.asbytes() == base64.b64decode(words[2]):  # else zeros stand for its end
+            if entry and entry.key.asbytes() == base64.b64decode(words[2]):  # else it is truncated
                 yield entry.hostnames, entry.key
 
 
-def _is_meant(name: str, word: str) -> bool:
+def _matches(name: str, word: str) -> bool:
     if not word.startswith(_HASHED):
         return name == word
     with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Where a container takes ssh, and the host that the way there goes through."""
+"""The ssh address of a container and its gateway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _USER = re.compile(r"[A-Za-z0-9._@+][A-Za-z0-9._@+-]*")
 
 @dataclass(frozen=True)
 class Gateway:
-    """The host that a connection goes through."""
+    """A host that connections go through."""
 
     host: str
     port: int
@@ -28,13 +28,13 @@ class Gateway:
 
 @dataclass(frozen=True)
 class Target:
-    """Where a container takes ssh, and with what."""
+    """A container's ssh address and the login for it."""
 
     host: str
     port: int
     user: str
     key: Path
-    name: str  # what its host key is kept under
+    name: str  # of its host key
     known_hosts: Path
     label: str
     timeout: float = 15.0
@@ -46,12 +46,12 @@ class Target:
 
 
 def bracketed(host: str) -> str:
-    """So that a port can stand behind it: an address of IPv6 has colons of its own."""
+    """Put an IPv6 address in brackets, so that a port can follow."""
     return f"[{host}]" if ":" in host else host
 
 
 def is_host(text: str) -> bool:
-    """Whether it is an address or a name: it comes from a server, and ssh reads more than that."""
+    """Return whether text, which comes from a server, is just an address or a name."""
     return bool(_HOST.fullmatch(text))
 
 

@@ -1,4 +1,4 @@
-"""Files that are a person's own as well as ours: read and replaced with every byte that is in them."""
+"""Read and replace files that users edit too, without changing any other byte."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from openpai_tasks.settings.home import write_private
 
 
 def read(path: Path) -> str:
-    """The text with every byte that is in the file, whatever its encoding and its ends of lines."""
+    """Read text that keeps every byte, whatever the encoding and line ends."""
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape")
     except FileNotFoundError:
@@ -19,7 +19,7 @@ def read(path: Path) -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write what ``read`` read, as a whole; the file keeps its rights, a new one is the user's alone."""
+    """Write text from ``read`` atomically; keep the mode, or make a new file private."""
     try:
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     except OSError as err:

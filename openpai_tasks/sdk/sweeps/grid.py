@@ -1,4 +1,4 @@
-"""The points of a sweep: where they come from, what each is called, and how its values reach a command."""
+"""The points of a sweep: read them, name their jobs, and fill their values into commands."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from openpai_tasks.protocol.document.scripts import variable
 
 Point = dict[str, str]
 
-LONGEST = 200  # letters of a name; servers take 255
-MOST = 20_000
+LONGEST_NAME = 200  # characters; servers accept 255
+MOST_POINTS = 20_000
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 
 
 def parse_points(axes: Iterable[str], file: str | None = None) -> list[Point]:
-    """Every row of the file with every value of each axis (``lr=0.1,0.01``); none where neither is given."""
+    """Combine every row of the file with every value of each axis (``lr=0.1,0.01``)."""
     grid = [_axis(text) for text in axes]
     if not grid and not file:
         return []
@@ -41,8 +41,8 @@ def parse_points(axes: Iterable[str], file: str | None = None) -> list[Point]:
         for row in rows
         for values in itertools.product(*(values for _, values in grid))
     ]
-    if len(found) > MOST:
-        raise ConfigError(f"the sweep has {len(found)} points, more than {MOST}")
+    if len(found) > MOST_POINTS:
+        raise ConfigError(f"the sweep has {len(found)} points, more than {MOST_POINTS}")
     return list({tuple(point.items()): point for point in found}.values())
 
 
@@ -54,37 +54,37 @@ def _axis(text: str) -> tuple[str, list[str]]:
 
 
 def _values(text: str) -> list[str]:
-    """The value itself, or every whole number of ``1..5``."""
+    """Return the value itself, or every integer of a range such as ``1..5``."""
     match = _RANGE.fullmatch(text)
     if not match:
         return [text]
     first, last = int(match[1]), int(match[2])
-    if abs(last - first) >= MOST:
-        raise ConfigError(f"--sweep: {text} has more than {MOST} values")
+    if abs(last - first) >= MOST_POINTS:
+        raise ConfigError(f"--sweep: {text} has more than {MOST_POINTS} values")
     return [str(number) for number in range(first, last + 1)] or [
         str(number) for number in range(first, last - 1, -1)
     ]
 
 
 def read_rows(path: Path) -> list[Point]:
-    """The rows of a CSV, TSV, JSON (also one object a line) or YAML file; all with the same names."""
+    """Read the rows of a CSV, TSV, JSON, JSON Lines or YAML file, which must all have the same names."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as err:
         reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
-        raise PathError(f"cannot read the sweep file {str(path)!r}: {reason}") from err
+        raise PathError(f"cannot read sweep file {str(path)!r}: {reason}") from err
     rows = _READERS.get(path.suffix.lower(), _yaml_rows)(text, path)
     if not rows:
-        raise ConfigError(f"{path}: there are no rows in it")
+        raise ConfigError(f"{path} has no rows")
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict) or not row or row.keys() != rows[0].keys():
             expected = ", ".join(map(str, rows[0])) if isinstance(rows[0], dict) else "name: value"
-            raise ConfigError(f"{path}: row {number} does not have the same names as the first ({expected})")
-    return [{str(name): text_of(value) for name, value in row.items()} for row in rows]
+            raise ConfigError(f"{path}: row {number} has other names than the first ({expected})")
+    return [{str(name): value_text(value) for name, value in row.items()} for row in rows]
 
 
-def text_of(value: Any) -> str:
-    """A value as a command and a variable get it."""
+def value_text(value: Any) -> str:
+    """Return a value as text for commands and variables."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -128,7 +128,7 @@ def _yaml_rows(text: str, path: Path) -> list[Any]:
         mark = getattr(err, "problem_mark", None)
         raise ConfigError(f"{path}{f', line {mark.line + 1}' if mark else ''}: not YAML") from err
     if found is not None and not isinstance(found, list):
-        raise ConfigError(f"{path}: a list of rows is expected, each with name: value")
+        raise ConfigError(f"{path}: expected a list of rows, each with name: value")
     return found or []
 
 
@@ -141,18 +141,23 @@ _READERS = {
 }
 
 
-def names(sweep: str, found: Sequence[Point]) -> list[str]:
-    """A name for each point's job that tells its values; with a hash where it is too long or not unique."""
-    told = [f"{sweep}-{'-'.join(f'{_word(key)}-{_word(value)}' for key, value in p.items())}" for p in found]
-    count = Counter(told)
+def job_names(sweep: str, found: Sequence[Point]) -> list[str]:
+    """Name each point's job after its values, with a hash where that is too long or not unique."""
+    full = [
+        f"{sweep}-{'-'.join(f'{_name_part(key)}-{_name_part(value)}' for key, value in p.items())}"
+        for p in found
+    ]
+    count = Counter(full)
     return [
-        name if len(name) <= LONGEST and count[name] == 1 else f"{name[: LONGEST - 9]}-{_hash(point)}"
-        for name, point in zip(told, found, strict=True)
+        name
+        if len(name) <= LONGEST_NAME and count[name] == 1
+        else f"{name[: LONGEST_NAME - 9]}-{_hash(point)}"
+        for name, point in zip(full, found, strict=True)
     ]
 
 
-def _word(text: str) -> str:
-    """Only what a job's name may hold: ``0.1`` becomes ``0_1``, ``-3`` becomes ``m3``."""
+def _name_part(text: str) -> str:
+    """Make text valid in a job name: ``0.1`` becomes ``0_1``, ``-3`` becomes ``m3``."""
     text = re.sub(r"^-(?=[\d.])", "m", text)
     return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_") or "x"
 
@@ -161,8 +166,8 @@ def _hash(point: Point) -> str:
     return hashlib.sha256(json.dumps(point, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def fill(command: str, point: Mapping[str, str]) -> str:
-    """The command with ``{lr}`` replaced by the value, as one word; other braces stay as they are."""
+def fill_command(command: str, point: Mapping[str, str]) -> str:
+    """Replace ``{lr}`` by the value as one word; other braces stay as they are."""
     if not point:
         return command
     hole = re.compile(r"(?<![$\\{])\{(" + "|".join(map(re.escape, point)) + r")\}")
@@ -170,7 +175,9 @@ def fill(command: str, point: Mapping[str, str]) -> str:
 
 
 def fill_parameters(document: dict[str, Any], point: Mapping[str, str]) -> dict[str, Any]:
-    """A filled-in template whose parameters have holes themselves, such as its command."""
+    """Fill the values into a template's parameters, such as its command."""
     found = document.get("parameters") or {}
-    filled = {key: fill(value, point) if isinstance(value, str) else value for key, value in found.items()}
+    filled = {
+        key: fill_command(value, point) if isinstance(value, str) else value for key, value in found.items()
+    }
     return {**document, "parameters": filled} if filled else document

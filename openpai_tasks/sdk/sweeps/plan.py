@@ -1,4 +1,4 @@
-"""Many jobs as one thing: what a sweep is, and what each of its jobs is made of."""
+"""Plan a sweep: one job for each point."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from openpai_tasks.sdk.sweeps import grid
 from openpai_tasks.sdk.sweeps.grid import Point
 
 MARK = "openpaiSweep"
-"""The key of a job's extras that names its sweep and its point."""
+"""Key in a job's extras with its sweep and its point."""
 
 
 @dataclass(frozen=True)
 class SweepJob:
-    """One job of a sweep as it stands; its state is empty until it is submitted."""
+    """A job of a sweep; its state is empty until it is submitted."""
 
     name: str
     point: Point
@@ -40,24 +40,25 @@ class SweepJob:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is to be run: a request with holes, its files, and a point for each job."""
+    """A request with placeholders, its files, and a point for each job."""
 
     name: str
     request: JobRequest
     files: JobFiles
-    points: dict[str, Point]  # by the name of the job
+    points: dict[str, Point]  # by job name
     identity: str = ""
 
     def submission(self, name: str) -> Submission:
-        """One job: its values in its commands (or a template's parameters), and as variables."""
+        """Build one job, with its values in commands or template parameters, and as variables."""
         point, request = self.points[name], self.request
         request = dataclasses.replace(
             request,
             name=name,
             roles=tuple(
-                dataclasses.replace(role, command=grid.fill(role.command, point)) for role in request.roles
+                dataclasses.replace(role, command=grid.fill_command(role.command, point))
+                for role in request.roles
             ),
-            command=grid.fill(request.command, point),
+            command=grid.fill_command(request.command, point),
             environment={**request.environment, **point},
             extras={**request.extras, MARK: {"name": self.name, "point": point}},
             base=grid.fill_parameters(dict(request.base), point) if request.base else None,
@@ -69,22 +70,22 @@ class Sweep:
 
 
 def plan_sweep(request: JobRequest, files: JobFiles, found: Sequence[Point], is_named: bool = False) -> Sweep:
-    """The sweep with a name for each job; without a name of its own, one that the same command gets again."""
+    """Plan the sweep and name its jobs; an unnamed sweep gets the same name for the same command."""
     identity = _identity(request, files)
     name = request.name
     if not is_named:
         name = f"{submission.short_name(request.command)[:60]}-{identity[:6]}"
         request = dataclasses.replace(request, name=name)
-    jobs = dict(zip(grid.names(name, found), found, strict=True))
+    jobs = dict(zip(grid.job_names(name, found), found, strict=True))
     sweep = Sweep(name, request, files, jobs, identity)
     first = next(iter(jobs))
-    if protocol.validate(sweep.submission(first).text).name != first:  # the others have the same shape
-        raise ConfigError("the jobs of a sweep have names of their own: give --job-name, not -u name")
+    if protocol.validate(sweep.submission(first).text).name != first:  # the others are alike
+        raise ConfigError("each job of a sweep gets its own name: use --job-name, not -u name")
     return sweep
 
 
 def _identity(request: JobRequest, files: JobFiles) -> str:
-    """A hash of all that the jobs have in common; more points may be added to a sweep, nothing else."""
+    """Hash all that the jobs share: only points may be added to a sweep later."""
     shared = dataclasses.replace(request, name="x", archive="", secrets={}, extras={})
     made = submission.build_document(shared, files)
     made.get("extras", {}).pop(STAMP, None)
@@ -92,23 +93,23 @@ def _identity(request: JobRequest, files: JobFiles) -> str:
     return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def mark_of(document: Any) -> dict[str, Any]:
-    """Which sweep and point a job says it is of."""
+def read_sweep_mark(document: Any) -> dict[str, Any]:
+    """Read the sweep and point from a job's document; empty if it has none."""
     extras = document.get("extras") if isinstance(document, dict) else None
     mark = extras.get(MARK) if isinstance(extras, dict) else None
     return mark if isinstance(mark, dict) else {}
 
 
 def describe_progress(name: str, rows: Sequence[SweepJob]) -> str:
-    """A sweep in one line."""
+    """Describe the sweep's progress in one line."""
     states = Counter(job.state or "not submitted" for job in rows)
-    told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-    return f"sweep {name}: {len(rows)} jobs, {told}"
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    return f"sweep {name}: {len(rows)} jobs, {counts}"
 
 
 def check_sweep(name: str, rows: Sequence[SweepJob]) -> None:
-    """Raise unless every job that is over has succeeded."""
+    """Raise if any ended job has not succeeded."""
     failed = [job.name for job in rows if job.final and job.state != "SUCCEEDED"]
     if failed:
-        told = ", ".join(failed[:3]) + (f" and {len(failed) - 3} more" if len(failed) > 3 else "")
-        raise JobFailed(f"{len(failed)} of {len(rows)} jobs of sweep {name!r} did not succeed: {told}", 1)
+        names = ", ".join(failed[:3]) + (f" and {len(failed) - 3} more" if len(failed) > 3 else "")
+        raise JobFailed(f"{len(failed)} of {len(rows)} jobs of sweep {name!r} did not succeed: {names}", 1)

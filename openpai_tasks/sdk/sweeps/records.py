@@ -1,6 +1,6 @@
-"""What this folder knows of a sweep: ``./.openpai/sweeps/<cluster>/<name>.jsonl``, a line for each job.
+"""Local records of sweeps: ``./.openpai/sweeps/<cluster>/<name>.jsonl``, with a line for each job.
 
-The cluster has the last word on what is there; the record says which sweep a job belongs to, and its point.
+A record has the jobs of a sweep and their points; whether they exist, only the cluster knows.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from openpai_tasks.settings.home import make_private
 
 @dataclass
 class SweepRecord:
-    """The jobs of one sweep that were submitted from this folder."""
+    """The jobs of a sweep that were submitted from this folder."""
 
     path: Path
     identity: str = ""
-    points: dict[str, Point] = field(default_factory=dict)  # by the name of the job
-    is_cut: bool = False  # its last line has no end
+    points: dict[str, Point] = field(default_factory=dict)  # by job name
+    is_cut: bool = False  # the last line is unfinished
 
     def begin(self, identity: str) -> None:
-        """Go on with the sweep of this name, which must be the same one."""
+        """Start the sweep or continue it; raise if another sweep has this name."""
         if self.identity and self.identity != identity:
-            words = f"a sweep named {self.path.stem!r} was begun with another command, image or sources"
-            raise ConfigError(f"{words}; choose another --job-name")
+            message = f"sweep {self.path.stem!r} was started with another command, image or sources"
+            raise ConfigError(f"{message}; choose another --job-name")
         if not self.identity:
             self.identity = identity
             self._append({"identity": identity})
@@ -40,7 +40,7 @@ class SweepRecord:
     def _append(self, line: dict[str, object]) -> None:
         make_private(self.path.parent)
         try:
-            how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW  # the folder may not be the user's
+            how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW  # others may write to the folder
             handle = os.open(self.path, how, 0o600)
             with os.fdopen(handle, "a", encoding="utf-8") as file:
                 file.write("\n" * self.is_cut + json.dumps(line, ensure_ascii=False) + "\n")
@@ -50,7 +50,7 @@ class SweepRecord:
 
 
 def load(folder: Path, cluster: str, name: str) -> SweepRecord:
-    """The record of a sweep; an empty one if there is none yet."""
+    """Load the record of a sweep; empty if there is none yet."""
     record = SweepRecord(folder / ".openpai" / "sweeps" / cluster / f"{name}.jsonl")
     try:
         text = record.path.read_text(encoding="utf-8")
@@ -61,10 +61,10 @@ def load(folder: Path, cluster: str, name: str) -> SweepRecord:
     record.is_cut = bool(text) and not text.endswith("\n")
     for line in text.splitlines():
         try:
-            told = json.loads(line)
+            entry = json.loads(line)
         except ValueError:
-            continue  # the last line of a run that was cut off
-        record.identity = told.get("identity", record.identity)
-        if "job" in told:
-            record.points[told["job"]] = told["point"]
+            continue  # the last line of an interrupted run
+        record.identity = entry.get("identity", record.identity)
+        if "job" in entry:
+            record.points[entry["job"]] = entry["point"]
     return record

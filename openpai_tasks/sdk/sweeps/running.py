@@ -21,7 +21,7 @@ from openpai_tasks.sdk.jobs import arrival, records, submission, watching
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.jobs.submission import Missed, Submission
 from openpai_tasks.sdk.sweeps import records as sweep_records
-from openpai_tasks.sdk.sweeps.plan import Sweep, SweepJob, describe_progress, mark_of
+from openpai_tasks.sdk.sweeps.plan import Sweep, SweepJob, describe_progress, read_sweep_mark
 
 TRIES = 3
 MOST_ASKED = 50  # failed jobs that are asked for their own exit code, which the list does not tell
@@ -130,7 +130,7 @@ class SweepRun:
             self._hand_in(made)
         self._has_sent = True
         self._record.add(name, self.sweep.points[name])
-        records.keep(self.client, made.text, made.origin)
+        records.save_record(self.client, made.text, made.origin)
         self.jobs[name] = dataclasses.replace(self.jobs[name], state="WAITING")
         for tag in self.sweep.request.tags if self.client.capabilities.tags else ():
             key = job_key(self.client.user, name)
@@ -171,7 +171,7 @@ class SweepRun:
     def _claim(self, name: str) -> None:
         """A job that is there must be of this sweep."""
         key = job_key(self.client.user, name)
-        mark = mark_of(self._patiently(functools.partial(self.client.job_document, key)))
+        mark = read_sweep_mark(self._patiently(functools.partial(self.client.job_document, key)))
         if mark.get("name") != self.sweep.name:
             where = f"cluster {self.client.cluster.alias!r}"
             raise Conflict(f"a job named {name!r} exists on {where}; choose another --job-name", 409)

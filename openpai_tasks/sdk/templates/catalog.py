@@ -1,8 +1,8 @@
-"""Job templates: documents that can be submitted as they are, with parameters to be filled in.
+"""Job templates: documents that can be submitted as they are or with other parameters.
 
-A project's own ``job_templates/`` comes first, the folder of this package after it. A parameter is a key of
-the document's ``parameters``; the comment beside it says what it is for. An anchor takes its value to places
-that the protocol has no hole for, such as ``instances``.
+A project's ``job_templates/`` comes before the folder of this package. A parameter is a key of the document's
+``parameters``; the comment beside it is its description. YAML anchors carry values to fields that cannot hold
+``<% %>``, such as ``instances``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from openpai_tasks.settings import ownership
 
 FOLDER = "job_templates"
 SUFFIXES = (".yaml", ".yml")
-SHORT = 24
+LONGEST_DEFAULT = 24
 
 log = logging.getLogger("openpai_tasks")
 
@@ -37,20 +37,20 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number", list:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One thing that can be chosen: what it is for, and what it is if nobody does."""
+    """A parameter of a template, with its default and description."""
 
     name: str
     default: Any
     about: str = ""
 
     def __str__(self) -> str:
-        text = " ".join(_shown(self.default).split())
-        return f"{self.name}={text if len(text) <= SHORT else text[: SHORT - 1] + '…'}"
+        text = " ".join(_format_value(self.default).split())
+        return f"{self.name}={text if len(text) <= LONGEST_DEFAULT else text[: LONGEST_DEFAULT - 1] + '…'}"
 
 
 @dataclass(frozen=True)
 class Template:
-    """A template that was found; ``problem`` says why it cannot be used, if it can't."""
+    """A template; ``problem`` is the reason if it cannot be used."""
 
     name: str
     description: str
@@ -60,31 +60,31 @@ class Template:
 
 
 def packaged_folder() -> Path:
-    """The folder of the templates that come with us: in the package, or beside it in a checkout."""
+    """Return the folder of our templates: in the package, or beside it in a checkout."""
     package = Path(__file__).parents[2]
     inside = package / FOLDER
     return inside if inside.is_dir() else package.parent / FOLDER
 
 
 def folders(project: Path) -> list[Path]:
-    """Where templates are looked for: the nearest folder of theirs from ``project`` upwards, then ours."""
+    """Return the template folders: the nearest one from ``project`` upwards, then ours."""
     start = project.absolute()
     above = (folder / FOLDER for folder in (start, *start.parents))
     nearest = next((folder for folder in above if _is_folder(folder)), None)
-    return [nearest, packaged_folder()] if nearest and _is_safe(nearest) else [packaged_folder()]
+    return [nearest, packaged_folder()] if nearest and _is_trusted(nearest) else [packaged_folder()]
 
 
 @functools.cache
-def _is_safe(folder: Path) -> bool:
-    """Whether nobody else can have written its templates, which become jobs; says why not, once."""
+def _is_trusted(folder: Path) -> bool:
+    """Return whether no other user can write the templates, which become jobs; warn once if so."""
     problem = ownership.problem(*ownership.everything_in(folder))
     if problem:
-        log.warning("warning: %s is ignored: %s", folder, problem)
+        log.warning("warning: ignoring %s: %s", folder, problem)
     return not problem
 
 
 def list_templates(project: Path) -> list[Template]:
-    """Every template there is, each name once, also those that cannot be used."""
+    """Return all templates, the first of each name, including unusable ones."""
     found: dict[str, Template] = {}
     for path in _files(project):
         if path.stem not in found:
@@ -93,7 +93,7 @@ def list_templates(project: Path) -> list[Template]:
 
 
 def find_template(name: str, project: Path) -> Template:
-    """The template of that name, or in the file of that path."""
+    """Return the template of that name or file path."""
     template = _load(_path(name, project))
     if template.problem:
         raise ProtocolError(f"{template.path}: {template.problem}")
@@ -101,7 +101,7 @@ def find_template(name: str, project: Path) -> Template:
 
 
 def fill(template: Template, parameters: Mapping[str, Any], name: str | None = None) -> str:
-    """The text of the job with these parameters, and under this name; its comments stay."""
+    """Return the job text with these parameters and name, comments included."""
     changes: dict[rewriting.Path, Any] = {}
     known = {parameter.name: parameter for parameter in template.parameters}
     for key, value in parameters.items():
@@ -109,26 +109,26 @@ def fill(template: Template, parameters: Mapping[str, Any], name: str | None = N
             names = ", ".join(known) or "none"
             hint = closest(key, known)
             raise ConfigError(f"template {template.name!r} has no parameter {key!r} (known: {names}){hint}")
-        changes["parameters", key] = _typed(template, known[key], value)
+        changes["parameters", key] = _check_value(template, known[key], value)
     if name:
         changes["name",] = name
-    text = rewriting.replace(_read(template.path), changes)
+    text = rewriting.replace_values(_read(template.path), changes)
     protocol.validate(text)
     return text
 
 
 def parse_template_parameters(words: Sequence[str]) -> dict[str, str]:
-    """Parameters as they are typed: ``name=value``."""
+    """Parse parameters given as ``name=value``."""
     pairs = [word.partition("=") for word in words]
     for name, equals, _ in pairs:
         if not (name and equals):
-            raise ConfigError(f"a parameter is given as name=value, got {name + equals!r}")
+            raise ConfigError(f"a parameter needs name=value, got {name + equals!r}")
     return {name: value for name, _, value in pairs}
 
 
 @dataclass(frozen=True)
-class Written:
-    """A job file that was made from a template."""
+class WrittenJobFile:
+    """A job file written from a template."""
 
     file: str
     template: str
@@ -137,16 +137,16 @@ class Written:
 
 def write_job_file(
     template: Template, target: Path | None, parameters: Mapping[str, Any], force: bool
-) -> Written:
-    """Make a job file of the template; the job is named like the file."""
+) -> WrittenJobFile:
+    """Write a job file from the template, with the job named after the file."""
     if target is None:
         path = Path(f"{template.name}{SUFFIXES[0]}")
     else:
         path = target / f"{template.name}{SUFFIXES[0]}" if _is_folder(target) else target
     name = None if path.stem == template.name else re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem)
     text = fill(template, parameters, name)
-    _put(path, text, force)
-    return Written(str(path), template.name, protocol.validate(text).name)
+    _write(path, text, force)
+    return WrittenJobFile(str(path), template.name, protocol.validate(text).name)
 
 
 def _path(name: str, project: Path) -> Path:
@@ -154,7 +154,7 @@ def _path(name: str, project: Path) -> Path:
     if file.suffix in SUFFIXES and file.is_file():
         return file
     if "/" in name:
-        raise PathError(f"no template file {name!r}; `job.templates` shows the templates there are")
+        raise PathError(f"no template file {name!r}; list the templates with `pai job.templates`")
     found = {path.stem: path for path in reversed(list(_files(project)))}
     try:
         return found[name.removesuffix(".yaml").removesuffix(".yml")]
@@ -177,11 +177,11 @@ def _load(path: Path) -> Template:
         data = protocol.validate(text).data
     except (ProtocolError, PathError) as err:
         return Template(path.stem, "", (), path, str(err))
-    places = rewriting.places(text)
+    places = rewriting.find_values(text)
     parameters = tuple(
         Parameter(name, default, places["parameters", name].remark)
         for name, default in (data.get("parameters") or {}).items()
-        if ("parameters", name) in places  # else it is merged in from elsewhere
+        if ("parameters", name) in places  # absent if it comes from a YAML merge
     )
     return Template(path.stem, " ".join(data.get("description", "").split()), parameters, path)
 
@@ -191,14 +191,14 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as err:
         reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
-        raise PathError(f"cannot read the template {path}: {reason}") from err
+        raise PathError(f"cannot read template {path}: {reason}") from err
 
 
-def _typed(template: Template, parameter: Parameter, value: Any) -> Any:
-    """What was typed, as a value of the same kind as the default."""
+def _check_value(template: Template, parameter: Parameter, value: Any) -> Any:
+    """Convert the value to the type of the default, or raise."""
     kind = type(parameter.default)
     if isinstance(value, str) and kind is not str:
-        value = _meant(value, kind)
+        value = _parse_value(value, kind)
     fits = {bool: isinstance(value, bool), int: values.is_whole(value), float: _is_number(value)}
     if not fits.get(kind, kind not in (list, dict) or isinstance(value, kind)):
         where = f"template {template.name!r}: parameter {parameter.name!r}"
@@ -206,7 +206,7 @@ def _typed(template: Template, parameter: Parameter, value: Any) -> Any:
     return value
 
 
-def _meant(text: str, kind: type) -> Any:
+def _parse_value(text: str, kind: type) -> Any:
     if kind not in (list, dict):
         return values.plain(text)
     with contextlib.suppress(ValueError):
@@ -218,19 +218,19 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return json.dumps(value) if isinstance(value, (list, dict)) else values.text_of(value)
 
 
 def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()
-    except OSError:  # a folder above that isn't ours to read
+    except OSError:  # an unreadable parent folder
         return False
 
 
-def _put(path: Path, text: str, force: bool) -> None:
-    """Write the file as a whole, and over another one only by force."""
+def _write(path: Path, text: str, force: bool) -> None:
+    """Write the file atomically; ``force`` allows overwriting."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".job-new-", dir=path.parent) as staging:
@@ -242,12 +242,12 @@ def _put(path: Path, text: str, force: bool) -> None:
                 _link(draft, path)
     except OSError as err:
         if isinstance(err, FileExistsError) and path.parent.is_dir():
-            raise PathError(f"{str(path)!r} exists; choose another file, or --force to replace it") from err
+            raise PathError(f"{str(path)!r} exists; choose another file, or replace it with --force") from err
         raise PathError(f"cannot write {str(path)!r}: {err.strerror}") from err
 
 
 def _link(draft: Path, path: Path) -> None:
-    """Give the draft its name, unless there is a file of that name, however late it came."""
+    """Give the draft its final name, unless a file of that name exists by now."""
     try:
         os.link(draft, path)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""``job.sub --template``: the flags of a command as the parameters of a template."""
+"""Fill a template with the flags of ``job.sub --template``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openpai_tasks.sdk.amounts import megabytes
 from openpai_tasks.sdk.templates import catalog
 from openpai_tasks.sdk.templates.catalog import Template
 
-FLAGS = {
+FLAG_PARAMETERS = {
     "command": ("command",),
     "image": ("image",),
     "instances": ("nodes", "workers", "instances"),
@@ -21,33 +21,33 @@ FLAGS = {
     "memoryMB": ("memory", "memoryMB"),
     "shm": ("shm", "shmMB"),
 }
-"""What a flag may be called among the parameters of a template; the first that is there counts."""
+"""Parameter names that each flag may set; the first that the template has counts."""
 
 
 def fill_template(flags: Mapping[str, Any], here: Path) -> dict[str, Any] | None:
-    """The document of ``--template``, its parameters taken from the other flags and ``--parameter``."""
+    """Return the template's document, filled from the other flags and ``--parameter``."""
     name, parameters = flags.get("template"), flags.get("parameter") or ()
     if not name:
         if parameters:
-            raise ConfigError("--parameter goes with --template; a plain command has none")
+            raise ConfigError("--parameter needs --template")
         return None
     template = catalog.find_template(name, here)
     sizes = {flag: megabytes(flags[flag], f"--{flag}") for flag in ("shm", "memoryMB") if flags.get(flag)}
-    chosen = _chosen(template, {flag: flags.get(flag) for flag in FLAGS} | sizes)
+    chosen = _chosen(template, {flag: flags.get(flag) for flag in FLAG_PARAMETERS} | sizes)
     text = catalog.fill(template, {**chosen, **catalog.parse_template_parameters(parameters)})
     filled: dict[str, Any] = protocol.read(text).value
     return filled
 
 
 def _chosen(template: Template, flags: Mapping[str, Any]) -> dict[str, Any]:
-    known = [parameter.name for parameter in template.parameters]
+    known = [one.name for one in template.parameters]
     chosen: dict[str, Any] = {}
     for flag, value in flags.items():
-        place = next((name for name in FLAGS[flag] if name in known), None)
+        parameter = next((name for name in FLAG_PARAMETERS[flag] if name in known), None)
         if value in (None, ""):
             continue
-        if place is None:
+        if parameter is None:
             what, names = "a command" if flag == "command" else f"--{flag}", ", ".join(known) or "none"
             raise ConfigError(f"template {template.name!r} has no parameter for {what} (it has: {names})")
-        chosen[place] = value
+        chosen[parameter] = value
     return chosen

@@ -1,4 +1,4 @@
-"""New values in YAML text: everything else, comments and anchors too, stays as it was written."""
+"""Change values in YAML text and keep everything else, comments and anchors included."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ABOVE = re.compile(r"(?:^[ \t]*#[^\n]*\n)+\Z", re.M)
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a value stands in the text, its anchor, and the comment beside it or above its key."""
+class ValuePosition:
+    """A value's position in the text, its anchor, and the comment beside it or above its key."""
 
     start: int
     end: int
     anchor: str
     indent: int
-    is_inline: bool  # inside of { } or [ ]
+    is_inline: bool  # inside { } or [ ]
     beside: str
     above: str
 
@@ -38,30 +38,30 @@ class Place:
         return " ".join(line.strip().lstrip("#").strip() for line in lines).strip()
 
 
-def replace(text: str, changes: Mapping[Path, Any]) -> str:
-    """The text with new values at these paths of keys, each of which has a value already."""
-    found = places(text)
+def replace_values(text: str, changes: Mapping[Path, Any]) -> str:
+    """Replace the values at these key paths, which must exist."""
+    found = find_values(text)
     changed = text
     for path, value in sorted(changes.items(), key=lambda item: -found[item[0]].start):
         place = found[path]
-        changed = changed[: place.start] + _written(value, place) + changed[place.end :]
+        changed = changed[: place.start] + _format_value(value, place) + changed[place.end :]
     _check(changed, changes)
     return changed
 
 
 def _check(text: str, changes: Mapping[Path, Any]) -> None:
-    """Whether the text now says what it should; unusual YAML may not."""
+    """Raise if the text does not have the new values, as may happen with unusual YAML."""
     for path, wanted in changes.items():
         value = protocol.read(text).value
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
         if value != wanted:
             name = ".".join(path)
-            raise ProtocolError(f"cannot change {name}: write it as `{path[-1]}: value`, on lines of its own")
+            raise ProtocolError(f"cannot change {name}: write it as `{path[-1]}: value` on a separate line")
 
 
-def _written(value: Any, place: Place) -> str:
-    """The value as YAML, with the anchor in front and the comment behind its first line."""
+def _format_value(value: Any, place: ValuePosition) -> str:
+    """Format the value as YAML, with the anchor before it and the comment after its first line."""
     if isinstance(value, (list, dict)) or (isinstance(value, str) and place.is_inline):
         first, rest = json.dumps(value, ensure_ascii=False), ""
     else:
@@ -71,9 +71,9 @@ def _written(value: Any, place: Place) -> str:
     return f"{anchor}{first}{place.beside}{lines}"
 
 
-def places(text: str) -> dict[Path, Place]:
-    """Where each value of the document's mappings stands, by its path of keys."""
-    found: dict[Path, Place] = {}
+def find_values(text: str) -> dict[Path, ValuePosition]:
+    """Return the position of each value in the document's mappings, by key path."""
+    found: dict[Path, ValuePosition] = {}
     events = (event for event in yaml.parse(text, Loader=yaml.SafeLoader) if not _is_frame(event))
     for event in events:
         _walk(text, events, event, (), found, None)
@@ -85,8 +85,8 @@ def _is_frame(event: Any) -> bool:
     return isinstance(event, frame)
 
 
-def _walk(text: str, events: Any, event: Any, path: Path, found: dict[Path, Place], key: Any) -> None:
-    """Take one value off the events and note where it was."""
+def _walk(text: str, events: Any, event: Any, path: Path, found: dict[Path, ValuePosition], key: Any) -> None:
+    """Consume the events of one value and record its position."""
     last = event
     if isinstance(event, yaml.MappingStartEvent):
         for last in events:
@@ -102,10 +102,10 @@ def _walk(text: str, events: Any, event: Any, path: Path, found: dict[Path, Plac
                 break
             _walk(text, events, last, (*path, str(number)), found, None)
     if key is not None:
-        found[path] = _place(text, event, last.end_mark.index, key)
+        found[path] = _position(text, event, last.end_mark.index, key)
 
 
-def _place(text: str, event: Any, end: int, key: Any) -> Place:
+def _position(text: str, event: Any, end: int, key: Any) -> ValuePosition:
     start = event.start_mark.index
     end = start + len(text[start:end].rstrip())
     line = key.start_mark.index - key.start_mark.column
@@ -120,6 +120,6 @@ def _place(text: str, event: Any, end: int, key: Any) -> Place:
         if match and match[1]:
             beside, end = match[0], match.end()
     anchor = getattr(event, "anchor", None) if not isinstance(event, yaml.AliasEvent) else None
-    return Place(
+    return ValuePosition(
         start, end, anchor or "", key.start_mark.column, is_inline, beside, above[0] if above else ""
     )

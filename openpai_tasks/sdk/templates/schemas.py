@@ -1,4 +1,4 @@
-"""JSON Schemas for editors: of job files, and of the settings in invoke.yaml; each from its own table."""
+"""JSON Schemas for editors: of job files and of the settings in invoke.yaml."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIME = r"^(?=.*[1-9])\s*([0-9]+[dD])?([0-9]+[hH])?([0-9]+[mM])?([0-9]+[sS]?)?\s*
 
 
 def settings_schema() -> Schema:
-    """The JSON Schema of an invoke.yaml: our section is checked, the others are not ours."""
+    """Return the JSON Schema of an invoke.yaml, which checks only our section."""
     section = {
         "type": ["object", "null"],
         "description": "The settings of openpai-tasks.",
@@ -41,7 +41,7 @@ def _setting(variable: Variable) -> Schema:
 
 
 def _groups() -> Schema:
-    """``local.engine`` may also be written as ``engine`` below ``local``."""
+    """Return rules for dotted names written as nested keys, such as ``engine`` below ``local``."""
     groups: Schema = {}
     for name, variable in VARIABLES.items():
         group, dot, key = name.partition(".")
@@ -61,8 +61,8 @@ def _text(variable: Variable) -> Schema:
     return {"enum": [*variable.among, None]} if variable.among else {"type": ["string", "null"]}
 
 
-def _truth(variable: Variable) -> Schema:
-    """True and false come first, as an editor suggests them; text in any case does as well."""
+def _boolean(variable: Variable) -> Schema:
+    """Accept booleans first, which editors suggest, and text in any case."""
     words = "|".join(_any_case(word) for word in (*value_types.TRUE, *value_types.FALSE))
     text = {"type": "string", "pattern": f"^({words})$"}
     return {"anyOf": [{"type": ["boolean", "null"]}, {"enum": [0, 1]}, text]}
@@ -75,22 +75,22 @@ def _number(variable: Variable) -> Schema:
     return {"type": [kind, "string", "null"], "pattern": pattern, **least}
 
 
-def _words(variable: Variable) -> Schema:
-    """A list, or text with commas."""
+def _list(variable: Variable) -> Schema:
+    """Accept a list or comma-separated text."""
     return {"type": ["array", "string", "null"], "items": {"type": "string"}}
 
 
 _RULES: dict[type, Callable[[Variable], Schema]] = {
     str: _text,
-    bool: _truth,
+    bool: _boolean,
     int: _number,
     float: _number,
-    tuple: _words,
+    tuple: _list,
 }
 
 
 def _spellings(name: str) -> str:
-    """A pattern for every way to write a name: dashes, underscores and capitals do not count."""
+    """Return a pattern for a name in which dashes, underscores and case do not matter."""
     letters: Iterable[Any] = (char for char in name if char not in "-_.")
     return f"^{SEPARATORS}{SEPARATORS.join(map(_any_case, letters))}{SEPARATORS}$"
 

@@ -58,9 +58,9 @@ def _watch(client, name):
     step, complaint = None, ""
     with LiveView(sys.stderr, transient=True) as screen:
         for event in sdk.notebooks.follow_run(client, name, sdk.diagnosis.News(client, say)):
-            if isinstance(event, sdk.notebooks.Step):
+            if isinstance(event, sdk.notebooks.CellStart):
                 step = event
-            elif isinstance(event, sdk.notebooks.Complaint):
+            elif isinstance(event, sdk.notebooks.RunnerError):
                 _complain(complaint)
                 complaint = event.text
             elif isinstance(event, (sdk.notebooks.RunnerNote, sdk.notebooks.JobLine)) and event.text:
@@ -102,7 +102,7 @@ def _bring(found, folder):
 
 def _conclude(found, brought, page, complaint):
     """Report how the notebook ended; raise if it failed."""
-    job, told, link = found.job, brought.told, f"; see {page}" if page else ""
+    job, told, link = found.job, brought.summary, f"; see {page}" if page else ""
     is_of_results = job.exit_status in (sdk.payloads.NOT_CONVERTED, sdk.payloads.NOT_SAVED)
     reason = complaint if is_of_results else ""
     if not reason:

@@ -88,10 +88,10 @@ def _open(c, client, job, served, how):
         terminal.flush()
         yield
         return
-    door = sdk.notebooks.door_file(client, job)
+    door = sdk.notebooks.redirect_file(client, job)
     try:
         if not sdk.clusters.can_open_browser() or not sdk.clusters.open_browser(
-            sdk.notebooks.write_door(door, served.url)
+            sdk.notebooks.write_redirect(door, served.url)
         ):
             say(f"could not open a browser; `{_reconnect(job.name)} --no-browser` prints the address")
         yield

@@ -25,7 +25,7 @@ def test_a_cluster_of_a_project_does_not_get_the_token_of_the_users_job():
     own, other = (Client(cluster, Credentials()) for cluster in (lab, named_alike))
     sessions.save_session(own, job, sessions.SavedSession("jupyter-token"))
     assert sessions.token_of(own, job) == "jupyter-token"
-    with pytest.raises(ConfigError, match="not known on this machine"):
+    with pytest.raises(ConfigError, match="not stored on this machine"):
         sessions.token_of(other, job)
 
 

@@ -1,4 +1,4 @@
-"""Cells that speak to the cluster stay here, whatever way a notebook is sent."""
+"""Cells that use the cluster are not run, however a notebook is sent."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.notebooks import running
-from openpai_tasks.sdk.notebooks.code import speaks_to_the_cluster
+from openpai_tasks.sdk.notebooks.cluster_cells import uses_cluster
 from tests.notebook_files import text, write
 
 OURS = {
@@ -63,40 +63,40 @@ OTHERS = {
 
 @pytest.mark.parametrize("source", OURS.values(), ids=OURS)
 def test_our_magics_and_calls_speak_to_the_cluster(source):
-    assert speaks_to_the_cluster(source)
+    assert uses_cluster(source)
 
 
 @pytest.mark.parametrize("source", OTHERS.values(), ids=OTHERS)
 def test_other_cells_do_not(source):
-    assert not speaks_to_the_cluster(source)
+    assert not uses_cluster(source)
 
 
 def sent(path, folder):
     """The cells as they go along."""
-    (copy, _) = running.files(running.read_notebook(path.name, path.parent), folder)
+    (copy, _) = running.job_files(running.read_notebook(path.name, path.parent), folder)
     return json.loads(copy.path.read_text())["cells"]
 
 
-def test_they_go_along_as_text_only_and_it_is_told(tmp_path):
+def test_cluster_cells_become_raw_and_are_reported(tmp_path):
     path = write(
         tmp_path / "a.ipynb", "%load_ext openpai_tasks", text("# title"), "print(1)", "%pai job.list"
     )
     assert [cell["cell_type"] for cell in sent(path, tmp_path)] == ["raw", "markdown", "code", "raw"]
     assert "outputs" not in sent(path, tmp_path)[0]
-    said = running.remarks(running.read_notebook("a.ipynb", tmp_path), running.Options())
+    said = running.remarks(running.read_notebook("a.ipynb", tmp_path), running.RunOptions())
     which = "cell 1 (%load_ext openpai_tasks), cell 4 (%pai job.list)"
-    how = "(the numbers count cells of text too)"
-    assert said == [f"2 cells that speak to the cluster stay here {how}: {which}"]
+    how = "(numbered among all cells, text included)"
+    assert said == [f"2 cells that use the cluster are not run {how}: {which}"]
 
 
-def test_a_notebook_that_only_speaks_to_the_cluster_is_refused(tmp_path):
+def test_a_notebook_with_cluster_cells_only_is_refused(tmp_path):
     write(tmp_path / "a.ipynb", "%load_ext openpai_tasks", text("# title"))
-    with pytest.raises(ConfigError, match="no other cells"):
-        running.remarks(running.read_notebook("a.ipynb", tmp_path), running.Options())
+    with pytest.raises(ConfigError, match="nothing to run: every code cell of"):
+        running.remarks(running.read_notebook("a.ipynb", tmp_path), running.RunOptions())
 
 
 def test_a_notebook_of_format_3_goes_as_it_is(tmp_path):
     told = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": []}]}
     (tmp_path / "old.ipynb").write_text(json.dumps(told))
-    (copy, _) = running.files(running.read_notebook("old.ipynb", tmp_path), tmp_path)
+    (copy, _) = running.job_files(running.read_notebook("old.ipynb", tmp_path), tmp_path)
     assert json.loads(copy.path.read_text()) == told

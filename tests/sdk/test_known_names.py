@@ -69,17 +69,17 @@ def test_a_list_that_cannot_be_written_is_no_error(shell):
 
 def test_virtual_clusters_and_paths_are_noted(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
-    known_names.saw_clusters([Cluster("lab", "https://x", virtual_clusters=("research", "default"))])
+    known_names.note_clusters([Cluster("lab", "https://x", virtual_clusters=("research", "default"))])
     assert (known_names.folder() / "virtual-clusters").read_text() == "default\nresearch\n"
-    known_names.saw_paths(["pai://lab/b/", "pai://lab/a.txt"])
-    known_names.saw_paths(["pai://lab/b/", "pai://lab/b/c\nd", "pai://lab/b/e"])
+    known_names._note_paths(["pai://lab/b/", "pai://lab/a.txt"])
+    known_names._note_paths(["pai://lab/b/", "pai://lab/b/c\nd", "pai://lab/b/e"])
     assert (known_names.folder() / "paths").read_text() == "pai://lab/a.txt\npai://lab/b/\npai://lab/b/e\n"
 
 
 def test_a_list_stays_short_and_keeps_the_newest(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
-    known_names.saw_paths(f"pai://lab/{number:05}" for number in range(known_names.MOST_PATHS))
-    known_names.saw_paths(["pai://lab/new"])
+    known_names._note_paths(f"pai://lab/{number:05}" for number in range(known_names.MOST_PATHS))
+    known_names._note_paths(["pai://lab/new"])
     kept = (known_names.folder() / "paths").read_text().splitlines()
     assert len(kept) == known_names.MOST_PATHS and "pai://lab/new" in kept
 
@@ -90,5 +90,5 @@ def test_a_list_stays_short_and_keeps_the_newest(tmp_path, monkeypatch):
 def test_a_name_that_a_shell_would_read_as_more_is_not_kept(tmp_path, monkeypatch, name):
     """A TAB puts what is kept into a command line."""
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
-    known_names.saw_storages([name, "team"])
+    known_names.note_storages([name, "team"])
     assert (known_names.folder() / "storages").read_text() == "team\n"

@@ -1,0 +1,172 @@
+"""Cells that use this package: they stay here, as the job's image lacks it and a job must not submit itself.
+
+A cell's syntax tree decides, so comments and strings do not count. IPython may be missing here, so its own
+lines (``%magic``, ``!command``, ``help?``) are recognised where Python's parser fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.sdk.payloads.notebook_runner import first_line, source_of
+
+if TYPE_CHECKING:
+    from openpai_tasks.sdk.notebooks.running import Notebook
+
+PACKAGE, SUBMIT = "openpai_tasks", "submit_this_notebook"
+MAGICS = ("pai", "pai_sub")
+LOADERS = ("load_ext", "reload_ext")
+WRAPPERS = ("time", "timeit", "capture", "prun")  # magics whose argument is code
+WIDTH = 40  # characters of a cell's first line in messages
+CALLS = ("run_line_magic", "run_cell_magic", "magic", "load_extension", "reload_extension")
+
+_WHOLE = re.compile(r"\s*%%(\w+)[^\n]*\n?(.*)", re.S)
+_TARGET = r"(?:[^=%!?#(]*[^=<>!%?#(\s]\s*=\s*)?"
+_MAGIC = re.compile(rf"(\s*)({_TARGET})%+(\w+)(.*)", re.S)
+_AUTOMATIC = re.compile(rf"(\s*)()({'|'.join(MAGICS)})((?:\s+[\w-].*)?)", re.S)
+_SHELL = re.compile(rf"(\s*){_TARGET}!!?\s*pai(?:\s.*)?", re.S)
+_OPTIONS = re.compile(r"\s*(?:-(?:[slTD]\s+\S+|\w+(?:\s+\d+)?)\s+)*")  # options of the wrappers
+_OTHER = re.compile(rf"\s*{_TARGET}!|\s*\?|.*\?\s*$", re.S)
+
+
+def without_cluster_cells(notebook: Notebook) -> Notebook:
+    """Return the notebook with cluster cells made raw; one of format 3 stays unchanged."""
+    found = _cluster_cells(notebook)
+    if not found:
+        return notebook
+    cells = [_as_raw(cell) if number in found else cell for number, cell in enumerate(notebook.cells, 1)]
+    return dataclasses.replace(notebook, content={**notebook.content, "cells": cells})
+
+
+def describe_cluster_cells(notebook: Notebook) -> list[str]:
+    """Return a note that lists the cells left out, if any; refuse a notebook that has no other code."""
+    found = _cluster_cells(notebook)
+    if not found:
+        return []
+    if len(found) == sum(cell["cell_type"] == "code" for cell in notebook.cells):
+        raise ConfigError(f"nothing to run: every code cell of {notebook.name} uses the cluster")
+    count = "1 cell that uses the cluster is"
+    if len(found) > 1:
+        count = f"{len(found)} cells that use the cluster are"
+    which = ", ".join(f"cell {number} ({_shortened(first_line(cell))})" for number, cell in found.items())
+    return [f"{count} not run (numbered among all cells, text included): {which}"]
+
+
+def _cluster_cells(notebook: Notebook) -> dict[int, dict[str, Any]]:
+    """Return the code cells that use the cluster, by number."""
+    return {
+        number: cell
+        for number, cell in enumerate(notebook.cells if notebook.version == 4 else (), 1)
+        if cell["cell_type"] == "code" and uses_cluster(source_of(cell))
+    }
+
+
+def _as_raw(cell: dict[str, Any]) -> dict[str, Any]:
+    """Return the cell as raw text, which is shown but never run."""
+    rest = {key: value for key, value in cell.items() if key not in ("outputs", "execution_count")}
+    return {**rest, "cell_type": "raw"}
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+
+
+def uses_cluster(source: str) -> bool:
+    """Return whether the cell submits the notebook or uses our magics."""
+    whole = _WHOLE.match(source)
+    if whole and whole[1] not in WRAPPERS:
+        return whole[1] in MAGICS
+    tree = _parse(whole[2] if whole else source)
+    return any(_is_ours(node) for node in ast.walk(tree)) if tree else False
+
+
+def _is_ours(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return any(alias.name == SUBMIT for alias in node.names)
+    if not isinstance(node, ast.Call):
+        return False
+    name = _name(node.func)
+    return name == SUBMIT or (name in CALLS and _is_our_magic(node.args))
+
+
+def _name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _is_our_magic(arguments: list[ast.expr]) -> bool:
+    """Return whether the arguments of a call name or load one of our magics."""
+    texts = [one.value for one in arguments if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    name, rest = [*" ".join(texts).split(maxsplit=1), "", ""][:2]
+    name = name.lstrip("%")
+    if name in WRAPPERS:
+        return uses_cluster(_OPTIONS.sub("", rest, count=1))
+    return name in (*MAGICS, PACKAGE) or (name in LOADERS and rest.split()[:1] == [PACKAGE])
+
+
+# IPython's own lines
+
+
+def _parse(source: str) -> ast.Module | None:
+    """Parse the code with IPython's own lines replaced by calls; None if it is not code."""
+    lines = source.split("\n")
+    for _ in range(len(lines) + 1):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # they concern the run, not us
+                return ast.parse("\n".join(lines))
+        except SyntaxError as err:
+            if not _replace_line(lines, (err.lineno or 1) - 1):
+                return _parse_lines(lines)
+        except (ValueError, RecursionError, MemoryError):
+            return None
+    return None
+
+
+def _parse_lines(lines: list[str]) -> ast.Module | None:
+    """Parse line by line and keep the lines that parse."""
+    found: list[ast.stmt] = []
+    for line in lines:
+        replaced = [line]
+        _replace_line(replaced, 0)
+        for text in dict.fromkeys((line.strip(), replaced[0].strip())):
+            try:
+                found += ast.parse(text).body
+            except (SyntaxError, ValueError):
+                continue
+    return ast.Module(found, []) if found else None
+
+
+def _replace_line(lines: list[str], at: int) -> bool:
+    """Replace a line of IPython's and its continuation lines by a call; False if it is not IPython's."""
+    if not 0 <= at < len(lines):
+        return False
+    last = at
+    while lines[last].endswith("\\") and last + 1 < len(lines):
+        last += 1
+    text = "\n".join(lines[at : last + 1])
+    called = _as_call(text)
+    if called is None:
+        return False
+    lines[at : last + 1] = [called, *[""] * (last - at)]
+    return True
+
+
+def _as_call(text: str) -> str | None:
+    """Return the call that a line of IPython's stands for; None for any other line."""
+    magic = _MAGIC.fullmatch(text) or _AUTOMATIC.fullmatch(text)
+    if magic:
+        indent, target, name, rest = magic.groups()
+        return f"{indent}{target}get_ipython().run_line_magic({name!r}, {rest.strip()!r})"
+    shell = _SHELL.fullmatch(text)
+    if shell:
+        return f"{shell[1]}get_ipython().run_line_magic({MAGICS[0]!r}, '')"
+    if _OTHER.match(text):
+        return text[: len(text) - len(text.lstrip())] + "pass"
+    return None
