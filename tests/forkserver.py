@@ -36,7 +36,17 @@ ENTRY_POINTS = {
     "pai": ("openpai_tasks.__main__", "main"),
 }
 OTHER_PROGRAMS = ("openpai_tasks.server", "openpai_tasks.magics")
-THIRD_PARTIES = ("fsspec", "keyring.backends.fail", "paramiko", "pathspec", "requests", "yaml")
+THIRD_PARTIES = (
+    "fsspec",
+    "rich.live",
+    "rich.progress",
+    "rich.table",
+    "keyring.backends.fail",
+    "paramiko",
+    "pathspec",
+    "requests",
+    "yaml",
+)
 
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENSSL_", "OPENPAI_DISPLAY")
 """How variables begin that Python, the C library or a module reads while it is loaded."""
