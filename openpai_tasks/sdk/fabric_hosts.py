@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import PaiError, Unreachable
+from openpai_tasks.hints import command
 from openpai_tasks.sdk.ssh.host_blocks import GATEWAY, config_path
 from openpai_tasks.sdk.ssh.host_keys import check_gateway_key, check_host_key
 from openpai_tasks.sdk.ssh.login_errors import LoginAttempt, translate_errors
@@ -90,7 +91,7 @@ def _no_such_host_class() -> Any:
         """Ends Invoke with one line, and is still a gaierror for code that expects one."""
 
         def __init__(self, host: str, err: socket.gaierror) -> None:
-            hint = "if it is a job's, write its names with `pai container.ssh-config JOB`"
+            hint = f"if it is a job's, write its names with `{command('container.ssh-config')} JOB`"
             Exit.__init__(self, f"error: unknown host {host!r}; {hint}", Unreachable.exit_code)
             self.errno, self.strerror = err.errno, err.strerror
 

@@ -65,7 +65,7 @@ def test_a_container_starts_and_a_shell_opens_in_it(cluster):
     assert re.fullmatch(r"in \w+~work\n", ran.out)
     assert "waiting up to 1800 s for it (--wait-limit)" in ran.err
     assert "no sshd" not in ran.err
-    assert re.search(r"it stays for (5m 00s|4m \d\ds); `container.extend work` keeps it longer", ran.err)
+    assert re.search(r"it stays for (5m 00s|4m \d\ds); `inv container.extend work` keeps it longer", ran.err)
     assert cluster.ok("container.stop", "work", "-o", "json").json()[0]["name"] == "work"
 
 
@@ -103,7 +103,7 @@ def test_only_containers_of_container_start_are_stopped_by_it(shell):
     shell.ok("job.sub", "sleep 600", "-j", "tr-job", "--ssh")
     ran = shell.inv("container.stop", "tr-box", "tr-job")
     assert (ran.code, ran.out) == (120, "")
-    assert ran.err == "error: job 'tr-job' was not started by container.start; use `pai job.stop tr-job`\n"
+    assert ran.err == "error: job 'tr-job' was not started by container.start; use `inv job.stop tr-job`\n"
     assert state(shell, "tr-box") == "RUNNING"
     assert [job["name"] for job in shell.ok("container.stop", "tr*", "-o", "json").json()] == ["tr-box"]
     until(lambda: state(shell, "tr-box") == "STOPPED")
@@ -175,11 +175,11 @@ def test_ctrl_c_while_waiting_leaves_the_job_and_says_how_to_stop_it(shell):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "job large goes on; " in err and "`container.stop large` ends it" in err
+    assert "job large goes on; " in err and "`inv container.stop large` ends it" in err
     assert state(shell, "large") == "WAITING"
     ran = shell.inv("container.start", "-j", "larger", "--gpu", "99", "--wait-limit", "1s")
     assert ran.code == 124
-    assert "within 1 s (" in ran.err and "`pai container.stop larger`" in ran.err
+    assert "within 1 s (" in ran.err and "`inv container.stop larger`" in ran.err
     shell.ok("container.stop", "larg*")
 
 
@@ -201,7 +201,7 @@ def test_a_shortage_and_the_jobs_behind_it_are_reported(shell):
     ran = shell.inv("container.start", "-j", "waits", "--wait-limit", "2s")
     told = f"it asks for 1 CPU, and 0 of {cpus} are free (running: hog)"
     assert ran.code == 124 and f"waiting: {told}\n" in ran.err, ran
-    assert "the job continues, stop it with `pai container.stop waits`" in ran.err
+    assert "the job continues, stop it with `inv container.stop waits`" in ran.err
 
 
 def test_a_job_that_fails_at_start_is_reported_with_its_reason(cluster):
@@ -209,7 +209,7 @@ def test_a_job_that_fails_at_start_is_reported_with_its_reason(cluster):
         "container.start", "-j", "fails", "--pip-installs", "no_such_package_1", "--python", "false"
     )
     assert ran.code == 1
-    assert "job 'fails' is FAILED: the command of main-0 ended with exit code 1 (`job.why fails`)" in ran.err
+    assert "job 'fails' is FAILED: the command of main-0 ended with exit code 1 (`inv job.why fails`)" in ran.err
 
 
 def test_it_lets_us_in_when_its_packages_are_there(cluster, tmp_path):
@@ -274,7 +274,7 @@ def test_a_container_without_ssh_is_reported_and_extended_by_its_storage(shell):
     ran = shell.inv("container.start", "-j", "closed", "--timeout", "10m")
     assert ran.code == 121
     assert (
-        "the setting local.ssh is off; the job continues, stop it with `pai container.stop closed`" in ran.err
+        "the setting local.ssh is off; the job continues, stop it with `inv container.stop closed`" in ran.err
     )
     told = shell.ok("container.extend", "closed", "--timeout", "9h", "-o", "json").json()
     assert told == [{"container": "main-0", "duration": 9 * 3600, "told_by": "storage"}]

@@ -86,7 +86,7 @@ def test_without_force_a_server_that_does_not_answer_is_left_alone_with_a_hint(s
     try:
         ran = shell.inv("cluster.stop", INVOKE_OPENPAI_HTTP_TIMEOUT="1")
         assert ran.code != 0 and len(ran.err.splitlines()) == 1
-        assert "did not answer within 1 s; `pai cluster.stop --force` ends it all the same" in ran.err
+        assert "did not answer within 1 s; `inv cluster.stop --force` ends it all the same" in ran.err
         assert is_alive(pid)
     finally:
         os.kill(pid, signal.SIGCONT)

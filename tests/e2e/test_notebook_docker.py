@@ -94,7 +94,7 @@ def test_an_image_without_sshd_is_reported_without_waiting(shell):
     shell.ok("job.stop", "closed")
     last = ran.err.splitlines()[-1]
     assert ran.code == 121 and "the image has no sshd" in last, ran
-    assert last.endswith("`pai job.stop closed` stops it; `pai notebook.serve --direct` needs no ssh")
+    assert last.endswith("`inv job.stop closed` stops it; `inv notebook.serve --direct` needs no ssh")
     assert shell.inv("job.wait", "closed").code == 143
 
 

@@ -115,7 +115,7 @@ def test_at_the_end_changes_are_pulled_and_failures_reported(cluster, call, jupy
     jupyter.save("z.ipynb", book("later"))
     code, err = call.interrupt()
     assert code == 123 and err.splitlines()[-1] == "error: 1 of 9 did not arrive", err
-    assert "failed b/x.ipynb: " in err and "`notebook.pull odd` tries again" in err
+    assert "failed b/x.ipynb: " in err and "`inv notebook.pull odd` tries again" in err
     assert "job odd continues" in err and "Traceback" not in err
     assert sources_of(cluster.project / "z.ipynb") == ["later"]
     (cluster.project / "b").unlink()

@@ -105,7 +105,7 @@ def test_progress_is_reported_cell_by_cell(ran):
     assert told == [f"cell {number} of 5: {line}" for number, line in enumerate(firsts, 1)]
     assert "5 cells, kernel python3" in lines and "job good submitted to local" in lines
     assert lines[-1].startswith("done; see file:///") and "%20" in lines[-1]
-    assert "3 more files are in its output: `job.outputs good` shows them" in lines
+    assert "3 more files are in its output: `inv job.outputs good` shows them" in lines
     assert "\x1b" not in ran.err and "Traceback" not in ran.err
 
 
@@ -239,7 +239,7 @@ def test_a_failed_download_can_be_repeated_to_another_folder(cluster, tmp_path):
     path = book(deep, "n.ipynb", "1")
     ran = cluster.inv("notebook.run", str(path), "-j", "some", *SMALL)
     assert ran.code == 123 and "done" not in ran.err and "did not arrive" in ran.err.splitlines()[-1]
-    assert "`notebook.fetch some --folder FOLDER` brings what is missing to another folder" in ran.err
+    assert "`inv notebook.fetch some --folder FOLDER` brings what is missing to another folder" in ran.err
     cluster.ok("notebook.fetch", "some", "--folder", str(tmp_path))
     assert (tmp_path / "n.some.ipynb").is_file() and (tmp_path / "n.some.html").is_file()
 

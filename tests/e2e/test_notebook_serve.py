@@ -269,7 +269,7 @@ def test_a_notebook_that_was_served_is_run_with_all_that_its_server_was_given(cl
     path.write_text(json.dumps(book("2")))  # as it was sent
     ran = cluster.ok("notebook.resubmit", "idle.ipynb", "--preview", MINE="other")
     path.write_text(now)
-    assert "note: job idle has a newer idle.ipynb: `notebook.pull idle` brings it" in ran.err
+    assert "note: job idle has a newer idle.ipynb: `inv notebook.pull idle` brings it" in ran.err
 
 
 def test_a_notebook_that_was_run_before_it_was_served_keeps_what_the_run_was_given(cluster, calls):
@@ -498,7 +498,7 @@ def test_waiting_has_a_limit_and_a_failed_job_is_explained(cluster):
     assert lost.code == 127 and "job 'lost' is FAILED" in lost.err and "job.logs lost" in lost.err
     refused = cluster.inv("notebook.resubmit", "lost")
     assert refused.code == 120
-    assert "`pai notebook.pull lost`, then `pai notebook.resubmit FILE`" in refused.err
+    assert "`inv notebook.pull lost`, then `inv notebook.resubmit FILE`" in refused.err
     code, err = late.end()
     assert code == 124 and "waiting at most 1 s in all" in err
     assert "error: Jupyter in job 'late' did not answer within 1 s: " in err

@@ -64,7 +64,7 @@ def test_a_job_that_can_never_fit_says_so_before_any_event(shell, lab, notes):
     reason = "it asks for 64 GPUs, and virtual cluster default has 16 in all: it can never start as it is"
     assert why.startswith(f"train is WAITING: {reason}\n")
     advice = why.partition("what to do:")[2]
-    assert "`pai job.resubmit train --gpu N`" in advice and "wait" not in advice
+    assert "`inv job.resubmit train --gpu N`" in advice and "wait" not in advice
 
 
 @pytest.mark.parametrize("kind, word", [("cpu", "CPUs"), ("memoryMB", "MB of memory")])

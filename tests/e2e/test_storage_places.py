@@ -181,7 +181,7 @@ def test_a_record_that_is_not_understood_is_named_and_the_others_are_used(places
     assert len(said) == 2 and said[0].startswith("warning: the record of storage 'broken' of 'local'")
     ran = places.inv("storage.ls", "pai://local/broken/")
     assert ran.code == 120 and ran.err == said[0].replace("warning:", "error:") + "\n"
-    assert "type 'ftp'" in ran.err and str(kept) in ran.err and "`pai storage.forget broken`" in ran.err
+    assert "type 'ftp'" in ran.err and str(kept) in ran.err and "`inv storage.forget broken`" in ran.err
     assert "forget broken` first" in places.inv("storage.add", "broken", "--type", "local", "--path", "/").err
     assert places.ok("storage.forget", "broken", "5").err == "forgot broken\nforgot 5\n"
     after = places.ok("storage.list", "-o", "json")

@@ -208,7 +208,7 @@ def test_logs_that_never_come_back_leave_the_job_its_own_exit_code(calm, fault):
     )
     assert (ran.code, ran.out) == (3, "")
     assert ran.err.count(OUTPUT) == 1
-    assert "some output of job 'mute-" in ran.err and "`pai job.logs mute-" in ran.err
+    assert "some output of job 'mute-" in ran.err and "`inv job.logs mute-" in ran.err
     assert all(part.startswith("***") for part in ran.err.split("token=")[1:])
 
 

@@ -186,7 +186,7 @@ def test_a_secret_is_kept_apart_and_goes_with_its_storage(lab, home, tmp_path):
 def test_what_is_forgotten_is_no_longer_selected(lab, home, tmp_path):
     add(lab, "mine", "local", path=str(tmp_path / "mine"))
     selecting.select_storage(lab, None, "mine", "w", silent)
-    with pytest.raises(NotFound, match=r"no storage 'other' that `storage.add` added \(known: mine\)"):
+    with pytest.raises(NotFound, match=r"no storage 'other' that `pai storage.add` added \(known: mine\)"):
         selecting.forget_storages(lab, None, ["mine", "other"], silent)
     selecting.forget_storages(lab, None, ["mine"], silent)
     found = known.open_registry(lab).get("lab")

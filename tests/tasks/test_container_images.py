@@ -169,4 +169,4 @@ def test_what_is_wrong_with_the_words_is_told_before_what_is_missing(project: Pr
     told = project.inv("container.build", "--tag", "A B")
     assert (told.code, told.out) == (120, "")
     assert told.err.startswith("error: --tag needs a name such as ")
-    assert "`pai container.dockerfile`" in project.inv("container.build", "--tag", "a/b").err
+    assert "`inv container.dockerfile`" in project.inv("container.build", "--tag", "a/b").err

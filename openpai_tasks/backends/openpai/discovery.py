@@ -13,6 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 from openpai_tasks.backends.openpai.endpoints import Client
 from openpai_tasks.backends.openpai.transport import ProbeAnswer
 from openpai_tasks.errors import ConfigError, Unreachable
+from openpai_tasks.hints import command
 from openpai_tasks.net import web_address
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.fields import text
@@ -79,7 +80,8 @@ def learn(cluster: Cluster, seconds: float = PROBE_SECONDS) -> Cluster:
     server = discover(cluster.alias, cluster.uri, cluster.verify, seconds)
     if server.uri != cluster.uri:
         raise Unreachable(
-            f"{cluster.uri} leads to {server.uri}; `pai cluster.update {cluster.alias}` takes the new address"
+            f"{cluster.uri} leads to {server.uri}; `{command('cluster.update')} "
+            f"{cluster.alias}` takes the new address"
         )
     return dataclasses.replace(cluster, prefix=server.prefix, generation=server.generation, info=server.info)
 

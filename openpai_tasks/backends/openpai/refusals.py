@@ -12,6 +12,7 @@ from urllib.parse import urljoin
 
 from openpai_tasks.backends.openpai.redirects import origin
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRequests
+from openpai_tasks.hints import command
 from openpai_tasks.net.log_masking import mask_keys
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.settings.registry import LOCAL
@@ -38,11 +39,11 @@ def error(response: requests.Response, where: str, alias: str) -> ApiError:
         return TooManyRequests(words, status, code, wait)
     if response.is_redirect:
         target = origin(led_to(response))
-        message = f"it redirects to {target}; `pai cluster.update {alias}` finds its new address"
+        message = f"it redirects to {target}; `{command('cluster.update')} {alias}` finds its new address"
     if status == 413:
         message += " (keep the document small: send files with `--sources`)"
     if status == 401 and alias != LOCAL:
-        message += f" (`pai cluster.update {alias} --login` renews the login)"
+        message += f" (`{command('cluster.update')} {alias} --login` renews the login)"
     return KINDS.get(status, ApiError)(f"{where} answered: {message}", status, code)
 
 

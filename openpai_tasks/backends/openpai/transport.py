@@ -17,6 +17,7 @@ from openpai_tasks.backends.openpai.redirects import may_follow, origin
 from openpai_tasks.backends.openpai.refusals import cause, chain, error, led_to, status_line
 from openpai_tasks.backends.openpai.retries import GONE_FOR_NOW, TOO_MANY, USUAL, Policies, Retries
 from openpai_tasks.errors import ApiError, ConfigError, Denied, Unreachable
+from openpai_tasks.hints import command
 from openpai_tasks.net.exchange import (
     CONNECT_SECONDS,
     STREAM_STEP,
@@ -111,7 +112,10 @@ class ServerConnection:
         """Return the token that requests carry, after logging in if there is none yet."""
         if not self._logins.token:
             if not self._credentials.password:
-                hint = self._hint or f"`pai cluster.update {self.cluster.alias} --login` asks for a password"
+                hint = (
+                    self._hint
+                    or f"`{command('cluster.update')} {self.cluster.alias} --login` asks for a password"
+                )
                 raise Denied(f"no password or token is kept for {self._who()}; {hint}", status=401)
             self.renew()
         token = self._logins.token
@@ -251,7 +255,7 @@ class ServerConnection:
             if not may_follow(url, target, token, abroad):
                 raise ApiError(
                     f"{self._where()} redirects this request to {origin(target)}, which is not followed;"
-                    " if that is its new address, add it with `pai cluster.add`"
+                    f" if that is its new address, add it with `{command('cluster.add')}`"
                 )
             url, options["params"] = target, None
         raise ApiError(f"{self._where()} redirects this request again and again")

@@ -9,6 +9,7 @@ from typing import Any
 
 from openpai_tasks.backends.base import Backend, VirtualCluster
 from openpai_tasks.errors import PaiError
+from openpai_tasks.hints import command
 from openpai_tasks.protocol.fields import count, mapping, rows
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.settings.registry import LOCAL
@@ -59,7 +60,7 @@ def never_fits(
         if have.usable is None or wanted <= have.usable:
             continue
         where = f"virtual cluster {job.virtual_cluster or 'default'}"
-        advice = f"ask for less: `pai job.resubmit {job.name} {_flag(kind)}`"
+        advice = f"ask for less: `{command('job.resubmit')} {job.name} {_flag(kind)}`"
         words = f"it asks for {wanted} {RESOURCES[kind]}, and {where} has"
         if have.total is None or wanted > have.total:
             return f"{words} {have.total or have.usable:g} in all: it can never start as it is", advice
@@ -74,7 +75,7 @@ def not_free(asked: Need, there: VirtualCluster) -> tuple[str, str] | None:
     if have.usable is None or wanted <= (free := max(0, have.usable - (have.used or 0))):
         return None
     meaning = f"it asks for {wanted} GPUs, and {free:g} of {have.usable:g} are free"
-    return meaning, "wait, or ask for less; `cluster.resources` shows what is free"
+    return meaning, f"wait, or ask for less; `{command('cluster.resources')}` shows what is free"
 
 
 def _flag(kind: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.hints import command
 from openpai_tasks.settings.home import make_private
 from openpai_tasks.settings.registry import Registry
 
@@ -55,7 +56,9 @@ def finish_edit(draft: Draft, exit_code: int) -> bool:
             f"the editor ended with {exit_code}, so nothing is changed; your text is in {draft.path}"
         )
     if not text.strip() and draft.original.strip():
-        raise ConfigError(f"{draft.path} is empty, so nothing is changed; `cluster.delete` forgets clusters")
+        raise ConfigError(
+            f"{draft.path} is empty, so nothing is changed; `{command('cluster.delete')}` forgets clusters"
+        )
     try:
         draft.registry.rewrite(text, draft.original)
     except ConfigError as err:

@@ -18,6 +18,7 @@ from typing import Any
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Backend, Say, TokenStore
 from openpai_tasks.errors import ConfigError, PaiError, TimedOut, Unreachable
+from openpai_tasks.hints import command
 from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.sdk.clusters import embedded_process, embedded_token
 from openpai_tasks.sdk.clusters.choices import with_choices
@@ -91,7 +92,7 @@ def _mention_differences(options: LocalOptions, say: Say) -> None:
         wanted = getattr(options, name)
         if facts.get(name, wanted) != wanted:
             setting = f"local.{name.replace('_', '-')}"
-            say(f"{setting} is still {facts[name]}; it becomes {wanted} after a `cluster.stop`")
+            say(f"{setting} is still {facts[name]}; it becomes {wanted} after a `{command('cluster.stop')}`")
 
 
 def running() -> Cluster | None:
@@ -123,7 +124,7 @@ def stop_embedded(keep_jobs: bool, say: Say, force: bool = False, patience: floa
                 _stop_jobs_left(say)
             return True
         if _facts() and not force and not _answers(patience):
-            hint = "`pai cluster.stop --force` ends it all the same"
+            hint = f"`{command('cluster.stop')} --force` ends it all the same"
             raise Unreachable(f"the embedded cluster did not answer within {patience:g} s; {hint}")
         return _stop(keep_jobs, say)
 
@@ -223,7 +224,7 @@ def _own_login() -> dict[str, str]:
         found: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
         return found
     except (OSError, ValueError) as err:
-        hint = "`cluster.stop --keep-jobs` ends the server without logging in"
+        hint = f"`{command('cluster.stop')} --keep-jobs` ends the server without logging in"
         raise ConfigError(f"cannot read the embedded cluster's {path}: {err} ({hint})") from err
 
 

@@ -15,6 +15,7 @@ from openpai_tasks import times
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Ask, Backend, Say, TokenStore
 from openpai_tasks.errors import ConfigError, PaiError, Unreachable
+from openpai_tasks.hints import command
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import embedded, environment
 from openpai_tasks.sdk.clusters.environment import Lent
@@ -330,7 +331,9 @@ class _Login:
 
 def cannot_ask(prompt: str, alias: str = "ALIAS") -> str:
     """Prompt for non-interactive runs; always raises."""
-    raise ConfigError(f"no password or token is kept; `pai cluster.update {alias} --login` asks for one")
+    raise ConfigError(
+        f"no password or token is kept; `{command('cluster.update')} {alias} --login` asks for one"
+    )
 
 
 def _updated(cluster: Cluster, problem: str = "") -> Updated:

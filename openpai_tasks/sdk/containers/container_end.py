@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import PaiError, Unreachable
+from openpai_tasks.hints import command
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 
@@ -45,7 +46,7 @@ def current_state(client: Backend, found: Reach, container: Container) -> tuple[
         now = client.job(found.job.key)
     except PaiError:
         return "", RUN_AGAIN
-    logs = f"see its output with `pai job.logs {now.name}`"
+    logs = f"see its output with `{command('job.logs')} {now.name}`"
     if now.final:
         return f"job {now.name!r} is {now.state} now", logs
     if now.state == states.STOPPING:

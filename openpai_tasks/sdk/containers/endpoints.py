@@ -10,6 +10,7 @@ from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, PaiError, Unreachable
+from openpai_tasks.hints import command
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.document import ssh_plugin
 from openpai_tasks.protocol.models import JobInfo, SshInfo, TaskInfo
@@ -67,7 +68,7 @@ def reach(client: Backend, name: str, settings: Settings, forgets: bool = True) 
     What was kept for a job that is over is forgotten, unless nothing is to be changed.
     """
     job = lookup.find(client, name)
-    logs = f"`job.logs {job.name}` shows its output"
+    logs = f"`{command('job.logs')} {job.name}` shows its output"
     if job.final:
         if forgets:
             forgetting.forget_job(client.cluster.shelf, job.key, _host_names(job))
@@ -78,7 +79,8 @@ def reach(client: Backend, name: str, settings: Settings, forgets: bool = True) 
         )
     if job.state != RUNNING:
         raise Unreachable(
-            f"job {job.name!r} is {job.state}: no container yet (`job.why {job.name}` tells more)"
+            f"job {job.name!r} is {job.state}: no container yet "
+            f"(`{command('job.why')} {job.name}` tells more)"
         )
     told = client.ssh_endpoints(job)
     return Reach(job, tuple(_container(job, task, told.get(task.label), settings) for task in job.tasks))
@@ -116,7 +118,7 @@ def not_over(found: Reach, among: Sequence[Container]) -> tuple[Container, ...]:
     left = tuple(one for one in among if one.state not in states.FINAL)
     if not left:
         ended = ", ".join(f"{one.label} is {one.state}" for one in among[:8])
-        logs = f"`job.logs {found.job.name}` shows their output"
+        logs = f"`{command('job.logs')} {found.job.name}` shows their output"
         raise Unreachable(f"job {found.job.name!r} has no such container any more: {ended} ({logs})")
     return left
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from openpai_tasks import hints
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, JobFailed, NotFound, PaiError, TimedOut, Unreachable
 from openpai_tasks.protocol import JobRequest, states
@@ -86,7 +87,7 @@ def wait_ready(client: Backend, name: str, settings: Settings, limit: float, tel
                 return entered
             if pauses.over:
                 message = f"cannot log in to job {job.name!r} within {limit:g} s ({reasons.last})"
-                raise TimedOut(f"{message}; try again with `pai container.ssh {job.name}`")
+                raise TimedOut(f"{message}; try again with `{hints.command('container.ssh')} {job.name}`")
         pauses.wait()
 
 
@@ -96,7 +97,7 @@ def _job_continues(name: str) -> Iterator[None]:
     try:
         yield
     except PaiError as err:
-        err.args = (f"{err}; the job continues, stop it with `pai container.stop {name}`",)
+        err.args = (f"{err}; the job continues, stop it with `{hints.command('container.stop')} {name}`",)
         raise
 
 
@@ -163,7 +164,8 @@ def _ended_error(client: Backend, job: JobInfo) -> PaiError:
     with contextlib.suppress(PaiError):
         why = explain.why(client, job.name).why
         return JobFailed(
-            f"job {job.name!r} is {job.state}: {why} (see `pai job.why {job.name}`)", job.exit_status
+            f"job {job.name!r} is {job.state}: {why} (see `{hints.command('job.why')} {job.name}`)",
+            job.exit_status,
         )
     return JobFailed(f"job {job.name!r} is {job.state}", job.exit_status)
 
@@ -261,7 +263,8 @@ def _find_containers(client: Backend, name: str) -> list[JobInfo]:
     if lookup.is_pattern(name):
         raise NotFound(f"no running container of container.start matches {name!r}", 404)
     raise ConfigError(
-        f"job {found[0].name!r} was not started by container.start; use `pai job.stop {found[0].name}`"
+        f"job {found[0].name!r} was not started by container.start; "
+        f"use `{hints.command('job.stop')} {found[0].name}`"
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from openpai_tasks.backends.base import Backend, VirtualCluster
 from openpai_tasks.errors import ApiError, PaiError, Unreachable
+from openpai_tasks.hints import command
 from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.diagnostics import Diagnostics
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
@@ -71,13 +72,13 @@ def _retrying(client: Backend, job: JobInfo) -> Explanation:
     reason, _ = _meaning(client, job)
     meaning = f"attempt {job.attempt + 1} failed, and it is tried again: {_end(job, _culprit(job), reason)}"
     facts = (*_platform_words(job, reason), *_tries(job), *_told(_notes(job, "Warning")))
-    follow = f"wait; `pai job.connect {job.name}` shows when the next attempt starts"
+    follow = f"wait; `{command('job.connect')} {job.name}` shows when the next attempt starts"
     return Explanation(job.name, job.state, meaning, facts, advice=(follow,))
 
 
 def _running(client: Backend, job: JobInfo) -> Explanation:
     facts = (*_tries(job), *_told(_notes(job, "Warning")))
-    follow = f"`job.logs {job.name} --follow` shows what it does"
+    follow = f"`{command('job.logs')} {job.name} --follow` shows what it does"
     return Explanation(job.name, job.state, f"it runs{_since(job.launched)}", facts, advice=(follow,))
 
 
@@ -91,7 +92,11 @@ def _asked(client: Backend, job: JobInfo) -> capacity.Need | None:
 def _short(client: Backend, job: JobInfo, notes: list[str]) -> tuple[str, str] | None:
     """What lacks now, if that is what the platform noted last."""
     told = shortage.describe_shortage(client, notes[0], len(job.tasks) < 2) if notes else ""
-    return (told, "wait, or ask for less; `cluster.resources` shows what is free") if told else None
+    return (
+        (told, f"wait, or ask for less; `{command('cluster.resources')}` shows what is free")
+        if told
+        else None
+    )
 
 
 # Jobs that are over
@@ -103,7 +108,7 @@ def _failed(client: Backend, job: JobInfo) -> Explanation:
     kept = _kept(job, log)
     reason, solutions = _meaning(client, job)
     symptom = symptoms.in_output(log or kept)
-    look = f"`job.logs {job.name}` shows all of its output"
+    look = f"`{command('job.logs')} {job.name}` shows all of its output"
     advice = [*([symptom[1]] if symptom else []), *solutions]
     return Explanation(
         job.name,
@@ -113,7 +118,7 @@ def _failed(client: Backend, job: JobInfo) -> Explanation:
         task.label if task and log else "",
         log,
         kept,
-        (*advice, *([look] if log else []), f"`job.resubmit {job.name}` runs it again"),
+        (*advice, *([look] if log else []), f"`{command('job.resubmit')} {job.name}` runs it again"),
     )
 
 
@@ -184,12 +189,15 @@ def _last_lines(client: Backend, job: JobInfo, task: TaskInfo | None) -> tuple[s
 
 def _stopped(client: Backend, job: JobInfo) -> Explanation:
     reason, _ = _meaning(client, job)
-    again = f"`job.resubmit {job.name}` runs it again"
+    again = f"`{command('job.resubmit')} {job.name}` runs it again"
     return Explanation(job.name, job.state, reason, tuple(_tries(job)), advice=(again,))
 
 
 def _succeeded(client: Backend, job: JobInfo) -> Explanation:
-    look = f"`job.outputs {job.name}` shows what it wrote, `job.logs {job.name}` what it said"
+    look = (
+        f"`{command('job.outputs')} {job.name}` shows what it wrote, "
+        f"`{command('job.logs')} {job.name}` what it said"
+    )
     return Explanation(job.name, job.state, "it succeeded", tuple(_tries(job)), advice=(look,))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from openpai_tasks.backends.base import Say
 from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiError, PathError
+from openpai_tasks.hints import command
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import choices
 from openpai_tasks.sdk.files import user_storages
@@ -65,7 +66,8 @@ def add_storage(settings: Settings, alias: str | None, own: UserStorage, secret:
     record = book.record(alias)
     if own.name in map(user_storages.row_name, record.own_storages):
         raise Conflict(
-            f"{alias!r} already has your storage {own.name!r}; run `pai storage.forget {own.name}` first"
+            f"{alias!r} already has your storage {own.name!r}; run "
+            f"`{command('storage.forget')} {own.name}` first"
         )
     if own.name in book.storages(alias):
         raise Conflict(f"{alias!r} grants a storage named {own.name!r}; choose another name", 409)
@@ -91,7 +93,9 @@ def forget_storages(settings: Settings, alias: str | None, wanted: Iterable[str]
     own = [user_storages.row_name(row) for row in book.record(alias).own_storages]
     for name in sorted(gone - set(own)):
         known = ", ".join(own) or "none"
-        raise NotFound(f"{alias!r} has no storage {name!r} that `storage.add` added (known: {known})", 404)
+        raise NotFound(
+            f"{alias!r} has no storage {name!r} that `{command('storage.add')}` added (known: {known})", 404
+        )
     choices.change(settings, alias, lambda now: _without(now, gone))
 
 
@@ -119,4 +123,4 @@ def no_storage_named(settings: Settings, alias: str | None, say: Say) -> ConfigE
     """The error for a missing name, with the storages to select from."""
     alias = alias or settings.cluster_alias
     known = ", ".join(ClusterStorages(settings, say).storages(alias)) or "none"
-    return ConfigError(f"name a storage of {alias!r}: `pai storage.select STORAGE` (known: {known})")
+    return ConfigError(f"name a storage of {alias!r}: `{command('storage.select')} STORAGE` (known: {known})")

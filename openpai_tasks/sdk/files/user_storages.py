@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.hints import command
 from openpai_tasks.net import addresses
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.clusters import choices
@@ -143,7 +144,9 @@ def _understood(cluster: Cluster) -> Iterator[tuple[str, UserStorage | ConfigErr
             what = f"the record of storage {name!r} of {cluster.alias!r} cannot be understood: {err}"
             yield (
                 name,
-                ConfigError(f"{what}; correct it in {file}, or run `pai storage.forget {shlex.quote(name)}`"),
+                ConfigError(
+                    f"{what}; correct it in {file}, or run `{command('storage.forget')} {shlex.quote(name)}`"
+                ),
             )
 
 

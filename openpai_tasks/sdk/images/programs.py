@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.hints import command
 
 AUTO, ENGINES = "auto", ("docker", "podman")
 BUILD_FILES = ("Dockerfile", "Containerfile")
@@ -80,7 +81,7 @@ def _build_file(folder: str, file: str | None, only_shown: bool) -> str:
     if only_shown:
         return _as_path(names[0])
     missing = f"no such file: {file!r}" if file else f"no Dockerfile in {folder!r}"
-    raise PathError(f"{missing}; write one with `pai container.dockerfile`")
+    raise PathError(f"{missing}; write one with `{command('container.dockerfile')}`")
 
 
 def _as_path(path: str) -> str:
@@ -219,6 +220,6 @@ def check_findings(image: str, found: Iterable[Finding]) -> None:
     missing = [one.program for one in found if one.required and not one.there]
     if missing:
         ssh = {tool.name for tool in TOOLS if tool.for_ssh}
-        add = f"; add sshd and curl with `pai container.dockerfile --base {image} --ssh`"
+        add = f"; add sshd and curl with `{command('container.dockerfile')} --base {image} --ssh`"
         hint = add if ssh & {*missing} else ""
         raise ConfigError(f"{image} lacks {', '.join(missing)}{hint}")

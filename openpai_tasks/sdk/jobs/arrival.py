@@ -6,6 +6,7 @@ import time
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, NotFound, PaiError, Unreachable
+from openpai_tasks.hints import command
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
 
@@ -35,7 +36,7 @@ def has_arrived(client: Backend, name: str, cause: PaiError) -> bool:
             problem = err
     if problem is None:
         return False
-    status = f"`pai job.status {name} -a {client.cluster.alias}`"
+    status = f"`{command('job.status')} {name} -a {client.cluster.alias}`"
     unsure = f"job {name!r} may have been submitted: check with {status}"
     raise Unreachable(f"{cause}; {unsure}") from problem
 

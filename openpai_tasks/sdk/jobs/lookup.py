@@ -11,6 +11,7 @@ from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, JobFailed, NotFound, TimedOut
+from openpai_tasks.hints import command
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
@@ -49,7 +50,9 @@ def find(client: Backend, name: str) -> JobInfo:
     except NotFound as err:
         forget_job(client, name)
         where = f"cluster {client.cluster.alias!r}"
-        raise NotFound(f"no job named {name!r} on {where}; `job.list` shows them", 404, err.code) from err
+        raise NotFound(
+            f"no job named {name!r} on {where}; `{command('job.list')}` shows them", 404, err.code
+        ) from err
 
 
 def _by_name(client: Backend, name: str) -> JobInfo:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
+from openpai_tasks.hints import command
 from openpai_tasks.protocol.document.scripts import OUTPUT as VARIABLE
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Mounts
@@ -60,7 +61,7 @@ def find_outputs(client: Backend, name: str, mounts: Mounts = ()) -> Outputs:
     job, document = documents.job_document(client, name)
     stamp = read_stamp(document)
     if not stamp.storage:
-        who = "only jobs submitted by `pai job.sub` on a cluster with a storage have one"
+        who = f"only jobs submitted by `{command('job.sub')}` on a cluster with a storage have one"
         raise ConfigError(f"job {job.name!r} has no output folder: {who}")
     home = job_folders.at(client, stamp.storage, stamp.workspace, job.user, mounts)
     return list_outputs(job.name, home.location(home.layout.output(job.name)))

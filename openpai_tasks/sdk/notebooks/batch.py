@@ -13,6 +13,7 @@ from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound
+from openpai_tasks.hints import command
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import unmasking
@@ -45,7 +46,7 @@ class Batch:
 
 def batch_from_server(source: Backend, original: Original, mounts: Mounts) -> Batch:
     """Make a batch job of a server job, with notebook and sources as it last saved them."""
-    ways = f"`pai notebook.pull {original.name}`, then `pai notebook.resubmit FILE`"
+    ways = f"`{command('notebook.pull')} {original.name}`, then `{command('notebook.resubmit')} FILE`"
     try:
         saved = pull.find_changes(source, f"{original.user}~{original.name}", mounts)
     except NotFound as err:

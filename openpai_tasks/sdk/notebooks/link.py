@@ -12,6 +12,7 @@ from functools import partial
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, Denied, JobFailed, PaiError, TimedOut, Unreachable
+from openpai_tasks.hints import command
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.sdk.containers import endpoints
@@ -137,14 +138,17 @@ def open_link(
                     return link
                 reason = _reason(client, job)
             except endpoints.NotServed as err:
-                ways = f"`pai job.stop {job.name}` stops it; `pai notebook.serve --direct` needs no ssh"
+                ways = (
+                    f"`{command('job.stop')} {job.name}` stops it; "
+                    f"`{command('notebook.serve')} --direct` needs no ssh"
+                )
                 raise endpoints.NotServed(f"{err}; {ways}") from err
             except Unreachable as err:
                 reason = str(err) if (job.duration or 0) > SSH_START_SECONDS else STARTS
             report(job, reason)
             if pauses.over:
-                wait = f"`pai notebook.serve --reconnect {job.name}` waits again"
-                ways = f"{wait}, `pai job.stop {job.name}` stops the job"
+                wait = f"`{command('notebook.serve')} --reconnect {job.name}` waits again"
+                ways = f"{wait}, `{command('job.stop')} {job.name}` stops the job"
                 why = f"Jupyter in job {job.name!r} did not answer within {limit:g} s: {reason}"
                 raise TimedOut(f"{why}; {ways}")
             pauses.wait()
@@ -237,5 +241,5 @@ def _last_runner_line(client: Backend, job: JobInfo) -> str:
 def _ended_error(client: Backend, job: JobInfo) -> PaiError:
     reason = _last_runner_line(client, job).removeprefix(ERROR_PREFIX)
     state = f"{job.state}: {reason}" if reason else job.state
-    message = f"job {job.name!r} is {state}; see all output with `pai job.logs {job.name}`"
+    message = f"job {job.name!r} is {state}; see all output with `{command('job.logs')} {job.name}`"
     return JobFailed(message, job.exit_status) if job.exit_status else ConfigError(message)

@@ -15,6 +15,7 @@ from typing import Any
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.hints import command
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import documents, records, resubmission
@@ -108,7 +109,9 @@ def prepare_rerun(
     mark = running.read_run_mark(original.document)
     if mark is None:
         name = original.name
-        raise ConfigError(f"job {name!r} runs no notebook; run it again with `pai job.resubmit {name}`")
+        raise ConfigError(
+            f"job {name!r} runs no notebook; run it again with `{command('job.resubmit')} {name}`"
+        )
     options = dataclasses.replace(mark.options, parameters={**mark.options.parameters, **parameters})
     changed = dataclasses.replace(mark, options=options)
     remarks = running.remarks(notebook, changed.options) if notebook else []
@@ -157,7 +160,10 @@ def _newer_remark(source: Backend, last: Record, notebook: Notebook, mounts: Mou
     with contextlib.suppress(PaiError):
         saved = pull.find_changes(source, f"{last.user}~{last.name}", mounts)
         if pull.is_newer(saved, notebook.name, notebook.path):
-            pull_it, run_it = f"`pai notebook.pull {last.name}`", f"`pai notebook.resubmit {last.name}`"
+            pull_it, run_it = (
+                f"`{command('notebook.pull')} {last.name}`",
+                f"`{command('notebook.resubmit')} {last.name}`",
+            )
             hint = f"download it with {pull_it} or run it with {run_it}"
             return (f"job {last.name} has a newer {notebook.name}: {hint}",)
     return ()
@@ -235,7 +241,9 @@ def _with_command(document: dict[str, Any], before: RunMark, after: RunMark) -> 
     }
     if old != new and roles == document["taskRoles"]:
         why = "its command was changed with -u or made by another version"
-        raise ConfigError(f"cannot change the job's parameters: {why}; use `pai notebook.run` instead")
+        raise ConfigError(
+            f"cannot change the job's parameters: {why}; use `{command('notebook.run')}` instead"
+        )
     extras = {**(document.get("extras") or {}), MARK: running.run_mark(after.file, after.options)}
     return {**document, "taskRoles": roles, "extras": extras}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
+from openpai_tasks.hints import command
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
@@ -71,7 +72,7 @@ def find_results(client: Backend, name: str, mounts: Mounts = ()) -> Results:
     job, document = documents.job_document(client, name)
     mark = read_run_mark(document)
     if mark is None:
-        hint = f"list its files with `pai job.outputs {job.name}`"
+        hint = f"list its files with `{command('job.outputs')} {job.name}`"
         raise ConfigError(f"job {job.name!r} runs no notebook; {hint}")
     found = outputs.find_outputs(client, job.key, mounts)
     commands = [text for role in document["taskRoles"].values() for text in role["commands"]]

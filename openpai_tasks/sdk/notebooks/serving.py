@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.hints import command
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import amounts
@@ -151,7 +152,7 @@ def require_server_mark(job: JobInfo, document: Mapping[str, Any]) -> ServerMark
     """Read the mark, or raise if the job is not a server."""
     mark = read_server_mark(document)
     if mark is None:
-        hint = f"for results of notebook.run use `pai notebook.fetch {job.name}`"
+        hint = f"for results of notebook.run use `{command('notebook.fetch')} {job.name}`"
         raise ConfigError(f"job {job.name!r} was not started by notebook.serve; {hint}")
     return mark
 

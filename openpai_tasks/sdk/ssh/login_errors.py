@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from openpai_tasks import hints
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 
 REFUSED = (errno.ECONNREFUSED,)
@@ -79,7 +80,7 @@ def translate_errors(login: LoginAttempt) -> Iterator[None]:
             f"{what} refuses key {key}: {'set ssh.gateway-key' if login.is_gateway else knows}", 401
         ) from err
     except paramiko.ssh_exception.IncompatiblePeer as err:
-        hint = "try your system's ssh with `pai container.ssh-config`"
+        hint = f"try your system's ssh with `{hints.command('container.ssh-config')}`"
         raise Unreachable(f"{what} at {place} supports only an outdated version of ssh: {hint}") from err
     except paramiko.ChannelException as err:
         raise NotListening(f"no ssh server at {place} ({what})", place) from err

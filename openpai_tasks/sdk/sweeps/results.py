@@ -11,6 +11,7 @@ from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
+from openpai_tasks.hints import command
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
@@ -64,7 +65,9 @@ def _members(client: Backend, name: str, folder: Path) -> dict[str, Point | None
             ]
     if not found:
         where = f"cluster {client.cluster.alias!r}"
-        raise NotFound(f"no job or sweep named {name!r} on {where}; list jobs with `pai job.list`", 404)
+        raise NotFound(
+            f"no job or sweep named {name!r} on {where}; list jobs with `{command('job.list')}`", 404
+        )
     return {job.name: None for job in reversed(found)}
 
 

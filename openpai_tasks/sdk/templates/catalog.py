@@ -21,6 +21,7 @@ from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError, PathError, ProtocolError
+from openpai_tasks.hints import command
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.yaml import values
 from openpai_tasks.sdk.templates import rewriting
@@ -154,7 +155,7 @@ def _path(name: str, project: Path) -> Path:
     if file.suffix in SUFFIXES and file.is_file():
         return file
     if "/" in name:
-        raise PathError(f"no template file {name!r}; list the templates with `pai job.templates`")
+        raise PathError(f"no template file {name!r}; list the templates with `{command('job.templates')}`")
     found = {path.stem: path for path in reversed(list(_files(project)))}
     try:
         return found[name.removesuffix(".yaml").removesuffix(".yml")]

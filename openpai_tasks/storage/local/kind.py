@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.hints import command
 from openpai_tasks.settings.home import make_private
 from openpai_tasks.storage.kinds import UserStorage
 from openpai_tasks.storage.local import mounted
@@ -19,7 +20,8 @@ def open_store(spec: StorageSpec) -> LocalStore:
     if not spec.is_own:
         raise ConfigError(
             f"cluster {spec.cluster!r} claims that its storage {spec.name!r} is a folder of this machine: "
-            "refused; to use that folder, add it yourself: `pai storage.add NAME --type local --path FOLDER`"
+            "refused; to use that folder, add it yourself: "
+            f"`{command('storage.add')} NAME --type local --path FOLDER`"
         )
     if not os.path.isabs(str(spec.data.get("path", ""))):
         raise ConfigError(f"{spec.title} does not say which folder it is")

@@ -6,6 +6,7 @@ import contextlib
 import sys
 
 from openpai_tasks import render, sdk
+from openpai_tasks.hints import command
 from openpai_tasks.tasks.framework.base import say
 from openpai_tasks.tasks.framework.prompts import agrees
 
@@ -14,7 +15,10 @@ def tell_time(name, stay):
     """Report how long an interactive container stays, and whether its GPUs are idle."""
     if stay is None:
         return
-    say(f"it stays for {render.duration(max(0, stay.left))}; `container.extend {name}` keeps it longer")
+    say(
+        f"it stays for {render.duration(max(0, stay.left))}; "
+        f"`{command('container.extend')} {name}` keeps it longer"
+    )
     _tell_idle(name, stay, "its GPUs")
 
 
@@ -27,7 +31,7 @@ def tell_idle_ones(name, stays):
 def _tell_idle(name, stay, whose):
     if stay.idle is not None:
         idle = render.duration(stay.idle)
-        say(f"warning: {whose} did nothing for {idle}; `container.stop {name}` frees them")
+        say(f"warning: {whose} did nothing for {idle}; `{command('container.stop')} {name}` frees them")
 
 
 @contextlib.contextmanager
@@ -40,7 +44,10 @@ def goes_on(client, name):
             sdk.jobs.stop(client, [name])
             say(f"job {name} is stopped")
         else:
-            ways = f"`container.ssh {name}` opens a shell when it runs, `container.stop {name}` ends it"
+            ways = (
+                f"`{command('container.ssh')} {name}` opens a shell when it "
+                f"runs, `{command('container.stop')} {name}` ends it"
+            )
             say("", f"job {name} goes on; {ways}")
         raise
 

@@ -89,14 +89,20 @@ def _bring(found, folder):
         brought = sdk.notebooks.download_results(found, folder, meter)
     if brought.copied.failed:
         say(*views.listings.summary(brought.copied).split("\n"))
-        say(f"`notebook.fetch {found.job.name} --folder FOLDER` brings what is missing to another folder")
+        say(
+            f"`{command('notebook.fetch')} {found.job.name} --folder "
+            "FOLDER` brings what is missing to another folder"
+        )
     for result in brought.files:
         if result.instead_of:
             say(f"note: {result.instead_of} has changes of its own and stays; the result is {result.path}")
     if brought.others:
         is_one = brought.others == 1
         what = "1 more file is" if is_one else f"{brought.others} more files are"
-        say(f"{what} in its output: `job.outputs {found.job.name}` shows {'it' if is_one else 'them'}")
+        say(
+            f"{what} in its output: `{command('job.outputs')} "
+            f"{found.job.name}` shows {'it' if is_one else 'them'}"
+        )
     return brought
 
 
@@ -116,7 +122,10 @@ def _conclude(found, brought, page, complaint):
             if told
             else ""
         )
-        say(f"job {job.name} is {job.state}{far}; `notebook.fetch {job.name} --follow` brings the rest")
+        say(
+            f"job {job.name} is {job.state}{far}; `{command('notebook.fetch')} "
+            f"{job.name} --follow` brings the rest"
+        )
     elif job.exit_status and told and told.state != sdk.notebooks.DONE:
         why = _why(found, told, reason)
         raise JobFailed(f"{where} of {found.mark.file} {why}{link}", job.exit_status)
@@ -134,7 +143,7 @@ def _why(found, told, reason):
     if told.state == sdk.notebooks.FAILED:
         return f"failed: {told.reason}"
     if code == sdk.payloads.NOT_SAVED:
-        why = reason or f"the result could not be saved (`job.logs {job.name}` shows why)"
+        why = reason or f"the result could not be saved (`{command('job.logs')} {job.name}` shows why)"
         return f"is the last that is saved: {why}"
     if code == exits.TIMED_OUT and found.is_limited:
         return "was running: the time limit of the job was reached (--max-time)"

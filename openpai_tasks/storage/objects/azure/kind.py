@@ -8,6 +8,7 @@ import shlex
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.hints import command
 from openpai_tasks.net import addresses
 from openpai_tasks.storage.kinds import UserStorage, split_names
 from openpai_tasks.storage.objects.store import ObjectStore
@@ -35,7 +36,7 @@ def open_store(spec: StorageSpec) -> ObjectStore:
         known = f"--user {shlex.quote(account.name)} --path {shlex.quote(name)}"
         raise ConfigError(
             f"{spec.title} comes without a key; add it with yours:"
-            f" `pai storage.add NAME --type azureblob {known}`"
+            f" `{command('storage.add')} NAME --type azureblob {known}`"
         )
     root = spec.users_folder(str(data.get("path") or data.get("rootPath") or ""))
     return ObjectStore(BlobContainer(name, account), root, spec.read_only)

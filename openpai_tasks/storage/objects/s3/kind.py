@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.hints import command
 from openpai_tasks.storage.kinds import UserStorage, split_names
 from openpai_tasks.storage.objects.store import ObjectStore
 from openpai_tasks.storage.store import StorageSpec, join
@@ -27,7 +28,7 @@ def open_store(spec: StorageSpec) -> ObjectStore:
     if not spec.is_own and not (data.get("accessKeyId") and data.get("secretAccessKey")):
         raise ConfigError(
             f"{spec.title} comes without a key, and yours is not used for buckets that a cluster names; "
-            f"add it yourself: `pai storage.add NAME --type s3 --path {name}`"
+            f"add it yourself: `{command('storage.add')} NAME --type s3 --path {name}`"
         )
     wire = S3Wire(
         name,
