@@ -19,3 +19,8 @@ def use_program(names: Iterable[str]) -> None:
 def command(task: str, *words: str) -> str:
     """Return the command line that runs a task: ``command("job.logs", name)`` is ``pai job.logs NAME``."""
     return " ".join([_program, task, *map(shlex.quote, words)])
+
+
+def in_this_program(text: str) -> str:
+    """Return a fixed text with its ``pai`` commands as commands of the program that is running."""
+    return text.replace("`pai ", f"`{_program} ")

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -151,6 +152,16 @@ def test_no_folder_is_crowded_and_no_module_is_long():
     long = [path for path in MODULES if len(path.read_text().splitlines()) > LONG]
     single = [path for path in long if path.parent.name != "payloads"]
     assert not crowded and not single
+
+
+def test_every_class_has_a_name_of_its_own():
+    names = [
+        node.name
+        for path in MODULES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert not [name for name, count in Counter(names).items() if count > 1]
 
 
 def test_every_room_says_what_it_is_for():

@@ -54,7 +54,7 @@ def serve(
     here, mounted = Path.cwd(), sdk.files.mounts(given)
     limit, way = sdk.amounts.parse_seconds(wait, "--wait"), sdk.notebooks.LinkOptions(direct, port)
     chosen = views.serving.token_from_flags(token, token_file)
-    how = views.serving.ServeOptions(given, limit, no_browser, stop, output, here, mounted)
+    how = views.serving.ServeSession(given, limit, no_browser, stop, output, here, mounted)
     if reconnect:
         views.serving.refuse_new_job_flags(file, {**flags, "idle": idle, "timeout": timeout})
         return _reconnect(

@@ -209,7 +209,9 @@ def test_a_job_that_fails_at_start_is_reported_with_its_reason(cluster):
         "container.start", "-j", "fails", "--pip-installs", "no_such_package_1", "--python", "false"
     )
     assert ran.code == 1
-    assert "job 'fails' is FAILED: the command of main-0 ended with exit code 1 (`inv job.why fails`)" in ran.err
+    assert (
+        "job 'fails' is FAILED: the command of main-0 ended with exit code 1 (`inv job.why fails`)" in ran.err
+    )
 
 
 def test_it_lets_us_in_when_its_packages_are_there(cluster, tmp_path):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from openpai_tasks.backends.base import Backend, VirtualCluster
 from openpai_tasks.errors import ApiError, PaiError, Unreachable
-from openpai_tasks.hints import command
+from openpai_tasks.hints import command, in_this_program
 from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.diagnostics import Diagnostics
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
@@ -24,7 +24,7 @@ NOTES = 3
 WAITS_FOR_RETRY = re.compile(r"\bnext retry\b", re.IGNORECASE)
 """Advice for a job that is tried again, in our words and in those of real servers."""
 
-NOT_YET = ("the cluster has not started it yet", "wait; `job.connect` shows when it starts")
+NOT_YET = ("the cluster has not started it yet", "wait; `pai job.connect NAME` shows when it starts")
 OOM = "it may have used more memory than it asked for: ask for more (`--memoryMB`)"
 
 
@@ -62,6 +62,7 @@ def _waiting(client: Backend, job: JobInfo) -> Explanation:
     reading = reading or _short(client, job, notes) or symptoms.in_events(notes)
     reading = reading or (capacity.not_free(asked, record) if asked else None)
     meaning, advice = reading or NOT_YET
+    advice = in_this_program(advice).replace(" NAME`", f" {job.name}`")
     facts = [f"it waits in virtual cluster {job.virtual_cluster or 'default'}{_since(job.submitted)}"]
     facts += [f"it asks for {asked} in all"] if asked else []
     facts += _tries(job)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from openpai_tasks.hints import in_this_program
+
 
 @dataclass(frozen=True)
 class Symptom:
@@ -17,7 +19,10 @@ class Symptom:
 
     def read(self, line: str) -> tuple[str, str] | None:
         found = self.pattern.search(line)
-        return found and (self.meaning.format(*found.groups()), self.advice.format(*found.groups()))
+        return found and (
+            self.meaning.format(*found.groups()),
+            in_this_program(self.advice.format(*found.groups())),
+        )
 
 
 def _new_symptom(pattern: str, meaning: str, advice: str) -> Symptom:

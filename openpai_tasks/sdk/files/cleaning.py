@@ -11,7 +11,7 @@ from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.sdk.files.job_folders import Home
-from openpai_tasks.sdk.files.leftovers import GONE, ArchiveFile, JobFiles, Leftovers, state_of
+from openpai_tasks.sdk.files.leftovers import GONE, ArchiveFile, JobLeftovers, Leftovers, state_of
 from openpai_tasks.storage.job_files.workspace import Workspace
 
 REMOVABLE = (*sorted(FINAL), GONE)
@@ -23,7 +23,7 @@ GRACE = 3600.0
 class Cleaning:
     """What to remove: folders of jobs, and the archives that nobody uses afterwards."""
 
-    jobs: tuple[JobFiles, ...]
+    jobs: tuple[JobLeftovers, ...]
     archives: tuple[ArchiveFile, ...]
     size: int
 
@@ -57,7 +57,7 @@ def plan_cleanup(found: Leftovers, older_than: float, states: Iterable[str] = ()
     return Cleaning(jobs, archives, size)
 
 
-def _is_old(job: JobFiles, older_than: float) -> bool:
+def _is_old(job: JobLeftovers, older_than: float) -> bool:
     return job.age >= (max(older_than, GRACE) if job.state == GONE else older_than)
 
 
@@ -78,7 +78,7 @@ def clean_up(client: Backend, home: Home, cleaning: Cleaning, preview: bool = Fa
     """Remove it, after another look at each job: a job that was started again keeps its files."""
     files = home.files
 
-    def remove_job(job: JobFiles) -> str:
+    def remove_job(job: JobLeftovers) -> str:
         if reason := _reason_to_stay(client, files, job):
             return reason
         files.remove_job(job.name)
@@ -95,7 +95,7 @@ def clean_up(client: Backend, home: Home, cleaning: Cleaning, preview: bool = Fa
     return Cleaned(names, sums, size, tuple(KeptFile(*one) for one in kept.items()), preview)
 
 
-def _tried(remove: Callable[[JobFiles], str], job: JobFiles) -> str:
+def _tried(remove: Callable[[JobLeftovers], str], job: JobLeftovers) -> str:
     """Why the job's files are still there; empty when they are gone."""
     try:
         return remove(job)
@@ -112,7 +112,7 @@ def _discarded(files: Workspace, sums: list[str]) -> dict[str, str]:
     return {sha256: "a job uses it" for sha256 in sums if sha256 not in gone}
 
 
-def _reason_to_stay(client: Backend, files: Workspace, job: JobFiles) -> str:
+def _reason_to_stay(client: Backend, files: Workspace, job: JobLeftovers) -> str:
     try:
         now = client.job(job_key(client.user, job.name))
         if not now.final:

@@ -20,7 +20,7 @@ GONE, ELSEWHERE, FOREIGN = "GONE", "ELSEWHERE", "FOREIGN"
 
 
 @dataclass(frozen=True)
-class JobFiles:
+class JobLeftovers:
     """What one job has in the workspace; ``source`` is what its archives take up, shared or not."""
 
     name: str
@@ -67,7 +67,7 @@ class Leftovers:
     """All files of jobs in one workspace; an archive counts once, however many jobs use it."""
 
     url: str
-    jobs: tuple[JobFiles, ...]
+    jobs: tuple[JobLeftovers, ...]
     archives: tuple[ArchiveFile, ...]
     others: tuple[Folder, ...]
     total: int
@@ -137,13 +137,13 @@ def _job(
     known: JobInfo | None,
     found: dict[str, Entry],
     sizes: dict[str, int],
-) -> JobFiles:
+) -> JobLeftovers:
     output = [entry for path, entry in found.items() if path.startswith("output/")]
     notes = [entry for path, entry in found.items() if path.startswith("source/") or path == DEADLINE]
     used = tuple(sha256 for sha256 in sizes if f"source/{sha256}.json" in found)
     times = [entry.mtime_ms for entry in found.values()]
     modified = max([*times, (known.completed if known else None) or 0])
-    return JobFiles(
+    return JobLeftovers(
         name=references[0].job,
         state=state_of(client, references, known),
         modified=modified,

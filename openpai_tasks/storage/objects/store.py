@@ -46,7 +46,7 @@ class ObjectEntry:
 
 
 @dataclass(frozen=True)
-class Page:
+class ObjectPage:
     """Part of a listing, and the token for the rest."""
 
     things: list[ObjectEntry]
@@ -68,7 +68,7 @@ class Bucket(UploadTarget, Protocol):
 
     def head(self, key: str) -> ObjectEntry | None: ...
 
-    def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> Page:
+    def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> ObjectPage:
         """What begins with the prefix: up to the next slash, or (``flat``) all of it."""
 
     def get(self, key: str, offset: int, length: int | None) -> Iterator[bytes]: ...
@@ -214,7 +214,9 @@ class ObjectStore(KnowsPlaces, WritesWhole):
         """What the keys in the folder begin with."""
         return self._key(path).rstrip("/") + "/" if self._key(path) else ""
 
-    def _page(self, path: str, flat: bool = False, rest: str | None = None, limit: int = AT_ONCE) -> Page:
+    def _page(
+        self, path: str, flat: bool = False, rest: str | None = None, limit: int = AT_ONCE
+    ) -> ObjectPage:
         prefix = self._below(path)
         return retrying(lambda: self._bucket.page(prefix, flat, rest, limit))
 

@@ -39,7 +39,7 @@ def refuse_new_job_flags(file, flags):
 
 
 @dataclass(frozen=True)
-class ServeOptions:
+class ServeSession:
     """What the command line says about a served notebook."""
 
     given: Any

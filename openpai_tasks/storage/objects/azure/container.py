@@ -35,7 +35,7 @@ from openpai_tasks.storage.objects.errors import (
     understood,
 )
 from openpai_tasks.storage.objects.md5 import MD5
-from openpai_tasks.storage.objects.store import ObjectEntry, Page, resumed
+from openpai_tasks.storage.objects.store import ObjectEntry, ObjectPage, resumed
 from openpai_tasks.storage.objects.upload import ObjectBody
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import Digest
@@ -75,21 +75,21 @@ class BlobContainer:
         except NotFound:
             return None
 
-    def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> Page:
+    def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> ObjectPage:
         named: dict[str, Any] = {"name_starts_with": prefix or None, "include": ["metadata"]}
         found = self._container.list_blobs if flat else self._container.walk_blobs
         if not flat:
             named["delimiter"] = "/"
         pages = found(**named, results_per_page=limit, **CALM).by_page(rest or None)
 
-        async def first() -> Page:
+        async def first() -> ObjectPage:
             try:
                 things = [_thing(one) async for one in await pages.__anext__()]
             except StopAsyncIteration:
-                return Page([])
-            return Page(things, pages.continuation_token or None)
+                return ObjectPage([])
+            return ObjectPage(things, pages.continuation_token or None)
 
-        page: Page = self.run("", first)
+        page: ObjectPage = self.run("", first)
         return page
 
     def get(self, key: str, offset: int, length: int | None) -> Iterator[bytes]:

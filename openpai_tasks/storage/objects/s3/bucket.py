@@ -12,7 +12,7 @@ from openpai_tasks.storage.objects.errors import understood
 from openpai_tasks.storage.objects.s3 import answers
 from openpai_tasks.storage.objects.s3.connection import S3Wire
 from openpai_tasks.storage.objects.s3.upload_session import S3Session, abort_stale
-from openpai_tasks.storage.objects.store import ObjectEntry, Page, resumed
+from openpai_tasks.storage.objects.store import ObjectEntry, ObjectPage, resumed
 from openpai_tasks.storage.objects.upload import ObjectBody
 from openpai_tasks.storage.retry import Damaged
 
@@ -37,14 +37,14 @@ class S3Bucket:
     def head(self, key: str) -> ObjectEntry | None:
         return self.wire.head(key)
 
-    def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> Page:
+    def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> ObjectPage:
         more: dict[str, Any] = {} if rest is None else {"ContinuationToken": rest}
         cut: dict[str, Any] = {} if flat else {"Delimiter": "/"}
         found = self.wire.call("list_objects_v2", "", Prefix=prefix, MaxKeys=limit, **more, **cut)
         with understood(prefix, self.wire.address):
             things = [ObjectEntry(one["Prefix"], True) for one in found.get("CommonPrefixes", ())]
             things += [answers.listed(one) for one in found.get("Contents", ())]
-        return Page(things, found.get("NextContinuationToken") if found.get("IsTruncated") else None)
+        return ObjectPage(things, found.get("NextContinuationToken") if found.get("IsTruncated") else None)
 
     def get(self, key: str, offset: int, length: int | None) -> Iterator[bytes]:
         version: dict[str, Any] = {}
