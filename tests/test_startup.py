@@ -8,7 +8,7 @@ import pytest
 HEAVY = {"fabric", "paramiko", "requests", "urllib3", "starlette", "uvicorn", "fsspec", "nbconvert", "rich"}
 HEAVY |= {"keyring", "pathspec", "sqlite3", "jsonschema", "IPython"}
 HEAVY |= {"bz2"}  # comes along with shutil
-OURS = {"backends", "settings.config", "settings.registry", "settings.credentials", "render", "server"}
+OURS = {"backends", "settings.config", "settings.registry", "settings.credentials", "render.", "server"}
 
 LISTING = "from invoke.main import program; program.run(['inv', '--list'], exit=False)"
 HELP = "from openpai_tasks.tasks.program import PaiProgram as P; "

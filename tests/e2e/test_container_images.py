@@ -13,8 +13,8 @@ import pytest
 from tests.conftest import Shell
 from tests.ports import free_port
 from tests.server.container_engines import IMAGE, REGISTRIES_CONF, Kit, engine_kit
+from tests.server.engines.test_containers import ACCOUNTS
 from tests.server.ssh_clients import answers
-from tests.server.test_docker_engine import ACCOUNTS
 
 SSHD, SFTP = Path("/usr/sbin/sshd"), Path("/usr/lib/openssh/sftp-server")
 

@@ -12,7 +12,7 @@ from openpai_tasks.net import exchange
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from tests.hostile import CHUNKED, OK, Hostile, client_of, for_ever, one_by_one
-from tests.sdk.test_clusters import certificate  # noqa: F401
+from tests.sdk.clusters.test_known import certificate  # noqa: F401
 
 TIMEOUT = 0.2
 OFTEN = 0.03  # seconds between two bytes: no silence, and no end

@@ -11,8 +11,8 @@ from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRe
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Said, Scripted
+from tests.sdk.clusters.test_known import certificate  # noqa: F401
 from tests.sdk.sshd_server import saying
-from tests.sdk.test_clusters import certificate  # noqa: F401
 
 USER = "/rest-server/api/v1/user/alice"
 JOBS = "/rest-server/api/v2/jobs"

@@ -1,0 +1,123 @@
+"""Containers whose sshd comes late or never, of a cluster that has nothing to tell about them."""
+
+from __future__ import annotations
+
+import getpass
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from openpai_tasks.backends.openpai import Client
+from openpai_tasks.errors import Denied, Unreachable
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk.containers import container_end, endpoints, interactive
+from openpai_tasks.sdk.containers.endpoints import Container, NotServing, Reach
+from openpai_tasks.sdk.ssh.login_errors import KeyRefused
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster
+from tests.scripted import Said, Scripted
+from tests.sdk import sshd_server
+from tests.sdk.ssh.test_hosts_file import PATH, client_of, detail
+
+JOB = JobInfo("train", "ann", "RUNNING", "default", *[None] * 5, 0, 0, None, 1, ())
+
+
+@pytest.fixture
+def silent(tmp_path, monkeypatch):
+    """A cluster that does not answer."""
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    uri = f"http://127.0.0.1:{sshd_server.refusing_port()}"
+    return Client(Cluster("lab", uri, "ann", generation="1.8"), Credentials(token="x"))
+
+
+@pytest.fixture
+def server(tmp_path):
+    server = sshd_server.make(tmp_path / "sshd")
+    yield server
+    server.stop()
+
+
+def opening(client, server, launched) -> Callable[..., object]:
+    one = Container("main", 0, "RUNNING", "127.0.0.1", server.port, getpass.getuser(), "1", launched=launched)
+    settings = Settings(ssh_key=str(server.folder / "id"))
+    return lambda tell: endpoints.open_when_ready(client, Reach(JOB, (one,)), one, settings, tell)
+
+
+def test_a_container_that_was_just_launched_is_waited_for(silent, server):
+    talk = []
+    late = threading.Timer(1.5, server.start)
+    late.start()
+    with opening(silent, server, int(time.time() * 1000))(talk.append) as remote:
+        assert remote.is_open
+    late.join()
+    assert talk == ["main-0 is just starting: waiting for ssh"]
+
+
+def test_one_that_runs_for_long_without_an_sshd_is_not_waited_for(silent, server):
+    talk = []
+    with pytest.raises(NotServing, match="its image may have no sshd"):
+        opening(silent, server, int(time.time() * 1000) - 60_000)(talk.append)
+    assert talk == []
+
+
+@pytest.fixture
+def telling(tmp_path, monkeypatch):
+    """A cluster that says what it is told to."""
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    server = Scripted({})
+    yield server
+    server.close()
+
+
+def test_a_stopping_job_is_reported_as_such(telling):
+    client = client_of(telling)
+    telling.answers[PATH] = detail()
+    found = endpoints.reach(client, "train", Settings())
+    telling.answers[PATH] = detail(state="STOPPING")
+    with pytest.raises(Unreachable, match="is STOPPING: it is ending, and its containers with it"):
+        endpoints.reach(client, "train", Settings())
+    said = str(container_end.explain_lost(client, found, found.containers[0], Unreachable("it is lost")))
+    assert said == "it is lost: job 'train' is STOPPING; see its output with `pai job.logs train`"
+
+
+def test_a_task_that_failed_is_over_only_while_the_job_goes_on_without_it(telling):
+    client = client_of(telling)
+    body = telling.answers[PATH] = detail()
+    [task] = body["taskRoles"]["main"]["taskStatuses"]
+    body["taskRoles"]["main"]["taskStatuses"].append({**task, "taskIndex": 1, "containerId": "pod-3"})
+    found = endpoints.reach(client, "train", Settings())
+    assert container_end.explain_end(client, found, found.containers[0]) == ""
+    task["taskState"] = "FAILED"
+    late = threading.Timer(container_end.SETTLE_SECONDS / 3, body["jobStatus"].update, [{"state": "WAITING"}])
+    late.start()
+    assert container_end.explain_end(client, found, found.containers[0]) == ""  # the job is tried again
+    late.join()
+    body["jobStatus"]["state"] = "RUNNING"
+    assert container_end.explain_end(client, found, found.containers[0]) == "main-0 of job train is FAILED"
+
+
+@pytest.mark.parametrize("trouble", ["refused", "denied"])
+def test_whatever_ends_the_wait_says_that_the_job_goes_on(telling, server, trouble):
+    server.start()
+    telling.answers[PATH] = body = detail()
+    body["taskRoles"]["main"]["taskStatuses"][0]["containerPorts"]["ssh"] = str(server.port)
+    if trouble == "denied":
+        telling.answers[PATH] = Said({"code": "ForbiddenUserError", "message": "no"}, 403)
+    given = Settings(ssh_timeout=30, ssh_key=str(server.folder / "other"), ssh_user=getpass.getuser())
+    with pytest.raises(Denied) as caught:
+        interactive.wait_ready(client_of(telling), "train", given, 60, lambda line: None)
+    assert isinstance(caught.value, KeyRefused) is (trouble == "refused")
+    assert str(caught.value).endswith("; the job continues, stop it with `pai container.stop train`")
+    assert str(caught.value).count("goes on") == 1
+
+
+def test_only_the_wait_for_ssh_is_reported_while_a_container_starts(silent):
+    talk = []
+    reasons = interactive._WaitReasons(silent, "train", talk.append)
+    for _ in range(2):
+        reasons.tell_refusal(NotServing("nothing takes ssh: its image may have no sshd"))
+    assert talk == ["waiting for ssh"]
+    assert reasons.last == "nothing takes ssh: its image may have no sshd"

@@ -1,0 +1,129 @@
+"""The host that the way goes through, and the keys that open it, as the settings name them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.sdk.containers import endpoints
+from openpai_tasks.sdk.ssh import hosts_file, keys
+from openpai_tasks.sdk.ssh.gateways import gateway
+from openpai_tasks.sdk.ssh.target import Gateway
+from openpai_tasks.settings.config import Settings
+from tests.scripted import Scripted
+from tests.sdk import sshd_server
+from tests.sdk.ssh.test_hosts_file import PATH, client_of, detail, job, seen_by_ssh
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / ".openpai"))
+    return tmp_path / ".openpai"
+
+
+def keygen(path: Path, passphrase: str = "") -> Path:
+    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(path)]
+    subprocess.run(words, check=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("ann@fe80::1", "fe80::1", 22),
+        ("ann@[2001:db8::2]", "2001:db8::2", 22),
+        ("ann@[2001:db8::2]:2222", "2001:db8::2", 2222),
+        ("ann@::1", "::1", 22),
+        ("ann@lab", "lab", 22),
+        ("ann@192.0.2.1:2222", "192.0.2.1", 2222),
+    ],
+)
+def test_an_address_of_ipv6_keeps_its_colons(text, host, port):
+    way = gateway(Settings(ssh_gateway=text))
+    assert way is not None and (way.user, way.host, way.port) == ("ann", host, port)
+
+
+@pytest.mark.parametrize("text", ["a:b:c", "[::1]x", "[::1]:", "[::1]:70000", "[]", "::1:x", "lab:"])
+def test_what_is_no_place_is_one_line(text):
+    with pytest.raises(ConfigError, match=r"ssh\.gateway must be USER@HOST:PORT"):
+        gateway(Settings(ssh_gateway=f"ann@{text}"))
+
+
+def test_its_key_is_found_by_the_rule_for_all_keys(tmp_path, home, monkeypatch):
+    own, other = keygen(tmp_path / "own"), keygen(tmp_path / "other")
+    monkeypatch.chdir(tmp_path)
+    ways = {
+        own: Settings(ssh_gateway="lab", ssh_key="own.pub"),
+        other: Settings(ssh_gateway="lab", ssh_key="own", ssh_gateway_key="~/other.pub"),
+        home / "ssh" / "id_ed25519": Settings(ssh_gateway="lab"),  # which is made when first needed
+    }
+    for key, given in ways.items():
+        way = gateway(given)
+        assert way is not None and way.key == key and key.is_file()
+    with pytest.raises(ConfigError, match=f"setting ssh.gateway-key names {tmp_path}/none, which is no file"):
+        gateway(Settings(ssh_gateway="lab", ssh_gateway_key="none"))
+
+
+def test_keys_that_cannot_be_used_are_known_before_there_is_a_job(tmp_path):
+    good, locked = keygen(tmp_path / "good"), keygen(tmp_path / "locked", "secret")
+    (tmp_path / "junk").write_text("junk")
+    endpoints.check_settings(Settings(ssh_key=str(good), ssh_gateway="lab"))
+    with pytest.raises(ConfigError, match=r"has a passphrase; use one without, by the setting ssh\.key"):
+        endpoints.check_settings(Settings(ssh_key=str(locked)))
+    way = {"ssh_key": str(good), "ssh_gateway": "lab"}
+    with pytest.raises(
+        ConfigError, match=r"has a passphrase; use one without, by the setting ssh\.gateway-key"
+    ):
+        endpoints.check_settings(Settings(**way, ssh_gateway_key=str(locked)))
+    with pytest.raises(
+        ConfigError, match=r"no private key that can be read: see the setting ssh\.gateway-key"
+    ):
+        endpoints.check_settings(Settings(**way, ssh_gateway_key=str(tmp_path / "junk")))
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+def test_relative_keys_are_whole_paths_in_files_and_commands(tmp_path, monkeypatch):
+    keygen(tmp_path / "own"), keygen(tmp_path / "other")
+    monkeypatch.chdir(tmp_path)
+    given = Settings(ssh_key="own", ssh_gateway="ann@lab", ssh_gateway_key="other")
+    server = Scripted({PATH: detail()})
+    try:
+        client = client_of(server)
+        found = endpoints.reach(client, "train", given)
+        goal = endpoints.ssh_target(client, found, endpoints.first_running(found), given)
+        line = " ".join(hosts_file.ssh_command(goal))
+        assert f"-i {tmp_path}/own " in line and f"-i {tmp_path}/other " in line
+        path = hosts_file.write_hosts(client, job(), [hosts_file.Host(("train",), goal)]).path
+    finally:
+        server.close()
+    seen = seen_by_ssh(path)
+    assert seen["identityfile"] == str(tmp_path / "own")
+    assert seen_by_ssh(path, seen["proxyjump"])["identityfile"] == str(tmp_path / "other")
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+def test_two_jobs_go_through_two_gateways(tmp_path):
+    server = Scripted({PATH: detail(), f"{PATH[:-5]}next": {**detail(), "name": "next"}})
+    try:
+        client, sshd = client_of(server), sshd_server.Sshd(keygen(tmp_path / "id").parent, 22)
+        for name, host in (("train", "first"), ("next", "second")):
+            way = Gateway(host, 22, "ann", tmp_path / "id")
+            one = hosts_file.Host((name,), sshd.target(tmp_path, gateway=way))
+            path = hosts_file.write_hosts(client, endpoints.reach(client, name, Settings()).job, [one]).path
+    finally:
+        server.close()
+    ways = {name: seen_by_ssh(path, name)["proxyjump"] for name in ("train", "next")}
+    hosts = {name: seen_by_ssh(path, way)["hostname"] for name, way in ways.items()}
+    assert hosts == {"train": "first", "next": "second"}
+
+
+def test_the_key_of_a_container_is_a_whole_path(tmp_path, monkeypatch):
+    keygen(tmp_path / "own")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert keys.private_key(Settings(ssh_key="../own")) == tmp_path / "own"

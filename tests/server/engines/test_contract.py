@@ -1,0 +1,301 @@
+"""What every engine promises to the scheduler; a new engine is added to the fixture ``bench``."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.server.cluster import open_engine
+from openpai_tasks.server.engines.base import Engine, TaskExit, TaskQueued, TaskRunning
+from openpai_tasks.server.engines.containers import DockerEngine, PodmanEngine
+from openpai_tasks.server.engines.ports import bindable
+from openpai_tasks.server.engines.process import ProcessEngine
+from openpai_tasks.settings.engines import ENGINES
+from tests.server.container_engines import IMAGE, engine_kit
+from tests.server.engines.contract import WHY, EngineBench, QueueingEngine, own, task
+from tests.server.workshop import Workshop, machine, role, until
+
+GRACE = 1.0
+CONTAINERS = {"docker": DockerEngine, "podman": PodmanEngine}
+HERE = machine(cpus=4, gpus=4)
+
+
+def process(folder: Path) -> ProcessEngine:
+    return ProcessEngine(folder, {"home": folder / "storage"}, HERE, GRACE)
+
+
+@pytest.fixture(scope="module", params=["process", "queueing", *CONTAINERS])
+def factory(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], Any]]:
+    """Makes engines of one kind; those of containers are skipped where they cannot be started."""
+    if request.param == "process":
+        yield process
+    elif request.param == "queueing":
+        yield lambda folder: QueueingEngine(process(folder), slots=2)
+    else:
+        with engine_kit(request.param) as kit, pytest.MonkeyPatch.context() as patch:
+            for name, value in kit.environment.items():
+                patch.setenv(name, value)
+            made = CONTAINERS[request.param]
+            yield lambda folder: made(folder, {"home": folder / "storage"}, HERE, GRACE)
+
+
+@pytest.fixture
+def bench(factory: Callable[[Path], Any], tmp_path: Path) -> Iterator[EngineBench]:
+    made = EngineBench(tmp_path, factory)
+    made.image = IMAGE
+    yield made
+    made.engine.close()
+
+
+def wait_for_gate(then: str = "") -> str:
+    return f"echo ready; until [ -e gate ]; do sleep 0.05; done; {then}"
+
+
+def test_a_task_starts_once_however_often_it_is_started(bench: EngineBench) -> None:
+    for _ in range(3):
+        bench.start("uid", "echo ran >> count; exit 3")
+    end = until(lambda: bench.end("uid"))
+    bench.start("uid", "echo ran >> count")
+    assert (end.user_code, end.platform_code, end.stopped) == (3, None, False)
+    assert bench.status("uid") == end
+    assert bench.work("uid", "count").read_text() == "ran\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "out", "err"),
+    [
+        ("echo out; echo err >&2; exit 3", 3, "out\n", "err\n"),
+        ("false; echo on", 1, "", ""),
+        ("kill -9 $$", 137, "", ""),
+        ("true", 0, "", ""),
+    ],
+)
+def test_exit_codes_and_outputs_are_the_commands_own(
+    bench: EngineBench, command: str, code: int, out: str, err: str
+) -> None:
+    end = bench.run("uid", command)
+    assert (end.user_code, end.platform_code, end.stopped, end.reason) == (code, None, False, "")
+    assert (bench.log("uid"), bench.log("uid", "stderr")) == (out, err)
+    assert bench.log("uid", "all") == out + err
+
+
+def test_logs_are_read_while_a_task_runs_and_after(bench: EngineBench) -> None:
+    one = bench.start("uid", wait_for_gate("echo more"))
+    bench.begun("uid")
+    assert bench.status("uid") == TaskRunning()
+    assert bench.engine.logs(one) == {"stdout": 6, "stderr": 0, "all": 6}
+    bench.work("uid", "gate").touch()
+    until(lambda: bench.end("uid"))
+    assert bench.engine.logs(one)["all"] == 11
+    with bench.engine.open_log(one, "all") as file:
+        assert file.seek(-5, io.SEEK_END) == 6
+        assert file.read() == b"more\n"
+
+
+def test_a_log_that_does_not_exist_is_not_opened(bench: EngineBench) -> None:
+    assert bench.engine.logs(task(bench.folder, "never")) == {}
+    assert bench.run("uid", "ln -s /etc/passwd link; true").user_code == 0
+    for uid, name in [("never", "stdout"), ("uid", "../work/link"), ("uid", "other")]:
+        with pytest.raises(FileNotFoundError):
+            bench.engine.open_log(task(bench.folder, uid), name)
+
+
+def test_a_stop_asks_first_and_kills_after_the_grace(bench: EngineBench) -> None:
+    listens = bench.start("listens", "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.1; done")
+    ignores = bench.start("ignores", "trap '' TERM; echo ready; while :; do sleep 0.1 || :; done")
+    for one in (listens, ignores):
+        bench.begun(one.folder.name)
+        bench.engine.stop(one)
+    ends = [until(lambda uid=uid: bench.end(uid)) for uid in ("listens", "ignores")]  # type: ignore[misc]
+    assert [(end.user_code, end.stopped) for end in ends] == [(7, True), (137, True)]
+    assert bench.log("listens").splitlines()[-1] == "bye"
+
+
+def test_a_task_stopped_before_it_began_never_runs(bench: EngineBench) -> None:
+    bench.engine.stop(task(bench.folder))
+    bench.start("uid", "touch ran")
+    end = bench.end("uid")
+    assert end and end.stopped and end.user_code is None
+    assert not bench.work("uid", "ran").exists()
+
+
+def test_stopping_a_task_that_has_ended_changes_nothing(bench: EngineBench) -> None:
+    end = bench.run("uid", "true")
+    bench.engine.stop(task(bench.folder))
+    assert bench.status("uid") == end
+
+
+def test_one_poll_tells_about_many_tasks(bench: EngineBench) -> None:
+    tasks = [bench.start(f"uid{code}", f"exit {code}") for code in range(5)]
+    tasks.append(bench.start("last", wait_for_gate()))
+
+    def ended() -> dict[str, int | None] | None:
+        found = bench.engine.poll(tasks)
+        codes = {uid: status.user_code for uid, status in found.items() if isinstance(status, TaskExit)}
+        return codes if len(codes) == 5 else None
+
+    assert until(ended) == {own(f"uid{code}"): code for code in range(5)}
+    bench.work("last", "gate").touch()
+    until(lambda: bench.end("last"))
+    assert bench.engine.poll([]) == {}
+
+
+def test_a_new_engine_continues_what_the_last_one_began(bench: EngineBench) -> None:
+    bench.start("uid", wait_for_gate("echo more; exit 4"))
+    bench.begun("uid")
+    bench.engine.close()
+    bench.open()
+    bench.start("uid", "echo twice")
+    assert bench.status("uid") == TaskRunning()
+    bench.work("uid", "gate").touch()
+    assert until(lambda: bench.end("uid")).user_code == 4
+    assert bench.log("uid") == "ready\nmore\n"
+
+
+def test_a_task_that_cannot_be_started_fails_alone_with_a_reason(bench: EngineBench) -> None:
+    (bench.folder / "broken").write_text("in the way")
+    bench.engine.start(bench.launch("broken", "true"), bench.launch("sound", "exit 5"))
+    end = until(lambda: bench.end("broken"))
+    assert end.platform_code == 256 and "could not be started" in end.reason
+    assert until(lambda: bench.end("sound")).user_code == 5
+
+
+def test_ports_are_free_distinct_and_held(bench: EngineBench) -> None:
+    wanted = {uid: {"web": 3} for uid in ("one", "two", "three")}
+    bench.engine.hold([])
+    found = bench.engine.assign_ports(wanted)
+    ports = [port for labels in found.values() for numbers in labels.values() for port in numbers]
+    assert len(ports) == len(set(ports)) == 15 and all(map(bindable, ports))
+    assert {label: len(numbers) for label, numbers in found["one"].items()} == {"ssh": 1, "http": 1, "web": 3}
+    bench.engine.hold([replace(task(bench.folder), ports=found["one"])])
+    again = bench.engine.assign_ports({"one": {"web": 3}})["one"]
+    assert not {port for numbers in again.values() for port in numbers} & {
+        port for numbers in found["one"].values() for port in numbers
+    }
+
+
+def test_gpus_are_handed_to_one_task_at_a_time(bench: EngineBench) -> None:
+    bench.engine.hold([replace(task(bench.folder), gpus=(1,))])
+    assert bench.engine.assign_gpus({"a": 2, "b": 1, "c": 0}) == {"a": (0, 2), "b": (3,), "c": ()}
+
+
+def test_capacity_is_the_sum_of_named_nodes(bench: EngineBench) -> None:
+    capacity = bench.engine.capacity()
+    assert capacity.nodes and all(node.name and node.address for node in capacity.nodes)
+    assert min(capacity.total.cpu, capacity.total.memory_mb) > 0 and capacity.total.gpu == 4
+    assert capacity.node_name(capacity.nodes[0].address) == capacity.nodes[0].name
+
+
+def test_only_an_engine_that_queues_says_that_a_task_is_queued(bench: EngineBench) -> None:
+    for uid in ("first", "second", "third"):
+        bench.start(uid, wait_for_gate())
+    expected = TaskQueued(WHY) if bench.engine.queues else TaskRunning()
+    assert bench.status("third") == expected
+    until(lambda: all((bench.folder / uid / "work").is_dir() for uid in ("first", "second")))
+    for uid in ("first", "second", "third"):
+        bench.work(uid, "gate").parent.mkdir(parents=True, exist_ok=True)
+        bench.work(uid, "gate").touch()
+    for uid in ("first", "second", "third"):
+        assert until(lambda uid=uid: bench.end(uid)).user_code == 0  # type: ignore[misc]
+
+
+# The table of engines
+
+
+def test_every_row_of_the_table_is_an_engine(tmp_path: Path) -> None:
+    assert open_engine("process", tmp_path, {}).name == "process"
+    assert {name: ENGINES[name].program for name in ENGINES} == {
+        "process": "",
+        "docker": "docker",
+        "podman": "podman",
+    }
+
+
+def test_an_unknown_engine_and_a_missing_program_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"no engine named 'x' \(known: process, docker, podman\)"):
+        open_engine("x", tmp_path, {})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="there is no podman on this machine: install it, or set local"):
+        open_engine("podman", tmp_path, {})
+
+
+# With the scheduler
+
+
+class QueueingCluster(Workshop):
+    """A cluster whose engine has two slots, whatever the machine has."""
+
+    def make_engine(self) -> Engine:
+        inner = ProcessEngine(self.folder / "jobs", {}, self.machine, self.grace)
+        return QueueingEngine(inner, slots=2)  # type: ignore[return-value]
+
+
+@pytest.fixture
+def queueing(tmp_path: Path) -> Iterator[QueueingCluster]:
+    made = QueueingCluster(tmp_path, machine(cpus=1), {"default": machine(cpus=1).resources}, enforce=True)
+    yield made
+    made.clean()
+
+
+def gate_command(cluster: Workshop) -> str:
+    return f"until test -e {cluster.folder / 'gate'}; do sleep 0.01; done"
+
+
+def test_an_engine_that_queues_gets_every_job_at_once(queueing: QueueingCluster) -> None:
+    keys = [
+        queueing.submit(f"job{number}", {"main": role(gate_command(queueing), cpu=50)}) for number in range(6)
+    ]
+    until(lambda: [queueing.job(key).state for key in keys] == ["RUNNING"] * 2 + ["WAITING"] * 4)
+    last = queueing.job(keys[-1])
+    assert (last.sub_state, last.launched) == ("AttemptPreparing", None)
+    until(lambda: queueing.reasons(keys[-1]).get("FailedScheduling") == WHY)
+    assert "Started" not in queueing.reasons(keys[-1])
+    assert queueing.state.usage()["default"].cpu == 100  # only of what runs
+    until(lambda: max(queueing.engine.polled) == 6)  # type: ignore[attr-defined]
+    (queueing.folder / "gate").touch()
+    jobs = [queueing.wait(key) for key in keys]
+    assert [job.state for job in jobs] == ["SUCCEEDED"] * 6
+    assert all(job.launched and job.completed and job.launched <= job.completed for job in jobs)
+    assert all("Started" in queueing.reasons(key) for key in keys)
+
+
+def test_a_queued_job_can_be_stopped(queueing: QueueingCluster) -> None:
+    keys = [queueing.submit(f"job{number}", gate_command(queueing)) for number in range(3)]
+    until(lambda: "FailedScheduling" in queueing.reasons(keys[2]))
+    queueing.state.set_execution(keys[2], "STOP")
+    stopped = queueing.wait(keys[2])
+    assert (stopped.state, stopped.launched) == ("STOPPED", None)
+    (queueing.folder / "gate").touch()
+    assert [queueing.wait(key).state for key in keys[:2]] == ["SUCCEEDED"] * 2
+
+
+def test_a_new_server_finds_queued_jobs_again(queueing: QueueingCluster) -> None:
+    keys = [queueing.submit(f"job{number}", f"echo ran; {gate_command(queueing)}") for number in range(4)]
+    until(lambda: "FailedScheduling" in queueing.reasons(keys[3]))
+    queueing.close()
+    queueing.open()
+    (queueing.folder / "gate").touch()
+    assert [queueing.wait(key).state for key in keys] == ["SUCCEEDED"] * 4
+    assert [queueing.output(key) for key in keys] == ["ran\n"] * 4
+
+
+def test_a_failed_job_of_an_engine_that_queues_is_retried(queueing: QueueingCluster) -> None:
+    job = queueing.run("again", "echo why; exit 1", jobRetryCount=1)
+    assert (job.state, job.attempt, job.user_retries) == ("FAILED", 1, 1)
+    attempt = queueing.state.attempts(job.key)[1]
+    assert (attempt.exit_code, attempt.user_exit_code, attempt.log_end) == (255, 1, "why")
+
+
+def test_tasks_without_gang_allocation_are_handed_over_too(queueing: QueueingCluster) -> None:
+    roles = {"main": role("true", instances=5)}
+    job = queueing.run("loose", roles, extras={"gangAllocation": False})
+    assert job.state == "SUCCEEDED"
+    assert all(one.launched for one in queueing.tasks(job.key))

@@ -1,0 +1,113 @@
+"""What only the engine of processes has: runners, links to storages, private files."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.protocol import StorageMount
+from openpai_tasks.server.engines.base import TaskExit, TaskRunning
+from openpai_tasks.server.engines.process import ProcessEngine, mount_point
+from tests.server.engines.contract import EngineBench, task
+from tests.server.workshop import machine, until
+
+
+def make(folder: Path) -> ProcessEngine:
+    return ProcessEngine(folder, {"home": folder / "storage"}, machine(), grace=0.3)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[EngineBench]:
+    made = EngineBench(tmp_path, make)
+    yield made
+    made.engine.close()
+
+
+def test_a_stop_while_the_runner_writes_its_number_hits_nobody_else(
+    bench: EngineBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hit: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: hit.append(pid))
+    (bench.folder / "uid").mkdir()
+    (bench.folder / "uid/started").touch()
+    with open(bench.folder / "uid/lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        bench.engine.stop(task(bench.folder))
+        assert bench.status("uid") == TaskRunning()
+    assert hit == []
+
+
+def test_when_the_process_that_forks_runners_is_killed_another_takes_its_place(bench: EngineBench) -> None:
+    bench.start("first", "sleep 0.3; exit 1")
+    until(lambda: (bench.folder / "first/started").exists())
+    assert bench.engine._forker
+    os.kill(bench.engine._forker.pid, signal.SIGKILL)
+    bench.start("second", "exit 2")
+    assert until(lambda: bench.end("second")).user_code == 2
+    assert until(lambda: bench.end("first")).user_code == 1
+
+
+def test_a_runner_that_does_not_begin_is_asked_for_again(
+    bench: EngineBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.engine, "_send", lambda request: 0)  # asked of a process that is not there
+    bench.start("uid", "exit 2")
+    monkeypatch.undo()
+    assert until(lambda: bench.end("uid")).user_code == 2
+
+
+def test_a_runner_that_never_begins_is_a_failure_in_the_end(
+    bench: EngineBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openpai_tasks.server.engines.process.PATIENCE", 0.01)
+    monkeypatch.setattr(bench.engine, "_send", lambda request: 0)
+    bench.start("uid", "true")
+    end = until(lambda: bench.end("uid"))
+    assert end == TaskExit(None, "could not be started: its runner did not begin", 256)
+
+
+def test_a_runner_that_fails_itself_says_why(bench: EngineBench) -> None:
+    started = bench.launch("uid", "true")
+    bench.engine._prepare(started)
+    (started.folder / "logs").rmdir()
+    bench.engine._request({started.uid: started.folder})
+    end = until(lambda: bench.end("uid"))
+    assert end.platform_code == 256 and "logs/all" in end.reason
+
+
+def test_storages_are_links_to_the_users_own_part(bench: EngineBench) -> None:
+    mounts = (
+        StorageMount("home", "/mnt/home"),
+        StorageMount("home", "/data/../x"),
+        StorageMount("no", "/mnt/no"),
+    )
+    bench.start("uid", "echo hi > ../mounts/mnt/home/file", storages=mounts)
+    assert until(lambda: bench.end("uid")).user_code == 0
+    assert (bench.folder / "storage/alice/file").read_text() == "hi\n"
+    assert (bench.folder / "uid/mounts/data/x/file").read_text() == "hi\n"
+    assert not (bench.folder / "uid/mounts/mnt/no").exists()
+
+
+def test_an_empty_list_of_storages_means_the_default_ones(bench: EngineBench) -> None:
+    bench.start("uid", "true", storages=())
+    until(lambda: bench.end("uid"))
+    assert (bench.folder / "uid/mounts/mnt/home").resolve() == (bench.folder / "storage/alice").resolve()
+
+
+@pytest.mark.parametrize("path", ["../../x", "/../x", "//x", "x", "/x/."])
+def test_a_mount_path_cannot_leave_the_tasks_folder(path: str) -> None:
+    assert mount_point(Path("/task"), path) == Path("/task/mounts/x")
+
+
+def test_what_may_hold_secrets_is_private_and_not_in_the_repr(bench: EngineBench) -> None:
+    started = bench.launch("uid", "echo secret")
+    bench.engine.start(started)
+    until(lambda: bench.end("uid"))
+    private = {path: path.stat().st_mode & 0o077 for path in (bench.folder / "uid").rglob("*")}
+    assert set(private.values()) == {0}
+    assert "secret" not in repr(started)

@@ -1,0 +1,214 @@
+"""The ssh service lives as long as its task: no shorter, no longer, whatever happens around it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.protocol import validate
+from openpai_tasks.server.engines.base import Launch, TaskExit
+from openpai_tasks.server.engines.process import ProcessEngine
+from openpai_tasks.server.scheduling import plugins
+from openpai_tasks.server.ssh import SshLogin, services
+from openpai_tasks.settings.key_pairs import new_pair
+from tests.server.conftest import Api, ServerProcess, wait_for
+from tests.server.engines.contract import own, task
+from tests.server.ssh_clients import (
+    SERVICES,
+    Door,
+    alive,
+    answers,
+    descendants,
+    document,
+    kill_runner,
+    make_key,
+    needs_clients,
+    plugin,
+    ports,
+    processes_of,
+    run_job,
+    runner_of,
+    said,
+    skip_without,
+    stop,
+    task_folder,
+)
+from tests.server.workshop import machine, until
+
+pytestmark = needs_clients
+WAITS = "echo up; sleep 600"
+
+
+@pytest.fixture(scope="module", params=SERVICES)
+def place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    skip_without(request.param)
+    server = ServerProcess(tmp_path_factory.mktemp("ssh") / "home")
+    server.service = request.param  # type: ignore[attr-defined]
+    server.start("--ssh", request.param)
+    yield server
+    assert server.process is not None
+    if server.process.poll() is None:
+        server.end()
+
+
+@pytest.fixture(scope="module")
+def key(place: ServerProcess) -> Path:
+    return make_key(place.folder.parent)
+
+
+@pytest.fixture
+def api(place: ServerProcess) -> Api:
+    return place.admin()
+
+
+def test_it_ends_with_the_task_and_takes_its_sessions_along(
+    place: ServerProcess, api: Api, key: Path
+) -> None:
+    job = run_job(
+        place, api, "ends", document("ends", "echo up; until [ -e over ]; do sleep 0.05; done", plugin(key))
+    )
+    door, folder = Door(ports(api, job)[0], key), task_folder(place, job)
+    session = subprocess.Popen(door.argv(door.place, "(setsid sleep 600 &) ; sleep 600"))
+    with door.tunnel() as tunnel:
+        wait_for(lambda: len([pid for pid in processes_of(folder) if _name(pid) == "sleep"]) >= 2)
+        family = descendants(runner_of(folder))
+        assert door.ssh("touch over").returncode in (0, 255)
+        api.until(job, "SUCCEEDED")
+        assert session.wait(60) == 255
+        assert tunnel.wait(60) == 255
+    assert not answers(door.port)
+    wait_for(lambda: not processes_of(folder) and not set(family) & alive())
+
+
+def test_a_stop_of_the_job_ends_it(place: ServerProcess, api: Api, key: Path) -> None:
+    job = run_job(place, api, "stopped", document("stopped", WAITS, plugin(key)))
+    door = Door(ports(api, job)[0], key)
+    session = subprocess.Popen(door.argv("-tt", door.place), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    wait_for(lambda: any(_name(pid) in ("bash", "sh") and _tty(pid) for pid in processes_of(place.folder)))
+    stop(api, job)
+    session.communicate(timeout=60)
+    assert not answers(door.port)
+    wait_for(lambda: not processes_of(task_folder(place, job)))
+
+
+def test_it_goes_on_without_the_server_and_keeps_its_host_key(
+    place: ServerProcess, api: Api, key: Path
+) -> None:
+    job = run_job(place, api, "restart", document("restart", WAITS, plugin(key)))
+    door = Door(ports(api, job)[0], key)
+    with door.tunnel() as tunnel:
+        door.says("true")
+        seen = door.known_hosts.read_text()
+        assert place.end(signal.SIGKILL) == -signal.SIGKILL
+        assert door.says("echo still here") == "still here\n"
+        place.start("--ssh", place.service)  # type: ignore[attr-defined]
+        again = place.admin()
+        assert ports(again, job) == [door.port]
+        assert door.says("echo and after") == "and after\n"
+        assert door.known_hosts.read_text() == seen
+        assert tunnel.poll() is None
+    stop(again, job)
+    assert not answers(door.port)
+
+
+def test_a_runner_that_is_killed_leaves_nothing(place: ServerProcess, api: Api, key: Path) -> None:
+    job = run_job(place, api, "lost", document("lost", WAITS, plugin(key)))
+    door, folder = Door(ports(api, job)[0], key), task_folder(place, job)
+    session = subprocess.Popen(door.argv(door.place, "echo $$ >there; trap '' HUP; sleep 600 & wait"))
+    with door.tunnel():
+        wait_for(lambda: (folder / "work" / "there").exists())
+        family = descendants(runner_of(folder))
+        assert len(family) >= 4  # the command, the service, two connections
+        kill_runner(folder)
+        api.until(job, "FAILED")
+        assert session.wait(60) == 255
+    assert not answers(door.port)
+    wait_for(lambda: not (set(family) & alive()) and not processes_of(folder))
+
+
+def test_a_service_that_is_killed_comes_back(place: ServerProcess, api: Api, key: Path) -> None:
+    job = run_job(place, api, "back", document("back", WAITS, plugin(key)))
+    door, folder = Door(ports(api, job)[0], key), task_folder(place, job)
+    keepers = wait_for(lambda: [pid for pid in processes_of(folder) if b"serve_" in _words(pid)])
+    os.kill(keepers[0], signal.SIGKILL)
+    wait_for(lambda: door.ssh("true").returncode == 0)
+    assert api.detail(job)["jobStatus"]["state"] == "RUNNING"
+    stop(api, job)
+    wait_for(lambda: not processes_of(folder))
+
+
+def test_each_task_has_its_own_and_reaches_the_others_by_name(
+    place: ServerProcess, api: Api, key: Path
+) -> None:
+    """With a job key and a barrier, all answer before the first command runs."""
+    command = (
+        "for index in 0 1; do "
+        'ssh main-$index "echo from $PAI_TASK_INDEX >>heard; printenv PAI_TASK_INDEX"; done; '
+        "echo hello >note; scp -q note main-1:note-$PAI_TASK_INDEX; echo up; sleep 600"
+    )
+    ssh = plugin(key, jobssh=True, sshbarrier=True, sshbarrierTimeout=1)
+    job = run_job(place, api, "many", document("many", command, ssh, instances=2))
+    first, second = ports(api, job)
+    assert first != second
+    work = [task_folder(place, job, f"main-{index}-0") / "work" for index in (0, 1)]
+    wait_for(lambda: (work[1] / "note-0").exists() and (work[1] / "note-1").exists())
+    assert said(place, job).split() == ["0", "1", "up"]
+    assert [sorted((folder / "heard").read_text().split()) for folder in work] == [
+        ["0", "1", "from", "from"]
+    ] * 2
+    assert [Door(port, key).says("echo $PAI_TASK_INDEX") for port in (first, second)] == ["0\n", "1\n"]
+    stop(api, job)
+
+
+@pytest.mark.parametrize(("policy", "code"), [({}, 0), ({"policy": "fail"}, 1)])
+def test_a_port_that_is_taken_is_a_note_and_no_failure_unless_asked_for(
+    place: ServerProcess, key: Path, tmp_path: Path, policy: dict[str, str], code: int
+) -> None:
+    text = document("taken", "echo main", plugin(key, **policy))
+    scripts = plugins.plan(validate(text), "main").scripts("echo main")
+    with closing(socket.create_server(("127.0.0.1", 0))) as thief:
+        service = services.choose(place.service)  # type: ignore[attr-defined]
+        door = SshLogin(
+            service, thief.getsockname()[1], new_pair("host"), (key.with_suffix(".pub").read_text(),)
+        )
+        uid, folder = own("uid"), tmp_path / "uid"
+        launch = Launch(uid, "alice", folder, scripts, {"FC_POD_UID": uid}, "image", None, ssh=door)
+        engine = ProcessEngine(tmp_path, machine=machine())
+        engine.start(launch)
+        one = task(tmp_path)
+        end = until(lambda: found if isinstance(found := engine.poll([one])[uid], TaskExit) else None)
+        engine.close()
+    log = (tmp_path / "uid/logs/all").read_text()
+    assert (end.user_code, "main" in log, "cannot listen on port" in log) == (code, code == 0, True)
+    (note,) = engine.notes(task(tmp_path))
+    assert note.reason == "SshNotServed" and "cannot listen on port" in note.message
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _words(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _tty(pid: int) -> bool:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[4]) != 0
+    except OSError:
+        return False

@@ -1,0 +1,145 @@
+"""Settings: typed, checked, each with its origin, in whatever spelling."""
+
+from pathlib import Path
+
+import pytest
+from invoke import Config
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.settings.config import VARIABLES, Settings, change_defaults, find
+from openpai_tasks.settings.layers import read_defaults
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_setting_has_a_name_a_default_and_a_purpose():
+    settings = Settings.load()
+    for name, variable in VARIABLES.items():
+        assert getattr(settings, variable.field) == variable.default
+        assert settings.origins[name] == "built-in"
+        assert variable.about
+
+
+def test_the_defaults_are_the_documented_ones():
+    settings = Settings()
+    assert (settings.cpu, settings.gpu, settings.memory_mb, settings.python) == (2, 0, 4096, "python3")
+    assert (settings.sources, settings.pip_installs, settings.clusters_in_local) == ((), (), False)
+
+
+def test_the_documentation_lists_every_setting():
+    text = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+    for name, variable in VARIABLES.items():
+        default = f"`{variable.default}`".lower() if variable.default not in ("", ()) else "none"
+        setting = "INVOKE_OPENPAI_" + name.upper().replace("-", "_").replace(".", "_")
+        assert f"| `{name}` | {variable.about} | {default.replace('.0`', '`')} | `{setting}` |" in text, name
+
+
+@pytest.mark.parametrize("spelling", ["memoryMB", "memory-mb", "memory_mb", "MEMORY_MB", "memorymb"])
+def test_a_name_may_be_spelt_in_any_way(spelling, monkeypatch):
+    assert find(spelling).name == "memoryMB"
+    assert Settings.load(Config(overrides={"openpai": {spelling: 1}})).memory_mb == 1
+    monkeypatch.setenv(f"INVOKE_OPENPAI_{spelling.upper().replace('-', '_')}", "2")
+    assert Settings.load().memory_mb == 2
+
+
+def test_groups_and_dots_are_the_same():
+    assert Settings.load(Config(overrides={"openpai": {"local": {"enforce": True}}})).local_enforce
+    assert Settings.load(Config(overrides={"openpai": {"local.enforce": "yes"}})).local_enforce
+
+
+@pytest.mark.parametrize(
+    "name, written, read",
+    [
+        ("sources", ["a", "b"], ("a", "b")),
+        ("sources", "a, b", ("a", "b")),
+        ("sources", "", ()),
+        ("clusters-in-local", "no", False),
+        ("clusters-in-local", True, True),
+        ("http-timeout", 5, 5.0),
+        ("http-timeout", "0.5", 0.5),
+        ("cpu", "8", 8),
+        ("image", "", ""),
+    ],
+)
+def test_values_become_what_the_setting_is(name, written, read):
+    assert find(name).read(written, "here") == read
+
+
+@pytest.mark.parametrize(
+    "name, written",
+    [
+        ("cpu", 1.5),
+        ("cpu", True),
+        ("cpu", "many"),
+        ("cpu", [1]),
+        ("gpu", -1),
+        ("http-timeout", "nan"),
+        ("http-timeout", {}),
+        ("image", 3.8),
+        ("sources", [1]),
+        ("sources", 1),
+        ("clusters-in-local", "maybe"),
+        ("clusters-in-local", 2),
+        ("output", "xml"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_place_and_name(name, written):
+    with pytest.raises(ConfigError, match=rf"^here: {name} must be "):
+        find(name).read(written, "here")
+
+
+def test_a_flag_is_stronger_than_everything_and_one_not_given_counts_for_nothing(monkeypatch):
+    monkeypatch.setenv("INVOKE_OPENPAI_GPU", "1")
+    given = Settings.load(None, {"gpu": 2, "image": None, "sources": []})
+    assert (given.gpu, given.origins["gpu"]) == (2, "flag")
+    assert given.origins["image"] == given.origins["sources"] == "built-in"
+
+
+def test_a_value_of_nothing_leaves_the_weaker_place_standing(monkeypatch):
+    monkeypatch.setenv("INVOKE_OPENPAI_IMAGE", "")
+    change_defaults(Path("home/defaults.yaml"), {"image": "kept"})
+    assert Settings.load(Config(overrides={"openpai": {"image": None}})).image == "kept"
+
+
+def test_the_folder_of_the_home_counts_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / ".openpai"))
+    change_defaults(tmp_path / ".openpai" / "defaults.yaml", {"image": "x"})
+    assert Settings.load().image == "x"
+
+
+def test_changes_keep_what_else_is_in_the_file(tmp_path):
+    path = tmp_path / "defaults.yaml"
+    path.write_text("image-list: [a]\nmemory_mb: 1\nlocal: {enforce: true, engine: x}\n")
+    change_defaults(path, {"memoryMB": 2}, ["local.enforce"])
+    assert read_defaults(path) == {"image-list": ["a"], "local.engine": "x", "memoryMB": 2}
+
+
+def test_a_version_that_yaml_takes_for_a_number_is_still_a_word(tmp_path):
+    Path("home").mkdir()
+    Path("home/defaults.yaml").write_text("local: {profile: 0.18}\n")
+    assert Settings.load().local_profile == "0.18"
+    Path("home/defaults.yaml").write_text("local: {profile: 0.2}\n")
+    with pytest.raises(ConfigError, match=r"local.profile must be one of union, 0.14, 0.18, 1.8, got '0.2'"):
+        Settings.load()
+
+
+def test_what_the_user_says_is_known_whatever_the_files_of_a_project_say(tmp_path, monkeypatch):
+    (tmp_path / "invoke.yaml").write_text("openpai: {cluster-alias: one}\n")
+    config = Config(project_location=str(tmp_path))
+    config.load_project()
+    config.load_collection({"openpai": {"image": "mine"}})
+    loaded = Settings.load(config)
+    assert (loaded.cluster_alias, loaded.own("cluster-alias")) == ("one", "local")
+    assert (loaded.image, loaded.own("image")) == ("mine", "python:3")
+    change_defaults(tmp_path / ".openpai" / "defaults.yaml", {"cluster-alias": "two"})
+    change_defaults(tmp_path / "home" / "defaults.yaml", {"cluster-alias": "three"})
+    loaded = Settings.load(config)
+    assert (loaded.cluster_alias, loaded.own("cluster-alias")) == ("two", "three")
+    assert Settings.load(config, {"cluster_alias": "four"}).own("cluster-alias") == "four"
+    monkeypatch.setenv("INVOKE_OPENPAI_CLUSTER_ALIAS", "five")
+    assert Settings.load(config).own("cluster-alias") == "five"
+    assert Settings(cluster_alias="six").own("cluster-alias") == "six"
