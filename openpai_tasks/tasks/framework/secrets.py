@@ -82,5 +82,5 @@ def for_storage(storage, password_file=None):
 
 def refuse_for_all(credentials, user, ca, login):
     """One login does not fit all clusters."""
-    if user_settings.credentials or user or ca or login:
+    if credentials or user or ca or login:
         raise ConfigError("say which cluster the new login is for: cluster.update ALIAS")
