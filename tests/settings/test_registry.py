@@ -280,7 +280,7 @@ def test_the_secret_of_a_storage_that_an_older_version_kept_still_works(own_home
 
 ADD_MANY = """
 import sys
-from openpai_tasks import credentials
+from openpai_tasks.settings import credentials
 from openpai_tasks.settings.registry import Cluster, Registry, registry_path
 for number in range(20):
     alias = f"{sys.argv[1]}-{number}"
