@@ -149,8 +149,8 @@ def test_an_old_cluster_named_local_is_still_reachable(registry):
     [
         ("- cluster_alias: [hunter2", r"not valid YAML \(line 1"),
         ("cluster_alias: lab", "must be a list"),
-        ("- lab", "entry 1 lacks"),
-        ("- cluster_alias: lab\n", "entry 1 lacks"),
+        ("- lab", "entry 1 has no"),
+        ("- cluster_alias: lab\n", "entry 1 has no"),
         ("- !!python/object/apply:os.getcwd []", "not valid YAML"),
         ("- {cluster_alias: a, pai_uri: x}\n- {cluster_alias: a, pai_uri: y}", "two clusters named 'a'"),
     ],
@@ -186,9 +186,9 @@ def test_a_changed_address_does_not_inherit_the_old_secrets(registry):
         ("prefix", "@127.0.0.1:18082", "invalid prefix '@127.0.0.1:18082'"),
         ("prefix", "/..", "invalid prefix"),
         ("prefix", "/x\n", "invalid prefix"),
-        ("pai_uri", "https://lab\\@evil", "invalid pai_uri: it has a space, a backslash"),
-        ("pai_uri", "https://alice:hunter2@lab", "invalid pai_uri: it must not hold a user or password"),
-        ("pai_uri", "https://lab?x=", "invalid pai_uri 'https://lab?x=': it must not hold"),
+        ("pai_uri", "https://lab\\@evil", "invalid pai_uri: it contains a space, a backslash"),
+        ("pai_uri", "https://alice:hunter2@lab", "invalid pai_uri: it must not contain a user or password"),
+        ("pai_uri", "https://lab?x=", "invalid pai_uri 'https://lab?x=': it must not contain"),
         ("pai_uri", "ftp://lab", "invalid pai_uri 'ftp://lab'"),
         ("cluster_alias", "../x", "invalid alias"),
         ("cluster_alias", ".gateways", "invalid alias"),
@@ -280,7 +280,7 @@ def test_the_secret_of_a_storage_that_an_older_version_kept_still_works(own_home
 
 ADD_MANY = """
 import sys
-from openpai_tasks import credentials
+from openpai_tasks.settings import credentials
 from openpai_tasks.settings.registry import Cluster, Registry, registry_path
 for number in range(20):
     alias = f"{sys.argv[1]}-{number}"
