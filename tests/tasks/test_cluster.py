@@ -62,6 +62,14 @@ def test_a_password_on_the_command_line_works_with_a_warning(add):
     assert ran.code == 0 and "warning: other users can see" in ran.err
 
 
+def test_all_clusters_are_updated_together_but_a_login_needs_one(shell, add):
+    assert add("--password", PASSWORD).code == 0
+    rows = shell.ok("cluster.update", "-o", "json").json()
+    assert [row["alias"] for row in rows] == ["lab"]
+    ran = shell.inv("cluster.update", "--user", "ann")
+    assert ran.code == 120 and "`inv cluster.update ALIAS`" in ran.err
+
+
 def test_a_password_is_asked_for_on_the_terminal_unseen(shell, server):
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
