@@ -1,21 +1,21 @@
-# Completes @NAMES@ in bash, 3.2 or newer. Nothing is started at a TAB: tasks and flags are written in here,
-# and the names of jobs, clusters, templates and paths are in lists that the commands keep.
+# Completes @NAMES@ in bash, 3.2 or newer. Pressing TAB starts no program: tasks and flags are written here,
+# and names of jobs, clusters, templates and paths are in lists that the commands update.
 
-_@ID@_task() { # what the word, as a task, takes: into flags, values and slots
+_@ID@_task() { # sets flags, values and slots of the task that the word names
     case "$task/$1" in
 @CASES@
         *) return 1 ;;
     esac
 }
 
-_@ID@_offer() { # the words that begin as what is typed does
+_@ID@_offer() { # the words that begin with what was typed
     local word
     for word; do
         [[ $word == "$typed"* ]] && COMPREPLY+=("$prefix$word")
     done
 }
 
-_@ID@_lines() { # the same with the lines of files; read at once, which is much faster than line by line
+_@ID@_lines() { # the same for lines of files, read at once, which is much faster than line by line
     local IFS=$'\n' file text line globbing=
     [[ $- == *f* ]] || globbing=yes
     set -f

@@ -1,7 +1,7 @@
-# Completes @NAMES@ in fish. Nothing is started at a TAB: tasks and flags are written in here, and the names
-# of jobs, clusters, templates and paths are in lists that the commands keep.
+# Completes @NAMES@ in fish. Pressing TAB starts no program: tasks and flags are written here,
+# and names of jobs, clusters, templates and paths are in lists that the commands update.
 
-function __@ID@_task --no-scope-shadowing # what the word, as a task, takes: into flags, values and slots
+function __@ID@_task --no-scope-shadowing # sets flags, values and slots of the task that the word names
     switch "$task/$argv[1]"
 @CASES@
         case '*'
@@ -16,7 +16,7 @@ function __@ID@_lines # the lines of files
     end
 end
 
-function __@ID@_paths # the lines that begin as what is typed does, level by level
+function __@ID@_paths # the paths that begin with what was typed, level by level
     set -l typed $argv[1]
     set -l last
     for line in (__@ID@_lines $argv[2..])
@@ -65,7 +65,7 @@ function __@ID@_kind # the kind that a flag's value has
     end
 end
 
-function __@ID@_complete # what may come next; with an argument, only whether it is a file
+function __@ID@_complete # what may come next; with an argument, whether it is a file
     set -l words (commandline -opc)[2..]
     set -l typed (commandline -ct)
     set -l task ''

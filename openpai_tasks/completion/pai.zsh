@@ -1,15 +1,15 @@
 #compdef @NAMES@
-# Nothing is started at a TAB: tasks and flags are written in here, and the names of jobs, clusters,
-# templates and paths are in lists that the commands keep.
+# Pressing TAB starts no program: tasks and flags are written here,
+# and names of jobs, clusters, templates and paths are in lists that the commands update.
 
-_@ID@_task() { # what the word, as a task, takes: into flags, values and slots
+_@ID@_task() { # sets flags, values and slots of the task that the word names
     case "$task/$1" in
 @CASES@
         *) return 1 ;;
     esac
 }
 
-_@ID@_paths() { # the lines that begin as what is typed does, level by level
+_@ID@_paths() { # the paths that begin with what was typed, level by level
     local line rest typed="${(Q)PREFIX}"
     local -aU found
     [[ -f $1 && -r $1 ]] || return

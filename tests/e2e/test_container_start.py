@@ -92,7 +92,7 @@ def test_a_time_that_is_too_long_changes_nothing(cluster, kept):
     assert (ran.code, ran.out, ran.err) == (
         120,
         "",
-        "error: --timeout is 3650d at most, got '9999999d'\n",
+        "error: --timeout must be at most 3650d, got '9999999d'\n",
     )
     [told] = cluster.ok("container.extend", "kept", "--timeout", "4h", "-o", "json").json()
     assert told["duration"] == 4 * 3600
@@ -243,10 +243,10 @@ def test_a_preview_sends_nothing_and_asks_for_no_shell(cluster):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--timeout", "soon"], "--timeout needs a time"),
+        (["--timeout", "soon"], "--timeout must be a duration"),
         (["--timeout", "9999999d"], "--timeout is 3650d at most"),
-        (["--wait-limit", "0"], "--wait-limit needs a time"),
-        (["--idle-after", "x"], "--idle-after needs a time"),
+        (["--wait-limit", "0"], "--wait-limit must be a duration"),
+        (["--idle-after", "x"], "--idle-after must be a duration"),
         (["--instances", "0"], "--instances must be at least 1"),
     ],
 )

@@ -69,11 +69,11 @@ def test_another_format_is_printed_as_it_is(kernel):
     [
         ("%pai job.status nosuch", "no job named 'nosuch' on cluster 'local'"),
         ("%pai job.lst", "no task named 'job.lst', did you mean job.list? (exit code 120)"),
-        ("%pai job.list 'x", "cannot read the line: no closing quotation"),
+        ("%pai job.list 'x", "cannot parse the line: no closing quotation"),
         ("%pai job.list --limit two", "--limit needs a whole number"),
         ("%%pai_sub --nosuch 1\nprint(1)", "job.sub has no flag --nosuch"),
         ("%%pai_sub\n \n", "the cell is empty"),
-        ("%%pai_sub\nx = 1\n!ls", "IPython's own syntax"),
+        ("%%pai_sub\nx = 1\n!ls", "the cell uses IPython syntax"),
         ("%%pai_sub\nx = 1\nx =", "line 2: invalid syntax; nothing was submitted"),
         ("%%pai_sub\nawait something()", "nothing was submitted"),
     ],
@@ -213,7 +213,7 @@ def test_a_notebook_that_is_not_saved_is_not_submitted(kernel, tmp_path):
     path = saved(tmp_path, "print(1)")
     with variable(kernel, "JPY_SESSION_NAME", str(path)):
         shown = kernel.run("submit_this_notebook()")
-        assert "mine.ipynb does not have this cell as it is now; save the notebook" in shown.error[0]
+        assert "mine.ipynb does not contain this cell as it is now; save the notebook" in shown.error[0]
         assert shown.error[1] == f"error: {shown.error[0]}"
         path.unlink()
         assert "when its kernel started" in kernel.run("submit_this_notebook()").error[0]
@@ -221,7 +221,7 @@ def test_a_notebook_that_is_not_saved_is_not_submitted(kernel, tmp_path):
 
 def test_a_notebook_whose_file_is_not_known_asks_for_it(kernel):
     said = kernel.run("submit_this_notebook()").error[0]
-    assert said.startswith("which file this notebook is in cannot be found out here; name it")
+    assert said.startswith("cannot find out which file this notebook is in; name it")
     shown = kernel.run("submit_this_notebook('nosuch.ipynb')")
     assert shown.error[0].startswith("cannot read notebook 'nosuch.ipynb'")
 
@@ -230,7 +230,7 @@ def test_vs_code_tells_the_file_in_a_variable(cluster, kernel):
     path = saved(cluster.project, "print('from vs code')", name="vs code.ipynb")
     code = "job = submit_this_notebook(job_name='vs')"
     kernel.ok(f"__vsc_ipynb_file__ = {str(path)!r}")
-    assert "vs code.ipynb does not have this cell" in kernel.run(code).error[0]
+    assert "vs code.ipynb does not contain this cell" in kernel.run(code).error[0]
     kernel.ok("job = submit_this_notebook(job_name='vs', unsaved=True)\ndel __vsc_ipynb_file__")
     cluster.ok("job.stop", "vs")
 
@@ -240,7 +240,7 @@ def test_a_notebook_that_a_job_runs_does_not_submit_itself_again(cluster, kernel
     before = len(cluster.ok("job.list", "-o", "json").json())
     with variable(kernel, "PAI_JOB_NAME", "ann~mine"):
         shown = kernel.ok(f"submit_this_notebook({str(path)!r})")
-    assert "this is the job ann~mine itself: nothing is submitted" in shown.err
+    assert "running in job ann~mine itself: nothing is submitted" in shown.err
     assert len(cluster.ok("job.list", "-o", "json").json()) == before
 
 
@@ -259,7 +259,7 @@ def test_arguments_are_those_of_the_command(cluster, kernel):
     path = saved(cluster.project, "import os\nprint(os.environ['MINE'])", name="flags.ipynb")
     given = "secret='MINE', shm='64m', retries=2, tag=['t1', 't2'], after='tabled', memoryMB='256m', cpu=1"
     call = f"job = submit_this_notebook({str(path)!r}, unsaved=True, job_name='flags', {given})"
-    assert "secret 'MINE' is needed" in kernel.run(call).error[0]
+    assert "secret 'MINE' is not in the environment" in kernel.run(call).error[0]
     cluster.inv("job.sub", "true", "--job-name", "tabled")
     with variable(kernel, "MINE", "value of mine"):
         kernel.ok(call)
@@ -272,7 +272,7 @@ def test_arguments_are_those_of_the_command(cluster, kernel):
 
 def test_an_argument_that_there_is_not_is_one_line(kernel):
     shown = kernel.run("submit_this_notebook(gpus=1)")
-    assert shown.error[0] == "submit_this_notebook takes no 'gpus', did you mean gpu?"
+    assert shown.error[0] == "submit_this_notebook has no argument 'gpus', did you mean gpu?"
     assert shown.error[1] == f"error: {shown.error[0]}"
 
 

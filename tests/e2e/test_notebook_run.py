@@ -381,7 +381,10 @@ BAD = {
     ("notebook.run", "."): (123, "is a folder"),
     ("notebook.run", "tasks.py"): (123, "is not a notebook"),
     ("notebook.run", "plain.ipynb", "-p", "a-b=1"): (120, "is not a valid name for a Python variable"),
-    ("notebook.run", "plain.ipynb", "--timeout-per-cell", "soon"): (120, "--timeout-per-cell needs a time"),
+    ("notebook.run", "plain.ipynb", "--timeout-per-cell", "soon"): (
+        120,
+        "--timeout-per-cell must be a duration",
+    ),
     ("notebook.run", "plain.ipynb", "-p", "x={1: 2}"): (
         120,
         "-p x: keys of a mapping must be strings, got 1",

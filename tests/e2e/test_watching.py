@@ -139,7 +139,7 @@ def test_a_single_read_and_a_job_that_is_unknown_are_not_waited_for(calm):
 def test_a_patience_that_is_no_time_is_named_with_its_place(calm):
     ran = calm.inv("job.list", INVOKE_OPENPAI_WATCH_PATIENCE="soon")
     assert ran.code == 120 and ran.err.count("\n") == 1
-    assert ran.err.startswith("error: INVOKE_OPENPAI_WATCH_PATIENCE: watch-patience needs a time")
+    assert ran.err.startswith("error: INVOKE_OPENPAI_WATCH_PATIENCE: watch-patience must be a duration")
 
 
 def test_a_sweep_stays_with_its_jobs_and_submits_each_once(calm, gate):

@@ -54,5 +54,5 @@ def test_a_time_is_in_seconds(text, expected):
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "1x", "m", "-5", "1m1h", "٣s"])
 def test_what_is_no_time_is_refused_by_name(text):
-    with pytest.raises(ConfigError, match="--timeout needs a time of more than 0, such as 90s, 1h30m or 30d"):
+    with pytest.raises(ConfigError, match="--timeout must be a duration above 0, such as 90s, 1h30m or 30d"):
         amounts.parse_seconds(text, "--timeout")

@@ -52,7 +52,7 @@ def test_a_file_that_is_not_there_is_fine(file):
 def test_a_file_that_others_can_write_is_named_with_the_command_that_helps(file, mode):
     file.chmod(mode)
     allow = f"export OPENPAI_TRUST={file.parent}"
-    told = f"others can write {file} (`chmod go-w {file}` ends that, `{allow}` if you trust them)"
+    told = f"other users can write {file} (`chmod go-w {file}` prevents that, `{allow}` if you trust them)"
     assert ownership.problem(file) == told
 
 
@@ -66,7 +66,7 @@ def test_a_folder_far_above_counts_too(file, tmp_path):
     deep.parent.mkdir(parents=True)
     deep.write_text("")
     file.parent.chmod(0o757)
-    assert f"others can write {file.parent} " in ownership.problem(deep)
+    assert f"other users can write {file.parent} " in ownership.problem(deep)
 
 
 def test_a_folder_such_as_tmp_is_fine(file):
@@ -108,10 +108,10 @@ def test_a_link_is_as_good_as_its_target_and_the_way_to_both(file, tmp_path):
     file.symlink_to(shared / "tasks.py")
     assert ownership.problem(file) == ""
     shared.chmod(0o777)
-    assert f"others can write {shared} " in ownership.problem(file)
+    assert f"other users can write {shared} " in ownership.problem(file)
     shared.chmod(0o755)
     file.parent.chmod(0o777)
-    assert f"others can write {file.parent} " in ownership.problem(file)
+    assert f"other users can write {file.parent} " in ownership.problem(file)
 
 
 def test_a_relative_link_in_a_linked_folder_is_followed(file, tmp_path):
@@ -120,7 +120,9 @@ def test_a_relative_link_in_a_linked_folder_is_followed(file, tmp_path):
     file.unlink()
     file.symlink_to("../project/real.py")
     (tmp_path / "link").symlink_to("project")
-    assert f"others can write {file.parent / 'real.py'} " in ownership.problem(tmp_path / "link" / "tasks.py")
+    assert f"other users can write {file.parent / 'real.py'} " in ownership.problem(
+        tmp_path / "link" / "tasks.py"
+    )
 
 
 def test_a_link_in_a_circle_ends(file):

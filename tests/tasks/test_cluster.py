@@ -59,7 +59,15 @@ def test_a_password_comes_from_a_file_or_from_standard_input(shell, add, tmp_pat
 
 def test_a_password_on_the_command_line_works_with_a_warning(add):
     ran = add("--password", PASSWORD)
-    assert ran.code == 0 and "warning: others can see" in ran.err
+    assert ran.code == 0 and "warning: other users can see" in ran.err
+
+
+def test_all_clusters_are_updated_together_but_a_login_needs_one(shell, add):
+    assert add("--password", PASSWORD).code == 0
+    rows = shell.ok("cluster.update", "-o", "json").json()
+    assert [row["alias"] for row in rows] == ["lab"]
+    ran = shell.inv("cluster.update", "--user", "ann")
+    assert ran.code == 120 and "`inv cluster.update ALIAS`" in ran.err
 
 
 def test_a_password_is_asked_for_on_the_terminal_unseen(shell, server):
@@ -159,7 +167,7 @@ def test_a_good_edit_is_kept_and_leaves_no_draft(shell):
     assert [row["alias"] for row in shell.ok("cluster.list", "-o", "json").json()] == ["local", "mine"]
     assert "hunter22" not in (shell.home / "clusters.yaml").read_text()
     assert not list(shell.home.glob("clusters-edit-*"))
-    assert "nothing was changed" in shell.ok("cluster.edit", EDITOR="true").err
+    assert "nothing changed" in shell.ok("cluster.edit", EDITOR="true").err
 
 
 def test_select_checks_the_alias_and_says_when_something_counts_more(shell, add):
@@ -170,7 +178,7 @@ def test_select_checks_the_alias_and_says_when_something_counts_more(shell, add)
         "lab"
     ]
     ran = shell.ok("cluster.select", "-g", "local")
-    assert "defaults.yaml counts more here and says lab" in ran.err
+    assert "defaults.yaml overrides it here and selects lab" in ran.err
 
 
 def test_credentials_are_printed_on_purpose(shell, server, add):

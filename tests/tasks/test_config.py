@@ -63,10 +63,10 @@ def test_set_and_unset_write_a_private_file(project, inv):
     [
         (
             ["config.set", "imgae=x"],
-            "error: no setting is named 'imgae', did you mean image? (known: ",
+            "error: no setting named 'imgae', did you mean image? (known: ",
         ),
-        (["config.set", "cpu=2", "zzz=1"], "error: no setting is named 'zzz' (known: cluster-alias, image"),
-        (["config.set", "cpu"], "error: 'cpu' is not name=value"),
+        (["config.set", "cpu=2", "zzz=1"], "error: no setting named 'zzz' (known: cluster-alias, image"),
+        (["config.set", "cpu"], "error: invalid setting 'cpu': expected name=value"),
         (["config.set", "cpu=two"], "error: config.set: cpu must be a whole number, got 'two'"),
         (["config.set", "cpu=0"], "error: config.set: cpu must be at least 1, got '0'"),
         (
@@ -78,7 +78,7 @@ def test_set_and_unset_write_a_private_file(project, inv):
             "error: config.set: local.enforce must be true or false",
         ),
         (["config.set"], "error: config.set needs VALUES"),
-        (["config.unset", "zzz"], "error: no setting is named 'zzz' (known: "),
+        (["config.unset", "zzz"], "error: no setting named 'zzz' (known: "),
         (["config.show", "-o", "xml"], "error: no output format named 'xml' (known: table, json, yaml, csv)"),
     ],
 )
@@ -102,8 +102,11 @@ def test_unset_removes_what_an_older_client_left(project, inv):
     [
         ({"invoke.yaml": "openpai: [\n"}, "error: cannot read {folder}/invoke.yaml, line 2: "),
         ({"invoke.json": "{"}, "error: cannot read {folder}/invoke.json: "),
-        ({"invoke.yaml": "- a\n"}, "error: {folder}/invoke.yaml must hold settings (name: value)"),
-        ({"invoke.yaml": "openpai: 3\n"}, "error: {folder}/invoke.yaml: 'openpai' must hold settings"),
+        ({"invoke.yaml": "- a\n"}, "error: {folder}/invoke.yaml must be a mapping of settings (name: value)"),
+        (
+            {"invoke.yaml": "openpai: 3\n"},
+            "error: {folder}/invoke.yaml: 'openpai' must be a mapping of settings",
+        ),
         ({"invoke.yaml": "openpai: {gpu: two}\n"}, "error: {folder}/invoke.yaml: gpu must be a whole number"),
         (
             {"invoke.yaml": "openpai: {cpu: true}\n"},
@@ -111,13 +114,16 @@ def test_unset_removes_what_an_older_client_left(project, inv):
         ),
         (
             {"invoke.yaml": "run: 3\n"},
-            "error: {folder}/invoke.yaml: run is both a value and a group",
+            "error: {folder}/invoke.yaml: run is a value here and a group",
         ),
         (
             {".openpai/defaults.yaml": "a: b: c\n"},
             "error: {folder}/.openpai/defaults.yaml, line 1: not",
         ),
-        ({".openpai/defaults.yaml": "- a\n"}, "error: {folder}/.openpai/defaults.yaml must hold settings"),
+        (
+            {".openpai/defaults.yaml": "- a\n"},
+            "error: {folder}/.openpai/defaults.yaml must be a mapping of settings",
+        ),
     ],
 )
 def test_a_wrong_settings_file_is_one_line(project, inv, files, told):
@@ -136,7 +142,7 @@ def test_keys_that_clash_as_variables_do_no_harm_until_the_variable_is_set(proje
     ran = inv("config.show")
     assert (ran.code, ran.err) == (
         120,
-        "error: INVOKE_FOO_BAR could mean foo_bar and foo.bar: set it in invoke.yaml instead\n",
+        "error: INVOKE_FOO_BAR is ambiguous (foo_bar and foo.bar); use invoke.yaml instead\n",
     )
 
 
@@ -146,16 +152,16 @@ def test_keys_that_clash_as_variables_do_no_harm_until_the_variable_is_set(proje
         (
             "INVOKE_THINGS",
             "a",
-            "error: INVOKE_THINGS: a list can't be given by a variable",
+            "error: INVOKE_THINGS: lists cannot be set by a variable",
         ),
-        ("INVOKE_NUMBER", "a", "error: INVOKE_NUMBER must be of type int, got another value"),
+        ("INVOKE_NUMBER", "a", "error: INVOKE_NUMBER must be of type int"),
         (
             "INVOKE_OPENPAI_HTTP_TIMEOUT",
             "soon",
             "error: INVOKE_OPENPAI_HTTP_TIMEOUT: http-timeout must be",
         ),
-        ("INVOKE_RUNTIME_CONFIG", "nope.yaml", "error: no settings file nope.yaml"),
-        ("INVOKE_RUNTIME_CONFIG", "tasks.txt", "error: cannot read tasks.txt: its name must end with .yaml"),
+        ("INVOKE_RUNTIME_CONFIG", "nope.yaml", "error: no such settings file: nope.yaml"),
+        ("INVOKE_RUNTIME_CONFIG", "tasks.txt", "error: cannot read tasks.txt: its name must end in .yaml"),
     ],
 )
 def test_a_wrong_variable_is_one_line(project, inv, monkeypatch, name, value, told):
@@ -177,7 +183,7 @@ def test_invokes_own_variables_still_work(project, monkeypatch):
 def test_a_setting_that_is_not_known_is_mentioned_once(project, inv):
     project.write("invoke.yaml", "openpai: {imgae: x}\n")
     ran = inv("config.show", "config.show")
-    told = f"warning: {project.folder}/invoke.yaml: no setting is named 'imgae', did you mean image?\n"
+    told = f"warning: {project.folder}/invoke.yaml: no setting named 'imgae', did you mean image?\n"
     assert (ran.code, ran.err) == (0, told)
 
 

@@ -56,7 +56,7 @@ def test_a_tasks_file_of_another_program_is_left_alone(project):
 def test_a_collection_that_is_asked_for_must_be_there(project):
     ran = project.pai("-c", "nope", "config.show")
     assert ran.code == 120
-    assert ran.err.startswith("error: no tasks named 'nope' from ")
+    assert ran.err.startswith("error: no tasks file 'nope' in ")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_classic_command_whose_task_a_project_lacks_says_so(project):
     project.tasks(RUN)
     ran = project.pai("copy", "a", "b")
     assert ran.code == 120
-    assert ran.err == "error: 'copy' stands for `storage.copy`, which is not among the tasks here\n"
+    assert ran.err == "error: 'copy' runs `storage.copy`, which this project's tasks do not include\n"
 
 
 def test_every_classic_command_has_its_task():

@@ -231,7 +231,7 @@ def test_another_folder_can_be_trusted_by_its_name(project, tmp_path, monkeypatc
     monkeypatch.chdir(project.folder)
     assert project.pai("config.untrust", "../other").err == f"no longer trusted: {project.folder}/../other\n"
     ran = project.pai("config.trust", "nowhere")
-    assert (ran.code, ran.err) == (120, "error: no folder 'nowhere'\n")
+    assert (ran.code, ran.err) == (120, "error: no such folder: 'nowhere'\n")
 
 
 def test_nothing_to_trust_is_told(project):
@@ -263,7 +263,7 @@ def test_a_broken_list_of_trusted_folders_is_one_line(project, home):
         (home / "trust.yaml").write_text(text)
         ran = project.pai("cluster.list")
         assert (ran.code, ran.err.count("\n")) == (120, 1)
-        assert ran.err.startswith(f"error: cannot read {home}/trust.yaml; remove the file")
+        assert ran.err.startswith(f"error: cannot read {home}/trust.yaml; fix it, or remove it")
 
 
 # What the user types is the user's own
@@ -389,7 +389,7 @@ def test_the_variable_needs_full_paths(project, monkeypatch):
     ran = project.pai("cluster.list")
     assert (ran.code, ran.err) == (
         120,
-        "error: OPENPAI_TRUST needs full paths, got '.'; `export OPENPAI_TRUST=$PWD`?\n",
+        "error: OPENPAI_TRUST needs absolute paths, got '.'; try `export OPENPAI_TRUST=$PWD`\n",
     )
 
 
@@ -399,8 +399,8 @@ def test_the_variable_needs_full_paths(project, monkeypatch):
 def test_the_hint_names_the_program_that_was_called(project):
     project.write("tasks.py", "from openpai_tasks.tasks import namespace\nns = namespace()\n")
     project.write("invoke.yaml", "openpai: {python: one}\n")
-    assert project.inv("cluster.list").err.endswith("a folder that you trust: `inv config.trust`\n")
-    assert project.pai("cluster.list").err.endswith("a folder that you trust: `pai config.trust`\n")
+    assert project.inv("cluster.list").err.endswith("needs a trusted folder: `inv config.trust` trusts it\n")
+    assert project.pai("cluster.list").err.endswith("needs a trusted folder: `pai config.trust` trusts it\n")
 
 
 def test_what_a_folder_says_cannot_steer_the_terminal(project):
@@ -424,7 +424,7 @@ def test_config_show_says_what_does_not_count(project):
     assert rows["python"]["value"] == "python3" and rows["python"]["origin"] == "built-in"
     assert rows["python"]["not_trusted"] == [f"{project.folder}/{OWN} sets python=evil"]
     assert rows["image"]["value"] == "theirs" and "not_trusted" not in rows["image"]
-    assert ran.err == f"not trusted, so it does not count: python=evil ({project.folder}/{OWN})\n"
+    assert ran.err == f"ignored, not trusted: python=evil ({project.folder}/{OWN})\n"
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ pai_pass() {{
     for pai_at in {bases}; do pai_to="$pai_to $pai_at/{place}"; done
     (cd "${variable}" &&
       find . ! -name . "(" -type f -o -type d ")" -exec sh -c '{sending}' "$pai_to" {{}} +) || {{
-      echo "error: cannot save the output: it stays in ${variable} only while this container runs" >&2
+      echo "error: cannot keep the output: it stays in ${variable} only while this container runs" >&2
       [ "$pai_code" -ne 0 ] || pai_code=1
     }}
   fi

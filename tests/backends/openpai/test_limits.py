@@ -62,7 +62,7 @@ def test_a_server_that_drips_is_given_up_in_time(begin, again):
 def test_how_long_an_answer_may_take_in_all_is_told():
     with Hostile(for_ever(OK + b"X-Long: ", b"x"), 0.01) as server:
         told = ends_unreachable(server, lambda: client_of(server, 1.0).user_info("alice"))
-    assert told.endswith("no whole answer within 4 s (4 times the setting http-timeout)")
+    assert told.endswith("no complete answer within 4 s (4 times the setting http-timeout)")
 
 
 @pytest.mark.parametrize("begin, again", FLOODS.values(), ids=FLOODS)

@@ -149,7 +149,7 @@ def test_secrets_used_by_an_alias_do_not_break_the_masked_text():
             "taskRoles.worker.dockerImage: no dockerimage prerequisite named 'imag'",
         ),
         ("[serve]", "['<% x']", "taskRoles.ps.commands: template tag is not closed"),
-        ("name: train", "name: train\nname: other", "the key 'name' is given twice (line 4)"),
+        ("name: train", "name: train\nname: other", "duplicate key 'name' (line 4)"),
     ],
 )
 def test_a_problem_is_named_with_its_place_and_line(old, new, message):

@@ -122,7 +122,7 @@ def test_without_a_tool_that_checks_the_job_does_not_run(tmp_path, work, archive
     path = only(tmp_path / "tools", "cp", "tar", "gzip", "rm", "mkdir")
     text = script(JobRequest("echo ran", "n", "i", home=HOME, archive=archive[1]), "\n")
     done = run([shutil.which("dash"), "-eu", "-c"], text, work, PATH=path)
-    assert done.returncode == 1 and "cannot be checked" in done.stderr and "ran" not in done.stdout
+    assert done.returncode == 1 and "cannot check the sources" in done.stderr and "ran" not in done.stdout
 
 
 def test_busybox_is_enough(work, archive):
@@ -188,7 +188,7 @@ def test_output_that_cannot_be_sent_fails_the_job_unless_it_has_failed(
     assert said == [
         *[f"slept {seconds}" for seconds in (1, 3, 6, 10)],
         "error: cannot send the file to http://127.0.0.1:1/webhdfs/v1/ann/jobs/one/output",
-        f"error: cannot keep the output: as long as this container lives, it is in {work}/.pai-output",
+        f"error: cannot keep the output: it stays in {work}/.pai-output only while this container runs",
     ]
 
 

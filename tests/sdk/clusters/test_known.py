@@ -554,7 +554,7 @@ def test_a_change_by_another_command_meanwhile_is_not_overwritten(dead):
     draft = editing.begin_edit(clusters.open_registry(SETTINGS))
     add(None, address=dead, check=False)
     draft.path.write_text("- {cluster_alias: mine, pai_uri: 'http://x'}\n")
-    with pytest.raises(ConfigError, match=r"changed by another command meanwhile.*your text is in"):
+    with pytest.raises(ConfigError, match=r"changed by another command in the meantime.*your text is in"):
         editing.finish_edit(draft, 0)
     assert draft.path.exists() and clusters.open_registry(SETTINGS).get("lab")
 

@@ -215,7 +215,7 @@ def test_output_that_hdfs_will_not_have_is_named_and_the_rest_is_sent(store, wor
     said = done.stderr.splitlines()
     assert done.returncode == 1 and len(said) == 2, said
     assert said[0].startswith("error: cannot send b to http://") and "must both be directories" in said[0]
-    assert said[1].startswith("error: cannot keep the output: as long as this container lives, it is in /")
+    assert said[1].startswith("error: cannot keep the output: it stays in /")
     found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
     assert sorted(found.files) == ["a/x", "z/z"]
 
