@@ -188,7 +188,7 @@ def test_a_key_that_opens_nothing_is_known_before_there_is_a_job(cluster, tmp_pa
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(key)], check=True)
     ran = cluster.inv("container.start", "-j", "unopened", INVOKE_OPENPAI_SSH_KEY=str(key))
     assert (ran.code, ran.err.count("\n")) == (120, 1), ran
-    assert f"key {key} has a passphrase; use one without, by the setting ssh.key" in ran.err
+    assert f"the key {key} has a passphrase: name one without in the setting ssh.key" in ran.err
     assert cluster.inv("job.status", "unopened").code == 122
 
 
