@@ -107,7 +107,7 @@ def test_only_containers_of_container_start_are_stopped_by_it(shell):
     assert state(shell, "tr-box") == "RUNNING"
     assert [job["name"] for job in shell.ok("container.stop", "tr*", "-o", "json").json()] == ["tr-box"]
     until(lambda: state(shell, "tr-box") == "STOPPED")
-    assert "no container of container.start" in shell.inv("container.stop", "*").err
+    assert "no running container of container.start" in shell.inv("container.stop", "*").err
     assert state(shell, "tr-job") == "RUNNING"
     shell.ok("job.stop", "tr-job")
 
@@ -209,7 +209,10 @@ def test_a_job_that_fails_at_start_is_reported_with_its_reason(cluster):
         "container.start", "-j", "fails", "--pip-installs", "no_such_package_1", "--python", "false"
     )
     assert ran.code == 1
-    assert "job 'fails' is FAILED: the command of main-0 ended with exit code 1 (`job.why fails`)" in ran.err
+    assert (
+        "job 'fails' is FAILED: the command of main-0 ended with exit code 1 (see `pai job.why fails`)"
+        in ran.err
+    )
 
 
 def test_it_lets_us_in_when_its_packages_are_there(cluster, tmp_path):
