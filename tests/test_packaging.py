@@ -61,7 +61,7 @@ def test_the_tests_run_from_the_source_archive(unpacked):
             "0",
             "-p",
             "no:cacheprovider",
-            "tests/protocol/document/test_request.py",
+            "tests/protocol/legacy",
         ],
         cwd=unpacked,
         env={**os.environ, "PYTHONPATH": str(unpacked)},

@@ -134,7 +134,7 @@ def test_links_never_lead_out_of_the_output_or_of_the_target(finished):
 def test_a_job_that_wrote_nothing_says_so(finished):
     assert finished.ok("job.outputs", "succeeds", "-o", "json").json() == []
     ran = finished.inv("job.outputs", "succeeds", "--to", "nothing")
-    assert ran.code == 122 and "written nothing" in ran.err
+    assert ran.code == 122 and "has not written anything" in ran.err
     assert not (finished.project / "nothing").exists()
 
 

@@ -44,7 +44,7 @@ def test_what_is_over_in_one_container_is_over_there_alone(small):
     wait_for(lambda: small.inv("container.run", "pair", "--all", "--", "true").code == 0)
     forward = small.start("inv", "container.forward", "pair", f"{free_port()}:0")
     try:
-        assert "of main-0 of job pair\n" in forward.stderr.readline()
+        assert "main-0 of job pair:" in forward.stderr.readline()
         small.inv("container.run", "pair", "--index", "0", "--", "touch", "over")  # it may take us along
         _, said = forward.communicate(timeout=SECONDS)
     finally:

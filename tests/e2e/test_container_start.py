@@ -107,7 +107,7 @@ def test_only_containers_of_container_start_are_stopped_by_it(shell):
     assert state(shell, "tr-box") == "RUNNING"
     assert [job["name"] for job in shell.ok("container.stop", "tr*", "-o", "json").json()] == ["tr-box"]
     until(lambda: state(shell, "tr-box") == "STOPPED")
-    assert "no container of container.start" in shell.inv("container.stop", "*").err
+    assert "no running container of container.start" in shell.inv("container.stop", "*").err
     assert state(shell, "tr-job") == "RUNNING"
     shell.ok("job.stop", "tr-job")
 
@@ -188,7 +188,7 @@ def test_a_key_that_opens_nothing_is_known_before_there_is_a_job(cluster, tmp_pa
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(key)], check=True)
     ran = cluster.inv("container.start", "-j", "unopened", INVOKE_OPENPAI_SSH_KEY=str(key))
     assert (ran.code, ran.err.count("\n")) == (120, 1), ran
-    assert f"key {key} has a passphrase; use one without, by the setting ssh.key" in ran.err
+    assert f"the key {key} has a passphrase: name one without in the setting ssh.key" in ran.err
     assert cluster.inv("job.status", "unopened").code == 122
 
 
@@ -210,7 +210,8 @@ def test_a_job_that_fails_at_start_is_reported_with_its_reason(cluster):
     )
     assert ran.code == 1
     assert (
-        "job 'fails' is FAILED: the command of main-0 ended with exit code 1 (`inv job.why fails`)" in ran.err
+        "job 'fails' is FAILED: the command of main-0 ended with exit code 1 (see `inv job.why fails`)"
+        in ran.err
     )
 
 

@@ -55,7 +55,7 @@ def test_each_of_the_users_files_is_reported_and_keeps_its_hosts(inside):
     own.parent.mkdir(exist_ok=True)
     own.write_bytes(b"# caf\xe9\nHost train\n  HostName 192.0.2.1\n")
     said = inside.ok("container.ssh-config", "train", "--yes").err
-    assert "host 'train' of its own" in said and (user / ".fabric.py").exists()
+    assert "already has a host 'train'" in said and (user / ".fabric.py").exists()
     assert own.read_bytes().startswith(b"Include ") and own.read_bytes().endswith(b"192.0.2.1\n")
     assert "\nHost train-main-0\n" in (inside.home / "ssh" / "config").read_text()
     (user / ".fabric.py").unlink()

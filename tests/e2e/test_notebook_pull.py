@@ -58,7 +58,7 @@ def test_each_file_goes_where_it_came_from_and_one_that_cannot_costs_no_other(cl
     project = cluster.project
     (project / "b").write_text("a file")
     ran = cluster.run("env", "-C", str(tmp_path), "pai", "notebook.pull", "odd", "-a", "local", "-o", "json")
-    assert ran.code == 123 and ran.err.splitlines()[-1] == "error: 1 of 9 did not arrive"
+    assert ran.code == 123 and ran.err.splitlines()[-1] == "error: 1 of 9 files could not be pulled"
     assert "failed b/x.ipynb: cannot read " in ran.err and list(tmp_path.iterdir()) == []
     beside = project / "link.remote.txt"
     assert f"warning: link.txt is a link here; the job's version is in {beside}" in ran.err
@@ -114,7 +114,7 @@ def test_a_taken_port_is_reported_with_its_flag(cluster, jupyter):
 def test_at_the_end_changes_are_pulled_and_failures_reported(cluster, call, jupyter, changed):
     jupyter.save("z.ipynb", book("later"))
     code, err = call.interrupt()
-    assert code == 123 and err.splitlines()[-1] == "error: 1 of 9 did not arrive", err
+    assert code == 123 and err.splitlines()[-1] == "error: 1 of 9 files could not be pulled", err
     assert "failed b/x.ipynb: " in err and "`inv notebook.pull odd` tries again" in err
     assert "job odd continues" in err and "Traceback" not in err
     assert sources_of(cluster.project / "z.ipynb") == ["later"]

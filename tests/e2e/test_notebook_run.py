@@ -340,7 +340,7 @@ def test_a_notebook_is_run_again_as_it_is_now(cluster, ran):
     path.write_text(json.dumps(content))
     again = cluster.ok("notebook.resubmit", NAME, "-p", "lr=9", "-j", "now")
     assert outputs(result(cluster, ".ipynb", "now"))[2] == "now 9 ['a', 'ü']\n"
-    assert "with what job good of local was given" in again.err
+    assert "with the settings of job good of local" in again.err
 
 
 def test_parameters_of_any_kind_are_kept_and_no_hole_in_them_is_filled(cluster):

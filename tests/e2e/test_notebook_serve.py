@@ -269,7 +269,7 @@ def test_a_notebook_that_was_served_is_run_with_all_that_its_server_was_given(cl
     path.write_text(json.dumps(book("2")))  # as it was sent
     ran = cluster.ok("notebook.resubmit", "idle.ipynb", "--preview", MINE="other")
     path.write_text(now)
-    assert "note: job idle has a newer idle.ipynb: `inv notebook.pull idle` brings it" in ran.err
+    assert "note: job idle has a newer idle.ipynb: download it with `inv notebook.pull idle`" in ran.err
 
 
 def test_a_notebook_that_was_run_before_it_was_served_keeps_what_the_run_was_given(cluster, calls):

@@ -213,7 +213,7 @@ def test_logs_that_never_come_back_leave_the_job_its_own_exit_code(calm, fault):
 
 
 @pytest.mark.parametrize(
-    "status, told", [(404, "the cluster has no logs of main-0"), (500, "the output of main-0 cannot")]
+    "status, told", [(404, "the cluster has no logs of main-0"), (500, "cannot read the output of main-0")]
 )
 def test_the_logs_of_the_other_tasks_are_read(calm, status, told):
     name, lines = f"parts-{status}", ["[main-1] from 1", "[main-2] from 2"]

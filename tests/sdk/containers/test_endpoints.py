@@ -100,7 +100,7 @@ def test_a_task_that_failed_is_over_only_while_the_job_goes_on_without_it(tellin
 
 
 @pytest.mark.parametrize("trouble", ["refused", "denied"])
-def test_whatever_ends_the_wait_says_that_the_job_goes_on(telling, server, trouble):
+def test_any_error_during_the_wait_says_that_the_job_continues(telling, server, trouble):
     server.start()
     telling.answers[PATH] = body = detail()
     body["taskRoles"]["main"]["taskStatuses"][0]["containerPorts"]["ssh"] = str(server.port)
@@ -111,7 +111,7 @@ def test_whatever_ends_the_wait_says_that_the_job_goes_on(telling, server, troub
         interactive.wait_ready(client_of(telling), "train", given, 60, lambda line: None)
     assert isinstance(caught.value, KeyRefused) is (trouble == "refused")
     assert str(caught.value).endswith("; the job continues, stop it with `pai container.stop train`")
-    assert str(caught.value).count("goes on") == 1
+    assert str(caught.value).count("the job continues") == 1
 
 
 def test_only_the_wait_for_ssh_is_reported_while_a_container_starts(silent):

@@ -190,7 +190,7 @@ def test_idle_gpus_are_reported_until_they_work(task: Task) -> None:
     until(lambda: task.stay().idle is None)
     err = task.kill()
     assert "warning: the GPUs of this container have been idle for" in err
-    assert "container.stop stay frees them" in err
+    assert "free them with: pai container.stop stay" in err
 
 
 def test_gpus_that_tell_nothing_are_not_called_idle(task: Task) -> None:

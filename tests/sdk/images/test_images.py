@@ -74,7 +74,7 @@ def test_a_failed_push_hints_at_the_login() -> None:
     programs.check_push("docker", "a", 0)
     with pytest.raises(ConfigError, match=r"run `docker login host:5000`"):
         programs.check_push("docker", "host:5000/a", 1)
-    with pytest.raises(ConfigError, match=r"`podman login` keeps one"):
+    with pytest.raises(ConfigError, match=r"run `podman login`"):
         programs.check_push("podman", "lab/a", 125)
 
 

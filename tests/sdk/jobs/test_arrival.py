@@ -58,7 +58,9 @@ def test_a_job_that_is_not_there_after_an_error_of_the_server_is_not_submitted(l
 @pytest.mark.parametrize("posted", [BROKEN, Said("", 502)])
 def test_an_unreachable_cluster_leaves_the_submission_unknown(lab, posted):
     server, answering = lab
-    with pytest.raises(Unreachable, match=r"not known: `pai job\.status train -a lab` will tell") as caught:
+    with pytest.raises(
+        Unreachable, match=r"may have been submitted: check with `pai job\.status train -a lab`"
+    ) as caught:
         submission.hand_in(answering(posted, BROKEN), Submission("train", "name: train\n"))
     assert not isinstance(caught.value, Missed) and len(server.asked("POST")) == 1
 

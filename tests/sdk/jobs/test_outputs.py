@@ -35,7 +35,7 @@ def test_everything_below_is_listed_by_name(found):
 def test_a_missing_folder_has_no_files(tmp_path):
     outputs = list_outputs("j1", Location(LocalStore(str(tmp_path)), "/no", "pai://lab/home/no"))
     assert outputs.files == {}
-    with pytest.raises(NotFound, match="written nothing"):
+    with pytest.raises(NotFound, match="has not written anything"):
         download_outputs(outputs, tmp_path / "target")
     assert not (tmp_path / "target").exists()
 

@@ -67,7 +67,7 @@ def test_every_file_is_judged_even_if_one_cannot_be_read(shell):
     assert ran.code == 120
     good, missing, old, broken = ran.json()
     assert good == {"file": "good.yaml", "valid": True, "version": 2, "problems": []}
-    assert missing["problems"][0]["rule"] == "cannot be read: No such file or directory"
+    assert missing["problems"][0]["rule"] == "cannot read it: No such file or directory"
     assert [(problem["path"], problem["line"]) for problem in old["problems"]] == [
         ("image", 3),
         ("taskRoles[0].command", 5),

@@ -73,11 +73,11 @@ def test_keys_that_cannot_be_used_are_known_before_there_is_a_job(tmp_path):
     good, locked = keygen(tmp_path / "good"), keygen(tmp_path / "locked", "secret")
     (tmp_path / "junk").write_text("junk")
     endpoints.check_settings(Settings(ssh_key=str(good), ssh_gateway="lab"))
-    with pytest.raises(ConfigError, match=r"has a passphrase; use one without, by the setting ssh\.key"):
+    with pytest.raises(ConfigError, match=r"has a passphrase: name one without in the setting ssh\.key"):
         endpoints.check_settings(Settings(ssh_key=str(locked)))
     way = {"ssh_key": str(good), "ssh_gateway": "lab"}
     with pytest.raises(
-        ConfigError, match=r"has a passphrase; use one without, by the setting ssh\.gateway-key"
+        ConfigError, match=r"has a passphrase: name one without in the setting ssh\.gateway-key"
     ):
         endpoints.check_settings(Settings(**way, ssh_gateway_key=str(locked)))
     with pytest.raises(

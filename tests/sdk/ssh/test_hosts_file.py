@@ -446,5 +446,7 @@ def test_a_reason_of_another_container_is_not_this_ones(server, home, pod, is_it
     with pytest.raises(Unreachable) as caught:
         opened(client, settings)
     assert ("no sshd there" in str(caught.value)) is is_its
-    with pytest.raises(Unreachable if is_its else TimedOut, match="goes on"):  # only for this one one waits
+    with pytest.raises(
+        Unreachable if is_its else TimedOut, match="the job continues"
+    ):  # only for this one one waits
         interactive.wait_ready(client, "train", settings, 60 if is_its else 0.2, lambda line: None)
