@@ -408,7 +408,7 @@ def test_an_index_of_another_kind_is_refused(ready, here):
 
     text = seen(ready)[indexes.NAME]
     for change, told in (
-        (newer, "index of version 2, and this openpai-tasks reads version 1"),
+        (newer, "unsupported index version 2: this openpai-tasks reads version 1"),
         (cut_off, "9 files are listed of 10"),
         (lambda head, rows: ["not ours"], "no index of packed files"),
         (lambda head, rows: [{**head, "format": "zip"}, *rows], "no format named 'zip'"),
