@@ -74,7 +74,7 @@ def test_bad_input_ends_in_one_line(files):
         (120, "--shard-size needs bytes or a size", pack, "data", "out", "--shard-size", "huge"),
         (123, "cannot be packed into itself", pack, "data", "data/out"),
         (122, "has no index.jsonl", unpack, "data", "out"),
-        (123, "index of version 7, and this openpai-tasks reads version 1", unpack, "set", "out"),
+        (123, "unsupported index version 7: this openpai-tasks reads version 1", unpack, "set", "out"),
         (123, "is not a shard", unpack, "file", "out"),
         (122, "no such file or folder", unpack, "missing", "out"),
     ):

@@ -69,7 +69,7 @@ def test_a_storage_is_selected_and_0_leads_there(places):
 def test_without_a_name_the_choices_are_told(places):
     ran = places.inv("storage.select")
     assert (ran.code, ran.out) == (120, "")
-    assert ran.err == "error: name a storage of 'local': storage.select STORAGE (known: home)\n"
+    assert ran.err == "error: name a storage of 'local': `pai storage.select STORAGE` (known: home)\n"
     code, shown = asked(places, "storage: ", "home", "storage.select", "--workspace", "asked")
     assert code == 0 and "PERMISSION" in shown and "pai://local/home/asked" in shown
     assert asked(places, "storage: ", "", "storage.select")[0] == 120
@@ -146,10 +146,13 @@ def test_a_secret_comes_from_a_file_the_environment_or_the_terminal_and_is_shown
             ("x", "--type", "hdfs", "--address", "http://127.0.0.1:99999"),
             "'http://127.0.0.1:99999': expected http",
         ),
-        (("x", "--type", "hdfs", "--address", "http://nn:1", "--option", "port=2"), "url has its port in it"),
+        (
+            ("x", "--type", "hdfs", "--address", "http://nn:1", "--option", "port=2"),
+            "put the port into the url",
+        ),
         (
             ("x", "--type", "hdfs", "--address", "nn", "--option", "port=abc"),
-            "port: a number from 1 to 65535",
+            "port must be a number from 1 to 65535",
         ),
         (
             ("x", "--type", "hdfs", "--address", "nn", "--option", "ca=none.pem"),

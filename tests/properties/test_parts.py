@@ -175,7 +175,7 @@ def test_no_reference_of_a_job_ends_in_a_traceback(tmp_path, text):
     folder = tmp_path / "w/jobs/train/source"
     folder.mkdir(parents=True)
     (folder / "none.json").write_bytes(text)
-    Workspace("/w", LocalStore(str(tmp_path))).told_of("train")
+    Workspace("/w", LocalStore(str(tmp_path))).references_of("train")
 
 
 @steady(100)

@@ -27,7 +27,7 @@ class Download(AbstractBufferedFile):  # type: ignore[misc]
             raise IsADirectoryError(path)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        place = self.fs._place(self.path)  # looked up each time: the process may be a child by now
+        place = self.fs._locate(self.path)  # looked up each time: the process may be a child by now
         with mapping_errors(self.path):
             block = b"".join(place.store.read(place.path, start, end - start))
         if _facts(self.fs.info(self.path)) != _facts(self.details):

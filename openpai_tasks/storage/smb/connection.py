@@ -142,8 +142,10 @@ class SmbServer:
             return self._trees[share]
 
     def __del__(self) -> None:
+        """Hang up, and no more: waiting here could lock the thread that reads, or never end at exit."""
         if self._session is not None and self._process == os.getpid():
-            _close(self._session.connection)
+            with contextlib.suppress(OSError, AttributeError):
+                self._session.connection.transport._sock.shutdown(socket.SHUT_RDWR)
 
     def drop(self, tree: Any) -> None:
         """Close the connection that the tree is of: it cannot be used any more."""

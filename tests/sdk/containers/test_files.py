@@ -109,7 +109,7 @@ def test_a_copy_outlives_a_lost_connection(sshd, tmp_path):
 def test_without_sha256sum_the_length_has_to_do(store, tmp_path, monkeypatch):
     (tmp_path / "f").write_bytes(b"1")
     assert store.digest(str(tmp_path / "f")).value.startswith("6b86b273")
-    store._sessions.sums_told(lambda sums: setattr(sums, "can", False))
+    store._sessions.ask_shell(lambda sums: setattr(sums, "can", False))
     assert store.digest(str(tmp_path / "f")) is None and store.hasher() is None
     assert copy(copies([here(tmp_path / "f")], there(store, tmp_path / "g"))).failed == ()
 
@@ -117,10 +117,10 @@ def test_without_sha256sum_the_length_has_to_do(store, tmp_path, monkeypatch):
 def test_what_is_missing_or_forbidden_has_its_own_error(store, tmp_path):
     with pytest.raises(NotFound):
         list(store.list(str(tmp_path / "none")))
-    with pytest.raises(PathError, match="no file"):
+    with pytest.raises(PathError, match="not a file"):
         list(store.read(str(tmp_path)))
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(PathError, match="no file"):
+    with pytest.raises(PathError, match="not a file"):
         list(store.read(str(tmp_path / "pipe")))
 
 

@@ -120,7 +120,7 @@ def test_a_job_without_sources_says_whose_it_is_and_takes_it_back_when_it_is_ref
 ):
     made = prepared(client, mounts, tmp_path)
     with submission.sent(client, made):
-        (told,) = made.home.files.told_of("n")
+        (told,) = made.home.files.references_of("n")
     assert (told.user, told.cluster, told.archive) == ("ann", client.cluster.uri, "")
     with pytest.raises(submission.Missed), submission.sent(client, made):
         raise submission.Missed("no answer")

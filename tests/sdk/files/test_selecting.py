@@ -146,7 +146,7 @@ def test_a_name_belongs_to_one_storage(lab, home, tmp_path):
         add(lab, "team", "local", path=str(tmp_path))
     add(lab, "mine", "local", path=str(tmp_path / "mine"))
     before = kept(home)
-    with pytest.raises(Conflict, match=r"`storage\.forget mine` first"):
+    with pytest.raises(Conflict, match=r"`pai storage\.forget mine` first"):
         add(lab, "mine", "local", path=str(tmp_path))
     assert kept(home) == before
 

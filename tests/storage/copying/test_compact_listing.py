@@ -46,13 +46,13 @@ def test_a_name_that_is_listed_twice_leaves_nothing():
 @measurable
 def test_a_folder_of_many_takes_little_memory():
     code = """if True:
-        from openpai_tasks.storage.copying.compact_listing import Held
+        from openpai_tasks.storage.copying.compact_listing import CompactListing
         from openpai_tasks.storage.store import Entry
         from tests.memory import peak_of
         before = peak_of("self")
         names = (f"image-{number:08d}.jpg" for number in range(100_000))
-        held = Held("/data/images", (Entry(name, f"/data/images/{name}", False, 123_456, 1_700_000_000_123)
-                                     for name in names))
-        print((peak_of("self") - before) // len(held))"""
+        entries = (Entry(name, f"/data/images/{name}", False, 123_456, 1_700_000_000_123) for name in names)
+        listing = CompactListing("/data/images", entries)
+        print((peak_of("self") - before) // len(listing))"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 150  # bytes for each

@@ -137,8 +137,8 @@ def test_stripes_and_blocks_behind_tokens_are_left_to_webhdfs(field, value):
     name = message((1, "pool"), (2, value if field == 2 else 7), (3, 1), (4, 10))
     node = message((1, message((1, "127.0.0.1"), (4, 9866))))
     token = value if field == 5 else message((1, b""))
-    assert not Block.of(message((1, name), (2, 0), (3, node), (5, token))).is_plain
-    assert Block.of(message((1, message((2, 7))), (2, 0), (3, node), (5, message((1, b""))))).is_plain
+    assert not Block.parse(message((1, name), (2, 0), (3, node), (5, token))).is_plain
+    assert Block.parse(message((1, message((2, 7))), (2, 0), (3, node), (5, message((1, b""))))).is_plain
 
 
 def test_messages_are_what_they_were():

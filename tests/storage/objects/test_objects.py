@@ -132,7 +132,7 @@ def test_a_busy_server_is_asked_again(service):
 def test_a_file_is_tried_five_times_in_all(service, here):
     plant(here, {"f": b"1"})
     with Relay(service.server.host, [Fault("busy", times=99)]) as relay:
-        with pytest.raises(Unreachable, match="cannot now"):
+        with pytest.raises(Unreachable, match="is not ready"):
             sent(here, service.open(relay.host))
         assert [asked.partition(" ")[0] for asked in relay.asked] == ["PUT"] * 5
 

@@ -410,9 +410,9 @@ def test_an_index_of_another_kind_is_refused(ready, here):
 
     text = seen(ready)[indexes.NAME]
     for change, told in (
-        (newer, "index of version 2, and this openpai-tasks reads version 1"),
+        (newer, "unsupported index version 2: this openpai-tasks reads version 1"),
         (cut_off, "9 files are listed of 10"),
-        (lambda head, rows: ["not ours"], "no index of packed files"),
+        (lambda head, rows: ["not ours"], "not an index of packed files"),
         (lambda head, rows: [{**head, "format": "zip"}, *rows], "no format named 'zip'"),
         (lambda head, rows: [{**head, "shards": 3}, *rows], "line 1 is damaged"),
     ):
@@ -420,9 +420,9 @@ def test_an_index_of_another_kind_is_refused(ready, here):
         rewritten(ready, change)
         refused(ready, here, told)
     plant(ready, {indexes.NAME: b""})
-    refused(ready, here, "no index of packed files")
+    refused(ready, here, "not an index of packed files")
     plant(ready, {indexes.NAME: b'{"what"'})
-    refused(ready, here, "no index of packed files")
+    refused(ready, here, "not an index of packed files")
 
 
 def test_a_shard_that_is_cut_or_missing_is_told_before_anything_is_written(ready, here):
