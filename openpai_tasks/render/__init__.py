@@ -19,6 +19,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "flat_table",
             "format_values",
             "progress",
+            "rows",
             "size",
             "status",
             "table",

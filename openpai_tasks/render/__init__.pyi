@@ -11,6 +11,7 @@ from .text import facts as facts
 from .text import flat_table as flat_table
 from .text import format_values as format_values
 from .text import progress as progress
+from .text import rows as rows
 from .text import size as size
 from .text import status as status
 from .text import table as table

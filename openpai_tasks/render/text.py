@@ -32,10 +32,11 @@ def check_format(output: str) -> None:
 
 def table(items: Any, columns: Columns) -> View:
     """Return a table with a row for each value, or the view that ``columns`` makes."""
-    return columns(items) if callable(columns) else _rows(items, columns)
+    return columns(items) if callable(columns) else rows(items, columns)
 
 
-def _rows(items: Any, columns: Sequence[str]) -> TextTable:
+def rows(items: Any, columns: Sequence[str]) -> TextTable:
+    """Return a table with a row for each value."""
     states = columns.index("state") if "state" in columns else None
     return TextTable([_header(name) for name in columns], cells(items, columns), states)
 
@@ -101,10 +102,10 @@ EVENT = ("time", "count", "type", "reason", "message")
 
 def status(job: Any) -> Page:
     """A job, the reason of its failure, its tasks and its events."""
-    parts: list[TextTable | str] = [_rows([job], JOB)]
+    parts: list[TextTable | str] = [rows([job], JOB)]
     parts += [f"because: {cell('message', job.message)}"] if job.message and job.exit_status else []
-    parts += [_rows(job.tasks, TASK)] if job.tasks else []
-    parts += [_rows(job.events, EVENT)] if job.events else []
+    parts += [rows(job.tasks, TASK)] if job.tasks else []
+    parts += [rows(job.events, EVENT)] if job.events else []
     return Page(parts)
 
 
@@ -143,7 +144,7 @@ def difference(item: Any) -> str:
 
 def flat_table(items: Any) -> TextTable:
     """A table of rows that hold mappings, such as the point of a sweep: each key is a column."""
-    return _rows(*flat(items))
+    return rows(*flat(items))
 
 
 def flat(items: Any) -> tuple[list[dict[str, Any]], list[str]]:

@@ -9,6 +9,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
 from openpai_tasks.tasks.framework.prompts import confirm
+from openpai_tasks.tasks.framework.screen import say_view
 
 WORKSPACE = "folder on the storage (default: the selected workspace, or yours on the default storage)"
 STATES = "only files of jobs in this state (SUCCEEDED, FAILED, STOPPED, GONE); repeat for more"
@@ -62,5 +63,5 @@ def _ask(cleaning, url):
     count = f"{len(cleaning.jobs)} jobs and {len(cleaning.archives)} archives of sources"
     if not sys.stdin.isatty():
         raise ConfigError(f"not removed from {url}: {count}; add --yes to remove or --preview to list them")
-    say(*views.leftovers.table(cleaning.jobs).split("\n"))
+    say_view(views.leftovers.table(cleaning.jobs))
     confirm(f"remove the files of {count} ({render.size(cleaning.size)}) from {url}?")

@@ -24,6 +24,14 @@ def print_view(view: View) -> None:
         terminal.put_coloured(render.drawing.draw(view))
 
 
+def say_view(view: View) -> None:
+    """Print a view for the user on stderr: fitted and coloured on a terminal, as plain text elsewhere."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        terminal.say_coloured(render.drawing.draw(view))
+    else:
+        terminal.say(*str(view).split("\n"))
+
+
 class LiveView:
     """A view that is redrawn in place on a terminal; elsewhere, a line whenever it changes.
 

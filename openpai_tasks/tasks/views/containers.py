@@ -116,7 +116,7 @@ def usages(items):
     ]
     rare = [name for name in ("scope", "note") if any(row[name] for row in rows)]
     columns = ["container", "cpu", "memory", "scope", "gpus", "note"]
-    return render.table(rows, [name for name in columns if name in rare or name not in ("scope", "note")])
+    return render.rows(rows, [name for name in columns if name in rare or name not in ("scope", "note")])
 
 
 def _of(used, limit):

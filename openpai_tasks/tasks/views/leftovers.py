@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from openpai_tasks import render
 
+if TYPE_CHECKING:
+    from openpai_tasks.render import Page, TextTable
+    from openpai_tasks.sdk.files.cleaning import Cleaned
+    from openpai_tasks.sdk.files.leftovers import Folder, JobFiles, Leftovers
 
-def table(jobs):
+
+def table(jobs: Sequence[JobFiles]) -> TextTable:
     rows = [
         {
             "job": job.name,
@@ -19,14 +27,14 @@ def table(jobs):
         }
         for job in jobs
     ]
-    return render.table(rows, ("job", "state", "age", "source", "output", "files", "other", "archive"))
+    return render.rows(rows, ("job", "state", "age", "source", "output", "files", "other", "archive"))
 
 
-def _age(seconds):
+def _age(seconds: float) -> str:
     return f"{seconds / 86400:.0f}d" if seconds >= 2 * 86400 else render.duration(seconds)
 
 
-def usage(found):
+def usage(found: Leftovers) -> Page:
     shared = [one for one in found.archives if len(one.jobs) > 1]
     unused = [one for one in found.archives if not one.jobs]
     size = render.size(sum(one.size for one in found.archives))
@@ -38,13 +46,13 @@ def usage(found):
     return render.Page([table(found.jobs), *lines] if found.jobs else lines, spaced=False)
 
 
-def _other_folder(folder):
+def _other_folder(folder: Folder) -> str:
     return (
         f"not a job's: {render.cell('name', folder.name)} ({folder.files} files, {render.size(folder.size)})"
     )
 
 
-def cleaned(found):
+def cleaned(found: Cleaned) -> str:
     verb = "would be removed" if found.preview else "removed"
     lines = [f"{verb}: {render.cell('name', name)}" for name in found.jobs]
     lines += [f"{verb}: sources {sha256[:12]}" for sha256 in found.archives]
