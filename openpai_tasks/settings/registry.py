@@ -31,7 +31,8 @@ _INVALID_ALIAS = re.compile(r"\..*|.*[/\x00-\x1f\x7f].*", re.DOTALL)
 """Aliases are used as file names: they must not lead to another folder or be hidden."""
 
 
-def _edit_hint() -> str:
+def edit_hint() -> str:
+    """Return the hint at the end of errors about clusters.yaml."""
     return f"`{command('cluster.edit')}` opens it"
 
 
@@ -215,14 +216,14 @@ def parse(text: str, path: Path) -> list[tuple[Cluster, Credentials]]:
     except yaml.YAMLError as err:  # its text would quote the file, which may contain a password
         mark = getattr(err, "problem_mark", None)
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise ConfigError(f"{path} is not valid YAML{place}; {_edit_hint()}") from err
+        raise ConfigError(f"{path} is not valid YAML{place}; {edit_hint()}") from err
     if not isinstance(records, list):
-        raise ConfigError(f"{path} must be a list of clusters; {_edit_hint()}")
+        raise ConfigError(f"{path} must be a list of clusters; {edit_hint()}")
     loaded = [_from_record(record, number, path) for number, record in enumerate(records, 1)]
     aliases = [cluster.alias for cluster, _ in loaded]
     for alias in aliases:
         if aliases.count(alias) > 1:
-            raise ConfigError(f"{path} has two clusters named {alias!r}; {_edit_hint()}")
+            raise ConfigError(f"{path} has two clusters named {alias!r}; {edit_hint()}")
     return loaded
 
 
@@ -263,7 +264,7 @@ def storage_destination(cluster: Cluster, record: Mapping[str, Any]) -> Destinat
 
 def _from_record(record: object, number: int, path: Path) -> tuple[Cluster, Credentials]:
     if not isinstance(record, dict) or not record.get("cluster_alias") or not record.get("pai_uri"):
-        raise ConfigError(f"{path}: entry {number} has no cluster_alias or pai_uri; {_edit_hint()}")
+        raise ConfigError(f"{path}: entry {number} has no cluster_alias or pai_uri; {edit_hint()}")
     rest = dict(record)
     alias, uri = str(rest.pop("cluster_alias")), str(rest.pop("pai_uri")).rstrip("/")
     uri = uri if "://" in uri else f"http://{uri}"
@@ -307,7 +308,7 @@ def _check(path: Path, alias: str, uri: str, prefix: str, ca: str) -> None:
     except ValueError as err:
         wrong = wrong or f"invalid {what}: {err}"
     if wrong:
-        raise ConfigError(f"{path}: cluster {alias!r}: {wrong}; {_edit_hint()}")
+        raise ConfigError(f"{path}: cluster {alias!r}: {wrong}; {edit_hint()}")
 
 
 def _to_record(cluster: Cluster) -> dict[str, Any]:

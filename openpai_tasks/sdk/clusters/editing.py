@@ -12,7 +12,7 @@ from pathlib import Path
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.hints import command
 from openpai_tasks.settings.home import make_private
-from openpai_tasks.settings.registry import Registry
+from openpai_tasks.settings.registry import Registry, edit_hint
 
 DEFAULTS = ("sensible-editor", "nano", "vim", "vi")
 DETACHED = {"code": "--wait", "codium": "--wait", "subl": "--wait", "gvim": "--nofork", "mate": "--wait"}
@@ -62,11 +62,7 @@ def finish_edit(draft: Draft, exit_code: int) -> bool:
     try:
         draft.registry.rewrite(text, draft.original)
     except ConfigError as err:
-        reason = (
-            str(err)
-            .replace(str(draft.registry.path), "your text")
-            .removesuffix("; mend it with cluster.edit")
-        )
+        reason = str(err).replace(str(draft.registry.path), "your text").removesuffix(f"; {edit_hint()}")
         raise ConfigError(f"{reason}; nothing is changed, and your text is in {draft.path}") from err
     draft.path.unlink()
     return True
