@@ -180,7 +180,7 @@ def test_why_explains_a_job_that_waits_and_one_that_runs_and_one_that_was_stoppe
         time.sleep(0.1)
     assert running.startswith("greedy is RUNNING: it runs")
     waiting = cluster.ok("job.why", second, "-o", "json").json()
-    assert waiting["state"] == "WAITING" and "more than there is" in waiting["why"]
+    assert waiting["state"] == "WAITING" and "more than the cluster has" in waiting["why"]
     assert any(f"{cpus} CPUs" in fact for fact in waiting["facts"])
     assert waiting["advice"]
     cluster.ok("job.stop", first, second)

@@ -47,7 +47,7 @@ def user(shell, tmp_path):
 def test_ssh_config_asks_once_before_it_changes_a_file_of_the_users(shell, user, keys, code, said):
     config = user / ".ssh" / "config"
     with typing(shell, "inv", "container.ssh-config", "seen") as terminal:
-        assert b"knows seen, seen-main-0" in terminal.until(b"read it? [y/N] ")
+        assert b"now has seen, seen-main-0" in terminal.until(b"read it? [y/N] ")
         terminal.type(keys)
         terminal.until(said)
         assert terminal.code() == code

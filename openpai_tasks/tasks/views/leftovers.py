@@ -10,10 +10,10 @@ from openpai_tasks import render
 if TYPE_CHECKING:
     from openpai_tasks.render import Page, TextTable
     from openpai_tasks.sdk.files.cleaning import Cleaned
-    from openpai_tasks.sdk.files.leftovers import Folder, JobFiles, Leftovers
+    from openpai_tasks.sdk.files.leftovers import Folder, JobLeftovers, Leftovers
 
 
-def table(jobs: Sequence[JobFiles]) -> TextTable:
+def table(jobs: Sequence[JobLeftovers]) -> TextTable:
     rows = [
         {
             "job": job.name,
