@@ -77,14 +77,14 @@ def test_an_image_is_built_listed_and_pushed(workshop: Shell, registry: str) -> 
     assert pushed.code == 0, pushed
     refused = workshop.inv("container.push", f"{registry}/own/none:1")
     assert refused.code == 120
-    assert f"run `docker login {registry}`" in refused.err
+    assert f" login {registry}`" in refused.err
 
 
 def test_a_failed_build_is_reported_in_one_line(workshop: Shell) -> None:
     (workshop.project / "Dockerfile").write_text(f"FROM {IMAGE}\nCOPY none /\n")
     ran = workshop.inv("container.build", "--tag", "lab/none")
     assert ran.code == 120 and "Traceback" not in ran.err
-    assert "cannot build lab/none (it ended with " in ran.err
+    assert "cannot build lab/none (it exited with " in ran.err
 
 
 def test_an_image_is_checked_with_its_own_programs(workshop: Shell, kit: Kit) -> None:
@@ -140,7 +140,7 @@ def test_an_image_without_sshd_is_reported_at_once(workshop: Shell) -> None:
     workshop.environment.update({f"INVOKE_OPENPAI_{name}": value for name, value in small.items()})
     ran = workshop.inv("container.start", "-j", "bare")
     assert ran.code == 121, ran
-    assert "the image has no sshd, add openssh-server to it; the job goes on" in ran.err
+    assert "the image has no sshd, add openssh-server to it; the job continues" in ran.err
     told = workshop.ok("container.extend", "bare", "--timeout", "5h", "-o", "json").json()
     assert told[0]["told_by"] == "storage"
     workshop.ok("container.stop", "bare")

@@ -245,7 +245,7 @@ def test_a_preview_sends_nothing_and_asks_for_no_shell(cluster):
     ("flags", "said"),
     [
         (["--timeout", "soon"], "--timeout must be a duration"),
-        (["--timeout", "9999999d"], "--timeout is 3650d at most"),
+        (["--timeout", "9999999d"], "--timeout must be at most 3650d"),
         (["--wait-limit", "0"], "--wait-limit must be a duration"),
         (["--idle-after", "x"], "--idle-after must be a duration"),
         (["--instances", "0"], "--instances must be at least 1"),
