@@ -329,7 +329,7 @@ def test_kernels_and_terminals_without_a_path_begin_in_the_folder_of_the_job(lab
     (own,) = [lab.ask("/api/kernels", {"name": "python3"}, "POST")["id"]]
     assert lab.run(own, "import os; print(os.getcwd())").strip() == root
     name = lab.ask("/api/terminals", {}, "POST")["name"]
-    until(lambda: [folder_of(entry) for entry in of_job("lab") if is_terminal(entry)] == [root])
+    until(lambda: {folder_of(entry) for entry in of_job("lab") if is_terminal(entry)} == {root})
     for path in (f"/api/terminals/{name}", f"/api/kernels/{own}"):
         with contextlib.suppress(ValueError):  # there is nothing to tell
             lab.ask(path, method="DELETE")
@@ -540,7 +540,7 @@ def test_who_says_yes_at_a_terminal_stops_the_job(cluster):
     "words, code, said",
     [
         (("notebook.serve", "missing.ipynb"), 123, "'missing.ipynb'"),
-        (("notebook.serve", "tasks.py"), 123, "no notebook"),
+        (("notebook.serve", "tasks.py"), 123, "is not a notebook"),
         (("notebook.serve", "--idle", "soon"), 120, "--idle"),
         (("notebook.serve", "--timeout", "-1"), 120, "--timeout"),
         (("notebook.serve", "--port", "70000"), 120, "--port"),

@@ -90,7 +90,7 @@ def test_a_folder_that_cannot_hold_records_does_not_undo_the_submission(cluster)
     (blocked / ".openpai").mkdir()
     (blocked / ".openpai" / "jobs").write_text("a file where the folder would be")
     ran = cluster.run("sh", "-c", "cd blocked && pai job.sub true -j unrecorded -o json")
-    assert ran.code == 0 and "no record" in ran.err
+    assert ran.code == 0 and "cannot be recorded" in ran.err
     assert cluster.ok("job.status", "unrecorded", "-o", "json").json()["name"] == "unrecorded"
 
 

@@ -285,7 +285,7 @@ def test_a_path_is_told_with_its_storage(files):
     for line in (("mkdir", f"{HOME}/a.txt/x"), ("cp", "data/a.txt", f"{HOME}/a.txt/x/")):
         ran = files.inv(f"storage.{line[0]}", *line[1:])
         assert ran.code == 123 and ran.err.startswith(f"error: {HOME}/a.txt/x"), ran
-    assert "is then the root of" in files.ok("--help", "storage.select").out
+    assert "folder for your work on the storage" in files.ok("--help", "storage.select").out
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(files):

@@ -69,7 +69,7 @@ def test_a_storage_is_selected_and_0_leads_there(places):
 def test_without_a_name_the_choices_are_told(places):
     ran = places.inv("storage.select")
     assert (ran.code, ran.out) == (120, "")
-    assert ran.err == "error: name a storage of 'local': `pai storage.select STORAGE` (known: home)\n"
+    assert ran.err == "error: name a storage of 'local': `inv storage.select STORAGE` (known: home)\n"
     code, shown = asked(places, "storage: ", "home", "storage.select", "--workspace", "asked")
     assert code == 0 and "PERMISSION" in shown and "pai://local/home/asked" in shown
     assert asked(places, "storage: ", "", "storage.select")[0] == 120
@@ -93,7 +93,7 @@ def test_a_storage_of_ones_own_is_added_used_and_forgotten(places):
     places.ok("storage.cp", "pai://local/mine/a.txt", "pai://local/home/")
     listed = places.ok("storage.ls", "pai://local/", "-o", "json").json()
     assert [entry["name"] for entry in listed] == ["home", "mine"]
-    assert places.ok("storage.forget", "mine").err == "forgot mine\n"
+    assert places.ok("storage.forget", "mine").err == "removed storage mine; its files stay\n"
     assert "no storage named 'mine'" in places.inv("storage.ls", "pai://local/mine/").err
     assert (folder / "a.txt").exists()
 
@@ -186,7 +186,10 @@ def test_a_record_that_is_not_understood_is_named_and_the_others_are_used(places
     assert ran.code == 120 and ran.err == said[0].replace("warning:", "error:") + "\n"
     assert "type 'ftp'" in ran.err and str(kept) in ran.err and "`inv storage.forget broken`" in ran.err
     assert "forget broken` first" in places.inv("storage.add", "broken", "--type", "local", "--path", "/").err
-    assert places.ok("storage.forget", "broken", "5").err == "forgot broken\nforgot 5\n"
+    assert (
+        places.ok("storage.forget", "broken", "5").err
+        == "removed storage broken; its files stay\nremoved storage 5; its files stay\n"
+    )
     after = places.ok("storage.list", "-o", "json")
     assert list(rows(places)) == ["home", "mine"] and after.err == ""
     assert "ftp" not in kept.read_text()

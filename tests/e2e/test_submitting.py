@@ -116,7 +116,7 @@ def test_flags_are_the_default_of_every_role(cluster):
         (["--role", "Main_1"], "lower-case"),
         (["--role", "a:gpus=1"], "did you mean 'gpu'"),
         (["--role", "a:gpu=x"], "whole number"),
-        (["--role", "a", "--role", "a"], "twice"),
+        (["--role", "a", "--role", "a"], "duplicate name"),
         (["--mem", "lots"], "16g"),
         (["--max-time", "soon"], "30m"),
         (["--ports", "8080"], "label"),

@@ -82,7 +82,9 @@ class JobRequest:
 
 
 def document(request: JobRequest) -> dict[str, Any]:
-    """Build the v2 job document of a request."""
+    """Build the v2 job document of a request, around its base if it has one."""
+    if request.base is not None:
+        return wrap_commands({**request.base, "name": request.name}, request)
     _check(request)
     images = _images(request)
     result: dict[str, Any] = {

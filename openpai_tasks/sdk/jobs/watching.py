@@ -60,7 +60,7 @@ def _is_stopped(client: Backend) -> bool:
 
 def _outage_message(client: Backend, err: PaiError) -> str:
     cluster, reason = client.cluster, str(err)
-    for before in (f"({cluster.uri}): ", f"({cluster.uri}) says no: "):
+    for before in (f"({cluster.uri}): ", f"({cluster.uri}) answered: "):
         reason = reason.partition(before)[2] or reason
     tries = f"retrying for up to {client.patience:g} s (setting watch-patience)"
     return f"cluster {cluster.alias!r} does not answer: {reason}; {tries}"

@@ -46,7 +46,7 @@ class TaskContext(ParserContext):
     def __init__(self, name: str, aliases: Iterable[str], task: Any, arguments: list[Argument]) -> None:
         super().__init__(name, aliases, arguments)
         self.greedy = False
-        self.is_ours = task.body.__module__.startswith(f"{__package__}.")
+        self.is_ours = task.body.__module__.startswith("openpai_tasks.tasks.")
         parameters = task.argspec(task.body).parameters.values()
         self.required = {item.name for item in parameters if item.default is inspect.Parameter.empty}
 

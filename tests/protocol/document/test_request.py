@@ -152,3 +152,10 @@ def test_a_command_of_several_lines_arrives_as_it_is():
 
 def test_variables_are_not_in_the_repr():
     assert "hunter2" not in repr(JobRequest("c", "n", "i", environment={"PASSWORD": "hunter2"}))
+
+
+def test_a_base_document_is_wrapped_and_keeps_its_roles():
+    base = document(JobRequest("echo base", name="base", image="i", cpu=1))
+    made = document(JobRequest("ignored", name="n", environment={"A": "1"}, base=base))
+    assert made["name"] == "n" and made["taskRoles"] == base["taskRoles"]
+    assert made["deployments"][0]["taskRoles"]["main"]["preCommands"] == ["export A=1 || exit 1"]
