@@ -110,6 +110,6 @@ def test_a_refused_token_without_a_password_is_a_hint_that_names_the_alias(lab):
     lab.shell.ok("cluster.add", "ci", lab.own["uri"], *where, OPENPAI_TOKEN=token)
     lab.revoke()
     ran = lab.shell.pai("job.list", "-a", "ci")
-    assert ran.code == 122 and "`inv cluster.update ci --login`" in ran.err
+    assert ran.code == 122 and "`pai cluster.update ci --login`" in ran.err
     assert len(ran.err.splitlines()) == 1 and token not in ran.err
     lab.shell.ok("cluster.delete", "ci")

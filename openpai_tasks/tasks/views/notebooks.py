@@ -30,7 +30,7 @@ def launch(c, client, submission, preview, detach, output):
         show(c, [job], SUBMITTED, output)
         say(f"`{command('notebook.fetch', job.name)}` fetches its results")
         return None
-    say(f"job {job.name} is submitted to {client.cluster.alias}")
+    say(f"job {job.name} submitted to {client.cluster.alias}")
     return job
 
 
