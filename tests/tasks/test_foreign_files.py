@@ -177,7 +177,7 @@ def test_templates_are_ignored(project, spoil, caplog):
     spoil(project.folder / "job_templates" / "evil.yaml")
     ran = project.pai("job.templates")
     assert ran.code == 0 and "evil" not in ran.out
-    assert f"{project.folder}/job_templates is ignored: " in caplog.text
+    assert f"ignoring {project.folder}/job_templates" in caplog.text
 
 
 # What Invoke itself would do with an invoke.yaml

@@ -167,7 +167,7 @@ def test_the_reported_deadline_is_the_one_that_counts(task: Task, monkeypatch: p
 
 def test_the_longest_time_that_can_be_asked_for_is_believed(task: Task) -> None:
     longest = amounts.parse_seconds(f"{amounts.LONGEST_DAYS}d", "--timeout")
-    with pytest.raises(ConfigError, match="--timeout is 3650d at most"):
+    with pytest.raises(ConfigError, match="--timeout must be at most 3650d"):
         amounts.parse_seconds(f"{longest + 1}", "--timeout")
     process = task.start(3)
     task.ask(keepalive.extend_command(longest))

@@ -128,5 +128,5 @@ def test_the_schema_of_settings_knows_every_spelling_and_nothing_else(shell):
         assert not checker.is_valid({"openpai": wrong}), wrong
     described = schema["properties"]["openpai"]["properties"]
     assert set(config.VARIABLES) <= set(described)
-    assert described["gpu"]["description"] == "GPUs of a job." and described["gpu"]["default"] == 0
+    assert described["gpu"]["description"] == "GPUs per task." and described["gpu"]["default"] == 0
     json.dumps(schema)

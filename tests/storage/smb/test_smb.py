@@ -307,7 +307,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.files import user_storages
 from openpai_tasks.storage.location import locate
 def own(*options):
-    return user_storages.new("d", "samba", "//nas/s", "", "ann", options, False)
+    return user_storages.parse_storage("d", "samba", "//nas/s", "", "ann", options, False)
 user_storages.check_installed(own("mount=/mnt"))
 for act in (lambda: user_storages.check_installed(own()), lambda: locate("smb://ann@nas/s/f", None)):
     try:
