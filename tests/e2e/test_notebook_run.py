@@ -105,7 +105,7 @@ def test_progress_is_reported_cell_by_cell(ran):
     assert told == [f"cell {number} of 5: {line}" for number, line in enumerate(firsts, 1)]
     assert "5 cells, kernel python3" in lines and "job good submitted to local" in lines
     assert lines[-1].startswith("done; see file:///") and "%20" in lines[-1]
-    assert "3 more files are in its output: `inv job.outputs good` shows them" in lines
+    assert "3 more files are in its output: `pai job.outputs good` shows them" in lines
     assert "\x1b" not in ran.err and "Traceback" not in ran.err
 
 

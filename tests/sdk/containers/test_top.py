@@ -63,4 +63,4 @@ def test_usage_without_a_task_is_labelled_as_the_machine(shell: str, tmp_path: P
     mine = top.ContainerUsage("main-1", cpu=0.5, cpu_limit=2, memory=1, memory_limit=2)
     lines = str(containers.usages([found, mine])).splitlines()
     assert "SCOPE" in lines[0] and " machine" in lines[1] and "machine" not in lines[2]
-    assert "SCOPE" not in containers.usages([mine])
+    assert "SCOPE" not in str(containers.usages([mine]))
