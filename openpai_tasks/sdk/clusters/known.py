@@ -123,9 +123,7 @@ def local_options(settings: Settings, port: int = 0) -> embedded.LocalOptions:
 def list_clusters(settings: Settings) -> list[Listed]:
     """Every known cluster, the embedded one first."""
     book = open_registry(settings)
-    own = embedded.running() or book.get(LOCAL)
-    known_names.note_clusters(book.clusters())
-    others = book.clusters()
+    own, others = embedded.running() or book.get(LOCAL), book.clusters()
     known_names.note_clusters(others)
     return [cluster_row(settings, cluster) for cluster in (own, *others)]
 
