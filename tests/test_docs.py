@@ -64,3 +64,10 @@ def test_the_readme_lists_every_task(shell):
 def test_links_lead_to_files_that_exist(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_files_that_developers_are_led_to_exist(page):
+    named = re.findall(r"`([\w./-]+/[\w./-]*)`", (ROOT / page).read_text())
+    assert named
+    assert not [name for name in named if not any((ROOT / top / name).exists() for top in ("", "openpai_tasks"))]
