@@ -69,5 +69,5 @@ def test_links_lead_to_files_that_exist(page):
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
 def test_files_that_developers_are_led_to_exist(page):
     named = re.findall(r"`([\w./-]+/[\w./-]*)`", (ROOT / page).read_text())
-    assert named
-    assert not [name for name in named if not any((ROOT / top / name).exists() for top in ("", "openpai_tasks"))]
+    tops = (ROOT, ROOT / "openpai_tasks")
+    assert named and not [name for name in named if not any((top / name).exists() for top in tops)]
