@@ -7,6 +7,7 @@ from openpai_tasks import hints
 
 @pytest.fixture(autouse=True)
 def default_program():
+    hints.use_program([])  # a test before may have run a command in this process
     yield
     hints.use_program([])
 

@@ -10,7 +10,7 @@ import pytest
 
 from openpai_tasks.server.engines import traces
 from openpai_tasks.server.state.job_files import is_regular, open_regular
-from tests.server.workshop import Workshop, workshop
+from tests.server.workshop import Workshop, until, workshop
 
 __all__ = ["workshop"]  # the fixture
 Make = Callable[..., Workshop]
@@ -20,7 +20,8 @@ Make = Callable[..., Workshop]
 def test_a_job_that_replaces_its_file_by_a_pipe_does_not_hold_up_others(workshop: Make, name: str) -> None:
     here = workshop()
     find = f"find {here.folder} -name started -execdir sh -c 'rm -f {name}; mkfifo {name}' \\;"
-    here.submit("hostile", f"{find}; exit 1")
+    here.submit("hostile", f"{find}; touch {here.folder}/replaced; exit 1")
+    until((here.folder / "replaced").exists)  # else it may find the files of the other job, too
     assert here.run("other", "echo fine").state == "SUCCEEDED"
 
 
