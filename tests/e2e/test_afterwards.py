@@ -179,7 +179,8 @@ def test_why_explains_a_job_that_waits_and_one_that_runs_and_one_that_was_stoppe
     while "runs" not in (running := cluster.ok("job.why", first).out) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert running.startswith("greedy is RUNNING: it runs")
-    waiting = cluster.ok("job.why", second, "-o", "json").json()
+    while "more than" not in (waiting := cluster.ok("job.why", second, "-o", "json").json())["why"]:
+        assert time.monotonic() < deadline, waiting  # the scheduler has not looked at it yet
     assert waiting["state"] == "WAITING" and "more than the cluster has" in waiting["why"]
     assert any(f"{cpus} CPUs" in fact for fact in waiting["facts"])
     assert waiting["advice"]
