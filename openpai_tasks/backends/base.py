@@ -184,9 +184,6 @@ class Backend(Protocol):
     def say(self, line: str) -> None:
         """Tell the user something beside the answer."""
 
-    def saying(self, say: Say) -> contextlib.AbstractContextManager[None]:
-        """Report through ``say`` for a while, for example through a live view."""
-
     # The cluster
 
     def describe(self) -> ClusterDescription:

@@ -13,21 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from openpai_tasks.backends.base import Capabilities
-
-JOB = """\
-protocolVersion: 2
-name: {name}
-type: job
-prerequisites:
-  - {{name: image, type: dockerimage, uri: busybox}}
-taskRoles:
-  main:
-    instances: 1
-    dockerImage: image
-    resourcePerInstance: {{cpu: 1, memoryMB: 64, gpu: 0}}
-    commands:
-      - {command}
-"""
+from tests.server.conftest import JOB as JOB
 
 
 @dataclass(frozen=True)

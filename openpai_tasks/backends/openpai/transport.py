@@ -77,15 +77,6 @@ class ServerConnection:
         """Tell the user something beside the answer."""
         self._say(line)
 
-    @contextlib.contextmanager
-    def saying(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Report through ``say`` for a while, for example through a live view."""
-        before, self._say = self._say, say
-        try:
-            yield
-        finally:
-            self._say = before
-
     @property
     def user(self) -> str:
         return self.cluster.user
