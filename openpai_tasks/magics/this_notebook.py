@@ -16,7 +16,6 @@ from openpai_tasks.magics.commands import Failed, settings
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.files import storages
 from openpai_tasks.sdk.jobs import flags, lookup, submission
@@ -64,7 +63,8 @@ def submit_this_notebook(
             notebooks.check_parameters(parameters or {}), _several(to), kernel, timeout_per_cell, allow_errors
         )
         words = _as_typed(given)
-        chosen = _settings(words)
+        alias = words.get("cluster_alias") or None
+        chosen = settings(cluster_alias=alias, **flags.setting_overrides(words))
         request = flags.build_request(words, chosen, _secret)
         _report(notebook, options)
         return _submit(notebook, options, request, chosen)
@@ -81,25 +81,6 @@ def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
     words["memoryMB"] = memory if words.get("memoryMB") is None else words["memoryMB"]
     words["env"] = tuple(f"{name}={value}" for name, value in (words.get("env") or {}).items())
     return words
-
-
-def _settings(words: Mapping[str, Any]) -> Settings:
-    size = words["memoryMB"]
-    names = [
-        "image",
-        "sources",
-        "python",
-        "pip_installs",
-        "cpu",
-        "gpu",
-        "workspace",
-        "virtual_cluster",
-        "cluster_alias",
-    ]
-    return settings(
-        memory_mb=None if size is None else amounts.megabytes(size, "memoryMB"),
-        **{name: words.get(name) or None if name == "cluster_alias" else words.get(name) for name in names},
-    )
 
 
 def _submit(notebook: Notebook, options: RunOptions, request: JobRequest, given: Settings) -> JobInfo:

@@ -47,7 +47,7 @@ def resubmit(
     output=None,
 ):
     """Submit a job again under a new name, with changes or exactly as it was."""
-    request = sdk.jobs.JobRequest(name=job_name or "", updates=tuple(update or ()), gpu=gpu)
+    request = sdk.jobs.build_changes({"job_name": job_name, "update": update, "gpu": gpu})
     source = connect(c, cluster_alias)
     target = connect(c, to) if to else source
     mounted = sdk.files.mounts(settings(c))

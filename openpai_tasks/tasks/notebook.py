@@ -117,16 +117,7 @@ def resubmit(
     output=None,
 ):
     """Run a notebook again with other resources, keeping its code and parameters."""
-    memory = flags.get("memoryMB")
-    request = sdk.jobs.JobRequest(
-        name=flags.get("job_name", ""),
-        updates=tuple(flags.get("update", ())),
-        gpu=flags.get("gpu"),
-        cpu=flags.get("cpu"),
-        memory_mb=None if memory is None else sdk.amounts.megabytes(memory, "--memoryMB"),
-        image=flags.get("image", ""),
-        virtual_cluster=flags.get("virtual_cluster", ""),
-    )
+    request = sdk.jobs.build_changes(flags)
     parameters = sdk.notebooks.parse_parameters(parameter or ())
     here, mounted = Path.cwd(), sdk.files.mounts(settings(c))
     chosen = sdk.notebooks.choose_original(

@@ -136,3 +136,10 @@ def test_modules_of_the_project_are_compiled_once(shell):
     process.communicate(timeout=100)
     assert process.returncode == 0
     assert list((shell.project / "__pycache__").glob("helper*.pyc"))
+
+
+def test_every_flag_of_jobs_is_known_to_whoever_builds_a_request():
+    from openpai_tasks.sdk.jobs import flags
+    from openpai_tasks.tasks.views import job_flags
+
+    assert set(job_flags.FLAGS) == flags.NAMES and set(flags.SETTINGS) < flags.NAMES

@@ -1,8 +1,10 @@
 from .documents import compare_jobs as compare_jobs
 from .documents import job_document as job_document
 from .documents import parse_reference as parse_reference
+from .flags import build_changes as build_changes
 from .flags import build_request as build_request
 from .flags import check_commands as check_commands
+from .flags import setting_overrides as setting_overrides
 from .lookup import check_succeeded as check_succeeded
 from .lookup import describe as describe
 from .lookup import find as find
@@ -16,7 +18,6 @@ from .outputs import find_outputs as find_outputs
 from .resubmission import find_original as find_original
 from .resubmission import original_tags as original_tags
 from .resubmission import prepare_resubmission as prepare_resubmission
-from .submission import JobRequest as JobRequest
 from .submission import add_tags as add_tags
 from .submission import build as build
 from .submission import check_tags as check_tags

@@ -42,6 +42,31 @@ NAMES = frozenset(
 """The flags of every command that creates a job."""
 
 
+SETTINGS = ("image", "sources", "pip_installs", "python", "cpu", "gpu", "workspace", "virtual_cluster")
+"""Flags that override the settings of the same name; so does ``memoryMB``."""
+
+
+def setting_overrides(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that flags override; None for those that were not given."""
+    memory = flags.get("memoryMB")
+    given = {name: flags.get(name) for name in SETTINGS}
+    return {**given, "memory_mb": None if memory is None else megabytes(memory, "--memoryMB")}
+
+
+def build_changes(flags: Mapping[str, Any]) -> JobRequest:
+    """Build the request of a resubmission: what no flag gives stays as it was."""
+    given = setting_overrides(flags)
+    return JobRequest(
+        name=flags.get("job_name") or "",
+        image=given["image"] or "",
+        cpu=given["cpu"],
+        gpu=given["gpu"],
+        memory_mb=given["memory_mb"],
+        virtual_cluster=given["virtual_cluster"] or "",
+        updates=tuple(flags.get("update") or ()),
+    )
+
+
 def build_request(flags: Mapping[str, Any], settings: Settings, ask: Ask) -> JobRequest:
     """Build the request from flags and settings; a missing, None or empty flag counts as not given.
 

@@ -25,8 +25,7 @@ from openpai_tasks.errors import (
     ProtocolError,
     Unreachable,
 )
-from openpai_tasks.protocol import JobRequest as JobRequest
-from openpai_tasks.protocol import Problem
+from openpai_tasks.protocol import JobRequest, Problem
 from openpai_tasks.protocol.document.job_storage import Mounted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import refusal

@@ -45,18 +45,9 @@ RUN = tuple(name for name in FLAGS if name not in ("instances", "role", "ports")
 """The flags of jobs that run a single task."""
 
 
-SETTINGS = ("image", "sources", "pip_installs", "python", "cpu", "gpu", "workspace", "virtual_cluster")
-"""Flags that override the settings of the same name."""
-
-
 def job_settings(c, flags):
     """Load the settings, overridden by the flags that were given."""
-    memory = flags.get("memoryMB")
-    return settings(
-        c,
-        memory_mb=None if memory is None else sdk.amounts.megabytes(memory, "--memoryMB"),
-        **{name: flags.get(name) for name in SETTINGS},
-    )
+    return settings(c, **sdk.jobs.setting_overrides(flags))
 
 
 def job_request(flags, given, **more):
