@@ -49,13 +49,14 @@ def transfer(source: Store, entry: Entry, target: Store, path: str, watch: Watch
         now = known.pop() if known and not entry.is_arrival else source.stat(entry.path)
         if now is None:
             raise NotFound(f"{entry.path}: gone while it was copied", 404)
-        _once(source, now, target, path, watch)
+        _once(source, now, target, path, watch, failed)
         return now.size
 
-    return retrying(once, watch.wait)
+    with _failed_parts(target) as failed:
+        return retrying(once, watch.wait)
 
 
-def _once(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -> None:
+def _once(source: Store, entry: Entry, target: Store, path: str, watch: Watch, failed: list[str]) -> None:
     if is_closed(entry.mode) and isinstance(target, KeepsModes):
         target = target.closed
     sending = Sending(source, entry, target, watch)
@@ -63,7 +64,10 @@ def _once(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -
         if isinstance(target, WritesWhole):
             sending.into_whole(target, path)
             return
-        with note_of(source, entry, target, path) as note, _part(target, path, note, entry) as (part, is_old):
+        with (
+            note_of(source, entry, target, path) as note,
+            _part(target, path, failed, note, entry) as (part, is_old),
+        ):
             try:
                 sending.into_part(part, is_old, can_go_on=note is not None)
             except BaseException:
@@ -86,10 +90,11 @@ def put(
 
     ``begin`` brings the pieces, from the first one on, for each try.
     """
-    return retrying(lambda: _put_once(store, path, begin(), size), wait)
+    with _failed_parts(store) as failed:
+        return retrying(lambda: _put_once(store, path, begin(), size, failed), wait)
 
 
-def _put_once(store: Store, path: str, pieces: Iterable[bytes], size: int | None) -> int:
+def _put_once(store: Store, path: str, pieces: Iterable[bytes], size: int | None, failed: list[str]) -> int:
     there = store.stat(path)
     if there is not None and there.is_special:
         raise PathError(f"{path} is neither a file nor a folder")
@@ -98,7 +103,7 @@ def _put_once(store: Store, path: str, pieces: Iterable[bytes], size: int | None
         store.write_whole(path, passing, size)
         return passing.size
     passing = Passing(pieces, Watch())
-    with _part(store, path) as (part, _):
+    with _part(store, path, failed) as (part, _):
         if not (isinstance(store, ChecksBytes) and store.write_checked(part, passing, size)):
             hasher = store.hasher()
             passing.hashers = (hasher,) if hasher else ()
@@ -155,8 +160,25 @@ def part_name() -> str:
 
 
 @contextlib.contextmanager
+def _failed_parts(store: Store) -> Iterator[list[str]]:
+    """Collect the parts of failed tries, and remove them again once a try succeeds.
+
+    A server may create a file after its connection broke, and so after the part was removed.
+    """
+    failed: list[str] = []
+    yield failed
+    for part in failed:
+        with contextlib.suppress(PaiError):
+            store.remove(part)
+
+
+@contextlib.contextmanager
 def _part(
-    store: Store, path: str, note: ResumeNote | None = None, entry: Entry | None = None
+    store: Store,
+    path: str,
+    failed: list[str],
+    note: ResumeNote | None = None,
+    entry: Entry | None = None,
 ) -> Iterator[tuple[str, bool]]:
     """Another name in the same folder, and whether an earlier try has begun it.
 
@@ -178,6 +200,7 @@ def _part(
         if note is None or not note.part or not is_broken_off(err):
             with contextlib.suppress(PaiError):
                 store.remove(part)
+            failed.append(part)
             if note and note.part:
                 note.forget()
         if isinstance(err, PaiError):  # the part is ours alone: who reads of it knows the file

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from openpai_tasks.errors import PathError, Unreachable
+from openpai_tasks.errors import NotFound, PathError, Unreachable
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.hdfs.store import HdfsStore
@@ -87,4 +87,25 @@ def test_each_try_begins_anew_and_there_are_five(tmp_path, monkeypatch):
         put(LocalStore(), f"{tmp_path}/g", lambda: cut() if begun.clear() is None else ())
     with pytest.raises(PathError, match="neither a file"):
         put(LocalStore(), os.devnull, lambda: [b"x"])
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_part_that_the_server_creates_after_its_removal_is_removed_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.001)
+    tries = []
+
+    class LateStore(LocalStore):
+        def write(self, path, pieces, size=None):
+            tries.append(path)
+            if len(tries) == 1:
+                raise Unreachable("cut")
+            super().write(path, pieces, size)
+
+        def remove(self, path, recursive=False):
+            if len(tries) == 1:  # the first removal finds nothing: the server has not created it yet
+                (tmp_path / os.path.basename(path)).write_bytes(b"")
+                raise NotFound(path, 404)
+            super().remove(path, recursive)
+
+    assert put(LateStore(), f"{tmp_path}/f", lambda: [b"x"]) == 1 and len(tries) == 2
     assert os.listdir(tmp_path) == ["f"]
