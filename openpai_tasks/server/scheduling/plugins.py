@@ -56,12 +56,16 @@ class PluginPlan:
 
 
 # Each script is a separate process, so that an `exit` ends only that script; the process that runs handles
-# the TERM that all of them get.
+# the TERM that all of them get. A TERM before the commands run keeps them from starting.
 _HEAD = """\
-trap : TERM INT
+stopped=
+trap 'stopped=143' TERM
+trap 'stopped=130' INT
 folder=${0%/*}
 strict=-eu; [ -z "${BASH-}" ] || strict='-eu -o pipefail'"""
-_MAIN = '"${BASH:-sh}" $strict "$folder/command.main"'
+_MAIN = """\
+[ -z "$stopped" ] || exit "$stopped"
+"${BASH:-sh}" $strict "$folder/command.main\""""
 
 
 def _call(name: str, step: PluginStep) -> str:

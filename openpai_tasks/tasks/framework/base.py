@@ -20,6 +20,7 @@ from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.plain_text import plain
 from openpai_tasks.tasks.framework import display, parser, prompts, screen, terminal
+from openpai_tasks.tasks.framework.shared_flags import signature
 from openpai_tasks.tasks.framework.signals import Terminated
 from openpai_tasks.tasks.framework.terminal import ending
 from openpai_tasks.tasks.framework.terminal import say as say
@@ -96,6 +97,10 @@ class PaiTask(Task[Any]):
     def __deepcopy__(self, memo: Any) -> PaiTask:
         """Return itself: Invoke copies every task at every start, and ours never change."""
         return self
+
+    def argspec(self, body: Callable[..., Any]) -> inspect.Signature:
+        signature(body)
+        return super().argspec(body)
 
     def fill_implicit_positionals(self, positional: Iterable[str] | None) -> Any:
         """Leave positionals to be read on first use: reading 70 signatures would slow down every start."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
@@ -32,8 +31,7 @@ class UsageError(ParseError, Exit):
         return exits.BAD_INPUT
 
 
-@dataclass(frozen=True)
-class Classic:
+class Classic(NamedTuple):
     """The task that a classic flat command runs; if ``greedy``, all words after it are one command."""
 
     target: str

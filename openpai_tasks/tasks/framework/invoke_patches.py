@@ -114,6 +114,17 @@ def serialized(collection: Collection, name: str | None = None) -> dict[str, Any
     }
 
 
+def has_tasks(collection: Collection) -> bool:
+    """Whether there are tasks, without collecting all their names, as Invoke does at every start."""
+    return bool(collection.tasks) or any(collection.collections.values())
+
+
+def transform(collection: Collection, name: str) -> str:
+    """Return the name with dashes for underscores; Invoke looks at each letter, hundreds of times a start."""
+    replaced = "_" if collection.auto_dash_names else "-"
+    return _transform(collection, name) if name and replaced in name else name
+
+
 class DirectCall(Call):
     """A task named on the command line: runs as often as it is named, while its pre-tasks run once."""
 
@@ -242,6 +253,7 @@ def respond(runner: Runner, buffer_: list[str]) -> None:
 
 _parse_cleanup = Program.parse_cleanup
 _normalize = Executor.normalize
+_transform = Collection.transform
 _load_runtime = Config.load_runtime
 _merge = Config.merge
 _respond = Runner.respond
@@ -251,6 +263,8 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (Program, "parse_cleanup", parse_cleanup),
     (Program, "print_task_help", print_task_help),
     (Collection, "serialized", serialized),
+    (Collection, "__bool__", has_tasks),
+    (Collection, "transform", transform),
     (Executor, "normalize", normalize),
     (Config, "_load_yaml", _careful(Config._load_yaml)),
     (Config, "_load_yml", _careful(Config._load_yml)),

@@ -13,7 +13,7 @@ import shlex
 from collections import deque
 from collections.abc import Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
@@ -27,8 +27,7 @@ KINDS = {int: "a whole number", float: "a number"}
 HELP = ("--help", "-h")
 
 
-@dataclass(frozen=True)
-class CommandLine:
+class CommandLine(NamedTuple):
     """A command line that is being run, and its words after ``--``, each as it was typed."""
 
     program: Program

@@ -95,6 +95,17 @@ def test_a_stop_reaches_the_commands_behind_plugins(workshop: Make) -> None:
     assert here.tasks(key)[0].user_exit_code == 5
 
 
+def test_stop_during_a_plugin_that_may_fail_keeps_the_commands_from_starting(workshop: Make) -> None:
+    here = workshop()
+    waiting = {**cmd(preCommands=["echo waiting", "sleep 600"]), "failurePolicy": "ignore"}
+    key = here.submit("early", "echo main; sleep 600", extras=extras(waiting))
+    until(lambda: here.tasks(key) and "stdout" in here.engine.logs(here.tasks(key)[0]))
+    until(lambda: here.output(key) == "waiting\n")
+    here.state.set_execution(key, "STOP")
+    assert here.wait(key).state == "STOPPED"
+    assert here.output(key) == "waiting\n"
+
+
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     if not shutil.which("git"):
