@@ -36,8 +36,7 @@ def open_azure_file(spec: StorageSpec) -> Store:
 
 def open_url(url: str) -> tuple[SmbStore, str]:
     """Open ``smb://[domain;]user@host[:port]/share/path``; passwords are never part of the URL."""
-    # Noqa: F401  (a missing package is reported before a password).
-    from openpai_tasks.storage.smb import store
+    from openpai_tasks.storage.smb import store  # noqa: F401  (a missing package is reported before a password)
 
     scheme, _, rest = url.partition("://")
     where, _, below = rest.partition("/")
