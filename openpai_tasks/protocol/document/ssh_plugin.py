@@ -14,7 +14,7 @@ NOT_SERVED = "SshNotServed"
 
 
 def with_key(extras: Mapping[str, Any], public_key: str) -> dict[str, Any]:
-    """Add a public key to the extras, next to the keys that are there already.
+    """Add a public key to the extras, next to the existing keys.
 
     Failures of the plugin are ignored: a job should not fail because its image has no sshd.
     """
