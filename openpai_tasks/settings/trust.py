@@ -172,7 +172,7 @@ def links_claim(file: str, paths: Iterable[str]) -> Claim:
 
 
 def fence_sources(file: str, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Confine the sources of a project's file to its folder, unless the user typed them or trusts it."""
+    """Confine a project's sources to its folder, unless the user typed them or OPENPAI_TRUST names it."""
     if not untrusted([links_claim(file, paths)]):
         return paths
     return Fenced.within(str(project_of(file)), paths)

@@ -10,7 +10,7 @@ from openpai_tasks.protocol.states import role_key
 
 SSH = "ssh"
 NOT_SERVED = "SshNotServed"
-"""The reason of the event with which an embedded cluster reports that it has no ssh service."""
+"""The reason of the event with which an embedded cluster reports that it has no SSH service."""
 
 
 def with_key(extras: Mapping[str, Any], public_key: str) -> dict[str, Any]:

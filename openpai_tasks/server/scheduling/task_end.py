@@ -58,9 +58,9 @@ def explained(task: Task, end: TaskExit, log: bytes, secrets: dict[str, Any]) ->
 
 
 def _exit_code(task: Task, end: TaskExit, job_is_stopped: bool) -> int:
-    """Return the platform's code for a stopped task, which depends on who stopped it.
+    """Return the exit code of a task; the code of a stopped task depends on who stopped it.
 
-    Others keep their code.
+    A task that ended before the stop keeps its own code.
     """
     is_stopped = end.stopped and task.state in (states.STOPPING, states.WAITING)
     if is_stopped or (end.user_code is None and task.state == states.STOPPING):

@@ -40,7 +40,7 @@ class Service:
 
 @dataclass(frozen=True)
 class SshLogin:
-    """The ssh service of one task."""
+    """The SSH service of one task."""
 
     service: Service
     port: int

@@ -1,8 +1,8 @@
-"""Serves ssh to a task by asyncssh: a script that runs beside the task, in its folder.
+"""Serve SSH for a task with asyncssh: a script that runs next to the task, in its folder.
 
     python -I serve_asyncssh.py PORT SHELL
 
-``root`` and the user of this process may log in, with a key of ``authorized_keys``; both become that user.
+``root`` and the user of this process may log in, with a key in ``authorized_keys``; both become that user.
 """
 
 from __future__ import annotations

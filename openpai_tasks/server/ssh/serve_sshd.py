@@ -1,4 +1,4 @@
-"""Serves ssh to a task by sshd: a script that runs beside the task, in its folder.
+"""Serve SSH for a task with sshd: a script that runs next to the task, in its folder.
 
     python -I -S serve_sshd.py SSHD PORT
 

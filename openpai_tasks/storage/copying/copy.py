@@ -31,6 +31,8 @@ LOOK_UP = 0.2  # seconds between two checks whether the copy has to end
 
 @dataclass(frozen=True)
 class Rules:
+    """Options of a copy."""
+
     workers: int = WORKERS
     checksum: bool = False
     delete: bool = False

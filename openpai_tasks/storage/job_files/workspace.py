@@ -55,6 +55,8 @@ class Reference:
 
 @dataclass(frozen=True)
 class WorkspaceLayout:
+    """The paths in a workspace."""
+
     path: str
 
     @property

@@ -28,6 +28,8 @@ from openpai_tasks.storage.store import Store
 
 @dataclass(frozen=True)
 class Packing:
+    """Options of packing."""
+
     format: str = "tar"
     shard_size: int = 256 << 20
     name: str = ""

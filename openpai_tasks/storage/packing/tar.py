@@ -13,7 +13,7 @@ from openpai_tasks.storage.packing.members import PackMember
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
 NAME, SIZE, TIME = 100, 0o77777777777, 0o77777777777 * 1000
-"""Limits of a single header: characters, bytes, milliseconds."""
+"""Limits of a member with a single header: characters, bytes, milliseconds."""
 NOBODY = b"%07o\0" % 0
 HEADER = struct.Struct("100s 8s 8s 8s 12s 12s 8s c 100s 8s 32s 32s 8s 8s 155s 12x")
 
