@@ -3,8 +3,8 @@
     python -I -S enter.py FOLDER SHELL [TERMINAL]
 
 The script needs only the standard library, since each session waits for it. ``SSH_ORIGINAL_COMMAND`` is the
-command; without it the shell reads its input. TERMINAL, any word, means that the input is a terminal that must
-become the session's controlling terminal.
+command; without it the shell reads its input. TERMINAL, any word, means that the input is a terminal that
+must become the session's controlling terminal.
 """
 
 from __future__ import annotations
