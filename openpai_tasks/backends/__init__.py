@@ -1,1 +1,1 @@
-"""Kinds of clusters, a folder each, behind the protocol in base.py and the table in kinds.py."""
+"""The kinds of clusters, one folder each, behind the protocol in base.py and the table in kinds.py."""

@@ -1,4 +1,4 @@
-"""The seam to clusters: the verbs of every kind of cluster, and what only some of them can do."""
+"""The interface to clusters: the operations of every kind of cluster, and the optional capabilities."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Amount = int | float | None
 Ask = Callable[[str], str]
 Say = Callable[[str], None]
 Document = str | Mapping[str, Any]
-"""A job document: the text of one of protocol version 2, or the content of one of version 1."""
+"""A job document: the text of a version 2 document, or the content of a version 1 document."""
 
 
-# What only some clusters can do
+# Optional capabilities
 
 
 def _ability(refusal: str, advice: str) -> bool:
-    """A capability, absent by default, with what users read where it is missing."""
+    """Return the field of a capability, absent by default, with the message for clusters that lack it."""
     absent: bool = field(default=False, metadata={"refusal": refusal, "advice": advice})
     return absent
 
@@ -46,7 +46,7 @@ Ability = Literal[
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What users can do on one cluster beside what they can do on all; ``require`` refuses the rest."""
+    """What users can do on this cluster beyond the operations of every cluster; see ``require``."""
 
     tags: bool = _ability("has no tags", "leave out --tag")
     events: bool = _ability("keeps no events of jobs", "look at the output of the job instead")
@@ -65,7 +65,7 @@ class Capabilities:
 
 
 def require(backend: Backend, ability: Ability) -> None:
-    """Raise the one line that says what the cluster cannot do and what to do instead, unless it can."""
+    """Raise Unsupported with one line of advice, unless the cluster has the capability."""
     if getattr(backend.capabilities, ability):
         return
     (words,) = (one.metadata for one in dataclasses.fields(Capabilities) if one.name == ability)
@@ -73,12 +73,12 @@ def require(backend: Backend, ability: Ability) -> None:
     raise Unsupported(f"{where} {words['refusal']}: {words['advice']}")
 
 
-# What clusters answer
+# Answers of clusters
 
 
 @dataclass(frozen=True)
 class ClusterDescription:
-    """How a cluster describes itself; "" for what it leaves out."""
+    """How a cluster describes itself; "" for each missing field."""
 
     version: str = ""
     launcher: str = ""
@@ -87,7 +87,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True)
 class Capacity:
-    """One resource of a virtual cluster; ``total`` counts nodes that are down, too."""
+    """One resource of a virtual cluster; ``total`` also counts nodes that are down."""
 
     used: Amount = None
     usable: Amount = None
@@ -100,38 +100,41 @@ class Capacity:
 
 @dataclass(frozen=True)
 class VirtualCluster:
-    """A part of a cluster, and what it has; resources go by their names in job documents."""
+    """A part of a cluster and its resources, named as in job documents."""
 
     resources: Mapping[str, Capacity] = field(default_factory=dict)
 
     def capacity(self, resource: str) -> Capacity:
-        """Return what there is of ``gpu``, ``cpu`` or ``memoryMB``."""
+        """Return the capacity of ``gpu``, ``cpu`` or ``memoryMB``."""
         return self.resources.get(resource, Capacity())
 
 
 @dataclass(frozen=True)
 class ClusterStorage:
-    """A storage that a cluster grants; a list of storages tells less of each than ``Backend.storage``."""
+    """A storage that the cluster grants.
+
+    ``Backend.storage`` returns more details than the list of storages.
+    """
 
     name: str
     type: str = ""
-    data: Mapping[str, str] = field(default_factory=dict, repr=False)  # account keys are among it
+    data: Mapping[str, str] = field(default_factory=dict, repr=False)  # may contain account keys
     share: bool = True
     read_only: bool = False
     default: bool | None = None  # None if only the list of default storages shows it
-    folder: str = ""  # of this machine, as an embedded cluster names it
+    folder: str = ""  # folder on this machine, as an embedded cluster reports it
 
 
 @dataclass(frozen=True)
 class ExitMeaning:
-    """Why a job ended with an exit code of the platform, and what helps."""
+    """The reason for an exit code of the platform, and a possible solution."""
 
     reason: str
     solution: str = ""
 
 
 class JobFilter(TypedDict, total=False):
-    """Which jobs to list; texts may hold several values with commas between them."""
+    """Filters of the job list; texts may contain several values, separated by commas."""
 
     username: str | None
     state: str | None
@@ -145,33 +148,33 @@ class JobFilter(TypedDict, total=False):
 
 
 class TaskLog(Protocol):
-    """The log of one task, read from where the last reading ended."""
+    """The log of one task; each read continues where the last one ended."""
 
     is_absent: bool
-    """Whether the cluster knows of no such log."""
+    """Whether the cluster does not know this log."""
 
     def read(self) -> Iterator[bytes]:
-        """Yield what is new."""
+        """Yield the new bytes."""
 
     def rewind(self) -> None:
-        """Read from the beginning again."""
+        """Start again from the beginning."""
 
 
-# The verbs
+# Operations
 
 
 class Backend(Protocol):
-    """A cluster, spoken to as one user."""
+    """A connection to a cluster as one user."""
 
     cluster: Cluster
     patience: float
-    """Seconds without an answer after which whoever watches a job gives up."""
+    """Seconds without an answer after which a command that watches a job gives up."""
 
     def __hash__(self) -> int: ...
 
     @property
     def user(self) -> str:
-        """The name of the user."""
+        """Name of the user."""
 
     @property
     def product(self) -> str:
@@ -179,10 +182,10 @@ class Backend(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What users can do there."""
+        """The optional capabilities of the cluster."""
 
     def say(self, line: str) -> None:
-        """Tell the user something beside the answer."""
+        """Show the user a line that is not part of the result."""
 
     # The cluster
 
@@ -190,33 +193,33 @@ class Backend(Protocol):
         """Return how the cluster described itself when the user signed in."""
 
     def answers(self) -> bool:
-        """Whether the server answers at the first try."""
+        """Return whether the server answers the first request."""
 
     def token(self) -> str:
-        """Return the token of the user, after logging in if there is none yet."""
+        """Return the user's token; log in first if there is none."""
 
     def renew(self, refused: str = "") -> str:
-        """Log in for a token other than the refused one."""
+        """Log in to get a token other than the refused one."""
 
     def authenticate(self) -> str:
-        """Return a token that the cluster accepts now; an expired one is renewed."""
+        """Return a token that the cluster accepts now; renew an expired one."""
 
     def virtual_clusters(self) -> dict[str, VirtualCluster]:
-        """Return the virtual clusters by their names."""
+        """Return the virtual clusters by name."""
 
     def storages(self, default: bool = False) -> tuple[ClusterStorage, ...]:
-        """Return the storages granted to the user, or the default ones among them."""
+        """Return the storages granted to the user, or only the default ones."""
 
     def storage(self, name: str) -> ClusterStorage:
-        """Return all about a storage."""
+        """Return a storage with all its details."""
 
     # Jobs
 
     def submit(self, document: Document) -> None:
-        """Hand in a job document as it is; one of version 1 needs the capability ``v1_documents``."""
+        """Submit a job document unchanged; version 1 needs the capability ``v1_documents``."""
 
     def submit_url(self, document: Document) -> str:
-        """Return the address that the document would be sent to."""
+        """Return the URL that the document would be sent to."""
 
     def jobs(self, **query: Unpack[JobFilter]) -> list[JobInfo]:
         """List jobs, newest first."""
@@ -225,44 +228,44 @@ class Backend(Protocol):
         """Return a job by ``user~name``, or by its bare name if it has no owner."""
 
     def job_attempt(self, key: str, attempt: int) -> JobInfo:
-        """Return a job as it was in one of its attempts, from 0; needs ``attempts``."""
+        """Return a job as of one of its attempts, counted from 0; needs ``attempts``."""
 
     def job_document(self, key: str) -> Any:
-        """Return the document of a job, of version 1 or 2, with its secrets masked."""
+        """Return a job's document, version 1 or 2, with secrets masked."""
 
     def job_events(self, key: str) -> tuple[EventInfo, ...]:
-        """Return what the platform noted about a job; needs ``events``."""
+        """Return the platform's events of a job; needs ``events``."""
 
     def job_page(self, job: JobInfo) -> str:
-        """Return the address of a job's page in the web portal."""
+        """Return the URL of a job's page in the web portal."""
 
     def stop_job(self, key: str) -> None:
-        """Ask for a job to be stopped; the cluster does it in its own time."""
+        """Ask the cluster to stop a job; it stops some time later."""
 
     def add_tag(self, key: str, tag: str) -> None:
-        """Put a tag on a job; needs ``tags``."""
+        """Add a tag to a job; needs ``tags``."""
 
     def explain_exit(self, code: int) -> ExitMeaning | None:
-        """Return what an exit code means on this cluster, where that is not what it usually means."""
+        """Return the meaning of an exit code if this cluster differs from the usual one."""
 
     # Tasks
 
     def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:
-        """Open a log of a task: stdout, stderr or all; without ``retries`` a failure is raised at once."""
+        """Open a task's log: stdout, stderr or all. Without ``retries``, failures are raised at once."""
 
     def ssh_endpoints(self, job: JobInfo) -> dict[str, SshInfo]:
-        """Return where containers of a job take ssh, by the labels of their tasks."""
+        """Return the SSH endpoints of a job's containers, by task label."""
 
     def job_private_key(self, job: JobInfo) -> str:
-        """Return the private key that the cluster made for a job; needs ``job_keys``."""
+        """Return the private key that the cluster created for a job; needs ``job_keys``."""
 
 
-# How a kind of cluster is found and signed in to
+# Finding and signing in to a cluster
 
 
 @dataclass(frozen=True)
 class TokenStore:
-    """What commands share: the token that is kept between them, and the lock of the one that logs in."""
+    """The token that commands share, and the lock that a command holds while it logs in."""
 
     read: Callable[[], str] = lambda: ""
     save: Callable[[str], None] = lambda token: None
@@ -273,20 +276,20 @@ NOT_SHARED = TokenStore()
 
 
 class Driver(Protocol):
-    """What a module of a kind of cluster offers; a row of the table in kinds.py loads it."""
+    """The functions that a kind of cluster provides; a row of the table in kinds.py loads them."""
 
     def candidates(self, address: str) -> tuple[str, ...]:
-        """Return the addresses that what a user typed may stand for, best first."""
+        """Return the addresses that the typed text may stand for, best first."""
 
     def learn(self, cluster: Cluster, seconds: float) -> Cluster:
-        """Complete the record by the description of the server, which must not have moved."""
+        """Complete the record with the server's description; raise if the server has moved."""
 
     def sign_in(
         self, cluster: Cluster, known: Credentials, ask: Ask, say: Say, timeout: float, typed: bool = False
     ) -> tuple[Cluster, Credentials]:
-        """Find the server, log in, and return the cluster as it is now with the credentials that worked.
+        """Find the server, log in, and return the updated cluster and the credentials that worked.
 
-        Credentials that were not ``typed`` for this login do not follow a server that has moved.
+        Credentials that were not ``typed`` for this login are not sent to a server that has moved.
         """
 
     def connect(
@@ -299,8 +302,8 @@ class Driver(Protocol):
         say: Say = lambda line: None,
         hint: str = "",
     ) -> Backend:
-        """Return the cluster as its user speaks to it; nothing is sent yet.
+        """Return a connection to the cluster as its user; nothing is sent yet.
 
-        ``learn`` completes the record of a cluster that was never asked; ``hint`` is why there are no
-        credentials.
+        ``learn`` completes the record of a cluster whose API version is unknown; ``hint`` explains why there
+        are no credentials.
         """

@@ -1,4 +1,4 @@
-"""The table of kinds of clusters: a new kind is a folder beside this module, and a row here."""
+"""The table of kinds of clusters: a new kind is a folder next to this module and a row here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openpai_tasks.errors import ConfigError
 
 @dataclass(frozen=True)
 class ClusterKind:
-    """A kind of cluster: its type in ``clusters.yaml``, its name for people, and what loads its driver."""
+    """A kind of cluster: its type in ``clusters.yaml``, its label, and a function that loads its driver."""
 
     type: str
     label: str
@@ -28,7 +28,7 @@ KINDS = {kind.type: kind for kind in (ClusterKind("openpai", "OpenPAI", _openpai
 
 
 def driver(type: str) -> Driver:
-    """Return the driver for clusters of that type."""
+    """Return the driver for clusters of this type."""
     if type not in KINDS:
         known = ", ".join(f"{kind.type} for {kind.label}" for kind in KINDS.values())
         raise ConfigError(f"clusters of type {type!r} are not supported (known types: {known})")

@@ -13,7 +13,7 @@ OVERHEAD = 1 << 18  # bytes on the wire besides the content: headers, chunk size
 
 
 class Overdue(TimeoutError):
-    """The server kept sending, but did not complete its answer in time."""
+    """Raised when the server keeps sending but does not complete its answer in time."""
 
 
 class Oversized(OSError):

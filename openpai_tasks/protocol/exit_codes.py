@@ -1,4 +1,4 @@
-"""The exit codes of a cluster: what each means, and whether the job is retried."""
+"""The exit codes of a cluster: the meaning of each, and whether the job is retried."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ _SPECS = _specs()
 
 
 def exit_spec(code: int) -> dict[str, Any]:
-    """Return the specification of an exit code; unknown codes get that of their sign."""
+    """Return the specification of an exit code; unknown codes get a general one by their sign."""
     known = _SPECS.get(code) or _SPECS[RUNTIME_FAILURE if code > 0 else UNDEFINED_NEGATIVE]
     return {**known, "code": code, "repro": list(known["repro"]), "solution": list(known["solution"])}
 

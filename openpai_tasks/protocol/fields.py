@@ -9,9 +9,9 @@ MALFORMED = (
     *(LookupError, TypeError, ValueError, AttributeError, ArithmeticError),
     *(AssertionError, SyntaxError, RuntimeError),  # from libraries; RuntimeError also for deep nesting
 )
-"""What code that reads a malformed answer raises."""
+"""Exceptions of code that reads a malformed answer."""
 LARGEST = 1 << 53  # the largest integer that every JSON reader represents exactly
-LAST_MOMENT = 253_402_300_799_000  # ms: the end of the year 9999, the last that datetime knows
+LAST_MOMENT = 253_402_300_799_000  # ms: the end of the year 9999, the last one that datetime supports
 
 
 def text(value: Any) -> str:

@@ -17,7 +17,7 @@ _ESCAPED = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 def parse(text: str | bytes, constant: Callable[[str], Any] = lambda name: None) -> Any:
     """Parse a text; ValueError if it is not JSON, or nested too deeply.
 
-    NaN and Infinity, which are not in JSON, become null unless ``constant`` reads them; lone surrogates
+    NaN and Infinity, which are not in JSON, become null unless ``constant`` converts them; lone surrogates
     become U+FFFD.
     """
     if isinstance(text, bytes):

@@ -40,14 +40,14 @@ class TaskInfo:
 
     @property
     def ssh(self) -> SshInfo | None:
-        """The ssh address of its container, once it has one."""
+        """The SSH endpoint of its container, once it has one."""
         port = self.ports.get("ssh", "").partition(",")[0]
         return SshInfo(self.container, self.ip, int(port)) if self.ip and _is_port(port) else None
 
 
 @dataclass(frozen=True)
 class SshInfo:
-    """The ssh address of a container; ``key_url`` is where its private key can be fetched, if known."""
+    """The SSH endpoint of a container; ``key_url`` is the URL of its private key, if known."""
 
     container: str
     ip: str
@@ -57,7 +57,7 @@ class SshInfo:
 
 @dataclass(frozen=True)
 class EventInfo:
-    """An event that the platform recorded for a job, such as why it waits."""
+    """An event that the platform recorded for a job, such as the reason why it waits."""
 
     type: str
     reason: str
@@ -89,7 +89,7 @@ class JobInfo:
     exit_code: int | None  # the platform's
     user_exit_code: int | None  # the command's own
     retries: int
-    attempt: int  # from 0, as `--attempt` takes it
+    attempt: int  # from 0, as for `--attempt`
     gpus: int | None
     task_count: int | None
     tags: tuple[str, ...]
@@ -101,7 +101,7 @@ class JobInfo:
 
     @property
     def key(self) -> str:
-        """Its name in paths; very old jobs without an owner have just their name."""
+        """Its name in paths; very old jobs without an owner only have their name."""
         owner = self.user if self.namespace is None else self.namespace
         return job_key(owner, self.name) if owner else self.name
 
@@ -116,7 +116,7 @@ class JobInfo:
 
     @property
     def duration(self) -> float | None:
-        """Seconds from its start to its end, or to now; None if the server does not report the end."""
+        """Seconds from its start to its end or until now; None if the server does not report the end."""
         if self.launched is None or (self.final and self.completed is None):
             return None
         return max(0.0, ((self.completed or time.time() * 1000) - self.launched) / 1000)
@@ -220,7 +220,7 @@ def _task(role: str, number: int, body: dict[str, Any]) -> TaskInfo:
 
 
 def ssh_from_body(body: dict[str, Any]) -> tuple[SshInfo, ...]:
-    """Read the answer of servers that have an endpoint for ssh."""
+    """Read the answer of servers that have an endpoint for SSH."""
     key_url = text(mapping(body.get("keyPair")).get("privateKeyDirectDownloadLink"))
     return tuple(
         SshInfo(text(one.get("id")), text(one.get("sshIp")), int(text(one.get("sshPort"))), key_url)

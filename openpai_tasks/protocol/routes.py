@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PREFIX = "/rest-server"
-"""Where a cluster's reverse proxy serves the REST API; without a proxy it is served under ``/api``."""
+"""Path under which a cluster's reverse proxy serves the REST API; without a proxy it is ``/api``."""
 
 OWN_FIELD = "openpaiTasks"
 """Field that the embedded cluster adds to OpenPAI's answers for our client."""

@@ -1,4 +1,4 @@
-"""States of jobs and tasks, and the forms of their names on the server."""
+"""States of jobs and tasks, and the names of jobs and roles on the server."""
 
 from __future__ import annotations
 

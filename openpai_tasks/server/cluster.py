@@ -1,4 +1,4 @@
-"""Builds the embedded cluster from its parts, and closes it."""
+"""Build the embedded cluster from its parts, and close it."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class ClusterOptions:
     enforce: bool = False
     virtual_clusters: dict[str, ResourceAmount] = field(default_factory=dict)
     profile: str = UNION
-    rates: Mapping[str, Rate | None] = field(default_factory=dict)  # that differ from the profile's
-    ssh: str = services.AUTO  # what serves ssh to tasks
+    rates: Mapping[str, Rate | None] = field(default_factory=dict)  # those that differ from the profile's
+    ssh: str = services.AUTO  # the SSH service of tasks
     body_limit: int = bodies.LIMIT  # bytes in a request
 
 
@@ -84,19 +84,19 @@ class EmbeddedCluster:
         self._scheduler.start()
 
     def close(self) -> None:
-        """Close what runs in this process; tasks continue."""
+        """Close everything in this process; tasks continue."""
         self._scheduler.close()
         self._database.close()
 
 
 def _ssh_keys(users: Accounts, name: str) -> tuple[str, ...]:
-    """The public keys in a user's profile."""
+    """Return the public keys in a user's profile."""
     user = users.user(name)
     return tuple(listed_keys(user.extension.get("sshKeys"))) if user else ()
 
 
 def open_engine(name: str, jobs: Path, storages: Mapping[str, Path]) -> Engine:
-    """The engine of this name, for the jobs in a folder and with these folders of storages."""
+    """Return the engine with this name, for the jobs in a folder and with these storage folders."""
     if name not in ENGINES:
         raise ConfigError(f"no engine named {name!r} (known: {', '.join(ENGINES)})")
     kind = ENGINES[name]
@@ -110,14 +110,14 @@ def open_engine(name: str, jobs: Path, storages: Mapping[str, Path]) -> Engine:
 
 
 def virtual_clusters(whole: ResourceAmount, named: dict[str, ResourceAmount]) -> dict[str, ResourceAmount]:
-    """The named ones, and ``default`` with what they leave of the whole."""
+    """Return the named virtual clusters, and ``default`` with the remaining resources."""
     rest = whole - sum(named.values(), ResourceAmount())
     left = ResourceAmount(max(rest.cpu, 0), max(rest.memory_mb, 0), max(rest.gpu, 0))
     return {DEFAULT_GROUP: left, **named}
 
 
 def parse_virtual_cluster(text: str) -> tuple[str, ResourceAmount]:
-    """``NAME=CPU,MEMORYMB,GPU`` as a name and resources."""
+    """Parse ``NAME=CPU,MEMORYMB,GPU`` into a name and resources."""
     match = re.fullmatch(r"(\w{1,100})=(\d{1,9}),(\d{1,9}),(\d{1,9})", text, re.ASCII)
     if not match:
         raise ConfigError(f"invalid virtual cluster {text!r}: expected NAME=CPU,MEMORYMB,GPU")

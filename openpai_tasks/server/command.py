@@ -1,4 +1,4 @@
-"""The command line of the server: the flags, then the server until TERM or INT."""
+"""The command line of the server: parse flags, then serve until TERM or INT."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from openpai_tasks.server.cluster import ClusterOptions, EmbeddedCluster, parse_
 from openpai_tasks.server.ssh import services
 from openpai_tasks.settings.engines import DEFAULT, ENGINES
 
-MOST_KILOBYTES = 16 * 1024  # reading a document of this size takes a minute
+MOST_KILOBYTES = 16 * 1024  # parsing a document of this size takes a minute
 PAUSE = 60.0  # seconds
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(options: ClusterOptions, port: int) -> None:
-    """Serve until TERM or INT; the lock comes first, so that only one server uses the folder."""
+    """Serve until TERM or INT; take the lock first, so that only one server uses the folder."""
     try:
         service.hold_lock(options.home)
         bound = service.bind(options.home, port)
@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class RepeatFilter(logging.Filter):
-    """Limits messages that may come by the thousands to one a minute."""
+    """Limits messages that may occur thousands of times to one per minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class RepeatFilter(logging.Filter):
 
 
 def _kind(record: logging.LogRecord) -> str:
-    """The kind of a message that is limited; empty for all others."""
+    """Return the kind of a limited message; empty for all others."""
     cause = record.exc_info[1] if record.exc_info else None
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in NO_DESCRIPTORS:

@@ -1,7 +1,7 @@
-"""Reads fields of a request's body; refuses wrong ones as the API does.
+"""Read fields of a request's body, with the API's errors for invalid ones.
 
-As in OpenPAI, an unexpected field is refused, and text is accepted for numbers and flags
-(forms have only text).
+As in OpenPAI, an unexpected field is refused, and text is accepted for numbers and flags (forms have only
+text).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHORTEST_PASSWORD = 6
 
 
 def mapping(body: Any, allowed: Collection[str]) -> dict[str, Any]:
-    """The body as a dictionary; refused if it has other keys than these."""
+    """Return the body as a dictionary; raise if it has other keys than these."""
     if not isinstance(body, dict):
         raise refusals.invalid('"value" must be an object')
     for key in body:
@@ -45,7 +45,7 @@ def text(body: dict[str, Any], name: str) -> str:
 
 
 def user_name(body: dict[str, Any], name: str = "username") -> str:
-    """The name of a user and of the user's folder, so never only dots."""
+    """Return the name of a user, which is also a folder name, so never only dots."""
     value = text(body, name)
     if not NAME.fullmatch(value) or not value.strip(".") or len(value) > LONGEST_NAME:
         raise refusals.invalid(f'"{name}" must be at most {LONGEST_NAME} letters, digits, "_", "." or "-"')
@@ -81,7 +81,7 @@ def flag(body: dict[str, Any], name: str) -> bool:
 
 
 def names(body: dict[str, Any], name: str) -> tuple[str, ...]:
-    """A list of strings without duplicates."""
+    """Return a list of strings without duplicates."""
     value = required(body, name)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise refusals.invalid(f'"{name}" must be an array of strings')

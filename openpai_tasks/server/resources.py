@@ -1,4 +1,4 @@
-"""Amounts of CPUs, memory and GPUs, and what jobs ask for."""
+"""Amounts of CPUs, memory and GPUs, and the demand of jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from openpai_tasks.protocol import JobDocument, TaskRole
 
-_MOST = 10**9  # more than any machine has, and few enough to be added up in a database
+_MOST = 10**9  # more than any machine has, and small enough to be summed in a database
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ NOTHING = ResourceAmount()
 
 
 def task_demand(role: TaskRole) -> ResourceAmount:
-    """What one instance needs; the protocol accepts absurd numbers, and negative ones count as zero."""
+    """Return the need of one instance; negative numbers count as zero, absurdly large ones are limited."""
     return ResourceAmount(*(min(max(0, number), _MOST) for number in (role.cpu, role.memory_mb, role.gpu)))
 
 
 def demand(document: JobDocument) -> ResourceAmount:
-    """What all instances need together."""
+    """Return the need of all instances together."""
     return sum((task_demand(role) * role.instances for role in document.roles), NOTHING)

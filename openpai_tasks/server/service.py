@@ -1,4 +1,4 @@
-"""The server process: one per folder, on loopback, found by its ``server.json``."""
+"""The server process: one per folder, on loopback, found through its ``server.json``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hold_lock(folder: Path) -> int:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             (folder / STATUS).unlink(missing_ok=True)  # of a server that was killed
-            with contextlib.suppress(OSError):  # a full disk
+            with contextlib.suppress(OSError):  # the disk may be full
                 os.ftruncate(handle, 0)
                 os.write(handle, f"{os.getpid()}\n".encode())  # to end a server that does not answer
             return handle
@@ -50,9 +50,9 @@ def hold_lock(folder: Path) -> int:
 
 
 def bind(folder: Path, port: int) -> socket.socket:
-    """A socket on the requested port; without one, on the port of the last start, or on any."""
+    """Return a socket on the requested port, or else on the port of the last start, or on any."""
     for candidate in [port] if port else [_last_port(folder), 0]:
-        # asyncio disables delays of small answers only on sockets with the TCP protocol number
+        # asyncio disables the delay of small answers only on sockets with the TCP protocol number
         bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -67,11 +67,11 @@ def bind(folder: Path, port: int) -> socket.socket:
 
 
 def serve(app: Starlette, bound: socket.socket, folder: Path, facts: dict[str, str | bool | int]) -> None:
-    """Serve until TERM or INT; ``server.json`` exists exactly as long."""
+    """Serve until TERM or INT; ``server.json`` exists exactly that long."""
     config = uvicorn.Config(
         app,
         log_config=None,
-        access_log=False,  # it would contain tokens of paths and queries
+        access_log=False,  # it would contain tokens in paths and queries
         lifespan="off",
         ws="none",
         http=connections.LimitedConnection,
@@ -80,7 +80,7 @@ def serve(app: Starlette, bound: socket.socket, folder: Path, facts: dict[str, s
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     server = uvicorn.Server(config)
-    # uvicorn raises these signals again after it has ended: they must not kill the process then.
+    # uvicorn raises these signals again when it has ended; they must not kill the process then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     try:
@@ -97,7 +97,7 @@ async def _run(
     while not (server.started or serving.done()):
         await asyncio.sleep(0.005)
     if not serving.done():
-        bound.listen(QUEUE)  # asyncio accepts few at a time, the others wait here
+        bound.listen(QUEUE)  # asyncio accepts few at a time; the others wait here
         _announce(folder, bound.getsockname()[1], facts)
     await serving
 

@@ -1,6 +1,6 @@
-"""Which environment variables reach the server, the programs that it starts, and its tasks.
+"""The environment variables for the server, the programs that it starts, and its tasks.
 
-All others may hold secrets, and a task can read the variables with which a process was started.
+All others may contain secrets, and a task can read the variables with which a process was started.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TASKS = frozenset(
     USER VIRTUAL_ENV
     """.split()  # noqa: SIM905
 )
-"""For tasks, their runners, and what runs beside them; ``LC_*`` too."""
+"""For tasks, their runners and sidecars; also ``LC_*``."""
 
 PROGRAMS = frozenset(
     """
@@ -29,26 +29,26 @@ PROGRAMS = frozenset(
     XDG_DATA_HOME XDG_RUNTIME_DIR all_proxy https_proxy http_proxy no_proxy
     """.split()  # noqa: SIM905
 )
-"""For docker or podman, where one of them runs the tasks: these cannot look at processes outside."""
+"""For docker or podman, if one of them runs the tasks: these cannot see processes outside."""
 
 SERVER = frozenset({"CUDA_VISIBLE_DEVICES", "PYTHONHOME", "PYTHONPATH"})
-"""For the server alone: its GPUs, and where Python finds it."""
+"""Only for the server: its GPUs, and where Python finds it."""
 
 CLEANED = "OPENPAI_SERVER_VARIABLES"  # set after the restart
 
 
 def for_tasks(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that tasks may see."""
+    """Return the variables that tasks may see."""
     return {name: value for name, value in environment.items() if name in TASKS or name.startswith("LC_")}
 
 
 def for_program(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that the program of an engine may need."""
+    """Return the variables that the program of an engine may need."""
     return {name: value for name, value in environment.items() if name in PROGRAMS}
 
 
 def for_server(environment: Mapping[str, str], engine: str) -> dict[str, str]:
-    """The variables of the server."""
+    """Return the variables of the server."""
     own = {name: value for name, value in environment.items() if name in SERVER}
     has_program = engine in ENGINES and ENGINES[engine].program
     program = for_program(environment) if has_program else {}

@@ -2,7 +2,7 @@
 
 import lazy_loader
 
-# Written out, as reading the stub would cost every start; a test compares the two.
+# Listed here because reading the stub would slow down every start; a test compares the two.
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     ["config", "credentials", "home", "key_pairs", "layers", "ownership", "registry", "trust", "value_types"],

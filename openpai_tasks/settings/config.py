@@ -36,7 +36,7 @@ from openpai_tasks.settings.layers import (
 from openpai_tasks.settings.trust import Claim, Untrusted
 from openpai_tasks.settings.value_types import KINDS, READERS, Value
 
-PROGRAMS = ("invoke", "fabric")  # whose settings files a project may have
+PROGRAMS = ("invoke", "fabric")  # a project may have settings files of these programs
 BUILT_IN = "built-in"
 FLAG = "flag"
 
@@ -63,7 +63,7 @@ _far = functools.partial(_setting, reach=FAR)
 
 @dataclass(frozen=True)
 class Settings:
-    """Every setting, typed; ``origins`` says where each one came from."""
+    """All settings, typed; ``origins`` maps each name to its source."""
 
     cluster_alias: str = _setting("cluster-alias", "local", "the cluster that commands use")
     image: str = _setting("image", "python:3", "the docker image that jobs run in")
@@ -195,7 +195,7 @@ class Variable:
     def read(self, value: Any, origin: str) -> Value:
         """Convert a value to this setting's type; errors name its origin."""
         if self.among and isinstance(value, float):
-            value = str(value)  # YAML takes 0.14 for a number
+            value = str(value)  # YAML reads 0.14 as a number
         if self.is_time and type(value) is int:
             value = str(value)
         read: Value | None = READERS[self.kind](value)
@@ -248,7 +248,10 @@ def _known(layer: Layer) -> Iterator[tuple[Variable, str, Any]]:
 
 
 def _ignored_names(layer: Layer) -> list[str]:
-    """Describe what is ignored in the layer; our own files may hold more, from older clients."""
+    """Return a line for each ignored name.
+
+    Our own files may hold names of older clients, which are skipped.
+    """
     names = [] if layer.is_ours else [name for name in layer.values if _spelling(name) not in _BY_SPELLING]
     lines = [f"{layer.origin}: {_unknown(name)}" for name in names]
     return [layer.ignored, *lines] if layer.ignored else lines
@@ -268,7 +271,7 @@ def change_defaults(path: Path, values: Mapping[str, Value], remove: Iterable[st
         trust.remember(_typed_claims(path, values))
 
 
-# What a project asks for
+# Settings of a project that need trust
 
 
 def claims(layer: Layer, base: Path | None = None) -> list[Claim]:

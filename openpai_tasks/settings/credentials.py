@@ -24,12 +24,12 @@ from openpai_tasks.settings.home import home, locked, write_private
 
 SERVICE = "openpai-tasks"
 FAILURES = (ImportError, OSError, RuntimeError, AttributeError, TypeError, ValueError)
-"""What broken keyring back ends raise besides KeyringError."""
+"""Exceptions that broken keyring back ends raise besides KeyringError."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """A user's password or token; ``repr`` shows only which of them."""
+    """A user's password or token; ``repr`` shows only which of them is set."""
 
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
@@ -45,7 +45,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Destination:
-    """Where credentials are sent, which is what they are stored for."""
+    """The server that credentials are sent to; they are stored for exactly this destination."""
 
     alias: str
     address: str  # scheme, host, port and path, in the form that is compared
@@ -86,7 +86,7 @@ def load(destination: Destination) -> Credentials:
         return _credentials(stored) if is_meant else Credentials()
     found = next((_credentials(record) for record in map(_find, former) if record), Credentials())
     if found:
-        with suppress(ConfigError):  # a read-only home folder is no reason to fail
+        with suppress(ConfigError):  # the entry can still be used if the home folder is read-only
             save(destination, found)
     return found
 

@@ -13,7 +13,7 @@ class EngineKind(NamedTuple):
     name: str
     label: str  # completes "jobs run …"
     factory: str  # MODULE:NAME
-    program: str = ""  # must be installed
+    program: str = ""  # program that must be installed
 
 
 _SERVER = "openpai_tasks.server.engines"

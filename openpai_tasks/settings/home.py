@@ -17,7 +17,7 @@ from openpai_tasks.errors import ConfigError
 
 
 def home() -> Path:
-    """Return the user's folder for clusters, defaults and the embedded cluster."""
+    """Return the user's folder for clusters, defaults, credentials and the embedded cluster."""
     return Path(os.path.abspath(os.environ.get("OPENPAI_HOME") or Path.home() / ".openpai"))
 
 

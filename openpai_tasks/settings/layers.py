@@ -26,7 +26,7 @@ class Layer:
     values: Mapping[Any, Any]
     naming: Mapping[str, str] = field(default_factory=dict)
     is_ours: bool = False
-    is_own: bool = True  # False for what comes with a project: another user may have written it
+    is_own: bool = True  # False for files of a project: another user may have written them
     is_project: bool = False  # a project's file that is not code: settings that reach further need trust
     ignored: str = ""  # why a project's file is ignored
 
@@ -53,7 +53,7 @@ def _file_layer(config: Any, level: str) -> Layer:
 
 def project_layer(layer: Layer) -> Layer:
     """Mark the layer as a project's; empty it if another user could have written its file."""
-    if not layer.values or layer.origin.endswith(".py"):  # code, which has already run
+    if not layer.values or layer.origin.endswith(".py"):  # its code has already run
         return layer
     problem = ownership.problem(layer.origin)
     if problem:
@@ -88,7 +88,7 @@ def _environment() -> Layer:
 
 
 def defaults_path(is_global: bool) -> Path:
-    """Return the file of the user's defaults, or of those of the current folder."""
+    """Return the defaults.yaml of the user, or of the current folder."""
     return (home() if is_global else Path.cwd() / ".openpai") / "defaults.yaml"
 
 

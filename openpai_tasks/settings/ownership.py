@@ -18,7 +18,7 @@ MOST_LINKS = 40
 
 
 def problem(*files: str | Path) -> str:
-    """Return why another user could have changed one of the files and what to do; empty if none could."""
+    """Return why another user could have changed one of the files, and a fix; empty if nobody could."""
     seen: set[str] = set()
     for file in files:
         if is_trusted_by_variable(file):
@@ -82,7 +82,7 @@ def _problem_at(place: str, folder: Path) -> str:
     try:
         found = os.lstat(place)
     except OSError:
-        return ""  # it cannot be read either
+        return ""  # the file cannot be read either
     allow = f"export {VARIABLE}={shlex.quote(str(folder))}"
     if found.st_uid not in _own_users():
         owner = _name(found.st_uid)

@@ -25,10 +25,10 @@ from openpai_tasks.settings.home import home, locked, write_private
 
 DEFAULT_KIND = "openpai"
 LOCAL = "local"
-"""The alias of the embedded cluster: always there, never in the file."""
+"""The alias of the embedded cluster, which is always known and never in the file."""
 
 _INVALID_ALIAS = re.compile(r"\..*|.*[/\x00-\x1f\x7f].*", re.DOTALL)
-"""Aliases are used as file names: they must not lead to another folder or be hidden."""
+"""Aliases are used as file names: they must not point to another folder or be hidden."""
 
 
 def edit_hint() -> str:
@@ -38,20 +38,20 @@ def edit_hint() -> str:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The address of a cluster, and what was last known about it."""
+    """The address of a cluster, and what the client last learned about it."""
 
     alias: str
     uri: str
     user: str = ""
     kind: str = DEFAULT_KIND
-    generation: str = ""  # the version of its API, as its kind has it; "" when not known
+    generation: str = ""  # API version, as its kind of cluster names it; "" if unknown
     info: dict[str, Any] = field(default_factory=dict)
     virtual_clusters: tuple[str, ...] = ()
     storages: tuple[dict[str, Any], ...] = ()
     workspace: str = ""
     storage: str = ""
     own_storages: tuple[dict[str, Any], ...] = ()  # added by the user, without their secrets
-    verify: bool | str = True  # the file with the CA to trust, or True for the system's
+    verify: bool | str = True  # path of the CA file to trust, or True for the system's CAs
     prefix: str = PREFIX  # "" for a REST server without a reverse proxy
     extra: dict[str, Any] = field(default_factory=dict)
     is_own: bool = True  # False for clusters in a project's clusters.yaml
@@ -71,7 +71,7 @@ class Cluster:
 
     @property
     def shelf(self) -> str:
-        """The name for files about its jobs; a project's clusters cannot use the names of yours."""
+        """The name of files about its jobs; a project's clusters cannot use the names of the user's."""
         if self.is_own:
             return self.alias
         where = f"{self.destination.address} {self.destination.ca}"
@@ -101,7 +101,7 @@ class Registry:
         return tuple(cluster for cluster, _ in self._load())
 
     def get(self, alias: str) -> Cluster:
-        """Return the cluster with this alias; ``local`` has an address only while it runs, so not here."""
+        """Return the cluster with this alias; ``local`` has no address here, only while it runs."""
         if alias == LOCAL:
             return Cluster(LOCAL, "")
         return self._find(self.clusters(), alias)
@@ -113,7 +113,7 @@ class Registry:
             return Credentials()
         cluster, plain = found[0]
         stored = credentials.load(cluster.destination)
-        same = stored.password and stored.password == plain.password  # the store may have a token as well
+        same = stored.password and stored.password == plain.password  # the store may also hold a token
         return plain if plain and not same else stored
 
     def put(self, cluster: Cluster) -> None:
@@ -154,7 +154,7 @@ class Registry:
             raise ConfigError(f"cannot read {self.path}: {err}") from err
 
     def rewrite(self, text: str, expected: str) -> tuple[Cluster, ...]:
-        """Replace the file by an edited text, if that is valid and the file has not changed meanwhile."""
+        """Replace the file by an edited text, if the text is valid and the file has not changed meanwhile."""
         loaded = parse(text, self.path)
         with locked(self.path):
             if self.text() != expected:
@@ -180,7 +180,7 @@ class Registry:
         return tuple(clusters)
 
     def _write(self, before: Iterable[Cluster], after: Collection[Cluster]) -> None:
-        """Replace the file, and remove secrets that nothing in it uses any more."""
+        """Replace the file, and remove secrets that no cluster in it uses any more."""
         with trust.trust_written_clusters(self.path):
             write_private(self.path, dump(after))
         left, taken = _destinations(after), self._users_own()
@@ -213,7 +213,7 @@ def parse(text: str, path: Path) -> list[tuple[Cluster, Credentials]]:
 
     try:
         records = yaml.safe_load(text) or []
-    except yaml.YAMLError as err:  # its text would quote the file, which may contain a password
+    except yaml.YAMLError as err:  # its text quotes the file, which may contain a password
         mark = getattr(err, "problem_mark", None)
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise ConfigError(f"{path} is not valid YAML{place}; {edit_hint()}") from err
@@ -250,7 +250,7 @@ def _destinations(clusters: Iterable[Cluster]) -> dict[Key, Destination]:
 
 
 def storage_destination(cluster: Cluster, record: Mapping[str, Any]) -> Destination:
-    """Return where the secret of a user's storage is sent, which its whole record determines."""
+    """Return where the secret of a user's storage is sent; it depends on the whole record."""
     kind, name, address, path, user = (
         str(record.get(key) or "") for key in ("type", "name", "address", "path", "user")
     )
@@ -274,7 +274,7 @@ def _from_record(record: object, number: int, path: Path) -> tuple[Cluster, Cred
     plain = Credentials(str(rest.pop("password", None) or ""), str(rest.pop("token", None) or ""))
     kind = str(rest.pop("type", None) or DEFAULT_KIND)
     cluster = Cluster(
-        alias=f"{LOCAL}-cluster" if alias == LOCAL else alias,  # older clients let people choose this name
+        alias=f"{LOCAL}-cluster" if alias == LOCAL else alias,  # older clients allowed this alias
         uri=uri,
         user=str(rest.pop("user", None) or ""),
         kind=DEFAULT_KIND if kind == "pai" else kind,

@@ -34,7 +34,7 @@ class Claim:
     setting: str
     shown: str
     content: str
-    part: str = ""  # tells several claims of one setting apart
+    part: str = ""  # distinguishes several claims of one setting
 
     @property
     def folder(self) -> str:
@@ -68,7 +68,7 @@ class Untrusted(ConfigError):
 
 
 class Fenced(tuple[str, ...]):
-    """Sources from a project's settings: links in them must not lead out of its ``folder``."""
+    """Sources from a project's settings; symlinks in them must not point outside its ``folder``."""
 
     folder: str = ""
 
@@ -96,7 +96,7 @@ def claims_by_file(claims: Iterable[Claim]) -> list[tuple[str, list[str]]]:
 
 
 def is_project_file(path: Path) -> bool:
-    """Whether one of our files belongs to a project, not to the user."""
+    """Whether a file of ours belongs to a project, not to the user."""
     return path.parent.name == ".openpai" and os.path.realpath(path.parent) != os.path.realpath(home())
 
 
@@ -166,13 +166,13 @@ def sources_claims(file: str, paths: Iterable[str], base: Path) -> list[Claim]:
 
 
 def links_claim(file: str, paths: Iterable[str]) -> Claim:
-    """Return the claim that links in these sources may be followed; typing the sources allows it."""
+    """Return the claim to follow symlinks in these sources; it is trusted when the user types the sources."""
     sources = tuple(paths)
     return Claim(file, "sources", "", repr(sources), f"links in {', '.join(sources)}")
 
 
 def fence_sources(file: str, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Confine the sources of a project's file to its folder, unless the user typed them."""
+    """Confine a project's sources to its folder, unless the user typed them or OPENPAI_TRUST names it."""
     if not untrusted([links_claim(file, paths)]):
         return paths
     return Fenced.within(str(project_of(file)), paths)
@@ -230,7 +230,7 @@ def _cluster_claim(path: Path, record: dict[Any, Any]) -> Claim:
 
 
 def _digest_of(path: Path) -> str:
-    """Return a digest of a CA file: other content at the same path is another claim."""
+    """Return a digest of a CA file, so that new content at the same path becomes a new claim."""
     try:
         if path.is_file() and path.stat().st_size <= LARGEST_CA:
             return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -245,7 +245,7 @@ def _word(value: object) -> str:
 
 @contextlib.contextmanager
 def trust_written_clusters(path: Path) -> Iterator[None]:
-    """Trust what the block writes to a project's clusters.yaml, except what was not trusted before."""
+    """Trust the clusters that the block writes to a project's clusters.yaml; not those untrusted before."""
     if not is_project_file(path):
         yield
         return

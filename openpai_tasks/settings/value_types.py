@@ -1,4 +1,4 @@
-"""The types of settings: their names in messages, and how values are read."""
+"""The types of settings: their names in messages, and how to read their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster's storages, as the folders of ``pai://<cluster>/``."""
+"""The storages of a cluster, shown as the folders of ``pai://<cluster>/``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from openpai_tasks.storage.store import Digest, Entry, Hasher, check_name
 
 
 class StoragesStore:
-    """A read-only list of storages; their files have urls of their own."""
+    """A read-only list of storages; the files in them have their own URLs."""
 
     kind = "storages"
     knows_digests = False

@@ -1,4 +1,4 @@
-"""One place under all names of its server."""
+"""Recognise a place under all names of its server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 def by_numbers(address: str, above: bool) -> set[str]:
-    """The address with each number that its host has instead of the name; ``above``: also all it is in."""
+    """Return the address with each IP address of its host; with ``above``, also all folders above it."""
     parts = urlsplit(address)
     paths = [parts.path.rstrip("/")]
     while above and paths[-1]:
@@ -18,6 +18,6 @@ def by_numbers(address: str, above: bool) -> set[str]:
 def _numbers(host: str) -> set[str]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
-    except (OSError, UnicodeError):  # unknown name: connecting to it will fail with a better message
+    except (OSError, UnicodeError):  # unknown name: connecting to it gives a better message
         return set()
     return {str(row[4][0]) for row in found}

@@ -1,4 +1,4 @@
-"""The kinds of storage, one row each: ours, and those that other packages add by an entry point."""
+"""The kinds of storage, one row each: ours, and those that other packages add with an entry point."""
 
 from __future__ import annotations
 
@@ -18,43 +18,48 @@ if TYPE_CHECKING:
     from openpai_tasks.storage.store import StorageSpec, Store
 
 ENTRY_POINTS = "openpai_tasks.storage_kinds"
-"""Group of the entry points of other packages; the value of each is a ``StorageKind``."""
+"""Entry point group of other packages; the value of each entry point is a ``StorageKind``."""
 
 
 @dataclass(frozen=True)
 class StorageKind:
-    """One kind of storage. Functions are written as ``module:function`` and loaded when first called."""
+    """One kind of storage. Functions are given as ``module:function`` and loaded on first use."""
 
     name: str
-    """The type in small letters, as ``storage.add --type`` takes it; clusters may capitalise it otherwise."""
+    """The type in lower case, for ``storage.add --type``; clusters may capitalise it differently."""
     label: str
     """Its name in messages."""
     store: str
     """``(spec: StorageSpec) -> Store``: open a storage of a cluster, or one that the user added."""
     server: str = ""
-    """``(spec: StorageSpec) -> str``: where the storage is, for people to read; its folder if not given."""
+    """``(spec: StorageSpec) -> str``: the location of the storage for messages; its folder if not given."""
     schemes: tuple[str, ...] = ()
-    """Schemes of its urls, without ``://``."""
+    """Schemes of its URLs, without ``://``."""
     url: str = ""
-    """``(url: str) -> tuple[Store, str]``: the store that a url leads to, and the path in it."""
+    """``(url: str) -> tuple[Store, str]``: open the store of a URL, and return the path in it."""
     install: str = ""
-    """What ``pip install`` takes to get the packages that this kind needs."""
+    """Argument of ``pip install`` for the packages that this kind needs."""
     requires: str = ""
-    """The module that imports those packages, where the module of ``store`` does not."""
+    """The module that imports these packages, if the module of ``store`` does not."""
     data: str = ""
-    """``(storage: UserStorage, secret: str) -> dict``: the ``StorageSpec.data`` that the flags of
-    ``storage.add`` stand for; a ConfigError if they make no sense. Without it, none can be added."""
+    """``(storage: UserStorage, secret: str) -> dict``: make ``StorageSpec.data``.
+
+    The flags of ``storage.add`` are in ``storage``. Raises ConfigError if they are invalid. Without it, users
+    cannot add storages of this kind.
+    """
     flags: tuple[str, ...] = ()
-    """Flags of ``storage.add`` that must be given."""
+    """Required flags of ``storage.add``."""
     options: tuple[str, ...] = ()
-    """Names that ``--option NAME=VALUE`` may have."""
+    """Allowed names for ``--option NAME=VALUE``."""
     asks_for: str = ""
-    """The secret that belongs to ``--user``, as the prompt calls it; none is asked for if not given."""
+    """Name of the secret for ``--user`` in the prompt; no secret is asked for if not given."""
     acts_as_user: bool = False
-    """Whether files are read and written in the name of ``--user``, instead of the user of the cluster."""
+    """Whether files are read and written as ``--user``, instead of the cluster's user."""
     job_folder: str = ""
-    """``(store: Store, path: str) -> job_storage.Home``: how a job reaches a folder by itself; if not given,
-    jobs find only what the cluster mounts."""
+    """``(store: Store, path: str) -> job_storage.Home``: how a job accesses a folder by itself.
+
+    If not given, jobs only see what the cluster mounts.
+    """
     package: str = ""
     """The package that added this kind; empty for ours."""
 
@@ -78,7 +83,7 @@ class StorageKind:
         return folder
 
     def refuse_missing_package(self) -> None:
-        """Raise a ConfigError that names what to install if a package is missing."""
+        """Raise a ConfigError that names the package to install, if one is missing."""
         import importlib
 
         with self._naming_package():
@@ -136,7 +141,7 @@ class UserStorage:
 
     @property
     def server_options(self) -> dict[str, str]:
-        """The options but for those about this machine: where a share is mounted, and certificates."""
+        """The options except those about this machine: mount point and certificates."""
         return {name: value for name, value in self.options if name not in ("mount", "ca")}
 
     @property
@@ -145,7 +150,7 @@ class UserStorage:
 
     @property
     def secret_word(self) -> str:
-        """What the secret is called."""
+        """What the secret is called in messages."""
         return self.kind.asks_for
 
 
@@ -235,33 +240,33 @@ KINDS = (
     ),
     StorageKind(name="other", label="mounted", store=f"{_HERE}.local.kind:open_other"),
 )
-"""Our kinds, in the order in which people see them."""
+"""Our kinds, in the order in which users see them."""
 
 ADDABLE = tuple(kind.name for kind in KINDS if kind.data)
-"""The types of our kinds that ``storage.add`` takes."""
+"""The types of our kinds that ``storage.add`` accepts."""
 
 
 def find_type(name: str) -> StorageKind | None:
-    """The kind of that type, whatever its capitals; other packages are asked only if it is not ours."""
+    """Find a kind by type, ignoring case; load kinds of other packages only if it is not ours."""
     wanted = name.lower()
     ours = next((kind for kind in KINDS if kind.name == wanted), None)
     return ours or next((kind for kind in _added()[0] if kind.name == wanted), None)
 
 
 def find_scheme(scheme: str) -> StorageKind | None:
-    """The kind whose urls have that scheme, in the same way."""
+    """Find a kind by the scheme of its URLs, in the same way."""
     wanted = scheme.lower()
     ours = next((kind for kind in KINDS if wanted in kind.schemes), None)
     return ours or next((kind for kind in _added()[0] if wanted in kind.schemes), None)
 
 
 def all_kinds() -> tuple[StorageKind, ...]:
-    """Our kinds, and those of other packages."""
+    """Return our kinds and those of other packages."""
     return (*KINDS, *_added()[0])
 
 
 def describe_known(names: tuple[str, ...]) -> str:
-    """What to put behind a message about an unknown type or scheme: those known, and packages that failed."""
+    """Return the end of a message about an unknown type or scheme: known names, and packages that failed."""
     return "; ".join([f" (known: {', '.join(names)})", *_added()[1]])
 
 
@@ -271,7 +276,7 @@ def _added() -> tuple[tuple[StorageKind, ...], tuple[str, ...]]:
 
 @functools.lru_cache(maxsize=1)
 def _load_added(path: tuple[str, ...]) -> tuple[tuple[StorageKind, ...], tuple[str, ...]]:
-    """The kinds of the packages on the path, and a line about each that cannot be used."""
+    """Return the kinds of packages on the path, and a line about each kind that cannot be used."""
     from importlib.metadata import entry_points
 
     kinds: list[StorageKind] = []
@@ -279,7 +284,7 @@ def _load_added(path: tuple[str, ...]) -> tuple[tuple[StorageKind, ...], tuple[s
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (_package(point), point.name)):
         try:
             kind = _load_kind(point)
-        except Exception as err:  # the code of another package can raise anything
+        except Exception as err:  # code of other packages can raise anything
             why = " ".join(str(err).split()) or type(err).__name__
             what = f"the storage kind {point.name!r} of the package {_package(point)}"
             problems.append(f"{what} cannot be loaded: {why}")
@@ -300,12 +305,12 @@ def _package(point: EntryPoint) -> str:
 
 
 def rooted(path: str) -> str:
-    """The path from the root, without a slash at its end."""
+    """Return the path from the root, without a slash at the end."""
     return "/" + path.strip("/")
 
 
 def split_names(text: str, count: int) -> tuple[str, str, str]:
-    """The first one or two names of a path, and the rest of it from the root."""
+    """Split off the first one or two names of a path; the rest is a path from the root."""
     names = [name for name in text.split("/") if name]
     first, second = (*names[:count], "", "")[:2]
     below = "/".join(names[count:])

@@ -1,8 +1,8 @@
-"""What the user types for a file or folder, as a store and a path in it.
+"""Parse what users type for a file or folder into a store and a path.
 
 ``./x`` and ``/x`` are on this machine; ``pai://<cluster>/<storage>/<path>`` is on a cluster's storage; other
-schemes belong to a kind of storage (see ``kinds``). Behind ``pai://`` nothing is decoded: ``%``, ``#`` and
-``?`` are characters like others.
+schemes belong to a kind of storage (see ``kinds``). Paths of ``pai://`` are not decoded: ``%``, ``#`` and
+``?`` are ordinary characters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from openpai_tasks.storage.store import StorageSpec, Store, base, join
 PAI = "pai://"
 USER = "${PAI_USER_NAME}"
 SELECTED = "0"
-"""The name of a storage that stands for the selected one, as in the older clients."""
+"""Name that stands for the selected storage, as in the older clients."""
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -32,25 +32,25 @@ class Book(Protocol):
     """A source of clusters and their storages."""
 
     def storages(self, cluster: str) -> tuple[str, ...]:
-        """The names of the storages that this user has on the cluster."""
+        """Return the names of the user's storages on the cluster."""
 
     def opened(self, cluster: str, storage: str) -> tuple[StorageSpec, Store]:
-        """The storage and its open store; ``0`` is the selected one."""
+        """Return the storage and its open store; ``0`` means the selected one."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """A path in a store, and how it was written."""
+    """A path in a store, and how the user wrote it."""
 
     store: Store
     path: str
     url: str
     is_folder: bool = False
-    """It was written as a folder: with a slash at its end."""
+    """Whether it was written as a folder, with a slash at the end."""
     is_content: bool = False
-    """What is in the folder is meant, not the folder: it was written with ``.`` at its end."""
+    """Whether the folder's content is meant, not the folder: it was written with ``.`` at the end."""
     has_empty_name: bool = False
-    """It was written with an empty name in it, which is what an empty variable leaves."""
+    """Whether it was written with an empty name, which an empty variable leaves."""
 
     @property
     def name(self) -> str:
@@ -62,11 +62,11 @@ class Location:
 
     @property
     def origin(self) -> str:
-        """The part of the url before the path (``pai://lab/home``); empty on this machine."""
+        """The part of the URL before the path (``pai://lab/home``); empty on this machine."""
         return self.url.removesuffix(self.path) if self.url.endswith(self.path) else ""
 
     def join(self, *names: str) -> Location:
-        """The location below this one; a name that could lead elsewhere is refused."""
+        """Return a location below this one; raise for names that could point elsewhere."""
         for name in names:
             if name in ("", ".", "..") or "/" in name or "\0" in name:
                 raise PathError(f"{name!r} cannot be a name in {self.url}")
@@ -76,7 +76,7 @@ class Location:
 
 @contextlib.contextmanager
 def naming(place: Location) -> Iterator[None]:
-    """Put the storage before a path of its store in the message of an error."""
+    """Put the storage in front of paths in error messages."""
     try:
         yield
     except PaiError as err:
@@ -86,12 +86,12 @@ def naming(place: Location) -> Iterator[None]:
 
 
 def has_empty_name(text: str) -> bool:
-    """``a//b`` is what ``a/$EMPTY/b`` becomes."""
+    """Whether a name is empty: ``a//b`` is what ``a/$EMPTY/b`` becomes."""
     return "//" in _SCHEME.sub("", text)
 
 
 def locate(text: str, book: Book) -> Location:
-    """The location that ``text`` means."""
+    """Return the location that ``text`` means."""
     return replace(_located(text, book), has_empty_name=has_empty_name(text))
 
 
@@ -125,7 +125,7 @@ def open_storage(spec: StorageSpec) -> Store:
 
 
 def _here(text: str) -> Location:
-    """A path of this machine; links above the last name are followed, as the system does."""
+    """Return a path on this machine; symlinks above the last name are followed, as the system does."""
     path = os.path.join(os.getcwd(), text)
     _refuse_up_from_nothing(path, text)
     last = base(path)
@@ -139,7 +139,7 @@ def _here(text: str) -> Location:
 
 
 def _refuse_up_from_nothing(path: str, text: str) -> None:
-    """``missing/../b`` is not ``b``, and neither is ``file/../b``."""
+    """Raise for ``missing/../b`` and ``file/../b``, which are not ``b``."""
     names = path.split("/")
     for number, name in enumerate(names):
         above = "/".join(names[:number]) or "/"
@@ -163,7 +163,7 @@ def _on_cluster(text: str, book: Book) -> Location:
 
 
 def _clean(path: str, text: str) -> tuple[str, bool]:
-    """The path without empty names and ``.``, and whether it ended with one; ``..`` is refused."""
+    """Remove empty names and ``.`` from the path; return whether it ended with ``.``, and refuse ``..``."""
     names = [name for name in path.split("/") if name]
     if ".." in names:
         raise PathError(f"{text!r}: '..' is not allowed on a storage")

@@ -1,4 +1,4 @@
-"""Patterns such as ``data/*/part-?.csv``, looked up in any store."""
+"""Expand patterns such as ``data/*/part-?.csv`` in any store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAGIC = re.compile(r"[*?\[]")
 
 
 def sources(place: Location) -> list[Location]:
-    """The sources that a path means: what has exactly this name, else what the pattern matches."""
+    """Return the sources of a path: the file with exactly this name, or else the matches of the pattern."""
     if place.store.stat(place.path) is not None:
         return [place]
     if MAGIC.search(place.path):
@@ -27,7 +27,7 @@ def sources(place: Location) -> list[Location]:
 
 
 def target(place: Location) -> Location:
-    """The target that a path means: a pattern is the one thing that it matches, else a plain name."""
+    """Return the target of a path: the only match of a pattern, or else the plain name."""
     if not MAGIC.search(place.path) or place.store.stat(place.path) is not None:
         return place
     found = list(matches(place)) or list(matches(place, any_kind=True))  # the caller reports a file there
@@ -37,7 +37,10 @@ def target(place: Location) -> Location:
 
 
 def matches(place: Location, any_kind: bool = False) -> Iterator[Location]:
-    """Everything the pattern matches; as in a shell, ``*`` finds no hidden names, and ``*/`` only folders."""
+    """Yield all matches of the pattern.
+
+    As in a shell, ``*`` skips hidden names, and ``*/`` finds only folders.
+    """
     start, names = place, list[str]()
     while MAGIC.search(start.path) and start.store.stat(start.path) is None:
         names.insert(0, start.name)
@@ -58,7 +61,7 @@ def _below(folder: Location, names: list[str], folders: bool) -> Iterator[Locati
 
 
 def _fitting(folder: Location, name: str) -> Iterator[Entry]:
-    """The entries of the folder that have this name or match it."""
+    """Yield the entries of the folder that have this name or match it."""
     if not MAGIC.search(name):
         inner = folder.store.stat(folder.join(name).path)
         yield from [inner] if inner is not None else []

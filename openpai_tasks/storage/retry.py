@@ -1,4 +1,4 @@
-"""Try again after a pause where that can help."""
+"""Retry operations after a pause if that can help."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from openpai_tasks.errors import ApiError, PaiError, PathError, TooManyRequests,
 from openpai_tasks.net.retry import RetryPolicy
 
 TRIES = 5
-FIRST_PAUSE = 0.2  # seconds; each one after it is twice as long
+FIRST_PAUSE = 0.2  # seconds; each further pause is twice as long
 
 Result = TypeVar("Result")
 
 
 class Damaged(PathError):
-    """Raised when the bytes that arrived are not those that were sent; nothing is kept."""
+    """Raised when the received bytes differ from those that were sent; nothing is kept."""
 
 
 def can_help(err: PaiError) -> bool:
@@ -32,7 +32,7 @@ _around = threading.local()
 
 
 def paused(seconds: float) -> bool:
-    """Pause; True when nobody waits any more, which only the tries around this one can tell."""
+    """Pause; return True if the operation is no longer needed, which only an enclosing retry can know."""
     if wait := getattr(_around, "wait", None):
         return bool(wait(seconds))
     time.sleep(seconds)
@@ -52,12 +52,12 @@ def _waiting(wait: Callable[[float], bool]) -> Iterator[None]:
 
 
 def retrying(act: Callable[[], Result], wait: Callable[[float], bool] = paused) -> Result:
-    """Return the result of ``act``, retried; ``wait(seconds)`` pauses and returns True to stop trying."""
+    """Return the result of ``act`` with retries; ``wait(seconds)`` pauses and returns True to stop."""
     return numbered(lambda _: act(), wait)
 
 
 def numbered(act: Callable[[int], Result], wait: Callable[[float], bool] = paused) -> Result:
-    """As ``retrying``; ``act`` gets the number of the try, as the answer to an earlier one may be lost."""
+    """Like ``retrying``, but ``act`` gets the number of the try, as an earlier answer may be lost."""
     number, tries = 0, Tries(wait)
     while True:
         try:
@@ -70,7 +70,10 @@ def numbered(act: Callable[[int], Result], wait: Callable[[float], bool] = pause
 
 
 def streamed(begin: Callable[[], Iterator[Result]]) -> Iterator[Result]:
-    """What ``begin`` brings; where it breaks it is called anew, unless nothing comes for long."""
+    """Yield the items of ``begin``.
+
+    Call it again after failures, unless nothing arrives for several tries.
+    """
     tries = Tries()
     while True:
         try:
@@ -91,11 +94,11 @@ class Tries:
         self.begin()
 
     def begin(self) -> None:
-        """Start counting again, as something has arrived."""
+        """Start counting again, as data has arrived."""
         self._policy, self._number = RetryPolicy(TRIES, FIRST_PAUSE), 0
 
     def another(self, err: PaiError) -> bool:
-        """Pause, and return whether to try again after this error."""
+        """Pause, and return whether to retry after this error."""
         if not can_help(err) or err.is_given_up:
             return False
         pause, self._number = self._policy.pause(self._number), self._number + 1

@@ -1,8 +1,8 @@
-"""The interface between copying and the places that have files: what every store can do.
+"""The interface between copying and the places that have files: the operations of every store.
 
-A path in a store is absolute and POSIX (``/a/b``); ``/`` is the store's root. Errors: NotFound
-for what is missing, Denied for what is forbidden, Unreachable for a server that does not answer (worth
-another try), PathError for the rest.
+A path in a store is absolute and POSIX (``/a/b``); ``/`` is the store's root. Errors: NotFound for a missing
+file or folder, Denied for a forbidden one, Unreachable for a server that does not answer (worth a retry),
+PathError for the rest.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Protocol
 from openpai_tasks.errors import PathError
 
 PIECE = 1 << 20
-"""How many bytes travel at a time, unless a store knows better."""
+"""Number of bytes per piece, unless a store chooses another."""
 SHA256 = "sha256"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a folder; a link shows what it leads to (size 0 when that is missing)."""
+    """One name in a folder; a symlink has the values of its target (size 0 if that is missing)."""
 
     name: str
     path: str
@@ -32,25 +32,25 @@ class Entry:
     is_link: bool = False
     is_executable: bool = False
     is_special: bool = False  # neither a file nor a folder: a pipe, a device
-    mode: int | None = None  # who may do what, where the store knows
-    version: str = ""  # another one whenever the file is written, where the store tells
-    digest: Digest | None = None  # of its content, where the listing has it
+    mode: int | None = None  # permissions, if the store knows them
+    version: str = ""  # changes whenever the file is written, if the store has versions
+    digest: Digest | None = None  # of its content, if the listing has it
     is_arrival: bool = False
-    """``mtime_ms`` is when the store got the file; only ``stat`` tells the file's own time."""
+    """Whether ``mtime_ms`` is when the store received the file; only ``stat`` returns the file's own time."""
     is_whole_second: bool = False  # its time has no milliseconds
-    id: str = ""  # of a folder: its number in its file system, where the store tells
+    id: str = ""  # of a folder: its number in its file system, if the store knows it
 
 
 @dataclass(frozen=True)
 class Digest:
-    """A fingerprint of a file's content; only two of the same kind can be compared."""
+    """A digest of a file's content; only digests of the same kind can be compared."""
 
     kind: str
     value: str
 
 
 class Hasher(Protocol):
-    """Computes a digest of bytes on their way, in bounded memory."""
+    """Computes a digest incrementally, in bounded memory."""
 
     def update(self, piece: bytes, /) -> None: ...
 
@@ -58,45 +58,45 @@ class Hasher(Protocol):
 
 
 class Store(Protocol):
-    """Files and folders somewhere. Every method may be called from several threads at once."""
+    """Files and folders at some place. Every method may be called from several threads at once."""
 
     kind: str
     """Stores of different kinds have no files in common."""
     knows_digests: bool
-    """Whether ``digest`` is a question to the server; otherwise it reads the whole file."""
+    """Whether ``digest`` asks the server; otherwise it reads the whole file."""
 
     def address(self, path: str) -> str:
-        """One name for the file, whichever way it is reached: the same file has the same address."""
+        """Return a unique address: the same file has the same address, however it is reached."""
 
     def stat(self, path: str) -> Entry | None:
-        """The entry at the path, or None. A folder's size is 0."""
+        """Return the entry at the path, or None. A folder's size is 0."""
 
     def list(self, path: str) -> Iterator[Entry]:
-        """The entries of the folder as they arrive; every name has passed ``check_name``."""
+        """Yield the entries of the folder as they arrive; every name has passed ``check_name``."""
 
     def make_folder(self, path: str) -> None:
-        """Make the folder and what is missing above it; an existing folder is fine, a file is a PathError."""
+        """Create the folder and its missing parents; an existing folder is fine, a file is a PathError."""
 
     def remove(self, path: str, recursive: bool = False) -> None:
-        """Remove a file, a link (not what it leads to) or a folder; a full one only if recursive."""
+        """Remove a file, a symlink (not its target) or a folder; one that is not empty only if recursive."""
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file its final name, in place of the file that may have it."""
+        """Give a file its final name, replacing an existing file."""
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """The bytes, in pieces; fewer than asked for only at the file's end."""
+        """Yield the bytes in pieces; fewer than requested only at the end of the file."""
 
     def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
-        """Stream to exactly this path (in an existing folder), in place of what is there."""
+        """Stream to exactly this path (in an existing folder), replacing an existing file."""
 
     def digest(self, path: str) -> Digest | None:
-        """The file's digest, if the store has one."""
+        """Return the file's digest, if the store has one."""
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
-        """A hasher for digests of that kind; without a kind, for files written now."""
+        """Return a hasher for digests of this kind; without a kind, for files written now."""
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        """Set a file's time of change, where that is possible."""
+        """Set a file's modification time, if that is possible."""
 
 
 class KnowsPlaces(ABC):
@@ -104,11 +104,14 @@ class KnowsPlaces(ABC):
 
     @abstractmethod
     def marks(self, path: str, above: bool = False) -> set[str]:
-        """Marks that identify the folder under all its names; ``above``: also those of all folders above."""
+        """Return marks that identify the folder under all its names.
+
+        With ``above``, also of all folders above.
+        """
 
 
 class WritesWhole(ABC):
-    """A store where a file appears as a whole, so that it needs no other name while it is written."""
+    """A store where a file appears as a whole, so that it needs no temporary name while it is written."""
 
     @abstractmethod
     def write_whole(
@@ -119,22 +122,23 @@ class WritesWhole(ABC):
         mtime_ms: int | None = None,
         check: Callable[[], None] | None = None,
     ) -> None:
-        """Stream to the path, verified on the way; ``check`` is called when all is sent, none to be seen.
+        """Stream to the path, verified in transit.
 
-        What goes wrong before that, in ``check`` too, leaves what was there before.
+        Call ``check`` when all is sent but nothing is visible yet. Errors before that, and in ``check``,
+        leave the previous file unchanged.
         """
 
 
 class ChecksBytes(ABC):
-    """A store that verifies all bytes on arrival by checksums, so that no digest is needed."""
+    """A store that verifies all bytes on arrival with checksums, so that no digest is needed."""
 
     @abstractmethod
     def read_checked(self, path: str, size: int) -> Iterator[bytes] | None:
-        """The first ``size`` bytes, verified; None if that is not possible now."""
+        """Return the first ``size`` bytes, verified; None if that is not possible now."""
 
     @abstractmethod
     def write_checked(self, path: str, pieces: Iterable[bytes], size: int | None) -> bool:
-        """As ``write``, verified; False, with no piece read, if that is not possible now."""
+        """Like ``write``, but verified; return False, with no piece read, if that is not possible now."""
 
 
 class Appends(ABC):
@@ -142,11 +146,11 @@ class Appends(ABC):
 
     @abstractmethod
     def broken_off(self, path: str) -> int:
-        """How many bytes there are of a file whose writer died; 0 if it cannot be continued."""
+        """Return the size of a file whose writer died; 0 if it cannot be continued."""
 
     @abstractmethod
     def append(self, path: str, pieces: Iterable[bytes], size: int) -> None:
-        """Add so many bytes to the end; an error leaves what has arrived so far."""
+        """Append ``size`` bytes; an error leaves the bytes that have arrived."""
 
 
 class KeepsModes(ABC):
@@ -154,24 +158,24 @@ class KeepsModes(ABC):
 
     @abstractmethod
     def make_executable(self, path: str) -> None:
-        """Make it executable for everybody who may read it."""
+        """Make the file executable for everybody who may read it."""
 
     @property
     @abstractmethod
     def closed(self) -> Store:
-        """The same store, where new files and folders are private from their beginning."""
+        """The same store, where new files and folders are private from the beginning."""
 
 
 class SetsModes(ABC):
-    """A store whose entries have modes, and where they can be set."""
+    """A store whose entries have modes that can be set."""
 
     @abstractmethod
     def set_mode(self, path: str, mode: int) -> None:
-        """Give the file or folder this mode."""
+        """Set the mode of the file or folder."""
 
     @abstractmethod
     def allowed(self, mode: int) -> int:
-        """The mode without the rights that the user's umask removes."""
+        """Return the mode without the permissions that the user's umask removes."""
 
 
 Mounts = tuple[tuple[str, str], ...]
@@ -180,12 +184,12 @@ Mounts = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class StorageSpec:
-    """What is needed to open a storage of a cluster."""
+    """Everything needed to open a storage of a cluster."""
 
-    cluster: str  # its alias
+    cluster: str  # alias
     name: str
     kind: str
-    data: dict[str, Any] = field(repr=False)  # may hold an account's key
+    data: dict[str, Any] = field(repr=False)  # may contain an account key
     user: str = ""
     share: bool = True  # False: each user has a folder and sees only that
     read_only: bool = False
@@ -193,16 +197,18 @@ class StorageSpec:
     verify: bool | str = True
     mounts: Mounts = ()
     is_own: bool = False
-    """Named by the user or the embedded cluster: only then may it be a folder of this machine, or be opened
-    with keys of this machine's settings."""
+    """Whether the user or the embedded cluster named it.
+
+    Only then may it be a folder on this machine, or be opened with keys in this machine's settings.
+    """
 
     @property
     def title(self) -> str:
-        """What to call it in a message."""
+        """The storage's name in messages."""
         return f"storage {self.name!r} of {self.cluster!r}"
 
     def users_folder(self, root: str) -> str:
-        """The user's folder below the root where each user has one, else the root itself."""
+        """Return the user's folder below the root if each user has one, else the root itself."""
         return root if self.share else join(root, check_name(self.user, f"storage {self.name!r}"))
 
 
@@ -212,24 +218,24 @@ def is_closed(mode: int | None) -> bool:
 
 
 def check_name(name: str, folder: str) -> str:
-    """Return the name if it is a single valid name in a folder."""
+    """Return the name if it is a single valid name in a folder; raise otherwise."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise PathError(f"{folder} lists the name {name!r}, which cannot be a file's; refused")
     return name
 
 
 def join(folder: str, name: str) -> str:
-    """The path of ``name`` (one or several, relative) in the folder."""
+    """Return the path of ``name`` (one or several names, relative) in the folder."""
     return f"{folder.rstrip('/')}/{name}"
 
 
 def parent(path: str) -> str:
-    """The folder that holds the path; the root's is the root."""
+    """Return the parent folder of the path; the root's parent is the root."""
     return path.rstrip("/").rpartition("/")[0] or "/"
 
 
 def base(path: str) -> str:
-    """The last name of the path; the root has none."""
+    """Return the last name of the path; empty for the root."""
     return path.rstrip("/").rpartition("/")[2]
 
 
@@ -239,13 +245,13 @@ def is_below(address: str, folder: str) -> bool:
 
 
 def refuse_no_text(path: str, who: str) -> None:
-    """Refuse a path that is not valid UTF-8, for stores whose names are text."""
+    """Raise for a path that is not valid UTF-8, for stores whose names are text."""
     if any("\ud800" <= letter <= "\udfff" for letter in path):
         raise PathError(f"{path}: the name is not valid UTF-8, so {who} can hold it; rename it")
 
 
 class Sha256:
-    """The hasher of stores that have no digest of their own."""
+    """The hasher of stores without their own digests."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
@@ -258,7 +264,7 @@ class Sha256:
 
 
 def fingerprint(hasher: Hasher, pieces: Iterable[bytes]) -> Digest:
-    """The digest of all pieces."""
+    """Return the digest of all pieces."""
     for piece in pieces:
         hasher.update(piece)
     return hasher.digest()

@@ -22,11 +22,11 @@ LOG_PAGE = 64 * MB
 
 
 class BodyRefused(Exception):
-    """Raised for content that is too large, or compressed in a way that was not asked for."""
+    """Raised for content that is too large, or that uses a compression that was not requested."""
 
 
 def whole(response: requests.Response, limit: int) -> bytes:
-    """Return the content; stop reading as soon as it is too large."""
+    """Return the whole content; stop reading as soon as it exceeds the limit."""
     found = bytearray()
     for piece in _decoded(response):
         found += piece
@@ -36,7 +36,7 @@ def whole(response: requests.Response, limit: int) -> bytes:
 
 
 def beginning(response: requests.Response) -> bytes:
-    """Return the content of an error, or nothing if it cannot be shown."""
+    """Return the content of an error answer, or nothing if it cannot be read."""
     try:
         return whole(response, ERROR)
     except BodyRefused:
@@ -44,7 +44,7 @@ def beginning(response: requests.Response) -> bytes:
 
 
 def as_sent(response: requests.Response) -> Iterator[bytes]:
-    """Yield the bytes of a stream, which was asked for without compression."""
+    """Yield the bytes of a stream, which is requested without compression."""
     if encoding := _encoding(response):
         raise BodyRefused(f"the content encoding {encoding[:40]!r} was not asked for")
     yield from response.raw.stream(PIECE, decode_content=False)
@@ -66,7 +66,7 @@ def _decoded(response: requests.Response) -> Iterator[bytes]:
     for piece in response.raw.stream(PIECE, decode_content=False):
         while piece:
             has_come = True
-            if inflater.eof:  # another member follows
+            if inflater.eof:  # another gzip member follows
                 inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
             try:
                 yield inflater.decompress(piece, PIECE)

@@ -1,4 +1,4 @@
-"""Virtual clusters and storages of answers, as values that all kinds of clusters share."""
+"""Virtual clusters and storages in answers, converted to the values that all kinds of clusters share."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from openpai_tasks.protocol.fields import mapping, number, text
 from openpai_tasks.protocol.routes import OWN_FIELD
 
 RESOURCES = {"gpu": ("GPUs", "gpu"), "cpu": ("vCores", "cpu"), "memoryMB": ("memory",)}
-"""Resources as job documents name them, and the names that generations of servers have for them."""
+"""Resource names in job documents, and their names in the answers of the server generations."""
 
 HDFS = ClusterStorage("hdfs", "hdfs", default=True)
-"""The storage of a cluster from before there were storages: the HDFS behind its own address."""
+"""The storage of clusters whose API has no storages: HDFS behind the cluster's own address."""
 
 
 def virtual_cluster_from_body(body: dict[str, Any]) -> VirtualCluster:
-    """Read a virtual cluster; without ``resourcesGuaranteed``, as on 0.14, all of it is usable."""
+    """Read a virtual cluster; without ``resourcesGuaranteed`` (0.14) all of its resources are usable."""
     sides = ("resourcesUsed", "resourcesGuaranteed", "resourcesTotal")
     found = {}
     for resource, names in RESOURCES.items():
@@ -26,7 +26,7 @@ def virtual_cluster_from_body(body: dict[str, Any]) -> VirtualCluster:
 
 
 def storage_from_body(body: dict[str, Any], name: str, marks_default: bool = True) -> ClusterStorage:
-    """Read a storage, a row of a list or the whole description."""
+    """Read a storage from a row of a list or from its full description."""
     data = {key: text(value) for key, value in mapping(body.get("data")).items() if text(value)}
     is_marked = marks_default or "default" in body
     return ClusterStorage(
@@ -41,6 +41,5 @@ def storage_from_body(body: dict[str, Any], name: str, marks_default: bool = Tru
 
 
 def _amount(side: Any, names: tuple[str, ...]) -> Amount:
-    """Return the amount under the first of these names that has one."""
     found = (number(mapping(side).get(name)) for name in names)
     return next((amount for amount in found if amount is not None), None)

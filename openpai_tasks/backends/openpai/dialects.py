@@ -1,4 +1,4 @@
-"""How the generations of OpenPAI's REST server differ, one row each."""
+"""Differences between the generations of OpenPAI's REST server, one row each."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ YARN_EXITS = {
     198: ExitMeaning("the disk of the node was full", "write less to the local disk"),
     255: ExitMeaning("the command failed", "look at the logs for the cause"),
 }
-"""Exit codes of 0.14 that later generations do not have, or that mean something else there."""
+"""Exit codes of 0.14 that later generations do not have or use with another meaning."""
 
 
 @dataclass(frozen=True)
 class ApiDialect:
-    """The paths of one generation, "" for those it does not have, and how it behaves."""
+    """The paths of one generation ("" if it lacks one), and how it behaves."""
 
     generation: str
     jobs: str = routes.JOBS
@@ -30,17 +30,18 @@ class ApiDialect:
     events: str = ""
     tag: str = ""
     task_logs: str = ""
-    ssh: str = ""  # newer ones show it among the ports of a task
-    v1_jobs: str = ""  # where documents of version 1 are handed in as they are
+    ssh: str = ""  # newer servers list SSH among the ports of a task
+    v1_jobs: str = ""  # where version 1 documents are submitted unchanged
     virtual_clusters: str = routes.VIRTUAL_CLUSTERS
     storages: str = routes.STORAGES
     storage: str = routes.STORAGE
     token_check: str = ""
     application_token: str = routes.TOKEN_APPLICATION
     reads_need_token: bool = True
-    has_ownerless: bool = False  # jobs from before they had owners, which go by their bare name
-    selects: bool = False  # filters, orders and pages the job list itself; if not, it knows `username` only
-    marks_default: bool = True  # rows of storages say whether they are default ones
+    has_ownerless: bool = False  # has jobs without an owner, addressed by their bare name
+    # The server filters, sorts and pages the job list; otherwise it only knows `username`.
+    selects: bool = False
+    marks_default: bool = True  # the list of storages says which ones are default
     has_yarn: bool = False
 
     @property
@@ -98,5 +99,5 @@ DIALECTS = {
 
 
 def dialect_of(generation: str) -> ApiDialect:
-    """Return the dialect of a generation; an unknown one is taken for the newest."""
+    """Return the dialect of a generation; unknown generations count as the newest."""
     return DIALECTS.get(generation, NEWEST)

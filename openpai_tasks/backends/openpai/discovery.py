@@ -1,4 +1,4 @@
-"""From the address that a user types to an OpenPAI server of a known generation."""
+"""Find the OpenPAI server, and its generation, at an address that a user types."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from openpai_tasks.settings.registry import Cluster
 
 PROBE_SECONDS = 10.0
 DESCRIBES = ("name", "version", "launcherType", "authnMethod")
-"""The fields that are kept of the description of a server."""
+"""The fields of a server's description that are kept."""
 OUTAGES = (429, 502, 503, 504)  # a busy server, or a proxy whose server is down
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PASTED = re.compile(r"/rest-server(/.*)?$|/api/v[12](/.*)?$|/[^/]*\.html$")
-"""What people copy along with the address: the REST server's path, or a page of the web portal."""
+"""Path endings that users paste with the address: the REST server's path, or a page of the web portal."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +37,22 @@ class FoundServer:
     prefix: str
     generation: str
     info: dict[str, Any] = field(default_factory=dict)
-    wants_token: bool = False  # OIDC (AAD): there is no login by password
+    wants_token: bool = False  # OIDC (AAD): users cannot log in with a password
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether others on the way can read nothing; also true on the loopback device."""
+        """Whether others on the network cannot read the traffic; also true for loopback addresses."""
         return self.uri.startswith("https://") or urlsplit(self.uri).hostname in LOOPBACK
 
 
 def candidates(address: str) -> tuple[str, ...]:
-    """Return the addresses to try, best first: without a scheme https, then http."""
+    """Return the addresses to try, best first; without a scheme, https and then http."""
     typed = address.strip()
     given = "://" in typed
     try:
         parts = web_address.split(typed if given else f"https://{typed}")
     except ValueError as err:
-        if "@" in typed:  # a password may be in front of it
+        if "@" in typed:  # a password may precede the @
             raise ConfigError(f"invalid address: {err}; give the user with --user") from err
         raise ConfigError(f"invalid address {address!r}: {err}") from err
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
@@ -63,7 +63,7 @@ def candidates(address: str) -> tuple[str, ...]:
 
 
 def discover(alias: str, address: str, verify: bool | str, seconds: float = PROBE_SECONDS) -> FoundServer:
-    """Find the OpenPAI server at the address; an untrusted certificate never makes it try plain http."""
+    """Find the OpenPAI server at the address; never fall back to http for an untrusted certificate."""
     problem = Unreachable(f"no OpenPAI server at {address}")
     for uri in candidates(address):
         try:
@@ -76,7 +76,7 @@ def discover(alias: str, address: str, verify: bool | str, seconds: float = PROB
 
 
 def learn(cluster: Cluster, seconds: float = PROBE_SECONDS) -> Cluster:
-    """Complete the record of a cluster by its description; one that has moved must be updated first."""
+    """Complete the record with the server's description; raise if the cluster has moved."""
     server = discover(cluster.alias, cluster.uri, cluster.verify, seconds)
     if server.uri != cluster.uri:
         raise Unreachable(
@@ -87,13 +87,13 @@ def learn(cluster: Cluster, seconds: float = PROBE_SECONDS) -> Cluster:
 
 
 def _ask(cluster: Cluster, seconds: float) -> FoundServer:
-    """Ask behind the reverse proxy, then without it."""
+    """Try the address behind the reverse proxy, then without it."""
     answers = []
     for prefix in (routes.PREFIX, ""):
         client = Client(_at(cluster, cluster.uri, prefix), Credentials(), timeout=min(seconds, PROBE_SECONDS))
         answer = _probe(client, routes.INFO)
         moved = _moved(answer.url, prefix + routes.INFO)
-        if moved and moved != cluster.uri:  # from http to https, mostly: a password must go there at once
+        if moved and moved != cluster.uri:  # mostly http to https: a password must go there directly
             client = Client(_at(cluster, moved, prefix), Credentials(), timeout=min(seconds, PROBE_SECONDS))
         server = _recognise(client, answer)
         if server:
@@ -106,7 +106,7 @@ def _ask(cluster: Cluster, seconds: float) -> FoundServer:
 
 
 def _probe(client: Client, path: str) -> ProbeAnswer:
-    """Probe a path; an outage is an error, as it says nothing of what the server is."""
+    """Probe a path; raise during an outage, which does not show what kind of server it is."""
     answer = client.probe(path)
     if answer.status not in OUTAGES:
         return answer
@@ -119,12 +119,12 @@ def _at(cluster: Cluster, uri: str, prefix: str) -> Cluster:
 
 
 def _moved(url: str, path: str) -> str:
-    """Return the address that a redirect led to, if the path is still the same."""
+    """Return the base address after a redirect, if the path is still the same."""
     return url[: -len(path)] if url.endswith(path) else ""
 
 
 def _recognise(client: Client, info: ProbeAnswer) -> FoundServer | None:
-    """Return the server if it is OpenPAI; older generations are recognised by what they lack."""
+    """Return the server if it is OpenPAI; older generations are recognised by the routes they lack."""
     if _describes(info):
         return _server(client, _generation(client, info.body), info.body)
     first = _probe(client, routes.INFO_V1)
@@ -141,7 +141,7 @@ def _describes(answer: ProbeAnswer) -> bool:
 
 
 def _generation(client: Client, info: dict[str, Any]) -> str:
-    """Tell the generation by the version, or without one by routes that 1.3 added and 1.1 removed."""
+    """Return the generation by version, or else by routes that 1.3 added and 1.1 removed."""
     number = re.match(r"v?(\d{1,9})\.(\d{1,9})", text(info.get("version")))
     if number:
         return "1.8" if (int(number[1]), int(number[2])) >= (1, 1) else "0.18"

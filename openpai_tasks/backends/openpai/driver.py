@@ -1,4 +1,4 @@
-"""What the table of kinds needs of OpenPAI: a ``Driver``."""
+"""The ``Driver`` of OpenPAI for the table of kinds."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def connect(
     say: Say = lambda line: None,
     hint: str = "",
 ) -> Backend:
-    """Return a client whose logins wait for those of other commands."""
+    """Return a client whose logins wait for logins of other commands."""
     tokens = dataclasses.replace(tokens, lock=functools.partial(login_lock, cluster, say))
     return Client(cluster, credentials, tokens, timeout, learn, say, hint=hint)

@@ -1,4 +1,4 @@
-"""One method per endpoint, no policy."""
+"""The client of OpenPAI's REST API."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 JOB_PAGE = "/job-detail.html"
-PAGE = 5000  # jobs asked for at once; servers give up to 50000
+PAGE = 5000  # jobs per request; servers return up to 50000
 MOST_PAGES = 200
 
 
 class Client(ServerConnection):
-    """An OpenPAI cluster, spoken to as one user: one method per endpoint, no policy."""
+    """A connection to an OpenPAI cluster as one user: one method per endpoint, no policy."""
 
     # The cluster
 
@@ -83,7 +83,7 @@ class Client(ServerConnection):
         return self._object("GET", routes.AUTHN_INFO, auth=False)
 
     def probe(self, path: str) -> ProbeAnswer:
-        """Return what a GET without a token is answered with at the first try, errors too."""
+        """Return the answer to one GET without a token and without retries, even if it is an error."""
         response = self._send("GET", self.cluster.rest + path, policies=NEVER)
         try:
             body: Any = parse(response.content)
@@ -103,7 +103,7 @@ class Client(ServerConnection):
         return tuple(storage_from_body(row, fields.text(row["name"]), marks) for row in rows)
 
     def storage_rows(self, default: bool = False) -> list[dict[str, Any]]:
-        """Return the list of storages as the server has it; all of them have names."""
+        """Return the server's list of storages, except those without a name."""
         query = {"default": "true"} if default else {}
         rows = fields.rows(self._object("GET", self.dialect.storages, query=query).get("storages"))
         return [row for row in rows if fields.text(row.get("name"))]
@@ -150,7 +150,7 @@ class Client(ServerConnection):
         return listing.select(map(job_from_summary, rows), asked)
 
     def _pages(self, query: dict[str, Any]) -> list[JobInfo]:
-        """List page by page; what moves to the next page meanwhile is listed once."""
+        """List page by page; a job that moves to the next page meanwhile is listed once."""
         found: dict[str, JobInfo] = {}
         seen: set[str] = set()
         limit, offset = query.get("limit"), int(query.get("offset", 0))
@@ -173,7 +173,7 @@ class Client(ServerConnection):
         return list(found.values())[: None if limit is None else int(limit)]
 
     def _page(self, query: dict[str, Any]) -> tuple[int | None, list[dict[str, Any]]]:
-        """Return how many jobs there are in all, if the server says so, and the rows of one page."""
+        """Return the total number of jobs, if the server reports it, and the rows of one page."""
         wanted = query.get("limit")
         limit = bodies.JOB_LIST if wanted is None else bodies.USUAL + wanted * bodies.JOB_ROW
         body = self._json("GET", self.dialect.jobs, query=query, auth=self._guarded, limit=limit)
@@ -197,7 +197,7 @@ class Client(ServerConnection):
         return job_from_detail(body, key)
 
     def job_config(self, key: str) -> str:
-        """Return the document as the server has it: YAML, or JSON whatever its content type says."""
+        """Return the document as the server sends it: YAML or JSON, whatever its content type says."""
         path = self._path(self.dialect.config, job=key)
         return self._call("GET", path, auth=self._guarded, limit=bodies.DOCUMENT).text
 
@@ -249,7 +249,7 @@ class Client(ServerConnection):
             return {task.label: task.ssh for task in job.tasks if task.ssh}
         try:
             found = {info.container: info for info in self._ssh_infos(job.key)}
-        except NotFound:  # no container has come up yet
+        except NotFound:  # no container has started yet
             return {}
         return {task.label: found[task.container] for task in job.tasks if task.container in found}
 
@@ -261,7 +261,7 @@ class Client(ServerConnection):
         return self.ssh_key(urls[0])
 
     def ssh_key(self, url: str) -> str:
-        """Return the private key behind a link. No token is sent."""
+        """Return the private key at a URL, without sending a token."""
         response = self._send("GET", self._absolute(url), abroad=True)
         self._check(response)
         return response.text
@@ -278,7 +278,7 @@ class Client(ServerConnection):
     def log_locations(
         self, key: str, attempt: int, role: str, index: int, retry: int, policies: Policies | None = None
     ) -> dict[str, str]:
-        """Return the names of a task's logs and the (short-lived) addresses of their text."""
+        """Return the addresses of a task's logs by name; the addresses are short-lived."""
         where: dict[str, str | int] = {"job": key, "attempt": attempt, "role": role, "index": index}
         if not self.dialect.task_logs:
             raise NotFound(f"{self._where()} shows no address of the output of {role}-{index}", 404)
@@ -288,7 +288,7 @@ class Client(ServerConnection):
         return {name: uri for name, uri in found.items() if name and uri}
 
     def read_log(self, uri: str, offset: int = 0, policies: Policies | None = None) -> Iterator[bytes]:
-        """Yield the bytes of a log from ``offset`` on; nothing if it has not grown. No token is sent."""
+        """Yield the bytes of a log from ``offset`` on, or nothing if it has not grown; no token is sent."""
         url = self._log_url(uri)
         if log_addresses.is_page(url):
             yield from filter(None, [self._log_page(log_addresses.page(url, offset), policies)])
@@ -306,7 +306,7 @@ class Client(ServerConnection):
                 skip = max(0, skip - len(chunk))
 
     def _log_url(self, uri: str) -> str:
-        """Return the address of a log: behind the reverse proxy, or on its node if there is no proxy."""
+        """Return the URL of a log: behind the reverse proxy, or on its node if there is no proxy."""
         is_plain = self.cluster.uri.startswith("http://")
         direct = log_addresses.on_node(uri) if is_plain and not self.cluster.prefix else ""
         return direct or self._absolute(uri)
@@ -317,7 +317,7 @@ class Client(ServerConnection):
         return log_addresses.text_of_page(response.content.decode("utf-8", "replace"))
 
     def _absolute(self, address: str) -> str:
-        """Complete an address that the server gives, from its root or whole."""
+        """Return the full URL of an address in an answer, which may be relative to the server's root."""
         try:
             return urljoin(self.cluster.uri + "/", address)
         except ValueError as err:
@@ -329,7 +329,7 @@ class Client(ServerConnection):
         return self.dialect.reads_need_token
 
     def _path(self, path: str, **values: str | int) -> str:
-        """Fill in a path of the API."""
+        """Fill the values into a path of the API."""
         return path.format(
             **{name: quote(str(value), safe="~", errors="replace") for name, value in values.items()}
         )

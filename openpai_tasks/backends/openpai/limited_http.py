@@ -1,10 +1,10 @@
 """A ``requests`` session in which every exchange ends.
 
-requests and urllib3 limit only the silence between two receives. Here each receive and send is checked
-against an ``Exchange``, given as the ``timeout`` of a request. Only this module relies on their inside, as of
-requests 2.34, urllib3 2.8 and http.client of Python 3.11: pools make connections by ``ConnectionCls``, these
-make answers by ``response_class(sock)``, and those read from ``sock.makefile("rb")`` only. A TLS handshake
-needs no check: the timeout of its socket counts for all of it.
+requests and urllib3 limit only the silence between two receives. Here each send and receive is checked
+against an ``Exchange``, which is passed as the ``timeout`` of a request. Only this module relies on internals
+of requests 2.34, urllib3 2.8 and http.client of Python 3.11: pools create connections with ``ConnectionCls``,
+connections create answers with ``response_class(sock)``, and answers read only from ``sock.makefile("rb")``.
+A TLS handshake needs no check: the timeout of its socket covers all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from openpai_tasks.net.exchange import CONNECT_SECONDS, Exchange
 SEND_PIECE = 1 << 16
 
 _current = threading.local()
-"""The exchange that this thread makes."""
+"""The current exchange of each thread."""
 
 
 class LimitedSession(requests.Session):
@@ -32,12 +32,12 @@ class LimitedSession(requests.Session):
 
     def __init__(self) -> None:
         super().__init__()
-        self.headers["Accept-Encoding"] = "gzip"  # what is decoded here, within a limit
+        self.headers["Accept-Encoding"] = "gzip"  # bodies.py decodes gzip, within a limit
         for scheme in ("http://", "https://"):
             self.mount(scheme, _Adapter())
 
     def get_redirect_target(self, resp: requests.Response) -> None:
-        """Find none: requests would read the whole body of a redirect, however large."""
+        """Return None: requests would read the whole body of a redirect, however large."""
 
 
 class _Adapter(HTTPAdapter):
@@ -68,7 +68,7 @@ def _limit_pools(manager: Any) -> None:
 
 @functools.cache
 def _limited_pool(pool: type[Any]) -> type[Any]:
-    """The pool class with connections of ours, whether to a server, a proxy or a SOCKS proxy."""
+    """Return a subclass of the pool whose connections check their exchange, also through proxies."""
     if issubclass(pool.ConnectionCls, _Connection):
         return pool
     connection = type(f"Limited{pool.ConnectionCls.__name__}", (_Connection, pool.ConnectionCls), {})
@@ -76,14 +76,14 @@ def _limited_pool(pool: type[Any]) -> type[Any]:
 
 
 class _Response(http.client.HTTPResponse):
-    """An answer that is received within its exchange."""
+    """An answer that is received within the limits of its exchange."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
         self.fp: Any = io.BufferedReader(_Receiver(sock, self.fp.detach(), _current.exchange))
 
     def _read_status(self) -> tuple[str, int, str]:
-        """Pass over interim answers (102, 103): http.client takes them for the final one."""
+        """Skip interim answers (102, 103), which http.client mistakes for the final one."""
         while True:
             found: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]
             if not 101 < found[1] < 200:
@@ -92,7 +92,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class _Connection:
-    """Mixed into the connection classes of urllib3."""
+    """A mixin for the connection classes of urllib3."""
 
     response_class = _Response
     sock: socket.socket | None
@@ -108,7 +108,7 @@ class _Connection:
 
 
 class _Receiver(io.RawIOBase):
-    """What comes from a socket, each receive with the time that is left."""
+    """The bytes from a socket; each receive may take the time that is left."""
 
     def __init__(self, sock: socket.socket, raw: io.RawIOBase, exchange: Exchange) -> None:
         self._sock, self._raw, self._exchange = sock, raw, exchange
@@ -121,7 +121,7 @@ class _Receiver(io.RawIOBase):
         try:
             count: int | None = self._raw.readinto(buffer)
         except TimeoutError:
-            self._exchange.patience()  # raises if it was the end of all time, and not of silence
+            self._exchange.patience()  # raises if the total time is over, not only the time of silence
             raise
         self._exchange.received(count or 0)
         return count

@@ -1,4 +1,4 @@
-"""Filters of the job list: for servers that know them, and applied here for those that do not."""
+"""Filters of the job list: adapted for servers that support them, or applied here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def select(jobs: Iterable[JobInfo], query: Query) -> list[JobInfo]:
 
 
 def for_server(query: Query) -> dict[str, Any]:
-    """Replace states that servers do not know (RETRYING, and for some STOPPING) by those they have."""
+    """Replace states that servers do not know (RETRYING, for some STOPPING) by the states they use."""
     wanted = _words(query, "state")
     if not wanted & {states.RETRYING, states.STOPPING}:
         return dict(query)

@@ -1,4 +1,4 @@
-"""Log addresses derived from ``containerLog``, for servers that have no endpoint for logs."""
+"""Log addresses derived from ``containerLog``, for servers without an endpoint for logs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _LOG_MANAGER = re.compile(r"(/log-manager(?:/[^/]+:[0-9]+)?)/tail/")
 _ON_NODE = re.compile(r"/log-manager/((?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})(/.*)", re.DOTALL)
 _PAGES = "/containerlogs/"
 _TEXT = re.compile(r"<pre[^>]*>(.*)</pre>", re.DOTALL | re.IGNORECASE)
-_CUT = "�"  # stands for a character of which only the first bytes are written yet
+_CUT = "�"  # replaces a character whose last bytes have not been written yet
 
 
 def addresses(container_log: str) -> dict[str, str]:
-    """Return the addresses of the whole logs by name; none where the server has to be asked for them.
+    """Return the addresses of the complete logs by name; none if the server has to be asked for them.
 
-    OpenPAI 0.18 has a log manager, which serves the end of a log under ``tail`` and all of it under
-    ``full``. In 0.14 it is a page of YARN's NodeManager for each log, and none that holds both streams.
+    OpenPAI 0.18 has a log manager, which serves the end of a log under ``tail`` and all of it under ``full``.
+    OpenPAI 0.14 has a page of YARN's NodeManager for each log, and no page for both streams together.
     """
     folder = container_log.rstrip("/")
     if _LOG_MANAGER.search(container_log):
@@ -30,7 +30,7 @@ def addresses(container_log: str) -> dict[str, str]:
 
 
 def on_node(uri: str) -> str:
-    """Return the address of a log on its node, given the one behind the reverse proxy; else ""."""
+    """Return the address of a log on its node for an address behind the reverse proxy, or ""."""
     found = _ON_NODE.fullmatch(uri)
     return f"http://{found[1]}{found[2]}" if found else ""
 
@@ -41,11 +41,14 @@ def is_page(url: str) -> bool:
 
 
 def page(url: str, start: int) -> str:
-    """Return the page with a log from byte ``start`` on; without it there are only the last 4 KB."""
+    """Return the URL of the log from byte ``start`` on.
+
+    Without ``start``, a page shows only the last 4 KB.
+    """
     return f"{url}?start={start}"
 
 
 def text_of_page(source: str) -> bytes:
-    """Return the log in such a page; nothing if the page only says that there is no log."""
+    """Return the log in such a page; empty if the page only reports that there is no log."""
     found = _TEXT.search(source)
     return html.unescape(found[1]).rstrip(_CUT).encode() if found else b""

@@ -1,4 +1,4 @@
-"""The log of one task, read piece by piece."""
+"""The log of one task, read incrementally."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openpai_tasks.protocol.models import JobInfo, TaskInfo
 
 
 class LogCalls(Protocol):
-    """The calls of a connection that lead to logs."""
+    """The calls of a connection that are needed to read logs."""
 
     def log_locations(
         self, key: str, attempt: int, role: str, index: int, retry: int, policies: Policies | None = None
@@ -23,20 +23,19 @@ class LogCalls(Protocol):
 
 
 class LogReader:
-    """A ``TaskLog`` of OpenPAI, whose servers have one address for each stream."""
+    """A ``TaskLog`` of OpenPAI, which has one address for each stream."""
 
     def __init__(
         self, calls: LogCalls, job: JobInfo, task: TaskInfo, stream: str, policies: Policies | None = None
     ) -> None:
         self._calls, self._stream, self._policies = calls, stream, policies
         self._where = (job.key, job.attempt, task.role, task.index, task.attempt)
-        self._known = addresses(task.log)  # of servers that need not be asked
+        self._known = addresses(task.log)  # these servers need not be asked
         self._uris: dict[str, str] = {}
         self._offsets: dict[str, int] = {}
         self.is_absent = False
 
     def read(self) -> Iterator[bytes]:
-        """Yield what is new."""
         self._uris = self._uris or self._find()
         try:
             yield from self._grown()
@@ -47,18 +46,17 @@ class LogReader:
             yield from self._grown()
 
     def rewind(self) -> None:
-        """Read from the beginning again."""
         self._offsets.clear()
 
     def _grown(self) -> Iterator[bytes]:
         for name, uri in self._uris.items():
-            with contextlib.suppress(*[NotFound] if self._known else []):  # which is just not written yet
+            with contextlib.suppress(*[NotFound] if self._known else []):  # the file has not been written yet
                 for data in self._calls.read_log(uri, self._offsets.get(name, 0), self._policies):
                     self._offsets[name] = self._offsets.get(name, 0) + len(data)
                     yield data
 
     def _find(self) -> dict[str, str]:
-        """Return the addresses of the logs that make up the stream; none while there is no log."""
+        """Return the addresses of the logs that make up the stream; empty while there is no log."""
         try:
             found = self._known or self._calls.log_locations(*self._where, self._policies)
         except NotFound:
@@ -69,6 +67,7 @@ class LogReader:
         streams = ["stdout", "stderr"] if one_by_one else [self._stream]
         names = [name for stream in streams for name in (f"{stream}.1", stream) if name in found]
         for name in names:
-            if name.endswith(".1") and name not in self._offsets:  # what was read before is in there now
+            # The log was rotated: the bytes read before are in this file now.
+            if name.endswith(".1") and name not in self._offsets:
                 self._offsets[name] = self._offsets.pop(name.removesuffix(".1"), 0)
         return {name: found[name] for name in names}

@@ -1,4 +1,4 @@
-"""One login of a user at a time: OpenPAI keeps only one of simultaneous logins."""
+"""One login of a user at a time: of simultaneous logins, OpenPAI keeps only one."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from openpai_tasks.settings.home import home, locked
 from openpai_tasks.settings.registry import Cluster
 
 SILENT_SECONDS = 2.0  # the user is notified of a longer wait
-LONGEST_SECONDS = 60.0  # a command that is suspended must not stop all others
+LONGEST_SECONDS = 60.0  # a suspended command must not block all others
 POLL_SECONDS = 0.05
 
 
 @contextlib.contextmanager
 def login_lock(cluster: Cluster, say: Say) -> Iterator[None]:
-    """Hold the lock for logins of the cluster's user; go on without it if it cannot be taken."""
+    """Hold the lock for logins of the cluster's user; continue without it if it cannot be taken."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(ConfigError):  # a home that cannot be written to
+        with contextlib.suppress(ConfigError):  # the home folder is not writable
             stack.enter_context(locked(_path(cluster), functools.partial(_wait, cluster.alias, say)))
         yield
 
 
 def _path(cluster: Cluster) -> Path:
-    """Return the file of the lock, the same for all aliases of a server."""
+    """Return the path of the lock, which all aliases of a server share."""
     who = f"{cluster.user} {web_address.normal(cluster.uri)}"
     return home() / "logins" / hashlib.sha256(who.encode()).hexdigest()[:16]
 
@@ -44,7 +44,7 @@ def _wait(alias: str, say: Say, handle: int) -> None:
         except BlockingIOError:
             time.sleep(POLL_SECONDS)
         except OSError:
-            return  # a file system without locks
+            return  # the file system does not support locks
         if is_silent and time.monotonic() - begun > SILENT_SECONDS:
             is_silent = False
             say(f"waiting for another command that logs in to cluster {alias!r}")

@@ -1,4 +1,4 @@
-"""The token of a user: when it is renewed, and how soon after a login it may be used."""
+"""The token of a user: when to renew it, and how soon after a login to use it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 from openpai_tasks.backends.base import TokenStore
 
 PAUSES = (0.6, 1.5)
-"""Seconds between a login and the first use of its token, and the same for one more login after a 401.
+"""Seconds between a login and the first use of its token, for the first login and one more after a 401.
 
 OpenPAI answers a login before it has stored the token, and never stores a token that is used too early.
 """
-NO_PAUSES = (0.0,)  # the embedded cluster stores the token first
+NO_PAUSES = (0.0,)  # the embedded cluster stores the token before it answers
 
 
 class UserToken:
@@ -25,11 +25,11 @@ class UserToken:
         self.token = token
         self._store, self._pauses, self._say = store, pauses, say
         self._lock = threading.Lock()
-        self._unproven = ""  # a new token that no call was accepted with yet
+        self._unproven = ""  # a new token that the server has not accepted yet
 
     @property
     def pauses(self) -> tuple[float, ...]:
-        """The pauses after the logins that a call may still make when its token is refused."""
+        """The pauses of the logins that a call may still make when its token is refused."""
         return self._pauses[1:] if self.token in ("", self._unproven) else self._pauses
 
     def log_in(self, ask: Callable[[], str]) -> None:
@@ -38,7 +38,7 @@ class UserToken:
             self._log_in(ask, self._pauses[0])
 
     def renew(self, refused: str, ask: Callable[[], str], pause: float | None = None) -> None:
-        """Replace a refused token, unless another thread or command has done so."""
+        """Replace a refused token, unless another thread or command has already done so."""
         with self._lock:
             if self.token not in ("", refused):
                 return
@@ -50,12 +50,12 @@ class UserToken:
                     self.token = self._unproven = kept
 
     def accepted(self, token: str) -> None:
-        """Note that a call with the token was not refused."""
+        """Record that the server accepted a call with the token."""
         if token == self._unproven:
             self._unproven = ""
 
     def _log_in(self, ask: Callable[[], str], pause: float) -> None:
-        """Log in, and keep the token only after the pause, so that no other command uses it sooner."""
+        """Log in, and store the token only after the pause, so that no other command uses it too early."""
         token = ask()
         if pause > PAUSES[0]:
             self._say(f"a new token was refused; waiting {pause:g} s until that of another login is stored")

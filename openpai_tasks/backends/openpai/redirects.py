@@ -1,11 +1,11 @@
-"""Which redirects are followed."""
+"""Rules for following redirects."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-LONGEST_HOST = 300  # characters that are shown of one
+LONGEST_HOST = 300  # characters of a host in messages
 PORTS = {"http": 80, "https": 443}
 
 
@@ -16,9 +16,10 @@ class WebOrigin(NamedTuple):
 
 
 def may_follow(url: str, target: str, token: bool, abroad: bool) -> bool:
-    """Whether a GET may follow a redirect to ``target``; with a token it stays on the same host.
+    """Whether a GET may follow a redirect to ``target``; a request with a token stays on the same host.
 
-    From plain to encrypted on the usual ports is the same server; from encrypted to plain is never safe.
+    A change from http to https on the default ports stays on the same server; a change from https to http is
+    never safe.
     """
     try:
         here, there = _origin(url), _origin(target)
@@ -33,13 +34,13 @@ def may_follow(url: str, target: str, token: bool, abroad: bool) -> bool:
 
 
 def is_same_server(url: str, target: str) -> bool:
-    """Whether a login for ``url`` may be used at ``target``: the same server, or the same by https."""
+    """Whether a login for ``url`` may be used at ``target``: the same server, or the same over https."""
     same_path = urlsplit(url).path.rstrip("/") == urlsplit(target).path.rstrip("/")
     return same_path and may_follow(url, target, token=True, abroad=False)
 
 
 def origin(url: str) -> str:
-    """Return the address without its path, which may be shown."""
+    """Return the URL without its path and user, safe to show."""
     try:
         parts = urlsplit(url)
     except ValueError:

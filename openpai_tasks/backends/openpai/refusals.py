@@ -1,4 +1,4 @@
-"""Error answers of servers and proxies as errors of ours, in one line."""
+"""Convert error answers of servers and proxies to one-line errors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?")
 KINDS: dict[int, type[ApiError]] = {401: Denied, 403: Denied, 404: NotFound, 409: Conflict}
-A_WHILE = 2.0  # seconds to wait when a server does not say how long
-LONGEST = 24 * 3600.0  # seconds; a server that wants a longer pause is not waited for
-SKEW = 60.0  # seconds by which a reset may lie in the past and still count
+A_WHILE = 2.0  # seconds to wait if the server does not say how long
+LONGEST = 24 * 3600.0  # seconds; longer pauses are not waited for
+SKEW = 60.0  # seconds by which a reset time may lie in the past
 LONGEST_LINE = 2000  # characters of a server's message
 
 
@@ -48,7 +48,7 @@ def error(response: requests.Response, where: str, alias: str) -> ApiError:
 
 
 def led_to(response: requests.Response) -> str:
-    """Return the target of a redirect; "" if it is not an address."""
+    """Return the target of a redirect; "" if it is not a valid URL."""
     try:
         return urljoin(response.url, response.headers["Location"])
     except ValueError:
@@ -60,10 +60,11 @@ def status_line(response: requests.Response) -> str:
 
 
 def pause(response: requests.Response) -> float:
-    """Return the seconds that the server wants to be left alone, from 0 to LONGEST.
+    """Return the seconds that the server asks to wait, from 0 to LONGEST.
 
-    The end of its window (``X-RateLimit-Reset``) counts before ``Retry-After``, which OpenPAI fills with the
-    length of the whole window; but its clock shows whole seconds, so it is never later than that.
+    ``X-RateLimit-Reset``, the end of the server's window, has priority over ``Retry-After``, in which OpenPAI
+    sends the length of the whole window. The reset time has whole seconds only, so ``Retry-After`` is the
+    upper limit.
     """
     headers = response.headers
     wait = _until_reset(headers.get("X-RateLimit-Reset", ""), headers.get("Date", ""))
@@ -74,7 +75,7 @@ def pause(response: requests.Response) -> float:
 
 
 def _until_reset(text: str, date: str) -> float | None:
-    """Return the seconds to a time since 1970 by the server's own clock; None if that makes no sense."""
+    """Return the seconds until a Unix time by the server's clock; None if the result is not plausible."""
     if not NUMBER.fullmatch(text):
         return None
     now = _seconds(date)
@@ -90,7 +91,7 @@ def _retry_after(text: str) -> float:
 
 
 def _seconds(date: str) -> float | None:
-    """Return the time since 1970 of a date as HTTP writes it."""
+    """Return the Unix time of an HTTP date."""
     try:
         return email.utils.parsedate_to_datetime(date).timestamp()
     except (TypeError, ValueError, OverflowError):
@@ -98,7 +99,7 @@ def _seconds(date: str) -> float | None:
 
 
 def chain(err: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and what it wraps, outermost first."""
+    """Yield an exception and its causes, outermost first."""
     inner: BaseException | None = err
     while inner is not None:
         yield inner
@@ -106,13 +107,13 @@ def chain(err: BaseException) -> Iterator[BaseException]:
 
 
 def cause(err: BaseException) -> str:
-    """Return the innermost reason of a chain of exceptions, in one line."""
+    """Return the innermost cause of an exception, in one line."""
     *_, last = chain(err)
     return _line(getattr(last, "strerror", None) or last)
 
 
 def _message(response: requests.Response) -> tuple[str, str]:
-    """Return the code of OpenPAI, if there is one, and its message or that of a proxy."""
+    """Return OpenPAI's error code, if there is one, and the message of OpenPAI or a proxy."""
     try:
         body = parse(response.content)
     except ValueError:
@@ -123,7 +124,7 @@ def _message(response: requests.Response) -> tuple[str, str]:
 
 
 def _readable(message: Any) -> Any:
-    """Flatten the problems of a document, which come as the JSON text of a list of objects."""
+    """Flatten the problems of a document, which OpenPAI sends as the JSON text of a list of objects."""
     try:
         problems = json.loads(message)
         places = [f"{one.get('dataPath') or ''} {one['message']}".strip() for one in problems]

@@ -1,4 +1,4 @@
-"""Which requests to a cluster are sent again, and when."""
+"""Which requests to a cluster are retried, and when."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 GONE_FOR_NOW = (502, 503, 504)
 DATABASE_DOWN = 500
 TOO_MANY = 429
-REPEATABLE = ("GET", "PUT")  # sending them twice does no harm
+REPEATABLE = ("GET", "PUT")  # safe to send twice
 
 
 @dataclass(frozen=True)
 class Policies:
-    """How often to try again without an answer, and after "too many requests"."""
+    """How often to retry a request without an answer, and after "too many requests"."""
 
     unanswered: RetryPolicy
     busy: RetryPolicy
@@ -33,11 +33,11 @@ USUAL = Policies(
 )
 ONCE = RetryPolicy(tries=1, least_pause=0.0)
 NEVER = Policies(ONCE, ONCE)
-UNPAUSED = Policies(ONCE, USUAL.busy)  # for callers that try again themselves
+UNPAUSED = Policies(ONCE, USUAL.busy)  # for callers that retry by themselves
 
 
 class Retries:
-    """The retries of one request; both kinds share the time since it was first sent."""
+    """The retries of one request; both policies count the time since it was first sent."""
 
     def __init__(self, policies: Policies, method: str) -> None:
         self._policies, self._method, self._is_repeatable = policies, method, method in REPEATABLE
@@ -45,18 +45,19 @@ class Retries:
         self._unanswered = self._busy = 0
 
     def after_error(self, err: Exception) -> float | None:
-        """Return the seconds to wait before the next try, or None to give up."""
+        """Return the seconds to wait after a failed request, or None to give up."""
         import requests
 
         if isinstance(err, requests.exceptions.InvalidURL) or not self._is_repeatable:
             return None
-        hopeless = (TimeoutError, Oversized, UnicodeError)  # a server silent for so long will stay so
+        # A server that was silent for so long is not likely to answer.
+        hopeless = (TimeoutError, Oversized, UnicodeError)
         if any(isinstance(one, hopeless) for one in chain(err)):
             return None
         return self._after_no_answer()
 
     def after(self, response: requests.Response) -> float | None:
-        """Return the same after an answer; None also if there is no reason to try again."""
+        """Return the seconds to wait after an answer; None if there is no reason to retry or to give up."""
         if response.status_code == TOO_MANY:
             number, self._busy = self._busy, self._busy + 1
             return self._policies.busy.pause(number, pause(response), self._spent())

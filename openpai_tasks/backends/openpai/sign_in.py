@@ -1,4 +1,4 @@
-"""Signing in: who the user is, whether the server agrees, and what it grants the user."""
+"""Sign in: identify the user, log in, and read what the cluster grants the user."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ REFUSALS = {
 def sign_in(
     cluster: Cluster, known: Credentials, ask: Ask, say: Say, timeout: float, typed: bool = False
 ) -> tuple[Cluster, Credentials]:
-    """Find the server, log in, and return the cluster as it is now with the credentials that worked.
+    """Find the server, log in, and return the updated cluster and the credentials that worked.
 
-    Credentials that were not ``typed`` for this login do not follow a server that has moved.
+    Credentials that were not ``typed`` for this login are not sent to a server that has moved.
     """
     server = discover(cluster.alias, cluster.uri, cluster.verify, timeout)
     if known and not typed:
@@ -62,7 +62,7 @@ def _refuse_moved(cluster: Cluster, server: FoundServer) -> None:
 
 
 def identify(cluster: Cluster, known: Credentials, server: FoundServer, ask: Ask) -> tuple[str, Credentials]:
-    """Return the user's name, given or read from the token, and credentials, asked for if there are none."""
+    """Return the user's name, given or read from the token, and the credentials, asked for if missing."""
     claimed = token_claims(known.token)
     name = text(claimed.get("username"))
     if "/" in name or not name.isprintable():
@@ -99,7 +99,7 @@ def _log_in(client: Client, known: Credentials) -> dict[str, Any]:
 
 
 def _virtual_clusters(client: Client, record: dict[str, Any]) -> tuple[str, ...]:
-    """Return those granted to the user, or all if the server does not say."""
+    """Return the virtual clusters granted to the user, or all of them if the server does not say."""
     granted = record.get("virtualCluster")
     if isinstance(granted, str):
         granted = [name.strip() for name in granted.split(",")]
@@ -107,7 +107,7 @@ def _virtual_clusters(client: Client, record: dict[str, Any]) -> tuple[str, ...]
 
 
 def _storages(client: Client) -> tuple[dict[str, Any], ...]:
-    """Return names and types only, as details hold account keys; servers without storages have HDFS."""
+    """Return names and types only, as details contain account keys; servers without storages have HDFS."""
     with contextlib.suppress(NotFound):
         if client.dialect.storages:
             return tuple(map(_short, client.storage_rows()))
@@ -116,7 +116,7 @@ def _storages(client: Client) -> tuple[dict[str, Any], ...]:
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:
-    """Return what ``clusters.yaml`` keeps of a storage."""
+    """Return the fields of a storage that ``clusters.yaml`` keeps."""
     texts_of = {key: text(row.get(key)) for key in ("name", "type", "volumeName")}
     flags = {key: row[key] for key in ("share", "default") if isinstance(row.get(key), bool)}
     return {key: value for key, value in texts_of.items() if value} | flags

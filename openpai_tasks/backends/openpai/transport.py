@@ -1,4 +1,4 @@
-"""HTTP to a cluster: tokens, timeouts, retries, redirects, and the limits of each exchange."""
+"""HTTP connection to a cluster: tokens, timeouts, retries, redirects and limits."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     import requests
 
 MOST_REDIRECTS = 5
-SILENT_PAUSE = 2.0  # seconds; the user is notified of a longer one
+SILENT_PAUSE = 2.0  # seconds; the user is notified of longer pauses
 
 
 @dataclass(frozen=True)
 class ProbeAnswer:
-    """The answer to a probe: JSON if it was JSON, else text; ``url`` is where redirects ended."""
+    """The answer to a probe: ``body`` is parsed JSON or else text, ``url`` is where redirects ended."""
 
     status: int
     url: str
@@ -49,7 +49,7 @@ class ProbeAnswer:
 
 
 class ServerConnection:
-    """A cluster, spoken to as one user: tokens and HTTP, without the endpoints."""
+    """A connection to a cluster as one user: tokens and HTTP, without the endpoints."""
 
     patience = 900.0  # seconds
 
@@ -74,7 +74,6 @@ class ServerConnection:
         self._hint = hint  # why there are no credentials
 
     def say(self, line: str) -> None:
-        """Tell the user something beside the answer."""
         self._say(line)
 
     @property
@@ -83,24 +82,24 @@ class ServerConnection:
 
     @functools.cached_property
     def dialect(self) -> ApiDialect:
-        """Return how its generation differs; a cluster of an unknown one is asked, once."""
+        """The rules of the cluster's generation; if it is unknown, ask the cluster once."""
         if not self.cluster.generation and self._learn:
             self.cluster = self._learn(self.cluster)
         return dialect_of(self.cluster.generation)
 
     def login(self, user: str, password: str) -> str:
-        """Log in and return the new token, which is used from now on and kept."""
+        """Log in and return the new token, which is stored and used from now on."""
         self._logins.log_in(functools.partial(self._ask_for_token, user, password))
         return self.token()
 
     def renew(self, refused: str = "", pause: float | None = None) -> str:
-        """Return a token other than the refused one, after logging in with the password if need be."""
+        """Return a token other than the refused one; log in with the password if necessary."""
         ask = functools.partial(self._ask_for_token, self.user, self._credentials.password)
         self._logins.renew(refused, ask, pause)
         return self.token()
 
     def token(self) -> str:
-        """Return the token that requests carry, after logging in if there is none yet."""
+        """Return the token for requests; log in first if there is none."""
         if not self._logins.token:
             if not self._credentials.password:
                 hint = (
@@ -144,8 +143,11 @@ class ServerConnection:
         headers: dict[str, str] | None = None,
         **body: Any,
     ) -> requests.Response:
-        """Call the REST API and raise unless it succeeds; ``limit`` is the most bytes of the answer."""
-        _ = self.dialect  # an unknown cluster may have its API elsewhere
+        """Call the REST API and raise unless it succeeds.
+
+        ``limit`` is the maximum size of the answer in bytes.
+        """
+        _ = self.dialect  # learning about an unknown cluster may change its base URL
         url = self.cluster.rest + path
         send = functools.partial(self._send, method, url, params=query, **body)
         response = self._authorised(send, headers or {}) if auth else send(headers=headers or {})
@@ -155,7 +157,10 @@ class ServerConnection:
     def _authorised(
         self, send: Callable[..., requests.Response], headers: dict[str, str]
     ) -> requests.Response:
-        """Send it with the token, and after a 401 with a new one by the password."""
+        """Send a request with the token.
+
+        After a 401, log in with the password and send it with a new token.
+        """
         pauses = self._logins.pauses if self._credentials.password else ()
         token = self.token()
         response = send(headers={**headers, "Authorization": f"Bearer {token}"})
@@ -171,7 +176,7 @@ class ServerConnection:
     def _send(
         self, method: str, url: str, *, policies: Policies | None = None, **options: Any
     ) -> requests.Response:
-        """Send a request, and after a pause again where that can help and does no harm."""
+        """Send a request; retry it after a pause if that can help and is safe."""
         import requests
         import urllib3
 
@@ -194,7 +199,7 @@ class ServerConnection:
             time.sleep(wait)
 
     def _unreachable(self, err: Exception) -> Unreachable:
-        """Return the error for a failure of the connection."""
+        """Return the error for a failed connection."""
         import requests
 
         if isinstance(err, requests.exceptions.SSLError):
@@ -221,10 +226,10 @@ class ServerConnection:
         stream: Exchange | None = None,
         **options: Any,
     ) -> requests.Response:
-        """Send a request and follow redirects of a GET; the token is sent to its own cluster only.
+        """Send a request and follow redirects of a GET; the token is sent only to its own cluster.
 
-        All of it has the time of one exchange. The content is read up to ``limit`` bytes; that of a
-        ``stream`` is left to ``_pieces``.
+        All redirects together have the time of one exchange. The content is read up to ``limit`` bytes; the
+        content of a ``stream`` is left to ``_pieces``.
         """
         token = "Authorization" in options.get("headers", {})
         exchange: Any = stream or self._exchange()
@@ -254,7 +259,7 @@ class ServerConnection:
     def _received(
         self, response: requests.Response, exchange: Exchange, limit: int, is_stream: bool
     ) -> requests.Response:
-        """Read the content of the answer, unless it is streamed; of an error only the beginning."""
+        """Read the content of the answer unless it is streamed; of an error, read only the beginning."""
         is_error = response.status_code >= 300
         if is_stream and not is_error:
             exchange.allow(STREAM_STEP)
@@ -263,11 +268,12 @@ class ServerConnection:
         with self._refusing(response):
             content = bodies.beginning(response) if is_error else bodies.whole(response, limit)
         response._content = content
-        response.encoding = response.encoding or "utf-8-sig"  # requests would guess, for minutes
+        # Guessing the encoding can take requests minutes.
+        response.encoding = response.encoding or "utf-8-sig"
         return response
 
     def _pieces(self, response: requests.Response, exchange: Exchange) -> Iterator[bytes]:
-        """Yield the content of a stream, for as long as data comes."""
+        """Yield the content of a stream as long as data arrives."""
         import urllib3
 
         try:
@@ -290,7 +296,8 @@ class ServerConnection:
             response.close()
 
     def _check(self, response: requests.Response) -> None:
-        if response.status_code in GONE_FOR_NOW:  # by a gateway: the server may have got the request
+        # The gateway answers, but the server may have received the request.
+        if response.status_code in GONE_FOR_NOW:
             raise Unreachable(f"no answer from {self._where()}: {status_line(response)}", is_outage=True)
         if not 200 <= response.status_code < 300:
             raise error(response, self._where(), self.cluster.alias)
@@ -319,5 +326,5 @@ class ServerConnection:
 
 
 def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Leave the token alone: without an auth, requests would replace it by an entry of ~/.netrc."""
+    """Keep the token: without this, requests would replace it by an entry of ~/.netrc."""
     return request

@@ -73,7 +73,7 @@ def validate(text: str) -> JobDocument:
 
 
 def check(source: Source) -> JobDocument:
-    """Check a document that was read already."""
+    """Check a document that has been read."""
     report = Report(source)
     JOB(source.value, (), report)
     if report.sound:

@@ -1,7 +1,7 @@
-"""The storage for a user's jobs as a job sees it, and the shell scripts that fetch sources and keep outputs.
+"""The storage of a user's jobs as a job sees it, and the shell scripts that fetch sources and keep outputs.
 
-``sources/<sha256>.tar.gz`` is fetched, checked and unpacked into the working folder; what a job writes to
-``$PAI_OUTPUT_DIR`` ends up in ``jobs/<job>/output``. On a storage that the cluster mounts, `cp` is enough;
+``sources/<sha256>.tar.gz`` is fetched, checked and unpacked into the working folder; files that a job writes
+to ``$PAI_OUTPUT_DIR`` end up in ``jobs/<job>/output``. On a storage that the cluster mounts, `cp` is enough;
 HDFS is accessed with `curl`, with retries. All of it is POSIX sh; a failing step ends the job with a message.
 """
 
@@ -15,7 +15,7 @@ from openpai_tasks.protocol.document import scripts
 
 SOURCES = "# openpai-tasks: sources"
 OUTPUT = "# openpai-tasks: output"
-"""The first lines of our steps, by which a resubmission recognises them."""
+"""The first lines of our steps, with which a resubmission recognises them."""
 
 ARCHIVES, JOBS = "sources", "jobs"
 DEADLINE = "deadline"
@@ -23,13 +23,13 @@ DEADLINE = "deadline"
 KEEP = "pai_keep_output"
 _BEGIN, _END = "{ pai_watch\n(\ntrap - INT QUIT\n", f'\n) & {KEEP} "$!"\n}}'
 _FILE = ".pai-sources"
-_JOB = "${PAI_JOB_NAME#*~}"  # of the running job, so that a resubmission gets its own folder
+_JOB = "${PAI_JOB_NAME#*~}"  # the running job's, so that a resubmission gets its own folder
 _PRINT_HASH = f'import hashlib; print(hashlib.sha256(open("{_FILE}", "rb").read()).hexdigest())'
 _PAUSES = "1 3 6 10"  # seconds between five tries
 _MAY_PASS = "*Standby* | *Retriable* | *SafeMode* | *atanode* | *could?only?be* | *last?block* | *get?block*"
-"""Answers of HDFS, with the 403 of a refusal, that only mean that it is not ready."""
+"""Answers of HDFS that have the status 403 of a refusal but only mean that it is not ready."""
 _REFUSAL = "*RemoteException*"
-"""What every other refusal of HDFS contains; after other answers the next server is tried."""
+"""Part of every other refusal of HDFS; after other answers the next server is tried."""
 _DOWNLOAD_IT = f'import sys, urllib.request as web; web.urlretrieve(sys.argv[1], "{_FILE}")'
 
 
@@ -105,7 +105,7 @@ def is_output(step: str) -> bool:
 
 
 def inner(commands: Sequence[str]) -> list[str]:
-    """Return the commands without what ``around`` added."""
+    """Return the commands without the additions of ``around``."""
     found = list(commands)
     if found and found[0].startswith(_BEGIN) and found[-1].endswith(_END):
         found[0] = found[0].removeprefix(_BEGIN)
@@ -206,10 +206,10 @@ done
 
 _SIGNALS = "HUP INT QUIT TERM USR1 USR2"
 
-# A signal for the whole process group has reached the command already and must not reach it twice: then it
-# has killed pai_twin, an idle process, too. Children of shells other than bash ignore INT and QUIT.
-# After a signal has interrupted a `wait`, the next one may not know a child that has ended meanwhile: it
-# returns 127, or -1 in bash. While files are uploaded, signals are ignored.
+# A signal for the whole process group has already reached the command and must not reach it twice; it has
+# then also killed pai_twin, an idle process. Children of shells other than bash ignore INT and QUIT. After a
+# signal has interrupted a `wait`, the next one may not know a child that has ended meanwhile: it returns 127,
+# or -1 in bash. While files are uploaded, signals are ignored.
 _KEEPING = """\
 {mark}
 export {variable}="$PWD/.pai-output" && mkdir -p "${variable}" || exit 1

@@ -37,7 +37,7 @@ def _cut(source: Source) -> str | None:
 
 
 def _reads_as(text: str, value: dict[str, Any]) -> bool:
-    """Whether nothing else was lost, such as brackets or an anchor that is used further down."""
+    """Whether nothing else was lost, such as brackets or an anchor that is used later."""
     try:
         return bool(read(text).value == value)
     except ProtocolError:

@@ -18,7 +18,7 @@ CPU, MEMORY_MB = 2, 4096  # defaults of a task
 
 @dataclass(frozen=True)
 class RoleRequest:
-    """A task role: its command, number of tasks, and resources per task; None is the default."""
+    """A task role: its command, number of tasks, and resources per task; None means the default."""
 
     name: str
     command: str
@@ -35,9 +35,9 @@ class RoleRequest:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """A requested job, built from flags, notebooks, sweeps, templates and resubmissions alike.
+    """A requested job, built in the same way from flags, notebooks, sweeps, templates and resubmissions.
 
-    None or empty values stand for the default, or for the value in the document that the request changes.
+    None or empty values mean the default, or the value in the document that the request changes.
     """
 
     command: str = ""
@@ -152,7 +152,7 @@ def _role(request: JobRequest, role: RoleRequest, image: str) -> dict[str, Any]:
 
 
 def _completion(request: JobRequest, role: RoleRequest) -> dict[str, int]:
-    """Return when the role ends the job, written out where generations of servers differ."""
+    """Return when the role ends the job, explicitly where generations of servers differ."""
     if len(request.all_roles) == 1 and role.min_failed is None and role.min_succeeded is None:
         return {}
     return {

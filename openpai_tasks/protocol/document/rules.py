@@ -34,7 +34,7 @@ class Report:
 
 
 class Rule(Protocol):
-    """Adds what is wrong with the value at the path to the report."""
+    """A callable that adds the problems of the value at the path to the report."""
 
     def __call__(self, value: Any, path: Path, report: Report) -> None: ...
 

@@ -36,7 +36,7 @@ def export(name: str, value: str) -> str:
 def secret_value(value: str) -> str:
     """Encode a secret for the document, as octal escapes for printf unless it is plain.
 
-    The renderers of real servers turn ``&``, ``<``, quotes and more into HTML entities.
+    The renderers of real servers turn ``&``, ``<``, quotes and other characters into HTML entities.
     """
     if _PLAIN.fullmatch(value):
         return value
@@ -76,7 +76,7 @@ def install(python: str, packages: Iterable[str]) -> str:
 
 
 def step(command: str) -> str:
-    """Return the command, which ends the job if it fails."""
+    """Return the command with an exit from the job if it fails."""
     return f"{command} || exit 1"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 Shape = type | dict[str, Any] | list[Any] | tuple[Any, ...]
-"""A type; {key: shape}, {"*": shape} for every key; [shape of each item]; () around what may be missing."""
+"""A type; {key: shape}, {"*": shape} for every key; [shape of each item]; () around optional parts."""
 
 ROLE: Shape = {
     "commands": [str],

@@ -10,11 +10,11 @@ from openpai_tasks.protocol.states import role_key
 
 SSH = "ssh"
 NOT_SERVED = "SshNotServed"
-"""The reason of the event with which an embedded cluster reports that it has no ssh service."""
+"""The reason of the event with which an embedded cluster reports that it has no SSH service."""
 
 
 def with_key(extras: Mapping[str, Any], public_key: str) -> dict[str, Any]:
-    """Add a public key to the extras, next to the keys that are there already.
+    """Add a public key to the extras, next to the existing keys.
 
     Failures of the plugin are ignored: a job should not fail because its image has no sshd.
     """

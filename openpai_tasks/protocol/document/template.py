@@ -1,4 +1,4 @@
-"""Templates in commands, such as ``<% $parameters.lr %>``, rendered like the real server does.
+"""Templates in commands, such as ``<% $parameters.lr %>``, rendered like on the real server.
 
 The syntax is Mustache with other brackets, but only names are filled in: comments, sections, partials and
 unescaped tags are removed, and names without a value are left for a later renderer.
@@ -106,7 +106,7 @@ class _Scanner:
         self._tokens: list[_Token] = []
         self._sections: list[str] = []
         self._line = 0  # the first token of the current line
-        self._sign = self._ink = False  # has this line a tag, has it anything to see
+        self._sign = self._ink = False  # whether this line has a tag, and anything visible
         self._opening, self._closing = OPEN, CLOSE
 
     def tokens(self) -> list[_Token]:

@@ -1,4 +1,4 @@
-"""Add what a request needs to a document: steps before the commands, secrets, storages, virtual cluster."""
+"""Add the parts of a request to a document: steps before the commands, secrets, storages, virtual cluster."""
 
 from __future__ import annotations
 

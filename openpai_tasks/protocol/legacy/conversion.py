@@ -20,7 +20,7 @@ _NOT_IN_ROLES = re.compile(r"^[^A-Za-z_]|[^A-Za-z0-9_]")
 
 NAME = "default"
 FOREVER = 2**31 - 1
-"""Negative counts in v1 retry without end; v2 only has large numbers."""
+"""Negative counts in v1 mean retries without end; v2 only has large numbers."""
 
 _FOLDERS = {
     "data": ("dataDir", 'export PAI_DATA_DIR="<% $data.uri[0] %>"'),
@@ -30,7 +30,7 @@ _FOLDERS = {
 
 
 def to_v2(config: Data, registry: tuple[str, str, str] | None = None) -> Data:
-    """Convert a configuration; ``registry`` is what the file ``authFile`` holds: address, user, password."""
+    """Convert a configuration; ``registry`` is the content of ``authFile``: address, user, password."""
     job = validate_v1(config)
     result: Data = {
         "protocolVersion": 2,
@@ -51,7 +51,7 @@ def to_v2(config: Data, registry: tuple[str, str, str] | None = None) -> Data:
 
 
 def fit_names(config: Data) -> tuple[Data, tuple[str, ...]]:
-    """Rename what v2 does not allow, such as dots and tildes; return the job and the changes."""
+    """Replace characters that v2 does not allow in names, such as dots and tildes; return job and changes."""
     changes: list[str] = []
 
     def fit(place: str, name: str, odd: re.Pattern[str]) -> str:

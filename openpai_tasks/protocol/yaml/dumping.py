@@ -11,7 +11,7 @@ import yaml
 from openpai_tasks.protocol.yaml import values
 
 _TAG = "tag:yaml.org,2002:"
-_BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")  # line breaks to some readers, text to others
+_BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")  # line breaks for some readers, text for others
 
 
 class Quoted(str):
@@ -19,7 +19,7 @@ class Quoted(str):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Block style without aliases; strings that another reader could take for a number are quoted."""
+    """Block style without aliases; strings that another reader could read as numbers are quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -24,12 +24,12 @@ ALIASED, ALIASED_TEXT = 20_000, 1_000_000
 """Maximum nesting of a document, and how many values and characters its aliases may add."""
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
-_Event = Any  # PyYAML has no types of its own
+_Event = Any  # PyYAML has no types
 
 
 @dataclass(frozen=True)
 class Source:
-    """A document that was read: its text, its value, and the line of each part."""
+    """A document that has been read: its text, its value, and the line of each part."""
 
     text: str = field(repr=False)
     value: Any = field(repr=False)

@@ -1,6 +1,6 @@
 """Split YAML into events.
 
-PyYAML rejects tabs between words, takes three rare characters for line breaks, and drops spaces at the end of
+PyYAML rejects tabs between words, treats three rare characters as line breaks, and drops spaces at the end of
 quoted lines; the real server's reader does none of that. libyaml is fast but stricter, so text that it
 refuses is read a second time.
 """
@@ -15,7 +15,7 @@ import yaml
 
 _BREAKS = {0x85: 0xFDD0, 0x2028: 0xFDD1, 0x2029: 0xFDD2}
 _BACK = {stand_in: char for char, stand_in in _BREAKS.items()}
-_SLOW = re.compile(r"\t| \r?\n|![^\s,\[\]{}]*[,\[\]{}]")  # what libyaml reads differently
+_SLOW = re.compile(r"\t| \r?\n|![^\s,\[\]{}]*[,\[\]{}]")  # text that libyaml reads differently
 
 
 def readers(text: str) -> list[Any]:

@@ -12,7 +12,7 @@ MERGE = PREFIX + "merge"
 
 
 class InvalidTag(Exception):
-    """The tag is unknown, or does not match the value."""
+    """Raised when the tag is unknown or does not match the value."""
 
 
 def scalar(tag: str, text: str, is_plain: bool) -> Any:

@@ -1,6 +1,6 @@
-"""Values as the real server's JavaScript sees them: what a YAML word means, and how a value prints.
+"""Values as the real server's JavaScript sees them: the meaning of YAML words, and the text of values.
 
-Values are filled into commands, so numbers, lists and dates must print here as they do there.
+Values are filled into commands, so numbers, lists and dates must have the same text as on the server.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _number_text(number: int | float) -> str:
         return "0"
     sign, tuple_digits, exponent = Decimal(repr(float(number))).normalize().as_tuple()
     digits = "".join(map(str, tuple_digits))
-    point = len(digits) + int(exponent)  # where the decimal point stands in the digits
+    point = len(digits) + int(exponent)  # position of the decimal point in the digits
     return ("-" if sign else "") + _placed(digits, point)
 
 

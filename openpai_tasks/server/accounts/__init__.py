@@ -1,1 +1,1 @@
-"""Who may use the embedded cluster: users, groups, tokens."""
+"""Accounts of the embedded cluster: users, groups, tokens."""

@@ -1,6 +1,7 @@
-"""Groups, which grant all rights: admin or not, which virtual clusters, which storages.
+"""Groups, which grant all rights: admin or not, virtual clusters, storages.
 
-As in OpenPAI, rights are in a group's ``extension.acls``, and each virtual cluster has a group of its name.
+As in OpenPAI, rights are in a group's ``extension.acls``, and each virtual cluster has a group of the same
+name.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Groups:
         return self.all().get(name)
 
     def known(self, names: Iterable[str]) -> list[str]:
-        """Each of these groups once; refused if one does not exist."""
+        """Return each of these groups once; raise if one does not exist."""
         existing, wanted = self.all(), list(dict.fromkeys(names))
         for name in wanted:
             if name not in existing:
@@ -88,7 +89,7 @@ class Groups:
             self._write(group)
 
     def remove(self, name: str) -> None:
-        """Remove the group itself; its members are removed by Accounts."""
+        """Remove the group itself; Accounts removes its memberships."""
         self.known([name])
         if name in BUILT_IN:
             raise refusals.forbidden(f"Group {name} belongs to the cluster and cannot be removed.")
@@ -102,7 +103,7 @@ class Groups:
                     self._write(group)
 
     def _first(self) -> list[Group]:
-        """The groups of a new cluster: one of admins, and one for each virtual cluster."""
+        """Return the groups of a new cluster: one of admins, and one for each virtual cluster."""
         everyone = dict.fromkeys((DEFAULT_GROUP, *self.virtual_clusters))
         return [
             Group(ADMIN_GROUP, "the admins of this cluster", "", self._acls(True, self.virtual_clusters)),

@@ -28,7 +28,8 @@ class Owner:
         password = stored.get("password") or passwords.generated()
         if accounts.user(self.name) is None:
             accounts.create(self.name, password, "", [ADMIN_GROUP], {})
-        elif not accounts.accepts(self.name, password):  # the file was lost, or the server crashed in between
+        # The file was lost, or the server crashed before writing it.
+        elif not accounts.accepts(self.name, password):
             accounts.set_password(self.name, password)
         accounts.set_admin(self.name, True)
         if not stored:
@@ -38,7 +39,7 @@ class Owner:
         home.write_private(self._path, json.dumps({"user": self.name, "password": password}) + "\n")
 
     def _stored(self) -> dict[str, Any]:
-        """The content of the file, if it is valid."""
+        """Return the content of the file; empty if it is invalid."""
         try:
             stored = json.loads(self._path.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
@@ -52,7 +53,7 @@ class Owner:
 
 
 def sanitised(name: str) -> str:
-    """The name without characters that user names cannot have."""
+    """Return the name without characters that user names cannot have."""
     kept = re.sub(r"[^\w.-]", "", name, flags=re.ASCII)[:LONGEST_NAME]
     return kept if kept.strip(".") else FALLBACK
 

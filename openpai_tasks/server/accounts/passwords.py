@@ -15,7 +15,7 @@ def hashed(password: str) -> str:
 
 
 def matches(password: str, stored: str) -> bool:
-    """Whether this is the password, compared in constant time."""
+    """Compare the password with the stored hash, in constant time."""
     _, cost, salt, digest = stored.split("$")
     return hmac.compare_digest(_derive(password, bytes.fromhex(salt), int(cost)), bytes.fromhex(digest))
 

@@ -35,7 +35,7 @@ class Tokens:
         self._key_key = self._stored_key("keys")
 
     def issue(self, user: str, application: bool = False) -> str:
-        """A new token: of an application, without end, or of a person, for a week."""
+        """Issue a token: of an application, without expiry, or of a person, for a week."""
         now, name = int(time.time()), secrets.token_hex(16)
         expires = None if application else now + LIFETIME
         payload = {
@@ -75,7 +75,7 @@ class Tokens:
         self._database.write("DELETE FROM account_tokens WHERE id = ?", (token_id,))
 
     def identify(self, authorization: str) -> Identity:
-        """Who sent this header; refused if the token is missing, invalid, expired or revoked."""
+        """Return the sender of this header; raise if the token is missing, invalid, expired or revoked."""
         if not authorization:
             raise refusals.guest()
         scheme, _, value = authorization.strip().partition(" ")
@@ -86,7 +86,7 @@ class Tokens:
         raise refusals.guest()
 
     def log_ticket(self, claims: dict[str, Any]) -> str:
-        """A short-lived ticket for one log, for its URL."""
+        """Return a short-lived ticket for the URL of one log."""
         return _encode({**claims, "exp": int(time.time()) + LOG_LIFETIME}, self._log_key)
 
     def read_log_ticket(self, ticket: str) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Tokens:
         return claims
 
     def key_ticket(self, job: str) -> str:
-        """A short-lived ticket for a job's private key, for its URL."""
+        """Return a short-lived ticket for the URL of a job's private key."""
         return _encode({"job": job, "exp": int(time.time()) + LOG_LIFETIME}, self._key_key)
 
     def reads_key_ticket(self, ticket: str, job: str) -> bool:
@@ -117,7 +117,7 @@ class Tokens:
         )
 
     def _basic(self, value: str) -> Identity:
-        """``user:applicationToken``; passwords are refused."""
+        """Identify ``user:applicationToken``; passwords are refused."""
         try:
             user, _, token = base64.b64decode(value, validate=True).decode("utf-8").partition(":")
         except (binascii.Error, UnicodeDecodeError) as err:
@@ -141,7 +141,7 @@ def _encode(claims: dict[str, Any], key: bytes) -> str:
 
 
 def _decode(token: str, key: bytes, verify_exp: bool = True) -> dict[str, Any] | None:
-    """The claims, if the token is ours and, by default, has not expired; the clock may have been set back."""
+    """Return the claims if the token is ours and (by default) valid; the clock may have been set back."""
     try:
         if len(token) > LONGEST:
             return None

@@ -1,4 +1,4 @@
-"""Users: their passwords, and what their groups allow them."""
+"""Users, their passwords, and the rights that their groups grant."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Accounts:
         return [user for user in self.users() if group in user.grouplist]
 
     def accepts(self, name: str, password: str) -> bool:
-        """Whether the user exists and this is the password."""
+        """Whether the user exists and the password is right."""
         row = self._database.row("SELECT password FROM account_users WHERE name = ?", (name,))
         return row is not None and passwords.matches(password, row["password"])
 
@@ -79,7 +79,7 @@ class Accounts:
             )
 
     def remove(self, name: str) -> None:
-        """Remove a user and the user's tokens; refused for admins."""
+        """Remove a user and the user's tokens; raise for admins."""
         with self._database.transaction():
             if self._existing(name).admin:
                 raise refusals.remove_admin(name)

@@ -1,4 +1,4 @@
-"""The web application: one dispatch for every route, and the error body."""
+"""The web application: one dispatch for every route, and error bodies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PATIENCE = 64 * 1024 * 1024  # bytes of a body that are read before the connecti
 
 
 def build(context: Context) -> Starlette:
-    """The application for one cluster."""
+    """Return the application for one cluster."""
     cors = Middleware(
         CORSMiddleware, allow_origin_regex=LOCAL_ORIGIN.pattern, allow_methods=["*"], allow_headers=["*"]
     )
@@ -52,7 +52,7 @@ def build(context: Context) -> Starlette:
 
 
 class Dispatch:
-    """Finds the route, checks the caller, reads the body, and turns errors into answers."""
+    """Finds the route, checks the caller, reads the body, and converts errors to answers."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -74,7 +74,7 @@ class Dispatch:
         except ApiError as err:
             status, body = self._error(err)
         except ClientDisconnect:
-            return Response(status_code=400)  # the client is gone
+            return Response(status_code=400)  # the client has disconnected
         except Exception:
             log.exception("%s %s failed", web.method, match.route.path if match else "?")
             status, body = self._error(refusals.unknown("The server met an error; its log says more."))
@@ -82,7 +82,7 @@ class Dispatch:
         return _response(status, body)
 
     def _answer(self, web: WebRequest, path: str, match: Match | None, raw: bytes) -> Reply:
-        """The answer or refusal, with the headers of the rate limit."""
+        """Return the answer or refusal, with the headers of the rate limit."""
         fault = self._faults.instead(path, match)
         if fault is not None:
             return fault
@@ -147,7 +147,7 @@ def _check_origin(headers: Mapping[str, str]) -> None:
 
 
 async def _body(web: WebRequest, limit: int) -> bytes:
-    """The body; one that is too large is still read, since the caller is sending it."""
+    """Read the body; one that is too large is still read, since the caller is sending it."""
     pieces, size = [], 0
     try:
         with anyio.fail_after(bodies.SECONDS):
@@ -177,7 +177,7 @@ def _query(text: str) -> dict[str, list[str]]:
 
 
 def _note(method: str, match: Match | None, status: int, seconds: float) -> None:
-    """Log calls that change something or fail, by the route's pattern, since paths can hold tokens."""
+    """Log calls that change something or fail, with the route's pattern, since paths can contain tokens."""
     if method not in ("GET", "HEAD") or status >= 500:
         path = match.route.path if match else "(no route)"
         log.info("%s %s %d %.0f ms", method, path, status, 1000 * seconds)

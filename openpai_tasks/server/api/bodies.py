@@ -12,7 +12,7 @@ from openpai_tasks.errors import ApiError
 
 LIMIT = 100 * 1024  # bytes, as on the real server
 UNREAD = (408, 413)  # after these, the rest of the body may still arrive
-SECONDS = 10.0  # for all of it to arrive
+SECONDS = 10.0  # for the whole body to arrive
 FIELDS_LIMIT = 2000
 DEPTH_LIMIT = 8
 DEEPEST = 200  # levels; a stored value must also be readable inside larger answers
@@ -27,7 +27,7 @@ def too_slow() -> ApiError:
 
 
 def parse(content_type: str, raw: bytes) -> Any:
-    """The body as a value: text for ``text/*``, else a dictionary or list, which may be empty."""
+    """Parse the body: text for ``text/*``, else a dictionary or list, which may be empty."""
     kind = content_type.partition(";")[0].strip().lower()
     if not raw:
         return "" if kind.startswith("text/") else {}
@@ -60,7 +60,7 @@ def _json(text: str) -> Any:
 
 
 def _form(text: str) -> Any:
-    """``a[0][b]=1`` becomes ``{"a": [{"b": "1"}]}``."""
+    """Parse a form: ``a[0][b]=1`` becomes ``{"a": [{"b": "1"}]}``."""
     try:
         fields = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_LIMIT)
     except ValueError as err:
@@ -89,7 +89,7 @@ def _put(tree: dict[str, Any], steps: list[str], value: str) -> None:
 
 
 def _lists(value: Any) -> Any:
-    """Dictionaries whose keys are 0, 1, 2, … are lists."""
+    """Convert dictionaries with the keys 0, 1, 2, … to lists."""
     if not isinstance(value, dict):
         return value
     items = {key: _lists(below) for key, below in value.items()}
@@ -99,7 +99,7 @@ def _lists(value: Any) -> Any:
 
 
 def read_json(text: str) -> Any:
-    """The value as Node reads it; ValueError for anything else, such as Python's NaN and Infinity."""
+    """Parse JSON like Node; ValueError for anything else, such as Python's NaN and Infinity."""
     value = json.loads(text, parse_constant=_refuse, parse_float=_number)
     level, depth = [value], 0
     while level:
@@ -121,6 +121,6 @@ def _refuse(word: str) -> NoReturn:
 
 
 def _number(text: str) -> float | None:
-    """The number, or null if it is too large, as JavaScript writes it."""
+    """Return the number, or None (null) if it is too large, like JavaScript."""
     value = float(text)
     return value if math.isfinite(value) else None

@@ -46,7 +46,7 @@ class Context:
     body_limit: int = bodies.LIMIT
 
     def check_password(self, caller: str, user: str, password: str) -> bool:
-        """Whether this is the password; refused after too many wrong guesses."""
+        """Return whether the password is right; raise after too many wrong guesses."""
         self.guesses.check(caller, user)
         if self.accounts.accepts(user, password):
             self.guesses.note_right(caller, user)
@@ -55,7 +55,7 @@ class Context:
         return False
 
     def set_password(self, user: str, password: str, caller: Identity) -> None:
-        """Change a password and revoke all sessions but the caller's; keep the owner's in a file."""
+        """Change a password and revoke all sessions except the caller's; write the owner's to its file."""
         self.accounts.set_password(user, password, keep=caller.token_id)
         if user == self.owner.name:
             self.owner.keep(password)

@@ -1,4 +1,4 @@
-"""Faults of real clusters for tests of clients, switched on by ``faults.json`` in the server's folder.
+"""Faults of real clusters, for tests of clients; ``faults.json`` in the server's folder enables them.
 
 The file may be changed while the server runs; without it nothing here has an effect.
 """
@@ -30,8 +30,9 @@ from openpai_tasks.server.state.state import STOP, State
 log = logging.getLogger(__name__)
 
 FILE = "faults.json"
-LATE_TOKENS = "late_tokens"  # seconds until the token of a login is stored; if used sooner, it never is
-SLOW_STOP = "slow_stop"  # seconds that a job continues after its stop was accepted
+# Seconds until the token of a login is stored; if used sooner, it is never stored.
+LATE_TOKENS = "late_tokens"
+SLOW_STOP = "slow_stop"  # seconds that a job continues to run after its stop was accepted
 LOGS = "logs"  # 404 or 500 instead of the addresses of logs; or such a status by ROLE/INDEX of a task
 LOG_FILES = "log_files"  # such a status instead of a log's content, from the proxy
 DATABASE = "database"  # true: calls about jobs fail to reach the database
@@ -53,7 +54,7 @@ RUNTIME_LOG = "".join(f"[openpai-runtime] step {number} of the runtime\n" for nu
 
 
 class Faults:
-    """The faults that are switched on."""
+    """The enabled faults."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -63,7 +64,7 @@ class Faults:
         self._late = LateTokens()
 
     def instead(self, path: str, match: Match | None) -> Reply | None:
-        """The answer of a proxy that cannot reach the server."""
+        """Return the answer of a proxy that cannot reach the server, or None."""
         on = self._read()
         if GATEWAY in on and is_api(path):
             return self._page(on[GATEWAY])
@@ -72,11 +73,11 @@ class Faults:
         return None
 
     def note_use(self, context: Context, authorization: str) -> None:
-        """See whether a token is used before it is stored."""
+        """Check whether a token is used before it is stored."""
         self._late.note_use(context, authorization)
 
     def answer(self, context: Context, match: Match, request: Request) -> Reply:
-        """The handler's answer, or the fault in its place."""
+        """Return the handler's answer, or the fault in its place."""
         on, name = self._read(), match.route.handler.__name__
         if not on:
             return match.route.handler(context, request)
@@ -93,7 +94,7 @@ class Faults:
         return status, body
 
     def retry_after(self, err: TooMany) -> dict[str, str]:
-        """The headers of a refusal for too many calls."""
+        """Return the headers of a refusal for too many calls."""
         full = {"retry-after": str(math.ceil(err.window))} if FULL_RETRY_AFTER in self._read() else {}
         return {**err.headers, **full}
 
@@ -119,7 +120,7 @@ class Faults:
         return status, TextBody(PAGE.format(TITLES.get(status, str(status))), "text/html")
 
     def _count(self) -> None:
-        """Count a replaced answer; after the last one, all faults are switched off."""
+        """Count a replaced answer; after the last one, disable all faults."""
         with self._lock:
             if CALLS in self._on:
                 self._on[CALLS] -= 1
@@ -127,7 +128,7 @@ class Faults:
                     self._on = {}
 
     def _read(self) -> dict[str, Any]:
-        """The faults in the file, which is read again after a change."""
+        """Return the faults in the file, which is read again after a change."""
         try:
             found = os.stat(self._path)
             stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
@@ -142,7 +143,7 @@ class Faults:
 
 @dataclasses.dataclass(frozen=True)
 class LateToken:
-    """A token to be stored at the moment ``due``, in the place of those that are unknown by then."""
+    """A token to store at the time ``due``; those in ``unknown`` are then revoked."""
 
     row: sqlite3.Row
     due: float
@@ -150,14 +151,14 @@ class LateToken:
 
 
 class LateTokens:
-    """Tokens that were issued and are not stored yet."""
+    """Issued tokens that are not stored yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pending: dict[str, LateToken] = {}
 
     def postpone(self, context: Context, token: str, seconds: float) -> None:
-        """Store a token later, and then revoke those that were issued since."""
+        """Store a token later, and then revoke this user's tokens that were pending at the login."""
         row = context.state.database.row("SELECT * FROM account_tokens WHERE token = ?", [token])
         if row is None:
             return
@@ -168,7 +169,7 @@ class LateTokens:
         _later(seconds, lambda: self._store(context, token))
 
     def note_use(self, context: Context, authorization: str) -> None:
-        """Drop a token for good that is used before it is due; a timer that is late does not count."""
+        """Drop a token for good if it is used before it is due; a timer that is late does not count."""
         token = authorization.rpartition(" ")[2]
         late = self._pending.get(token)
         if late is None:
@@ -193,7 +194,7 @@ class LateTokens:
 
 
 class SlowStops(State):
-    """A state whose stops are delayed."""
+    """A state that delays stops."""
 
     def __init__(self, state: State, seconds: float) -> None:
         self.__dict__.update(vars(state))
@@ -212,7 +213,7 @@ class SlowStops(State):
 
 
 def lengthen(body: Any) -> None:
-    """Explain failures as the framework controller does, by the pod's status in YAML."""
+    """Explain failures like the framework controller: with the pod's status in YAML."""
     if isinstance(body, list):
         for one in body:
             lengthen(one)

@@ -1,4 +1,4 @@
-"""v1 configurations of jobs, as they were submitted."""
+"""v1 configurations of jobs as submitted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Originals:
         self._database.write("INSERT INTO v1_configs VALUES (?, ?)", [key, json.dumps(config)])
 
     def of(self, key: str) -> dict[str, Any] | None:
-        """The v1 configuration of the job; None if it was submitted as a v2 document."""
+        """Return the job's v1 configuration; None if it was submitted as a v2 document."""
         row = self._database.row("SELECT config FROM v1_configs WHERE job = ?", [key])
         config: dict[str, Any] | None = json.loads(row["config"]) if row else None
         return config

@@ -1,4 +1,4 @@
-"""The page of a job list; odd numbers are answered as OpenPAI's JavaScript and database do."""
+"""The page of a job list; unusual numbers are handled like OpenPAI's JavaScript and database do."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SPLIT = ("username", "vc", "state", "tagsContain", "tagsNotContain", "jobPriorit
 
 
 def check(query: Mapping[str, tuple[str, ...]]) -> None:
-    """Refuse a repeated parameter that must be a single text."""
+    """Raise for a repeated parameter that must be a single text."""
     for name in SPLIT:
         if len(query.get(name, ())) > 1:
             raise ApiError(f"req.query.{name}.split is not a function", 500)
 
 
 def offset(request: Request) -> int:
-    """The number of rows to skip; the database takes 64-bit numbers."""
+    """Return the number of rows to skip; the database takes 64-bit numbers."""
     value = _number(request, "offset", 0)
     if value > FARTHEST:
         raise ApiError(f'value "{value}" is out of range for type bigint', 500)
@@ -30,7 +30,7 @@ def offset(request: Request) -> int:
 
 
 def limit(request: Request, page: int) -> int:
-    """The highest number of rows."""
+    """Return the maximum number of rows."""
     value = _number(request, "limit", page)
     if value > MOST_ROWS:
         raise refusals.invalid(f"Limit exceeds max number {MOST_ROWS}.")
@@ -38,7 +38,7 @@ def limit(request: Request, page: int) -> int:
 
 
 def _number(request: Request, name: str, default: int) -> int:
-    """The number that a query parameter begins with, or the default if it is missing."""
+    """Return the number at the beginning of a query parameter, or the default if it is missing."""
     if name not in request.query:
         return default
     match = re.match(r"\s*([+-]?)(\d{1,30})", request.first(name), re.ASCII)

@@ -28,7 +28,7 @@ OF_HANDLERS: dict[Callable[..., Any], str] = {
     jobs_v1.submit_either: DOCUMENTS,
     jobs_v1.get_config: DOCUMENTS,
     jobs_v1.get_document: DOCUMENTS,
-    jobs_v1.remove: PATIENCE,  # it waits for the job's end
+    jobs_v1.remove: PATIENCE,  # it waits for the end of the job
 }
 
 

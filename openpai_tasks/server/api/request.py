@@ -39,17 +39,17 @@ class Request:
 
     @property
     def process(self) -> str:
-        """The user whose process calls."""
+        """The user whose process makes the call."""
         return caller_process(*self.ports)
 
     def first(self, name: str, default: str = "") -> str:
-        """The first value of a query parameter."""
+        """Return the first value of a query parameter."""
         return next(iter(self.query.get(name, ())), default)
 
 
 @dataclass(frozen=True)
 class TextBody:
-    """A body that is text and not JSON."""
+    """A body of text that is not JSON."""
 
     content: str
     type: str = "text/plain; charset=utf-8"
@@ -67,7 +67,7 @@ class LogSlice:
 
 @dataclass(frozen=True)
 class LogPage:
-    """An HTML page with a part of a log between ``head`` and ``tail``, read and escaped piece by piece."""
+    """An HTML page with a part of a log between ``head`` and ``tail``, read and escaped incrementally."""
 
     log: LogSlice
     head: str
@@ -87,7 +87,7 @@ Reply = tuple[int, Body]
 
 
 def caller_process(port: int, server_port: int) -> str:
-    """The user of the process with this port, as ``uid N``, or ``anyone`` if the system does not tell."""
+    """Return the user of the process with this port as ``uid N``, or ``anyone`` if it is unknown."""
     for table in TCP_TABLES:
         try:
             lines = table.read_text(encoding="ascii").splitlines()[1:]

@@ -1,7 +1,7 @@
-"""Which handler answers a path: a table of routes, matched segment by segment.
+"""Match a path to a handler: a table of routes, compared segment by segment.
 
-As in OpenPAI's Express, case and a trailing slash do not matter. Segments are split before
-they are decoded, so an encoded slash stays inside its parameter.
+As in OpenPAI's Express, case and a trailing slash do not matter. Segments are split before they are decoded,
+so an encoded slash stays inside its parameter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Route:
     path: str
     access: RouteAccess
     handler: Callable[[Context, Request], Reply]
-    profiles: Set[str]  # of the servers that have it
+    profiles: Set[str]  # of the servers that have the route
     limit: str = ""  # the rate limit that counts its calls
 
 
@@ -64,12 +64,12 @@ class Router:
 
 
 def local(path: str) -> str:
-    """The path without the prefix of the cluster's proxy."""
+    """Return the path without the prefix of the cluster's proxy."""
     return path[len(PREFIX) :] if path.lower().startswith(f"{PREFIX}/") else path
 
 
 def is_api(path: str) -> bool:
-    """Whether the path belongs to the REST server, not to another service of the cluster's proxy."""
+    """Whether the path belongs to the REST server, not to another service behind the cluster's proxy."""
     return path.lower().startswith("/api")
 
 

@@ -21,7 +21,7 @@ from openpai_tasks.server.api.context import Context
 
 
 def read_document(text: object) -> JobDocument:
-    """The document; refused as OpenPAI refuses it."""
+    """Parse and validate the document; raise the same errors as OpenPAI."""
     if not isinstance(text, str):  # JSON or an unknown type: only text/* is a document
         raise refusals.invalid_protocol(_listing([Problem("", "should be object")]))
     try:
@@ -35,7 +35,7 @@ def read_document(text: object) -> JobDocument:
 
 
 def read_v1(config: object) -> tuple[JobDocument, str]:
-    """A v1 configuration converted to a v2 document, and the text of the document."""
+    """Convert a v1 configuration to a v2 document; return the document and its text."""
     try:
         if not isinstance(config, dict):
             raise ProtocolError("a job configuration must be an object")
@@ -48,7 +48,7 @@ def read_v1(config: object) -> tuple[JobDocument, str]:
 
 
 def check_permissions(context: Context, user: User, document: JobDocument) -> None:
-    """Refuse a name in use, a virtual cluster that is not the user's, and missing storages."""
+    """Raise for a name in use, a virtual cluster that the user may not use, and missing storages."""
     if context.state.job(job_key(user.name, document.name)):
         raise refusals.job_exists(document.name)
     if document.virtual_cluster not in user.virtual_clusters:
@@ -59,7 +59,7 @@ def check_permissions(context: Context, user: User, document: JobDocument) -> No
 
 
 def _refusal(source: Source, err: ProtocolError) -> ApiError:
-    """The refusal by the step that failed; invalid YAML and broken templates have no code."""
+    """Return the error of the step that failed; invalid YAML and broken templates have no code."""
     report = Report(source)
     JOB(source.value, (), report)
     if report.problems:
@@ -69,7 +69,7 @@ def _refusal(source: Source, err: ProtocolError) -> ApiError:
 
 
 def _listing(problems: Iterable[Problem]) -> str:
-    """The problems as the JSON list that clients of OpenPAI parse."""
+    """Return the problems as the JSON list that clients of OpenPAI parse."""
     return json.dumps(
         [
             {

@@ -145,7 +145,8 @@ JOBS_V1 = [
     Route("GET", f"{routes.JOB_V1}/ssh", OPEN, ssh.get_ssh, V14),
 ]
 KEYS = [
-    Route("GET", routes.SSH_KEY, OPEN, ssh.get_key, V14 | ONLY_UNION),  # the link or a token opens it
+    # Needs the ticket of a link, or a token.
+    Route("GET", routes.SSH_KEY, OPEN, ssh.get_key, V14 | ONLY_UNION),
 ]
 LOGS = [
     Route("GET", routes.LOG_FILE, OPEN, logs.get_log, SINCE_1_8),  # its ticket is in the query
@@ -161,17 +162,17 @@ LOGS = [
 
 
 def _also(rows: Iterable[Route], path: str, other: str) -> list[Route]:
-    """The routes, and the same ones under another path."""
+    """Return the same routes under another path."""
     return [replace(row, path=row.path.replace(path, other, 1)) for row in rows]
 
 
 def _only(rows: Iterable[Route], profiles: Set[str]) -> list[Route]:
-    """The same routes for fewer servers."""
+    """Return the same routes for fewer servers."""
     return [replace(row, profiles=row.profiles & profiles) for row in rows]
 
 
 def _guarded(rows: Iterable[Route]) -> list[Route]:
-    """The routes that the oldest servers leave open; the union requires a token."""
+    """Return the routes that the oldest servers leave open; in the union they need a token."""
     return [
         replace(row, access=TOKEN if row.access is OPEN else row.access, profiles=ONLY_UNION) for row in rows
     ]
@@ -209,5 +210,5 @@ ROUTES = [
 
 
 def rows(profile: str) -> list[Route]:
-    """The routes that servers of this profile have."""
+    """Return the routes of servers with this profile."""
     return [row for row in ROUTES if profile in row.profiles]

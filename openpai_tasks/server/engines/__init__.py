@@ -1,1 +1,1 @@
-"""What runs tasks: the interface in base.py, and one module for each engine."""
+"""Engines that run tasks: the interface in base.py, and one module for each engine."""

@@ -1,7 +1,7 @@
-"""The interface between the scheduler and whatever runs tasks.
+"""The interface between the scheduler and the engines that run tasks.
 
 An engine is a class with these methods and one row in ``settings/engines.py``. Task logs need not be local
-files, and the machines that run tasks need not be this one.
+files, and tasks may run on other machines.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class EngineCapacity:
         return sum((node.resources for node in self.nodes), NOTHING)
 
     def node_name(self, address: str) -> str:
-        """The name of the node with this address, or the address where no node has it."""
+        """Return the name of the node with this address, or the address if there is none."""
         return next((node.name for node in self.nodes if node.address == address), address)
 
 
@@ -58,7 +58,7 @@ class RegistryLogin:
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """The limits of a task and, for engines with containers, how its container is made."""
+    """The limits of a task and, for engines with containers, the settings of its container."""
 
     cpu: int = 0  # 0: no limit, here and below
     memory_mb: int = 0
@@ -70,33 +70,33 @@ class ContainerSpec:
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything an engine needs to start one attempt of one task."""
+    """Everything that an engine needs to start one attempt of one task."""
 
     uid: str
     user: str
     folder: Path
-    scripts: Mapping[str, str]  # ``command`` is run; the others are files beside it
+    scripts: Mapping[str, str]  # ``command`` is run; the others are files next to it
     environment: dict[str, str]
     image: str
-    storages: tuple[StorageMount, ...] | None  # None: no storage; empty: the user's default ones
+    storages: tuple[StorageMount, ...] | None  # None: no storage; empty: the user's default storages
     shared: Mapping[str, str] = field(default_factory=dict)  # variables of all tasks of the job attempt
     container: ContainerSpec = ContainerSpec()
-    ssh: SshLogin | None = None  # the ssh service to start with the task
+    ssh: SshLogin | None = None  # the SSH service to start with the task
 
     def __repr__(self) -> str:
-        return f"Launch({self.uid})"  # the scripts may hold secrets
+        return f"Launch({self.uid})"  # the scripts may contain secrets
 
 
 @dataclass(frozen=True)
 class TaskQueued:
-    """The engine has accepted the task and has not started it yet."""
+    """The engine has accepted the task but not started it yet."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class TaskRunning:
-    """The task is running, or about to be started without further waiting."""
+    """The task is running, or about to start without further waiting."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class TaskExit:
     user_code: int | None  # the command's exit code, 128+n after signal n; None if there is none
     reason: str = ""  # what happened, if the command did not end by itself
     platform_code: int | None = None  # the platform's exit code, if the platform failed
-    stopped: bool = False  # it ended because it was asked to
+    stopped: bool = False  # it ended because of a stop request
     ended: int | None = None
 
 
@@ -114,25 +114,28 @@ TaskStatus = TaskQueued | TaskRunning | TaskExit
 
 
 class PortShortage(PaiError):
-    """Too few ports are free now; there may be enough later."""
+    """Raised when too few ports are free now; there may be enough later."""
 
     retry_after = 5.0  # seconds
 
 
 class Engine(Protocol):
-    """Runs tasks. Every method may be called again without harm: a task starts at most once."""
+    """Runs tasks. Every method can be repeated safely: a task starts at most once."""
 
     name: str
     uses_images: bool
     queues: bool
-    """Whether it schedules by itself. The scheduler then hands over every job at once, without counting
-    resources, and shows the state that ``poll`` reports."""
+    """Whether the engine schedules by itself.
+
+    The scheduler then hands over every job at once, without counting resources, and shows the state that
+    ``poll`` reports.
+    """
 
     def capacity(self) -> EngineCapacity:
-        """The machines it has; called for each request, so it must be quick."""
+        """Return the engine's machines; called for each request, so it must be fast."""
 
     def hold(self, tasks: Iterable[Task]) -> None:
-        """Learn which ports and GPUs unfinished tasks have; those of all others are free."""
+        """Learn the ports and GPUs of unfinished tasks; all others are free."""
 
     def assign_ports(self, wanted: Mapping[str, Mapping[str, int]]) -> dict[str, Ports]:
         """Choose ports for several tasks, by uid and label: for all of them, or raise PortShortage."""
@@ -144,16 +147,16 @@ class Engine(Protocol):
         """Start tasks; ``poll`` reports failures."""
 
     def poll(self, tasks: Sequence[Task]) -> dict[str, TaskStatus]:
-        """The states of many tasks, by uid; one whose state cannot be read now is left out."""
+        """Return the states of many tasks, by uid; leave out tasks whose state cannot be read now."""
 
     def stop(self, task: Task) -> None:
         """Ask the task to end, and kill it after the grace period."""
 
     def notes(self, task: Task) -> Sequence[NewEvent]:
-        """New events of the task; after a restart of the server, old ones may be repeated."""
+        """Return new events of the task; after a restart of the server, old ones may be repeated."""
 
     def logs(self, task: Task) -> dict[str, int]:
-        """The logs that exist and their sizes in bytes, by name."""
+        """Return the existing logs and their sizes in bytes, by name."""
 
     def open_log(self, task: Task, name: str) -> BinaryIO:
         """Open a log for reading at any position; FileNotFoundError if it does not exist."""

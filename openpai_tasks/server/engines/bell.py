@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def bell_path(folder: Path) -> Path:
-    """The bell of the cluster whose jobs are in ``folder``."""
+    """Return the path of the bell of the cluster whose jobs are in ``folder``."""
     return folder / ".bell"
 
 
@@ -17,7 +17,7 @@ class Bell:
     def __init__(self, path: Path) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkfifo(path, 0o600)
-        # Opened for writing too, so that it never reads as closed.
+        # Also opened for writing, so that reading never returns end-of-file.
         self._handle = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
         self._rest = b""
@@ -27,7 +27,7 @@ class Bell:
             os.write(self._handle, b"\0")
 
     def wait(self, seconds: float | None) -> set[str]:
-        """Sleep until it rings, or for so long; the folders of tasks that have ended since."""
+        """Wait until it rings, or for this long; return the folders of tasks that have ended since."""
         select.select([self._handle], [], [], seconds)
         with contextlib.suppress(BlockingIOError):
             *called, self._rest = (self._rest + os.read(self._handle, 65536)).split(b"\0")

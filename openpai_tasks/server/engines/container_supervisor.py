@@ -1,11 +1,11 @@
-"""Supervises one task's container from its image to its removal: a script that a task's runner runs.
+"""Supervise one task's container, from its image to its removal: a script that a task's runner runs.
 
     python -I -S container_supervisor.py FOLDER
 
-It needs nothing but the standard library. ``container.json`` in FOLDER names the program and its arguments.
-The container's output becomes its own, so that the runner keeps the logs, holds the lock and notices the
-end as it does for any process; TERM stops the container. The result is written to ``outcome``, events to
-``notes``. There is no polling: it sleeps until the container ends.
+It needs only the standard library. ``container.json`` in FOLDER has the program and its arguments. The script
+passes on the container's output as its own, so that the runner keeps the logs, holds the lock and notices the
+end as for any process; TERM stops the container. It writes the result to ``outcome`` and events to ``notes``.
+It does not poll: it sleeps until the container ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ START_FAILURES = (
     (NOT_PERMITTED, ("permission denied",)),
     (NO_SHELL, ("executable file not found", "no such file or directory")),
 )
-"""Words in the errors of a container that did not start, and the platform's code for them."""
+"""Texts in the errors of a container that did not start, and the platform's codes for them."""
 
 
 class ContainerPlan(NamedTuple):
@@ -43,8 +43,8 @@ class ContainerPlan(NamedTuple):
     program: str
     name: str
     image: str
-    wanted: str  # the full name of the image, to be pulled
-    options: list[str]  # of the program's ``create``
+    wanted: str  # full name of the image to pull
+    options: list[str]  # options of the program's ``create``
     command: list[str]
     removal: list[str]
     memory_mb: int
@@ -55,7 +55,7 @@ class ContainerPlan(NamedTuple):
 
 
 class ContainerFailed(Exception):
-    """The container failed: the platform's exit code, and the reason."""
+    """Raised when the container fails: the platform's exit code, and the reason."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -63,7 +63,7 @@ class ContainerFailed(Exception):
 
 
 class StopRequested(Exception):
-    """The task was stopped before its container started."""
+    """Raised when the task is stopped before its container starts."""
 
 
 class SignalWaiter:
@@ -94,13 +94,13 @@ class Supervisor:
         with open(os.path.join(folder, "container.json"), encoding="utf-8") as file:
             self.plan = ContainerPlan(**json.load(file))
         self.signals = SignalWaiter()
-        self.kill_at: float | None = None  # when the container is killed
+        self.kill_at: float | None = None  # when to kill the container
         self.is_asked = False  # TERM was sent
         self.is_killed = False
-        self.is_removed = False  # since killing it had no effect
+        self.is_removed = False  # because killing it had no effect
 
     def run(self) -> int:
-        """Run the container, from the image to the removal; the exit code."""
+        """Run the container, from the image to the removal; return the exit code."""
         outcome: dict[str, Any]
         try:
             self.create()
@@ -116,7 +116,7 @@ class Supervisor:
         code = outcome["code"]
         return code if code is not None else TERMINATED if self.signals.term else FAILED
 
-    # From an image to a container
+    # Image and container
 
     def create(self) -> None:
         plan = self.plan
@@ -147,7 +147,7 @@ class Supervisor:
             )
         self.note("Normal", "Pulled", f"pulled the image {plan.wanted} in {time.monotonic() - began:.1f} s")
 
-    # While it runs
+    # Running container
 
     def attend(self) -> dict[str, Any]:
         """Start the container and wait for its end, also across a restart of its daemon."""
@@ -163,7 +163,7 @@ class Supervisor:
         return {"code": KILLED if self.is_removed else 0}
 
     def judge(self, state: dict[str, Any], was_lost: bool) -> dict[str, Any]:
-        """The outcome of a container that did not succeed."""
+        """Return the outcome of a container that did not succeed."""
         code, error = state["ExitCode"], str(state.get("Error") or "")
         if state["Status"] in ("created", "configured", "initialized") or is_never(state["StartedAt"]):
             output = error or self.stderr()
@@ -176,7 +176,7 @@ class Supervisor:
         return {"code": code}
 
     def watch(self, *arguments: str) -> int:
-        """Run the program with this script's output until it ends, and pass on a stop."""
+        """Run the program with this script's output until it ends; pass on a stop request."""
         process = self.spawn(arguments, None)
         pause = self.advance()
         while (code := process.poll()) is None:
@@ -187,9 +187,9 @@ class Supervisor:
         return code
 
     def advance(self) -> float | None:
-        """Stop the container, or kill it; the seconds until the next step.
+        """Stop the container, or kill it; return the seconds until the next step.
 
-        The grace begins once TERM was sent, which takes a while on a busy machine.
+        The grace period begins once TERM was sent, which takes a while on a busy machine.
         """
         if not self.signals.term:
             return None
@@ -210,8 +210,8 @@ class Supervisor:
         return 0
 
     def ask(self, seconds: float) -> bool:
-        """Send TERM to all its processes, as to the process group of any other task; its first process is
-        ours and ends with the command."""
+        """Send TERM to all its processes, as to the process group of any other task."""
+        # Its first process, which is not signalled, is ours and ends with the command.
         if seconds <= 0:
             return False
         code, _ = self.call(
@@ -220,7 +220,7 @@ class Supervisor:
         return code == 0
 
     def look(self) -> dict[str, Any]:
-        """The container's state; wait for a daemon that is being restarted."""
+        """Return the container's state; wait for a daemon that is being restarted."""
         give_up = time.monotonic() + self.plan.patience
         while True:
             code, output = self.call(
@@ -253,7 +253,7 @@ class Supervisor:
         stoppable: bool = True,
         environment: dict[str, str] | None = None,
     ) -> tuple[int, str]:
-        """Run the program until its end or the limit; its exit code and output."""
+        """Run the program until it ends or the limit is reached; return its exit code and output."""
         path = os.path.join(self.folder, "output")
         with open(path, "w+b") as file:
             os.unlink(path)
@@ -291,7 +291,7 @@ class Supervisor:
             file.write(f"{type} {reason} {message}\n")
 
     def is_noted(self, reason: str) -> bool:
-        """Whether the container wrote this note; not every podman notices that memory ran out."""
+        """Whether the container wrote this note; not every podman reports running out of memory."""
         with open(os.path.join(self.folder, "notes"), encoding="utf-8", errors="replace") as file:
             return any(line.split()[1:2] == [reason] for line in file)
 
@@ -300,7 +300,7 @@ class Supervisor:
             return file.read(1 << 16).decode(errors="replace")
 
     def forget(self, *names: str) -> None:
-        """Remove folders that may hold secrets."""
+        """Remove folders that may contain secrets."""
         for name in names:
             path = os.path.join(self.folder, name)
             with contextlib.suppress(FileNotFoundError):
@@ -331,7 +331,7 @@ def start_failure(output: str) -> int:
 
 
 def error_line(output: str) -> str:
-    """The most telling line of a program's error output."""
+    """Return the most informative line of a program's error output."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower() or "denied" in line.lower()] or lines
     line = (errors or ["no reason given"])[-1]

@@ -1,8 +1,8 @@
-"""Tasks in containers of docker or podman, made from the job's image.
+"""Run tasks in containers of docker or podman, created from the job's image.
 
-Every container has a supervisor (see container_supervisor.py), which is a process under a runner. So whatever
-lets processes outlive the server, start once and be found again works here too. A container without a runner
-is abandoned, and removed.
+Every container has a supervisor (see container_supervisor.py), which is a process under a runner. So
+everything that lets processes outlive the server, start once and be found again also works here. A container
+without a runner is abandoned, and removed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from openpai_tasks.server.state.records import NewEvent, Task
 
 log = logging.getLogger(__name__)
 
-SUPERVISOR_GRACE = 60.0  # seconds, besides the task's, to stop, kill and remove a container
+SUPERVISOR_GRACE = 60.0  # seconds, in addition to the task's, to stop, kill and remove a container
 NOTES_READ = 1 << 16
 _LOST = "lost its supervisor, which was killed; its container was removed"
 
 
 class ContainerEngine(LocalEngine):
-    """Runs tasks by one of the two programs; a subclass names it."""
+    """Runs tasks with one of the two programs, which a subclass names."""
 
     uses_images = True
     dialect: ProgramDialect
@@ -58,7 +58,7 @@ class ContainerEngine(LocalEngine):
         )
         self._processes = ProcessEngine(folder, machine=self.machine, grace=grace + SUPERVISOR_GRACE)
         self._failed: dict[str, str] = {}  # uid -> why no supervisor could be started
-        self._reported: dict[str, int] = {}  # uid -> the number of notes that were returned
+        self._reported: dict[str, int] = {}  # uid -> the number of notes returned
         self._remove_abandoned()
 
     def start(self, *launches: Launch) -> None:
@@ -83,7 +83,7 @@ class ContainerEngine(LocalEngine):
                     found[task.uid] = self._unprepared(task)
                 elif isinstance(status, TaskExit):
                     found[task.uid] = self._container_exit(task, status)
-            except OSError:  # of one task, and no reason to leave out the others
+            except OSError:  # one task must not hide the others
                 log.exception("cannot read the state of task %s", task.uid)
                 found.pop(task.uid, None)
         return found
@@ -94,7 +94,7 @@ class ContainerEngine(LocalEngine):
         return TaskExit(None, self._failed.pop(task.uid), RUNTIME_FAILED)
 
     def _container_exit(self, task: Task, found: TaskExit) -> TaskExit:
-        """How the container ended whose supervisor ended in this way."""
+        """Return the exit of the container, given the exit of its supervisor."""
         if not (task.folder / "container.json").exists():
             return found
         end = _outcome(task.folder, found) or self._abandoned(task, found)
@@ -104,7 +104,7 @@ class ContainerEngine(LocalEngine):
         return end
 
     def _abandoned(self, task: Task, found: TaskExit) -> TaskExit:
-        """Remove the container of a supervisor that did not get so far."""
+        """Remove the container of a supervisor that did not write an outcome."""
         if traces.started(task.folder)[1] is not None:
             self._program.remove(creation.container_name(task.uid))
         if found.user_code is None or found.stopped:
@@ -128,7 +128,7 @@ class ContainerEngine(LocalEngine):
         self._processes.close()
 
     def _remove_abandoned(self) -> None:
-        """Remove containers without a runner; fails if the engine cannot be used at all."""
+        """Remove containers without a runner; raise if the engine cannot be used at all."""
         found = self._program.containers(self._settings.home)
         self._program.remove(*[one.name for one in found if not traces.alive(Path(one.folder))])
 
@@ -142,7 +142,7 @@ class PodmanEngine(ContainerEngine):
 
 
 def _outcome(folder: Path, found: TaskExit) -> TaskExit | None:
-    """The exit as the supervisor wrote it, if it got so far."""
+    """Return the exit that the supervisor wrote, or None."""
     try:
         outcome = json.loads((folder / "outcome").read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -152,7 +152,7 @@ def _outcome(folder: Path, found: TaskExit) -> TaskExit | None:
 
 
 def _read_notes(path: Path) -> Iterator[NewEvent]:
-    """One event a line: type, reason and message; the container writes to the file too."""
+    """Yield one event per line: type, reason and message; the container can also write to the file."""
     try:
         with open_regular(path) as file:
             text = file.read(NOTES_READ).decode("utf-8", errors="replace")
@@ -165,7 +165,7 @@ def _read_notes(path: Path) -> Iterator[NewEvent]:
 
 
 def _remove_secrets(folder: Path) -> None:
-    """Remove what may hold secrets, if the supervisor has not done so."""
+    """Remove files that may contain secrets, if the supervisor has not done so."""
     for name in SECRET:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             shutil.rmtree(folder / name)

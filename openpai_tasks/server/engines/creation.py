@@ -14,7 +14,7 @@ from openpai_tasks.server.engines.base import Launch
 from openpai_tasks.server.engines.entry import BASE, RUNTIME
 
 HOME, TASK, FOLDER = "openpai-tasks.home", "openpai-tasks.task", "openpai-tasks.folder"
-DEFAULT_SHM_MB = 512  # as on OpenPAI
+DEFAULT_SHM_MB = 512  # as in OpenPAI
 LEAST_MEMORY_MB = 6  # docker's minimum
 COMMAND = [f"{RUNTIME}/entry"]
 
@@ -26,7 +26,7 @@ class ProgramDialect:
     name: str
     removal: tuple[str, ...]
     own: tuple[str, ...] = ()  # options of ``create``
-    by_device: bool = False  # GPUs are devices of CDI
+    by_device: bool = False  # GPUs are CDI devices
     full_names: bool = False  # it pulls images only by their full names
 
 
@@ -43,7 +43,7 @@ class BindMount:
     read_only: bool = False
 
     def words(self) -> str:
-        """The option's value, in CSV, so that paths may contain any character."""
+        """Return the value of the option, in CSV, so that paths may contain any character."""
         line = io.StringIO()
         fields = ["type=bind", f"source={self.source.absolute()}", f"target={self.target}"]
         csv.writer(line, lineterminator="").writerow([*fields, *(["readonly"] if self.read_only else [])])
@@ -57,10 +57,10 @@ def container_name(uid: str) -> str:
 def options(
     dialect: ProgramDialect, launch: Launch, cpus: int, mounts: Sequence[BindMount], labels: Mapping[str, str]
 ) -> list[str]:
-    """The options, without secrets: those are in mounted files.
+    """Return the options, without secrets: those are in mounted files.
 
-    The network is the host's, as on OpenPAI, so that ports are those of the variables. Output goes to the
-    attached supervisor and is kept by the runner, so docker keeps none. The user is root, as in OpenPAI.
+    The network is the host's, as in OpenPAI, so that the ports are those in the variables. Output goes to the
+    attached supervisor and the runner keeps it, so docker keeps none. The user is root, as in OpenPAI.
     """
     wanted = launch.container
     words = ["--name", container_name(launch.uid), "--pull", "never", "--entrypoint", "/bin/sh"]
@@ -92,7 +92,7 @@ def _gpus(dialect: ProgramDialect, gpus: tuple[int, ...]) -> list[str]:
 
 
 def storage_target(path: str) -> str:
-    """The mount point of a storage; refused over the container's system folders."""
+    """Return the mount point of a storage; raise if it is one of the container's system folders."""
     target = posixpath.normpath(posixpath.join("/", path))
     target = f"/{target.lstrip('/')}"
     taken = ("/", "/proc", "/sys", "/dev", "/bin", "/lib", "/usr", "/etc")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 BASE = "/usr/local/pai"  # OpenPAI's folder in a container
 RUNTIME, WORK, NOTES = f"{BASE}/runtime", f"{BASE}/work", f"{BASE}/notes"
 OUT_OF_MEMORY = "Warning OutOfMemory it took all of the memory that it asked for, and a process was killed"
-SSHD = "sshd"  # the script in RUNTIME that starts it
+SSHD = "sshd"  # the script in RUNTIME that starts sshd
 
 _ENTRY = f"""\
 # What a shell prints when its command is killed is not the job's output.
@@ -37,15 +37,15 @@ exit $code
 
 
 def entry(folders: Sequence[str] = ()) -> str:
-    """The script that the container begins with; ``folders`` are the mounted folders of the host.
+    """Return the container's first script; ``folders`` are the mounted folders of the host.
 
-    It stays the first process, which the kernel shields from signals, so that the command is not.
+    It remains the first process, which the kernel shields from signals, so the command can be signalled.
     """
     return _ENTRY.format(folders=" ".join(map(shlex.quote, folders)))
 
 
 def environment(variables: Mapping[str, str]) -> str:
-    """Exports of the variables, since options of the engine cannot hold newlines and would be visible."""
+    """Return exports of the variables; options of the engine cannot hold newlines, and would be visible."""
     return "".join(
         f"export {name}={shlex.quote(value)}\n"
         for name, value in variables.items()

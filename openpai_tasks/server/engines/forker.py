@@ -1,4 +1,4 @@
-"""The process that forks runners (see runner/), reached through a pipe; closing the pipe ends it."""
+"""The process that forks runners (see runner/), controlled through a pipe; closing the pipe ends it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from openpai_tasks.server import variables
 
 
 class Forker:
-    """It has the variables of tasks, and init as its parent: tasks can read those of their ancestors."""
+    """It has the variables of tasks, and init as its parent, as tasks can read the variables of ancestors."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        end, stdout = os.pipe()  # ends with the forker, which alone holds the other side
+        end, stdout = os.pipe()  # closed when the forker ends, which alone holds the other side
         try:
             with subprocess.Popen(
                 command,
@@ -45,7 +45,7 @@ class Forker:
         self._requests.write(request)
 
     def close(self) -> None:
-        """End the process, and wait for it; its runners continue."""
+        """End the process and wait for it; its runners continue."""
         with contextlib.suppress(BrokenPipeError):
             self._requests.close()
         while os.read(self._end, 1):

@@ -1,4 +1,4 @@
-"""Finds and kills the processes of a task whose runner was killed."""
+"""Find and kill the processes of a task whose runner was killed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 MARK = "FC_POD_UID"
-"""The variable of every process of a task, with the task's uid."""
+"""The variable that every process of a task has, with the task's uid."""
 
 _PROC = Path("/proc")
 _ROUNDS = 50
@@ -31,7 +31,7 @@ def kill(uid: str, group: int | None) -> None:
 
 
 def marked_processes(uid: str) -> list[int]:
-    """The processes with the uid in their environment."""
+    """Return the processes with the uid in their environment."""
     mark = f"{MARK}={uid}".encode()
     return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit() and _has_mark(entry, mark)]
 
@@ -39,7 +39,7 @@ def marked_processes(uid: str) -> list[int]:
 def _has_mark(entry: Path, mark: bytes) -> bool:
     try:
         return mark in (entry / "environ").read_bytes().split(b"\0")
-    except OSError:  # ended, or of another user
+    except OSError:  # ended, or owned by another user
         return False
 
 

@@ -1,4 +1,4 @@
-"""This machine as the only node of a cluster: what it has, and which ports and GPUs tasks hold."""
+"""This machine as the only node of a cluster: its resources, and the ports and GPUs that tasks hold."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Machine:
     cpus: int
     memory_mb: int
     gpus: tuple[InstalledGpu, ...]
-    boot: str  # differs after each boot of the machine; empty if the system does not tell
+    boot: str  # differs after each boot of the machine; empty if unknown
 
     @property
     def resources(self) -> ResourceAmount:
@@ -50,7 +50,7 @@ class Machine:
 
 
 class LocalEngine:
-    """Base of engines that run tasks on this machine: its ports, its GPUs, and logs in tasks' folders."""
+    """Base of engines that run tasks on this machine, with its ports and GPUs, and logs in task folders."""
 
     queues = False
 
@@ -86,14 +86,14 @@ class LocalEngine:
 
 
 class GpuPool:
-    """Which GPUs are in use."""
+    """The GPUs in use."""
 
     def __init__(self, indices: Iterable[int], held: Iterable[int]) -> None:
         self._all = tuple(indices)
         self._held = list(held)
 
     def take(self, count: int) -> tuple[int, ...]:
-        """The least used GPUs; a task that wants more than there are gets all of them."""
+        """Return the least used GPUs; a task that wants more than there are gets all of them."""
         chosen = sorted(self._all, key=lambda index: (self._held.count(index), index))[: max(0, count)]
         self._held.extend(chosen)
         return tuple(sorted(chosen))
@@ -121,7 +121,7 @@ def _gpus() -> tuple[InstalledGpu, ...]:
 
 
 def parse_gpus(listing: str) -> tuple[InstalledGpu, ...]:
-    """The GPUs of nvidia-smi's comma-separated listing; other lines are error messages."""
+    """Parse nvidia-smi's comma-separated list of GPUs; other lines are error messages."""
     rows = ([cell.strip() for cell in line.split(",")] for line in listing.splitlines())
     return tuple(
         InstalledGpu(int(row[0]), row[1], row[2], int(row[3]) if row[3].isdigit() else 0)
@@ -131,7 +131,7 @@ def parse_gpus(listing: str) -> tuple[InstalledGpu, ...]:
 
 
 def visible(gpus: Iterable[InstalledGpu], wanted: str | None) -> tuple[InstalledGpu, ...]:
-    """The GPUs that the server itself may use, if its CUDA_VISIBLE_DEVICES names some."""
+    """Return the GPUs that the server itself may use, if its CUDA_VISIBLE_DEVICES names some."""
     if wanted is None:
         return tuple(gpus)
     names = {name.strip() for name in wanted.split(",")}
@@ -139,7 +139,7 @@ def visible(gpus: Iterable[InstalledGpu], wanted: str | None) -> tuple[Installed
 
 
 def _output(program: str, *arguments: str) -> str:
-    """What the program prints, or nothing when it is missing or fails."""
+    """Return the output of the program; empty if it is missing or fails."""
     path = shutil.which(program)
     if path is None:
         return ""

@@ -1,4 +1,4 @@
-"""The ports of tasks: those of OpenPAI's hash, or the next free ones."""
+"""The ports of tasks: those of OpenPAI's hash, or else the next free ones."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from openpai_tasks.server.engines.base import Ports, PortShortage
 FIRST, END = 15000, 40000
 RECHECK_AFTER = PortShortage.retry_after  # until a port that another program used is tried again
 ALWAYS = {"ssh": 1, "http": 1}
-"""Labels every task has, whatever its document asks for."""
+"""Labels that every task has, whatever its document asks for."""
 
 
 def hashed(uid: str, label: str, number: int) -> int:
-    """The port that OpenPAI chooses for one numbered port of a label."""
+    """Return the port that OpenPAI chooses for one numbered port of a label."""
     text = f"[{uid}][{label}][{number}]"
     digest = hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
     parts = (digest[:12], digest[12:24], digest[24:])
@@ -36,12 +36,12 @@ def bindable(port: int) -> bool:
 
 
 def count(wanted: Mapping[str, int]) -> int:
-    """The number of ports of a task that asks for these."""
+    """Return the number of ports of a task that asks for these."""
     return sum(_counts(wanted).values())
 
 
 class PortPool:
-    """Which ports are in use, by tasks or by other programs; the latter are tried again after a while."""
+    """The ports in use, by tasks or by other programs; the latter are tried again after a while."""
 
     def __init__(self, free: Callable[[int], bool] = bindable) -> None:
         self._free = free
@@ -50,7 +50,7 @@ class PortPool:
         self._forget_at = 0.0
 
     def renew(self, held: Iterable[int]) -> None:
-        """Learn which ports tasks have."""
+        """Learn the ports that tasks have."""
         self._held = set(held)
         if time.monotonic() >= self._forget_at:
             self._others.clear()

@@ -1,6 +1,6 @@
-"""Prepares a task's folder for its container and the supervisor of the container.
+"""Prepare a task's folder for its container and the supervisor of the container.
 
-``runtime`` is mounted read-only and holds the scripts, ``registry`` holds the credentials until the image is
+``runtime`` is mounted read-only and has the scripts, ``registry`` has the credentials until the image is
 pulled; both are removed when the task ends. ``container.json`` contains no secret.
 """
 
@@ -24,7 +24,7 @@ from openpai_tasks.server.engines.program import ContainerProgram
 from openpai_tasks.server.ssh import FOLDER, in_container
 from openpai_tasks.settings import home
 
-SECRET = ("runtime", "registry")  # folders that may hold secrets
+SECRET = ("runtime", "registry")  # folders that may contain secrets
 PULL_LIMIT = 3600.0  # seconds
 CALL_LIMIT = 120.0  # seconds for any other command of a supervisor
 PATIENCE = 60.0  # seconds to wait for a daemon that is down
@@ -33,7 +33,7 @@ _HIDDEN = ("CUDA_VISIBLE_DEVICES",)  # in a container, GPUs are numbered from 0
 
 @dataclass(frozen=True)
 class ContainerSettings:
-    """What all containers of a cluster have in common."""
+    """The settings that all containers of a cluster share."""
 
     program: ContainerProgram
     home: str
@@ -43,7 +43,7 @@ class ContainerSettings:
 
 
 def prepare(launch: Launch, settings: ContainerSettings) -> Launch:
-    """Write the folder, and return a launch of the supervisor; repeating it changes nothing."""
+    """Write the folder and return a launch of the supervisor; repeating this changes nothing."""
     for name in ("work", "runtime"):
         home.make_private(launch.folder / name)
     (launch.folder / "notes").touch(mode=0o600)
@@ -90,7 +90,7 @@ def _own_mounts(launch: Launch) -> Iterator[creation.BindMount]:
 
 
 def _storages(launch: Launch, storages: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
-    """The mount point of each storage in the container, and the user's folder of the storage."""
+    """Yield the mount point of each storage in the container, and the user's folder of the storage."""
     if launch.storages is None or launch.user in ("", ".", "..") or "/" in launch.user:
         return
     wanted = [(mount.name, mount.path) for mount in launch.storages]
@@ -126,7 +126,7 @@ def _plan(
 
 
 def _checked(image: str) -> str:
-    """The image's name; refused if the program would take it for an option or for several arguments."""
+    """Return the image's name; raise if the program would parse it as an option or several arguments."""
     if not re.fullmatch(r"\w[\w./:@+-]*", image, re.ASCII):
         raise ConfigError(f"invalid image name {image!r}")
     return image

@@ -1,7 +1,7 @@
-"""Tasks as processes of this machine, each under a runner that outlives the server.
+"""Run tasks as processes of this machine, each under a runner that outlives the server.
 
-The state of a task is in its folder (see runner/), so that a new server continues where the last one ended:
-``started`` exists: the task has begun; the lock is held: it runs; ``exit`` exists: it has ended.
+The state of a task is in its folder (see runner/), so that a new server can continue: if ``started`` exists,
+the task has begun; while the lock is held, it runs; if ``exit`` exists, it has ended.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NODE_LOST = -1001
 PATIENCE = 10.0  # seconds for a runner to begin before it is requested again
 MOST_REQUESTS = 3
 BATCH = 20  # tasks that are requested together
-GRACE = 30.0  # seconds between TERM and KILL, as for pods of OpenPAI: jobs save their results then
+GRACE = 30.0  # seconds between TERM and KILL, as for pods of OpenPAI, for jobs to save their results
 
 
 @dataclass(frozen=True)
@@ -62,21 +62,21 @@ class ProcessEngine(LocalEngine):
         machine: Machine | None = None,
         grace: float = GRACE,
     ) -> None:
-        """``folder`` holds the jobs' folders; each storage has a folder for every user."""
+        """``folder`` contains the jobs' folders; each storage has a folder for every user."""
         super().__init__(machine or Machine.detect())
         self._shell = shutil.which("bash") or "/bin/sh"
         self._storages = dict(storages or {})
         self._boot = self.machine.boot
-        self._ssh_failures: set[str] = set()  # uids of tasks whose failed ssh service was reported
+        self._ssh_failures: set[str] = set()  # uids of tasks whose failed SSH service was reported
         self._command = [sys.executable, "-I", "-S", runner.SCRIPT, self._shell]
         self._command += [str(grace), str(bell_path(folder.absolute())), self._boot]
         self._forker: Forker | None = None
         self._requests: dict[str, RunnerRequest] = {}  # by uid
-        self._shared: Mapping[str, str] | None = None  # the variables that were written last
+        self._shared: Mapping[str, str] | None = None  # the variables written last
         self._failed: dict[str, str] = {}  # uid -> why no runner could be requested
 
     def start(self, *launches: Launch) -> None:
-        """Start in batches, so that the first tasks run while the last are prepared."""
+        """Start in batches, so that the first tasks run while the last ones are prepared."""
         waiting = [launch for launch in launches if not traces.began(launch.folder)]
         for first in range(0, len(waiting), BATCH):
             ready = [launch for launch in waiting[first : first + BATCH] if self._prepared(launch)]
@@ -100,7 +100,7 @@ class ProcessEngine(LocalEngine):
         for task in tasks:
             try:
                 found[task.uid] = self._end(task) or TaskRunning()
-            except OSError:  # of one task, and no reason to leave out the others
+            except OSError:  # one task must not hide the others
                 log.exception("cannot read the state of task %s", task.uid)
         return found
 
@@ -116,12 +116,12 @@ class ProcessEngine(LocalEngine):
     def stop(self, task: Task) -> None:
         if not self._cancel(task.folder) and traces.alive(task.folder):
             pid = traces.started(task.folder)[0]
-            if pid:  # otherwise it is about to write its number: the scheduler asks again
+            if pid:  # otherwise it is about to write its pid: the scheduler asks again
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGTERM)
 
     def notes(self, task: Task) -> tuple[NewEvent, ...]:
-        """Why the task's ssh service failed to start, once."""
+        """Return why the task's SSH service failed to start, once."""
         why = "" if task.uid in self._ssh_failures else ssh.failure(task.folder)
         if not why:
             return ()
@@ -141,11 +141,11 @@ class ProcessEngine(LocalEngine):
             return self._wait_for_runner(task)
         if traces.alive(task.folder):
             return None
-        # It may have ended since the first look.
+        # It may have ended since the first check.
         return traces.read_exit(task.folder) or self._abandoned(task)
 
     def _abandoned(self, task: Task) -> TaskExit:
-        """The exit of a task whose runner is gone without having written one."""
+        """Return the exit of a task whose runner ended without writing one."""
         boot, group = traces.started(task.folder)[1], traces.read_number(task.folder / "group")
         if boot is None:
             return TaskExit(None, "was stopped before it began", RUNTIME_FAILED, stopped=True)
@@ -179,7 +179,7 @@ class ProcessEngine(LocalEngine):
             self._failed[task.uid] = f"could not be started: {err.strerror}"
 
     def _cancel(self, folder: Path) -> bool:
-        """Make ``started`` in the runner's place, so that none can begin; False if one has begun."""
+        """Create ``started`` in the runner's place, so that none can begin; return False if one has begun."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             (folder / "started").touch(mode=0o600, exist_ok=False)
@@ -208,7 +208,7 @@ class ProcessEngine(LocalEngine):
         return self._forker.pid
 
     def _prepare(self, launch: Launch) -> None:
-        """Write the task's folder; repeating it changes nothing."""
+        """Write the task's folder; repeating this changes nothing."""
         home.make_private(launch.folder / "work")
         (launch.folder / "logs").mkdir(mode=0o700, exist_ok=True)
         (launch.folder / "mounts").mkdir(mode=0o700, exist_ok=True)
@@ -219,7 +219,7 @@ class ProcessEngine(LocalEngine):
             write_file(launch.folder / name, text + "\n")
 
     def _with_ssh(self, launch: Launch) -> dict[str, str]:
-        """Set up the ssh service to run beside the task; the task's variables."""
+        """Set up the SSH service to run next to the task; return the task's variables."""
         login = launch.ssh
         if login is None:
             return launch.environment
@@ -246,13 +246,13 @@ class ProcessEngine(LocalEngine):
 
 
 def mount_point(folder: Path, path: str) -> Path:
-    """The place of a document's mount path below a task's folder."""
+    """Return the location of a document's mount path below a task's folder."""
     parts = [part for part in PurePosixPath(path).parts if part not in ("/", "//", "..")]
     return folder.joinpath("mounts", *parts)
 
 
 def _remove_scripts(folder: Path) -> None:
-    """Remove what may hold secrets; another attempt writes its own."""
+    """Remove files that may contain secrets; another attempt writes its own."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for name in os.listdir(folder):
             if name.startswith("command"):

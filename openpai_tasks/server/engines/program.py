@@ -22,7 +22,7 @@ CALL_LIMIT = 20.0  # seconds; a busy daemon needs a few
 
 @dataclass(frozen=True)
 class ListedContainer:
-    """A container of ours, as the program lists it."""
+    """A container of ours in the program's list."""
 
     name: str
     folder: str
@@ -37,14 +37,14 @@ class ContainerProgram:
             self._fix_host()
 
     def _fix_host(self) -> None:
-        """Set the daemon's address, since a private DOCKER_CONFIG hides the context in use."""
+        """Set the daemon's address, since a private DOCKER_CONFIG hides the current context."""
         if "DOCKER_HOST" not in self.environment:
             done = self._run("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
             if done.returncode == 0 and done.stdout.startswith("unix://"):
                 self.environment["DOCKER_HOST"] = done.stdout.strip()
 
     def containers(self, home: str) -> list[ListedContainer]:
-        """All containers of this home, running or not; fails if the program cannot be used."""
+        """Return all containers of this home, running or not; raise if the program cannot be used."""
         row = f'{{{{.Names}}}}\t{{{{index .Labels "{FOLDER}"}}}}'
         if self.dialect.name == "docker":
             row = f'{{{{.Names}}}}\t{{{{.Label "{FOLDER}"}}}}'
@@ -54,7 +54,7 @@ class ContainerProgram:
         return [ListedContainer(*line.split("\t", 1)) for line in done.stdout.splitlines() if "\t" in line]
 
     def remove(self, *names: str) -> None:
-        """Remove containers, running or not; ignore missing ones, and log those that stay."""
+        """Remove containers, running or not; ignore missing ones, and log those that remain."""
         if not names:
             return
         done = self._run(*self.dialect.removal, *names)
@@ -81,7 +81,7 @@ class ContainerProgram:
             return subprocess.CompletedProcess(argv, 1, "", f"{self.path}: {err.strerror}")
 
     def _problem(self, errors: str) -> str:
-        """One line about what is wrong and what to do."""
+        """Return one line with the problem and what to do."""
         name, words = self.dialect.name, errors.lower()
         place = self.environment.get("DOCKER_HOST", "its socket")
         if name == "docker" and "permission denied" in words:

@@ -11,11 +11,11 @@ from openpai_tasks.server.engines.base import RegistryLogin
 
 HUB = "docker.io"
 _HUB_NAMES = ("", HUB, "index.docker.io", "registry-1.docker.io", "hub.docker.com", "registry.hub.docker.com")
-_HUB_KEY = "https://index.docker.io/v1/"  # the name of the hub in docker's file
+_HUB_KEY = "https://index.docker.io/v1/"  # the name of Docker Hub in docker's file
 
 
 def login(document: JobDocument, role: str) -> RegistryLogin | None:
-    """The document's credentials for the image of a role, with secrets."""
+    """Return the document's credentials for the image of a role, with secrets."""
     name = dict(references.roles(document.data))[role].get("dockerImage")
     auth = references.prerequisite(document.data, "dockerimage", name).get("auth") or {}
     given = {
@@ -29,7 +29,7 @@ def login(document: JobDocument, role: str) -> RegistryLogin | None:
 
 
 def full_name(image: str) -> str:
-    """The image's full name as docker completes it, which podman does not."""
+    """Return the image's full name as docker completes it; podman does not."""
     first, slash, rest = image.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         return image if first not in _HUB_NAMES else f"{HUB}/{rest if '/' in rest else f'library/{rest}'}"
@@ -37,7 +37,7 @@ def full_name(image: str) -> str:
 
 
 def config(known: RegistryLogin) -> str:
-    """The credentials in the format of docker's ``config.json``, which podman also reads."""
+    """Return the credentials in the format of docker's ``config.json``, which podman also reads."""
     host = known.registry.strip().removeprefix("https://").removeprefix("http://").split("/")[0].lower()
     key = _HUB_KEY if host in _HUB_NAMES else host
     secret = base64.b64encode(f"{known.user}:{known.password}".encode()).decode()

@@ -1,4 +1,4 @@
-"""Reads what a runner leaves in its task's folder: has it begun, is it alive, how did it end."""
+"""Read the files that a runner leaves in its task's folder: whether it has begun, is alive, or has ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def began(folder: Path) -> bool:
 
 
 def alive(folder: Path) -> bool:
-    """Whether the runner holds its lock; asking takes the lock, so only ask after it has begun."""
+    """Whether the runner holds its lock; the check takes the lock, so call it only after it has begun."""
     try:
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -32,7 +32,7 @@ def alive(folder: Path) -> bool:
 
 
 def started(folder: Path) -> tuple[int, str | None]:
-    """The runner's process and the boot of the machine, or (0, None) if there was no runner."""
+    """Return the runner's pid and the machine's boot id, or (0, None) if there was no runner."""
     words = _text(folder / "started").split()
     if len(words) < 2:
         return 0, None
@@ -40,7 +40,10 @@ def started(folder: Path) -> tuple[int, str | None]:
 
 
 def read_exit(folder: Path) -> TaskExit | None:
-    """The exit that the runner wrote; a file damaged by a power cut or by the job counts as missing."""
+    """Return the exit that the runner wrote.
+
+    A file damaged by a power cut or by the job counts as missing.
+    """
     try:
         values = {name: int(value) for name, value in map(str.split, _text(folder / "exit").splitlines())}
         code, lost = values["code"], values["lost"]

@@ -1,1 +1,1 @@
-"""Which job starts when, what its tasks run with, and how attempts end."""
+"""When jobs start, what their tasks run with, and how attempts end."""

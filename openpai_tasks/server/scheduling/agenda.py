@@ -1,4 +1,4 @@
-"""The scheduler's queries: which jobs wait, which tasks run, which are to be stopped."""
+"""The scheduler's queries: waiting jobs, running tasks, tasks to stop."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _IS_ALIVE = (
     "state IN ('RUNNING', 'STOPPING', 'WAITING')"
     f" AND (state != 'WAITING' OR sub_state = '{states.PREPARING}')"
 )
-"""Tasks that the engine has: a task that waits there is in the sub-state PREPARING."""
+"""Condition for tasks that the engine has; a task that waits there is in the sub-state PREPARING."""
 
 
 class Agenda:
-    """Queries of every turn; their cost does not grow with the number of finished jobs."""
+    """The queries of every turn; their cost does not grow with the number of finished jobs."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def line(self, virtual_cluster: str, after: int, limit: int) -> list[Waiting]:
-        """The next jobs of a virtual cluster, after the position ``after``, that have tasks to start."""
+        """Return the next jobs of a virtual cluster, after position ``after``, that have tasks to start."""
         rows = self._database.rows(
             "SELECT key, cpu, memory_mb, gpus, gang, queued, not_before FROM jobs"
             " WHERE pending = 1 AND virtual_cluster = ? AND queued > ? ORDER BY queued LIMIT ?",
@@ -50,12 +50,12 @@ class Agenda:
         ]
 
     def lines(self) -> list[str]:
-        """The virtual clusters in which jobs wait."""
+        """Return the virtual clusters with waiting jobs."""
         rows = self._database.rows("SELECT DISTINCT virtual_cluster FROM jobs WHERE pending = 1")
         return [row[0] for row in rows]
 
     def unexplained(self, virtual_cluster: str) -> list[str]:
-        """The waiting jobs without an event that says so."""
+        """Return the waiting jobs without an event that explains it."""
         sql = "SELECT key FROM jobs WHERE pending = 1 AND explained = 0 AND virtual_cluster = ?"
         return [row[0] for row in self._database.rows(sql, [virtual_cluster])]
 
@@ -63,20 +63,20 @@ class Agenda:
         self._database.write("UPDATE jobs SET explained = 1 WHERE key = ?", [key])
 
     def alive(self) -> list[Task]:
-        """Every task that the engine has."""
+        """Return every task that the engine has."""
         return self._tasks(_IS_ALIVE)
 
     def alive_in(self, folders: Collection[str]) -> list[Task]:
-        """Those of them in these folders."""
+        """Return every task that the engine has in these folders."""
         holes = ", ".join("?" * len(folders))
         return self._tasks(f"{_IS_ALIVE} AND folder IN ({holes})", *folders)
 
     def ending(self) -> list[Task]:
-        """Every task that is to be stopped."""
+        """Return every task that has to be stopped."""
         return self._tasks("state = 'STOPPING'")
 
     def unfinished(self) -> list[Task]:
-        """Every task that holds ports; a waiting task of a job without tasks to start holds none."""
+        """Return every task that holds ports; a waiting task of a job without tasks to start holds none."""
         rows = self._database.rows(
             "SELECT tasks.* FROM tasks JOIN jobs ON jobs.key = tasks.job"
             " WHERE tasks.state IN ('WAITING', 'RUNNING', 'STOPPING') AND (tasks.state != 'WAITING'"
@@ -89,7 +89,7 @@ class Agenda:
         return bool(self._database.rows(f"SELECT 1 FROM tasks WHERE {_IS_ALIVE} LIMIT 1"))
 
     def stopping(self) -> list[str]:
-        """The jobs that their users have asked to stop."""
+        """Return the jobs that users have asked to stop."""
         return [row[0] for row in self._database.rows("SELECT key FROM jobs WHERE state = 'STOPPING'")]
 
     def _tasks(self, where: str, *values: str) -> list[Task]:

@@ -1,4 +1,4 @@
-"""Whether a job may start: plain arithmetic over the free resources.
+"""Decide whether a job may start: plain arithmetic with the free resources.
 
 A job starts when its need fits both its virtual cluster's share and the machine. A job that never fits starts
 once nothing else is running where it does not fit (or, with ``enforce``, never).
@@ -14,17 +14,17 @@ from openpai_tasks.server.resources import NOTHING, ResourceAmount
 
 @dataclass(frozen=True)
 class StartDecision:
-    """Whether to start now; if not, why not, and if so, what is unusual about it."""
+    """Whether to start now; ``why`` is the reason not to, or what is unusual about the start."""
 
     start: bool
     why: str = ""
     hopeless: bool = False  # it can never start, so later jobs need not wait behind it
-    machine_full: bool = False  # its share has room, the machine has not: later jobs must not pass it
+    machine_full: bool = False  # its share has room but the machine has not: later jobs must not overtake it
     look_after: float | None = None  # seconds, if nothing signals when there is room
 
 
 class FreeResources:
-    """What is left of the machine and of each virtual cluster's share, counted down as tasks start."""
+    """The free resources of the machine and of each virtual cluster's share, reduced as tasks start."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class FreeResources:
 
 
 class NoLimits:
-    """In place of FreeResources for an engine that schedules by itself."""
+    """Replaces FreeResources for an engine that schedules by itself."""
 
     def take(self, cluster: str, need: ResourceAmount) -> None:
         """Count nothing."""
@@ -84,7 +84,7 @@ class NoLimits:
 
 
 def _exceeded(free: ResourceAmount) -> bool:
-    """Whether a task that is too large is running there, alone."""
+    """Whether a task that is too large is running there alone."""
     return min(free.cpu, free.memory_mb, free.gpu) < 0
 
 

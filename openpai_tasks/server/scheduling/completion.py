@@ -1,4 +1,4 @@
-"""When an attempt is over and how it ended: the completion policy of the job protocol."""
+"""The completion policy of the job protocol: when an attempt is over, and its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AttemptResult:
-    """How an attempt ends, and which task decided it."""
+    """The result of an attempt, and the task that decided it."""
 
     exit_code: int
     user_exit_code: int | None
@@ -27,10 +27,10 @@ class AttemptResult:
 
 
 def judge(roles: Sequence[TaskRole], tasks: Sequence[Task]) -> AttemptResult | None:
-    """The result by the latest attempt of every task, or None while nothing is decided.
+    """Return the result by the latest attempt of every task, or None while nothing is decided.
 
-    Enough failures in a role fail the attempt, enough successes in a role end it well, and so does
-    the end of every task without either.
+    Enough failures in a role fail the attempt; enough successes in a role end it successfully, and so does
+    the end of all tasks without either.
     """
     for role in roles:
         failed = _ended(tasks, role.name, states.FAILED)
@@ -46,7 +46,7 @@ def judge(roles: Sequence[TaskRole], tasks: Sequence[Task]) -> AttemptResult | N
 
 
 def may_be_over(roles: Sequence[TaskRole], counts: Mapping[tuple[str, str], int]) -> bool:
-    """A cheap check for very many tasks: if False, ``judge`` would return None."""
+    """Check cheaply, for very many tasks; if False, ``judge`` would return None."""
     if all(state in states.FINAL for _, state in counts):
         return True
     return any(
@@ -60,7 +60,7 @@ def may_retry(exit_code: int, tries: int, allowed: int) -> bool:
     """Whether to retry after a failure.
 
     A cluster of many machines retries transient failures forever. Here they would meet the same machine, so
-    they too count against the number that the user allowed; a negative number is no limit.
+    they also count against the number that the user allowed; a negative number means no limit.
     """
     if exit_code == 0 or exit_code in states.STOP_CODES:
         return False
@@ -70,7 +70,7 @@ def may_retry(exit_code: int, tries: int, allowed: int) -> bool:
 
 
 def retry_delay(tries: int) -> int:
-    """Milliseconds to wait before the next attempt: none at first, then longer, up to a minute."""
+    """Return the milliseconds to wait before the next attempt: none at first, then longer, up to a minute."""
     return 0 if tries < 3 else min(1000 * 2 ** (tries - 3), 60_000)
 
 

@@ -1,4 +1,4 @@
-"""The variables of a task: those of OpenPAI, its GPUs, and a few of the server's."""
+"""The environment variables of a task: OpenPAI's, its GPUs, and a few of the server's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def variables(
     inherited: Mapping[str, str],
     total_gpus: int = 0,
 ) -> Variables:
-    """``tasks`` are all tasks of the attempt, in order; ``inherited`` is the server's environment."""
+    """Return the variables.
+
+    ``tasks`` are all tasks of the attempt in order, ``inherited`` the server's variables.
+    """
     shared = {"PYTHONUNBUFFERED": "1", **for_tasks(inherited), **_job(user, document)}
     for role in document.roles:
         shared |= _role(role)
@@ -75,7 +78,7 @@ def _role(role: TaskRole) -> dict[str, str]:
 
 
 def _peer(task: Task) -> dict[str, str]:
-    """The variables by which other tasks reach a task."""
+    """Return the variables with which other tasks reach a task."""
     place = f"{role_key(task.role)}_{task.index}"
     found = {f"PAI_HOST_IP_{place}": task.ip}
     for label in task.ports:
@@ -119,7 +122,7 @@ def _own(task: Task) -> dict[str, str]:
 
 
 def _gpus(task: Task, total_gpus: int) -> dict[str, str]:
-    """The variables that limit the visible GPUs; the numbers are those of nvidia-smi, in bus order."""
+    """Return the variables that limit the visible GPUs, numbered like nvidia-smi, in bus order."""
     if not total_gpus:
         return {"NVIDIA_VISIBLE_DEVICES": "none"}
     indices = ",".join(str(index) for index in task.gpus)

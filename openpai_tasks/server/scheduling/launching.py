@@ -1,4 +1,4 @@
-"""Starts a job's tasks: ports, GPUs, variables, commands."""
+"""Start a job's tasks: ports, GPUs, variables, commands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Launcher:
         self._known: tuple[tuple[str, int, int], environment.Variables] | None = None
 
     def waiting_tasks(self, key: str) -> list[Task]:
-        """The tasks of the job's attempt that have yet to start; the first call creates them."""
+        """Return the tasks of the job's attempt that have yet to start; the first call creates them."""
         job = self._job(key)
         tasks = self._progress.waiting_tasks(job)
         if tasks is None:
@@ -69,7 +69,7 @@ class Launcher:
         self._engine.start(*launches)
 
     def recover(self, alive: Iterable[Task]) -> None:
-        """Start whatever an earlier server has recorded; what has begun is not started twice."""
+        """Start the tasks that an earlier server has recorded; tasks that have begun do not start twice."""
         running = sorted((task for task in alive if task.state != states.STOPPING), key=lambda task: task.job)
         for key, tasks in itertools.groupby(running, key=lambda task: task.job):
             try:
@@ -112,7 +112,10 @@ class Launcher:
         )
 
     def _variables(self, job: Job) -> environment.Variables:
-        """The variables of an attempt; the last are kept, for jobs whose many tasks start one by one."""
+        """Return the variables of an attempt.
+
+        The last ones are cached, for jobs whose tasks start one by one.
+        """
         which = (job.key, job.submitted, job.attempt)  # a name can be used again after a job was deleted
         if self._known is None or self._known[0] != which:
             document, tasks = self._state.document(job.key), self._state.tasks(job.key, job.attempt)
@@ -148,7 +151,7 @@ class Launcher:
         requests = {role.name: plugins.plan(document, role.name).ssh for role in document.roles}
         for note in self._logins.notes(requests, served):
             if self._engine.uses_images and note.type == "Normal":
-                continue  # the container reports by itself what serves it
+                continue  # the container itself reports what serves it
             self._state.add_event(key, note.type, note.reason, note.message, once=True)
 
     def _role(self, task: Task) -> TaskRole:

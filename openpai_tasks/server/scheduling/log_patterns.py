@@ -1,7 +1,7 @@
 """The cause of a failure, found in the command's log: the cluster's codes 220 to 235.
 
-A cluster reads the end of the log when a command fails and gives the failure the first code whose
-pattern it finds. These are the patterns that can match there, in its order.
+When a command fails, a cluster reads the end of the log and gives the failure the first code whose pattern it
+finds. These are the patterns that can match there, in its order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from openpai_tasks.protocol import exit_codes
 
 LONGEST_MATCH = 2048
-NOT_FOUND = 127  # what shells end with when there is no such command
+NOT_FOUND = 127  # exit code of shells for an unknown command
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class _Pattern:
     regex: re.Pattern[bytes] | None = None
 
     def find(self, log: bytes) -> tuple[int, int] | None:
-        """Where the pattern is in a log in lower case."""
+        """Return the position of the pattern in a log in lower case."""
         start = log.find(self.words)
         if start < 0:
             return None
@@ -76,7 +76,7 @@ _NOT_FOUND = _line(exit_codes.COMMAND_NOT_FOUND, "not found", r"(?:command|:) no
 
 
 def recognise(user_code: int, log: bytes) -> tuple[int, str]:
-    """The cluster's exit code for a command's exit code, and the words of the log that decided it."""
+    """Return the cluster's code for a command's exit code, and the text of the log that decided it."""
     code = exit_codes.from_user_code(user_code)
     if code not in (exit_codes.USER_FAILURE, exit_codes.COMMAND_NOT_FOUND):
         return code, ""

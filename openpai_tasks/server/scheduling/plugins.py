@@ -1,8 +1,8 @@
 """The runtime plugins of a document: their steps before and after a task's commands.
 
-``cmd`` and ``git`` are run, and for ``ssh`` the commands wait until it is served. Plugins only for containers
-are left out, with an event; an unknown plugin fails the job, unless its
-``failurePolicy`` is ``ignore``.
+``cmd`` and ``git`` are run; with ``ssh``, the commands wait for the SSH service. Plugins that only work in
+containers are left out, with an event; an unknown plugin fails the job, unless its ``failurePolicy`` is
+``ignore``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PluginStep:
     may_fail: bool
 
     def __repr__(self) -> str:
-        return f"PluginStep(may_fail={self.may_fail})"  # the script may hold secrets
+        return f"PluginStep(may_fail={self.may_fail})"  # the script may contain secrets
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class PluginPlan:
     ssh: SshRequest | None = None
 
     def scripts(self, commands: str) -> dict[str, str]:
-        """The scripts of a task by name: ``command``, which is run, and those of its steps."""
+        """Return the scripts of a task by name: ``command``, which is run, and those of its steps."""
         if not (self.before or self.after):
             return {"command": commands}
         names = {f"command.before-{number}": step for number, step in enumerate(self.before)}
@@ -74,7 +74,7 @@ def _call(name: str, step: PluginStep) -> str:
 
 
 def plan(document: JobDocument, role: str) -> PluginPlan:
-    """The steps and notes of all plugins of one task role."""
+    """Return the steps and notes of all plugins of one task role."""
     before: list[PluginStep] = []
     after: list[PluginStep] = []
     notes: list[str] = []
@@ -99,7 +99,7 @@ def plan(document: JobDocument, role: str) -> PluginPlan:
 
 
 def _chosen(document: JobDocument, role: str) -> Iterator[Data]:
-    """The plugins of the role: those of its prerequisites, then those in the extras."""
+    """Yield the plugins of the role: those of its prerequisites, then those in the extras."""
     wanted = dict(references.roles(document.data))[role].get("prerequisites", ())
     given = {item["name"]: item for item in document.data.get("prerequisites", ())}
     for name in wanted:
@@ -126,12 +126,12 @@ def _may_fail(plugin: Data) -> bool:
 
 
 def _policy(plugin: Data) -> str:
-    """The failure policy, if one is given."""
+    """Return the failure policy; empty if none is given."""
     return str(plugin.get("failurePolicy", "")).lower()
 
 
 def _rendered(document: JobDocument, role: str, value: Any) -> Any:
-    """The parameters with the templates in all strings rendered, including secrets."""
+    """Render the templates in all strings of the parameters, including secrets."""
     if isinstance(value, str):
         names = references.names(document.data, role)
         return template.render(value, {**names, "$secrets": document.secrets})
@@ -143,7 +143,7 @@ def _rendered(document: JobDocument, role: str, value: Any) -> Any:
 
 
 def _cmd(parameters: Data) -> tuple[str, str]:
-    """The commands before and after, given as such or by event."""
+    """Return the commands before and after, given directly or by event."""
     callbacks = parameters.get("callbacks")
     if callbacks is None:
         return _joined(parameters.get("preCommands")), _joined(parameters.get("postCommands"))
@@ -158,7 +158,7 @@ def _cmd(parameters: Data) -> tuple[str, str]:
 
 
 def _git(parameters: Data) -> tuple[str, str]:
-    """A clone; an absolute folder is below the folder of mounts, as storages are."""
+    """Return a clone command; like storages, an absolute folder is below the folder of mounts."""
     if not parameters.get("repo_uri"):
         raise ConfigError("plugin git: it needs a repo_uri")
     options = [word for one in parameters.get("options") or () for word in shlex.split(text_of(one))]

@@ -1,4 +1,4 @@
-"""The steps of a job; each is one transaction, so a server killed at any point leaves a consistent state.
+"""The steps of a job, one transaction each, so that a server killed at any point leaves a consistent state.
 
 A task is recorded as running before it is started, and as ended after it has ended; starting and stopping may
 be repeated, so that the next server can continue.
@@ -43,7 +43,7 @@ class Progress:
                 task_rows.insert(self._database, task, document.roles, document.virtual_cluster)
 
     def new_tasks(self, job: Job, roles: Iterable[TaskRole]) -> list[Task]:
-        """A first attempt of every task instance of the job's current attempt."""
+        """Return a first attempt of every task instance of the job's current attempt."""
         folder = self._state.folder
         return [
             task_rows.new_task(folder, job, role.name, index, 0)
@@ -52,7 +52,7 @@ class Progress:
         ]
 
     def waiting_tasks(self, job: Job) -> list[Task] | None:
-        """The tasks of the current attempt that have yet to start; None if it has no tasks yet."""
+        """Return the tasks of the current attempt that have yet to start; None if it has no tasks yet."""
         where = "job = ? AND job_attempt = ?"
         rows = self._database.rows(
             f"SELECT * FROM tasks WHERE {where} AND sub_state = ? ORDER BY place, task_index",
@@ -63,7 +63,7 @@ class Progress:
     def hand_over(self, key: str, tasks: Sequence[Task]) -> bool:
         """Record these tasks as waiting in the engine's queue; only then may the engine get them.
 
-        False, without a change, if the user has stopped the job in the meantime.
+        Return False, without a change, if the user has stopped the job in the meantime.
         """
         with self._database.transaction():
             job = self._job(key)
@@ -89,7 +89,7 @@ class Progress:
     def begin(self, key: str, tasks: Sequence[Task]) -> bool:
         """Record these tasks as running, and the job with them; only then may they be started.
 
-        False, without a change, if the user has stopped the job in the meantime.
+        Return False, without a change, if the user has stopped the job in the meantime.
         """
         time, count = now(), len(tasks)
         with self._database.transaction():
@@ -166,7 +166,7 @@ class Progress:
         return judge(roles, self._state.tasks(job.key, job.attempt))
 
     def _counts(self, job: Job) -> dict[tuple[str, str], int]:
-        """The number of task attempts, by role and state."""
+        """Return the number of task attempts, by role and state."""
         rows = self._database.rows(
             "SELECT role, state, count(*) FROM tasks WHERE job = ? AND job_attempt = ? GROUP BY role, state",
             [job.key, job.attempt],
@@ -174,7 +174,7 @@ class Progress:
         return {(row[0], row[1]): row[2] for row in rows}
 
     def _decide(self, job: Job, verdict: AttemptResult) -> None:
-        """Record how the attempt ends; it is over when its last task is."""
+        """Record the result of the attempt; it is over when its last task has ended."""
         self._database.write(
             "UPDATE attempts SET exit_code = ?, user_exit_code = ?, diagnostics = ?, trigger_role = ?,"
             " trigger_index = ?, matched = ?, log_end = ?, sub_state = ? WHERE job = ? AND id = ?",

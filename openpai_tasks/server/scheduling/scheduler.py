@@ -1,6 +1,6 @@
-"""Starts waiting jobs in order and collects the ends of tasks: one thread, asleep when idle.
+"""Start waiting jobs in order and collect the ends of tasks: one thread, asleep when idle.
 
-An engine that queues by itself gets every job at once, and its states are shown as they are.
+An engine that queues by itself gets every job at once, and its states are shown unchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PAGE = 50  # waiting jobs per query
 
 
 class Scheduler:
-    """First in, first out inside a virtual cluster; all tasks of a job start together by default."""
+    """First in, first out within a virtual cluster; by default all tasks of a job start together."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Scheduler:
         )
         self._bell = Bell(bell_path(state.folder))
         self._closing = False
-        self._next_poll = 0.0  # when all tasks are polled again
+        self._next_poll = 0.0  # when to poll all tasks again
         self._wait_reasons: dict[str, str] = {}  # job -> why it waits, as last reported
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
@@ -74,7 +74,7 @@ class Scheduler:
         self._bell.ring()
 
     def close(self) -> None:
-        """End the thread and leave the tasks alone."""
+        """End the thread; tasks continue."""
         self._state.listen(lambda: None)
         self._closing = True
         self.wake()
@@ -97,9 +97,9 @@ class Scheduler:
             ended = self._bell.wait(pause)
 
     def _turn(self, ended: Collection[str]) -> float | None:
-        """Do everything there is to do; the seconds until the next turn unless it is woken.
+        """Do everything there is to do; return the seconds until the next turn unless it is woken.
 
-        ``ended`` are the folders of tasks whose runners have signalled their end.
+        ``ended`` has the folders of tasks whose runners have signalled their end.
         """
         self._collect(ended)
         self._stop()
@@ -109,7 +109,7 @@ class Scheduler:
         return min(delays, default=None)
 
     def _collect(self, ended: Collection[str]) -> None:
-        """Poll the tasks that have signalled their end, and from time to time all."""
+        """Poll the tasks that have signalled their end, and from time to time all tasks."""
         if time.monotonic() < self._next_poll and len(ended) <= MOST_ENDED:
             if ended:
                 self._poll(self._agenda.alive_in(ended))
@@ -120,7 +120,7 @@ class Scheduler:
         self._next_poll = time.monotonic() + max(LOOK_AFTER, 10 * took) * 0.9
 
     def _poll(self, tasks: Sequence[Task]) -> None:
-        """Ask the engine once about all these tasks, and record what it says."""
+        """Ask the engine once about all these tasks, and record its answers."""
         if not tasks:
             return
         statuses = self._engine.poll(tasks)
@@ -128,14 +128,14 @@ class Scheduler:
         for task in tasks:
             try:
                 self._record(task, statuses.get(task.uid))
-            except (OSError, PaiError):  # of one task; the others are recorded all the same
+            except (OSError, PaiError):  # one task must not stop the others from being recorded
                 log.exception("cannot record task %s-%s of job %s", task.role, task.index, task.job)
 
     def _mirror_queue(self, polled: Iterable[tuple[Task, TaskStatus]]) -> None:
-        """Show tasks of an engine that queues by itself as running once they are, or why they wait."""
+        """Record when tasks of an engine that queues by itself start running, or why they wait."""
         queued = [(task, status) for task, status in polled if task.sub_state == states.PREPARING]
         begun: dict[str, list[Task]] = {}
-        reasons: dict[str, str] = {}  # of each job, that of its first waiting task
+        reasons: dict[str, str] = {}  # by job: the reason of its first waiting task
         for task, status in queued:
             if isinstance(status, TaskQueued):
                 reasons.setdefault(task.job, status.reason)
@@ -162,12 +162,12 @@ class Scheduler:
         ending = self._agenda.ending()
         for task in ending:
             self._engine.stop(task)
-        self._poll(ending)  # a task that had not begun has ended already
+        self._poll(ending)  # a task that had not begun has already ended
 
     # Starting
 
     def _start_waiting(self) -> Iterator[float]:
-        """Start the jobs that fit; yields the seconds until a delayed retry is due."""
+        """Start the jobs that fit; yield the seconds until a delayed retry is due."""
         lines = self._agenda.lines()
         if not lines:
             return
@@ -196,7 +196,7 @@ class Scheduler:
         return FreeResources(total, self._clusters, self._state.usage(), self._enforce)
 
     def _line(self, name: str, blocked: Mapping[str, str]) -> Iterator[Waiting]:
-        """The jobs of one virtual cluster, until one of them has to wait."""
+        """Yield the jobs of one virtual cluster, until one of them has to wait."""
         place = 0
         while page := self._agenda.line(name, place, PAGE):
             for job in page:
@@ -229,7 +229,7 @@ class Scheduler:
         return answer
 
     def _start_each(self, job: Waiting, free: FreeResources | NoLimits) -> StartDecision:
-        """Without gang allocation, each task starts as soon as it fits."""
+        """Start each task as soon as it fits, without gang allocation."""
         ready: list[Task] = []
         answer = StartDecision(True)
         for task in self._launcher.waiting_tasks(job.key):
@@ -244,7 +244,7 @@ class Scheduler:
             self._launcher.launch(job.key, ready)
         return answer
 
-    # Explaining
+    # Events that explain
 
     def _warn(self, key: str, answer: StartDecision) -> None:
         self._wait_reasons.pop(key, None)
@@ -252,7 +252,7 @@ class Scheduler:
             self._state.add_event(key, "Warning", "LargerThanCluster", answer.why)
 
     def _report_wait(self, key: str, why: str) -> None:
-        """Add an event about why the job waits, again only if the reason has changed."""
+        """Add an event that explains why the job waits; only if the reason has changed."""
         if why and self._wait_reasons.get(key) != why:
             self._wait_reasons[key] = why
             self._state.add_event(key, "Warning", "FailedScheduling", why)

@@ -21,7 +21,7 @@ _SHORTEST = 3  # a shorter secret would be found in most texts
 
 
 def read_log_end(engine: Engine, task: Task) -> bytes:
-    """The end of a task's log, or nothing if there is none."""
+    """Return the end of a task's log; empty if there is none."""
     try:
         with engine.open_log(task, "all") as file:
             file.seek(max(0, file.seek(0, io.SEEK_END) - SEARCHED))
@@ -31,7 +31,7 @@ def read_log_end(engine: Engine, task: Task) -> bytes:
 
 
 def finished(task: Task, end: TaskExit, job_is_stopped: bool) -> Task:
-    """The task with its final state."""
+    """Return the task with its final state."""
     code = _exit_code(task, end, job_is_stopped)
     words = end.reason if end.user_code is None else describe(end.user_code)
     more = f"; {end.reason}" if end.user_code is not None and end.reason else ""
@@ -47,7 +47,7 @@ def finished(task: Task, end: TaskExit, job_is_stopped: bool) -> Task:
 
 
 def explained(task: Task, end: TaskExit, log: bytes, secrets: dict[str, Any]) -> Task:
-    """The failed task with the cause found in its log; an exit code of the platform takes precedence."""
+    """Return the failed task with the cause found in its log; an exit code of the platform has priority."""
     code, matched = log_patterns.recognise(end.user_code or 0, log)
     return dataclasses.replace(
         task,
@@ -58,7 +58,10 @@ def explained(task: Task, end: TaskExit, log: bytes, secrets: dict[str, Any]) ->
 
 
 def _exit_code(task: Task, end: TaskExit, job_is_stopped: bool) -> int:
-    """Stopped tasks have the code of whoever stopped them; one that ended before keeps its own code."""
+    """Return the exit code of a task; the code of a stopped task depends on who stopped it.
+
+    A task that ended before the stop keeps its own code.
+    """
     is_stopped = end.stopped and task.state in (states.STOPPING, states.WAITING)
     if is_stopped or (end.user_code is None and task.state == states.STOPPING):
         return exit_codes.STOPPED_BY_USER if job_is_stopped else exit_codes.STOPPED_WITH_ATTEMPT
@@ -70,7 +73,7 @@ def _exit_code(task: Task, end: TaskExit, job_is_stopped: bool) -> int:
 
 
 def describe(user_exit_code: int) -> str:
-    """How a command ended, in words."""
+    """Describe the end of a command."""
     if user_exit_code == 0:
         return "succeeded"
     try:
@@ -81,13 +84,13 @@ def describe(user_exit_code: int) -> str:
 
 
 def last_lines(log: bytes, lines: int, size: int) -> str:
-    """The end of a log, at most so many lines and bytes."""
+    """Return the end of a log, with at most this many lines and bytes."""
     text = log[-size:].decode("utf-8", errors="replace")
     return "\n".join(text.splitlines()[-lines:])
 
 
 def hidden(text: str, secrets: dict[str, Any]) -> str:
-    """The text with every secret replaced by stars, the longest first."""
+    """Replace every secret in the text by stars, the longest first."""
     for secret in sorted(set(_words(secrets)), key=len, reverse=True):
         text = text.replace(secret, STARS)
     return text

@@ -1,4 +1,4 @@
-"""Writes tasks to the database."""
+"""Write tasks to the database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _COLUMNS = 25
 
 
 def new_task(jobs: Path, job: Job, role: str, index: int, number: int) -> Task:
-    """Attempt ``number`` of one instance in the job's current attempt; ``jobs`` holds the jobs' folders."""
+    """Return attempt ``number`` of one instance in the job's current attempt.
+
+    ``jobs`` has the jobs' folders.
+    """
     return Task(
         uid=str(uuid.uuid4()),
         job=job.key,

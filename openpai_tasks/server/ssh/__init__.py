@@ -1,7 +1,7 @@
-"""The ssh service of a task: its keys, the program that serves it, and whether it is ready.
+"""The SSH service of a task: its keys, the program that serves it, and whether it is ready.
 
-A launch with an ssh service has an ``SshLogin``. The files of the service are in the folder ``ssh`` of the
-task's folder; it creates ``ready`` there once it answers, or ``failed`` with the reason.
+A launch with an SSH service has an ``SshLogin``. The files of the service are in the folder ``ssh`` of the
+task's folder; the service creates ``ready`` there once it answers, or ``failed`` with the reason.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from openpai_tasks.settings.key_pairs import KeyPair
 FOLDER, READY, FAILED = "ssh", "ready", "failed"
 HOST = "127.0.0.1"
 NOT_SERVED, SERVED = ssh_plugin.NOT_SERVED, "SshServed"
-"""The reasons of the events that a job finds about it."""
+"""The reasons of the job's events about the SSH service."""
 ROOT = "root"
-"""The user one logs in as on every OpenPAI."""
+"""The user to log in as on every OpenPAI."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Service:
-    """A program of this machine that serves one task."""
+    """A program on this machine that serves one task."""
 
     name: str
     user: str  # for logins
@@ -40,13 +40,13 @@ class Service:
 
 @dataclass(frozen=True)
 class SshLogin:
-    """The ssh service of one task."""
+    """The SSH service of one task."""
 
     service: Service
     port: int
     host_key: KeyPair
     authorized: tuple[str, ...]  # public keys
-    job_key: KeyPair | None = None  # by which tasks of the job reach each other
+    job_key: KeyPair | None = None  # with which tasks of the job reach each other
     peers: tuple[Peer, ...] = ()
 
 
@@ -55,7 +55,7 @@ def is_ready(task_folder: Path) -> bool:
 
 
 def failure(task_folder: Path) -> str:
-    """Why the service failed to start, or an empty string."""
+    """Return why the service failed to start; empty if it did not fail."""
     try:
         return (task_folder / FOLDER / FAILED).read_text(encoding="utf-8", errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError):

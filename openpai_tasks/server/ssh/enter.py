@@ -1,10 +1,10 @@
-"""The first program of every ssh session: becomes a shell in the task's folder, with its variables.
+"""The first program of every SSH session: it becomes a shell in the task's folder, with its variables.
 
     python -I -S enter.py FOLDER SHELL [TERMINAL]
 
-A script that needs nothing but the standard library, since each session waits for it.
-``SSH_ORIGINAL_COMMAND`` is the command; without it the shell reads its input. TERMINAL, any word,
-says that the input is a terminal that must become the session's controlling terminal.
+The script needs only the standard library, since each session waits for it. ``SSH_ORIGINAL_COMMAND`` is the
+command; without it the shell reads its input. TERMINAL, any word, means that the input is a terminal that
+must become the session's controlling terminal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main(folder: str, shell: str, *terminal: str) -> None:
     command = os.environb.get(b"SSH_ORIGINAL_COMMAND")
     variables = task_variables(folder)
     variables.update({name: os.environb[name] for name in KEPT if name in os.environb})
-    # A bash at level 1 that is run by ssh reads the user's .bashrc, even for a single command.
+    # A bash at level 1 that ssh runs reads the user's .bashrc, even for a single command.
     variables[b"SHLVL"] = b"1"
     os.chdir(os.path.join(folder, "work"))
     words = [shell] if command is None else [shell, "-c", os.fsdecode(command)]
@@ -39,7 +39,7 @@ def take_terminal() -> None:
 
 
 def task_variables(folder: str) -> dict[bytes, bytes]:
-    """The variables of the attempt, those of the task, and those that its commands added."""
+    """Return the variables of the attempt, those of the task, and those that its commands added."""
     found: dict[bytes, bytes] = {}
     for path in (os.path.join(os.path.dirname(folder), "environment"), os.path.join(folder, "environment")):
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:

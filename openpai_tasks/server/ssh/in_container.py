@@ -1,7 +1,7 @@
-"""The ssh service of a task in a container: the sshd of the image, if any, started before the commands.
+"""The SSH service of a task in a container: the image's sshd, if any, started before the commands.
 
 The keys are mounted where only the container's root can read them, and copied into the container, so that
-nothing outside reads the files that it writes beside them.
+nothing outside reads the files that it writes next to them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BASE = "/usr/local/pai"
 KEYS, SSH, SESSION = f"{BASE}/keys", f"{BASE}/ssh", f"{BASE}/runtime/session"
 ENVIRONMENT = f"/{ROOT}/.ssh/environment"  # as in OpenPAI; commands add variables for sessions
 SERVED = "SshReady"
-"""The reason of the note by which a container says that its sshd answers."""
+"""The reason of the note with which a container reports that its sshd answers."""
 
 _CONFIG = f"""\
 ListenAddress {HOST}
@@ -93,5 +93,5 @@ def lay_out(task_folder: Path, login: SshLogin) -> Path:
 
 
 def scripts(login: SshLogin, notes: str, work: str) -> dict[str, str]:
-    """The scripts that start the service and each of its sessions, by file name."""
+    """Return the scripts that start the service and each of its sessions, by file name."""
     return {"sshd": _SERVE.format(port=login.port, notes=notes), "session": _SESSION.format(work=work)}

@@ -15,7 +15,7 @@ _LINE = re.compile(
 
 
 def public_keys(text: str) -> Iterator[str]:
-    """The public keys in a text, one per line; other lines are skipped."""
+    """Yield the public keys in a text, one per line; other lines are skipped."""
     for line in text.splitlines():
         match = _LINE.fullmatch(line.strip())
         if match and _type(match["key"]) == match["type"]:
@@ -23,7 +23,7 @@ def public_keys(text: str) -> Iterator[str]:
 
 
 def listed_keys(items: Any) -> Iterator[str]:
-    """The public keys in a list of items, each with its key as ``value``."""
+    """Yield the public keys in a list of items, each with its key as ``value``."""
     for item in items if isinstance(items, list) else ():
         value = item.get("value") if isinstance(item, dict) else None
         if isinstance(value, str):
@@ -31,7 +31,7 @@ def listed_keys(items: Any) -> Iterator[str]:
 
 
 def _type(key: str) -> str:
-    """The type in the key's data."""
+    """Return the type in the key's data."""
     try:
         data = base64.b64decode(key, validate=True)
     except binascii.Error:

@@ -1,4 +1,4 @@
-"""The files of a task's ssh service, in the folder ``ssh`` of the task's folder."""
+"""The files of a task's SSH service, in the folder ``ssh`` of the task's folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from openpai_tasks.settings import home
 HOST_KEY, AUTHORIZED, JOB_KEY = "host_key", "authorized_keys", "job_key"
 CLIENT_CONFIG, KNOWN_HOSTS, SSHD_CONFIG = "config", "known_hosts", "sshd_config"
 PROGRAMS = "bin"
-ENVIRONMENT = "environment"  # to which commands add variables for sessions
+ENVIRONMENT = "environment"  # commands add variables for sessions to it
 CLIENTS = ("ssh", "scp", "sftp")
 _ENTER = Path(__file__).with_name("enter.py")
 
@@ -33,7 +33,7 @@ def lay_out(task_folder: Path, login: SshLogin, shell: str) -> tuple[str, ...]:
 
 
 def write_keys(task_folder: Path, login: SshLogin) -> Path:
-    """Write the keys, and the configuration by which tasks reach each other; return the folder."""
+    """Write the keys, and the configuration with which tasks reach each other; return the folder."""
     folder = home.make_private(task_folder.absolute() / FOLDER)
     _write(folder / f"{HOST_KEY}.pub", f"{login.host_key.public}\n")
     _write(folder / HOST_KEY, login.host_key.private)
@@ -47,14 +47,14 @@ def write_keys(task_folder: Path, login: SshLogin) -> Path:
 
 
 def variables(task_folder: Path, login: SshLogin, path: str) -> dict[str, str]:
-    """Changes to the task's variables: ssh clients that know the job's other tasks come first in PATH."""
+    """Return changed variables: SSH clients that know the job's other tasks come first in PATH."""
     if not login.job_key or not path:
         return {}
     return {"PATH": f"{task_folder.absolute() / FOLDER / PROGRAMS}{os.pathsep}{path}"}
 
 
 def sshd_config(task_folder: Path, login: SshLogin, shell: str) -> str:
-    """The configuration of sshd: keys only, one user, every session by ``enter.py``."""
+    """Return the configuration of sshd: keys only, one user, every session through ``enter.py``."""
     folder = task_folder.absolute() / FOLDER
     enter = shlex.join(["exec", sys.executable, "-I", "-S", str(_ENTER), str(task_folder.absolute()), shell])
     lines = [
@@ -94,7 +94,7 @@ MaxSessions 200""".splitlines()
 
 
 def client_config(folder: Path, login: SshLogin) -> str:
-    """The configuration of ssh clients in a task: the other tasks by name, then the user's own."""
+    """Return the configuration of SSH clients in a task: the other tasks by name, then the user's own."""
     blocks = [
         f"Host {peer.name}\n"
         f"  HostName {HOST}\n"
@@ -115,7 +115,7 @@ def _known_hosts(login: SshLogin) -> str:
 
 
 def _write_clients(folder: Path) -> None:
-    """Write wrappers of ``ssh`` and the like that read our configuration, without changing the user's."""
+    """Write wrappers of the SSH clients that read our configuration, without changing the user's."""
     programs = home.make_private(folder / PROGRAMS)
     for name in CLIENTS:
         found = shutil.which(name)

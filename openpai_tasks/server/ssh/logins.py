@@ -1,4 +1,4 @@
-"""Which tasks get an ssh service, and which keys may log in."""
+"""Which tasks get an SSH service, and which keys may log in."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Requests = Mapping[str, SshRequest | None]  # by role
 
 
 def key_folder(jobs: Path, key: str) -> Path:
-    """The folder of a job's keys, which all its attempts share."""
+    """Return the folder of a job's keys, which all its attempts share."""
     return jobs / folder_name(key) / FOLDER
 
 
 class SshLogins:
-    """``always`` gives every job the service and its own key, as OpenPAI 0.14 did."""
+    """Decides the SSH services of jobs; ``always`` gives every job one and its own key, like OpenPAI 0.14."""
 
     def __init__(
         self,
@@ -40,7 +40,10 @@ class SshLogins:
     def for_tasks(
         self, job: Job, requests: Requests, tasks: Callable[[], Iterable[Task]]
     ) -> dict[str, SshLogin]:
-        """The service of each task that has one, by uid; ``tasks`` returns all tasks of the attempt."""
+        """Return the service of each task that has one, by uid.
+
+        ``tasks`` returns all tasks of the attempt.
+        """
         found = {role: self._effective(request) for role, request in requests.items()}
         served = {role: request for role, request in found.items() if request is not None}
         if self.service is None or not served:
@@ -61,7 +64,7 @@ class SshLogins:
         return logins
 
     def notes(self, requests: Requests, served: bool) -> list[NewEvent]:
-        """Events about a job's ssh service, or about why it has none."""
+        """Return events about a job's SSH service, or about why it has none."""
         if not any(self._effective(request) for request in requests.values()):
             return []
         if self.service is None:

@@ -14,7 +14,7 @@ BARRIER_FAILED = 249  # OpenPAI's exit code
 
 @dataclass(frozen=True)
 class SshRequest:
-    """The ssh service that one task role asks for."""
+    """The SSH service that one task role asks for."""
 
     keys: tuple[str, ...] = ()
     job_key: bool = False  # a key pair for the tasks of the job
@@ -23,7 +23,7 @@ class SshRequest:
 
 
 def read(parameters: dict[str, Any], gang: bool, policy: str) -> SshRequest:
-    """The plugin's parameters; without gang allocation there is no key for the whole job."""
+    """Read the plugin's parameters; without gang allocation there is no key for the whole job."""
     given = parameters.get("userssh")
     value = given.get("value") if isinstance(given, dict) and given.get("type") != "none" else None
     job_key = gang and _is_true(parameters.get("jobssh"))
@@ -37,7 +37,7 @@ def read(parameters: dict[str, Any], gang: bool, policy: str) -> SshRequest:
 
 
 def script(request: SshRequest) -> str:
-    """Wait until the service answers, and with a barrier until all others do."""
+    """Return a script that waits until the service answers and, with a barrier, until all others do."""
     if not request.barrier:
         return _WAIT
     return _WAIT + _BARRIER.format(tries=max(1, round(request.barrier * 60)), code=BARRIER_FAILED)

@@ -1,8 +1,8 @@
-"""Serves ssh to a task by asyncssh: a script that runs beside the task, in its folder.
+"""Serve SSH for a task with asyncssh: a script that runs next to the task, in its folder.
 
     python -I serve_asyncssh.py PORT SHELL
 
-``root`` and the user of this process may log in, with a key of ``authorized_keys``; both become that user.
+``root`` and the user of this process may log in, with a key in ``authorized_keys``; both become that user.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ except ImportError as err:
 
 
 class TaskSshServer(asyncssh.SSHServer):
-    """Which users may log in, and what may be forwarded."""
+    """Decides which users may log in, and what may be forwarded."""
 
     def __init__(self, keys: frozenset[bytes]) -> None:
         self._keys = keys
@@ -79,7 +79,7 @@ class Files(asyncssh.SFTPServer):
 
 
 class Children:
-    """The processes of sessions, and their ends."""
+    """The processes of sessions, and their exit codes."""
 
     def __init__(self) -> None:
         self._waiting: dict[subprocess.Popen[bytes], asyncio.Future[int]] = {}
@@ -93,7 +93,7 @@ class Children:
         return child.pid
 
     async def end_of(self, pid: int) -> int:
-        """The exit code of a process, or the negative number of the signal that killed it."""
+        """Return the exit code of a process, or the negative number of the signal that killed it."""
         self._look()
         found = next(future for child, future in self._waiting.items() if child.pid == pid)
         try:
@@ -121,7 +121,7 @@ class SshSession:
         self._pid = 0
 
     async def run(self) -> None:
-        """Copy streams until the process ends or the client disconnects, then close them, as sshd does."""
+        """Copy streams until the process ends or the client disconnects, then close them, like sshd."""
         stdin, outputs = self._start() if self._channel.term_type is None else self._start_in_terminal()
         feeding = asyncio.ensure_future(self._feed(stdin))
         copying = asyncio.gather(*(self._copy(source, target) for source, target in outputs))
@@ -294,7 +294,7 @@ async def serve(port: int, shell: str) -> None:
         )
     except OSError as err:
         fail(f"cannot listen on port {port}: {err.strerror}")
-    os.chdir("work")  # where relative paths begin
+    os.chdir("work")  # where relative paths start
     open(ready, "a").close()
     while os.getppid() == runner:
         await asyncio.sleep(LOOK_AFTER)

@@ -1,4 +1,4 @@
-"""Serves ssh to a task by sshd: a script that runs beside the task, in its folder.
+"""Serve SSH for a task with sshd: a script that runs next to the task, in its folder.
 
     python -I -S serve_sshd.py SSHD PORT
 
@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 CONFIG, LOG, READY, FAILED = "ssh/sshd_config", "ssh/log", "ssh/ready", "ssh/failed"
 LOOK_AFTER = 5.0  # seconds between checks whether the runner is alive, for systems that do not signal it
 PR_SET_PDEATHSIG = 1
-KEPT = ("FC_POD_UID",)  # by which leftover processes are found; other variables could mislead sshd
+KEPT = ("FC_POD_UID",)  # identifies leftover processes; other variables could mislead sshd
 VARIABLES = {"PATH": os.defpath, **{name: os.environ[name] for name in KEPT if name in os.environ}}
 
 

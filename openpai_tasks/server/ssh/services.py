@@ -1,7 +1,8 @@
-"""The programs that can serve ssh: the system's sshd, or asyncssh.
+"""The programs that can serve SSH: the system's sshd, or asyncssh.
 
-Users log in as root, as in every container of OpenPAI. Without root, sshd only accepts its own user, so
-it is the first choice only if root runs the server; asyncssh accepts ``root`` as a name for its own user.
+Users log in as root, as in every container of OpenPAI. Without root privileges, sshd only accepts its own
+user, so it is the first choice only if root runs the server; asyncssh accepts ``root`` as a name for its own
+user.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _SFTP_SERVERS = (
     "/usr/lib/ssh/sftp-server",
     "/usr/local/libexec/sftp-server",
 )
-_PRIVILEGE_SEPARATION = Path("/run/sshd")  # required by Debian's sshd; others bring their own
+_PRIVILEGE_SEPARATION = Path("/run/sshd")  # required by Debian's sshd; others create their own
 _NO_SHELLS = ("nologin", "false", "sync")
 
 
 def choose(wanted: str) -> Service:
-    """The service to use; ConfigError with the reasons if there is none."""
+    """Return the service to use; ConfigError with the reasons if there is none."""
     if wanted == OFF:
         raise ConfigError("the setting local.ssh is off")
     order = (wanted,) if wanted in _FIND else (SSHD, ASYNCSSH) if os.geteuid() == 0 else (ASYNCSSH, SSHD)
@@ -63,7 +64,7 @@ def _sshd() -> Service | str:
 
 
 def _sshd_problem() -> str:
-    """Why sshd would refuse the user; missing folders are created."""
+    """Return why sshd would refuse the user; create missing folders."""
     name, shell = _own_account()
     if os.path.basename(shell) in _NO_SHELLS:
         return f"the shell of {name} is {shell}"
@@ -94,12 +95,12 @@ def _asyncssh() -> Service | str:
 
 
 def _image() -> Service | str:
-    """The sshd of the image, which the container starts."""
+    """Return the sshd of the image, which the container starts."""
     return Service(IMAGE, ROOT, ())
 
 
 def _own_account() -> tuple[str, str]:
-    """The name and the shell of the current user."""
+    """Return the name and the shell of the current user."""
     try:
         entry = pwd.getpwuid(os.geteuid())
     except KeyError:

@@ -1,4 +1,4 @@
-"""Folders of jobs: names that users choose become folder names that cannot escape or collide."""
+"""Folders of jobs: names that users choose become folder names that are safe and unique."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import hashlib
 import re
 from pathlib import Path
 
-_LONGEST = 150  # bytes; file systems stop at 255
+_LONGEST = 150  # bytes; file systems allow up to 255
 
 
 def folder_name(name: str) -> str:
-    """The name itself if it is safe and distinct on every file system, else with a hash added."""
+    """Return the name itself if it is safe and distinct on every file system, else with a hash added."""
     plain = re.sub(r"[^\w.~-]", "_", name, flags=re.ASCII)
     if plain == name == name.lower() and 0 < len(name) <= _LONGEST and not name.startswith("."):
         return name
@@ -19,5 +19,5 @@ def folder_name(name: str) -> str:
 
 
 def task_folder(jobs: Path, key: str, attempt: int, role: str, index: int, number: int) -> Path:
-    """The folder of attempt ``number`` of one task instance."""
+    """Return the folder of attempt ``number`` of one task instance."""
     return jobs / folder_name(key) / str(attempt) / f"{folder_name(role)}-{index}-{number}"

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading; a link, pipe or device counts as missing."""
+    """Open a regular file for reading; a symlink, pipe or device counts as missing."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as err:

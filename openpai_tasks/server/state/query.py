@@ -1,4 +1,4 @@
-"""Which jobs to list: the filters, the order and the page, as SQL."""
+"""The filters, order and page of a job list, as SQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ORDERS = {
     "completionTime": "completed",
     "jobPriority": "priority",
 }
-"""What a list can be ordered by, and the column behind it."""
+"""Fields to order a list by, and their columns."""
 
 NO_PRIORITY = "default"
 
@@ -32,14 +32,14 @@ class JobQuery:
     keyword: str = ""
     tags: tuple[str, ...] = ()
     without_tags: tuple[str, ...] = ()
-    priorities: tuple[str, ...] = ()  # "default" stands for none
+    priorities: tuple[str, ...] = ()  # "default" means no priority
     order: str = "submissionTime"  # a key of ORDERS
     descending: bool = True
     offset: int = 0
     limit: int = 5000
 
     def where(self) -> tuple[str, list[object]]:
-        """The SQL condition and its values."""
+        """Return the SQL condition and its values."""
         parts: list[tuple[str, Iterable[object]]] = [
             (f"user IN ({_holes(self.users)})", self.users),
             (f"virtual_cluster IN ({_holes(self.virtual_clusters)})", self.virtual_clusters),
@@ -54,7 +54,7 @@ class JobQuery:
         return condition, [value for _, values in used for value in values]
 
     def order_by(self) -> str:
-        """The SQL order: NULL is larger than every value, and equal rows are in the order of submission."""
+        """Return the SQL order: NULL is larger than every value, equal rows follow the submission order."""
         known = self.order in ORDERS
         column = ORDERS.get(self.order, "submitted")
         direction = "DESC" if self.descending or not known else "ASC"

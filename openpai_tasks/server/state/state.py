@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA", "JobQuery", "State", "now"]
 
 START, STOP = "START", "STOP"
-_REMEMBERED = 1000  # parsed documents that are kept
+_REMEMBERED = 1000  # number of parsed documents in the cache
 
 
 def now() -> int:
@@ -42,7 +42,7 @@ def now() -> int:
 
 
 class State:
-    """Jobs, attempts, tasks, events and tags; ``folder`` holds the jobs' folders.
+    """Jobs, attempts, tasks, events and tags; ``folder`` contains the jobs' folders.
 
     ``joint`` separates the commands of a role.
     """
@@ -63,7 +63,10 @@ class State:
     # Changes by users
 
     def submit(self, user: str, document: JobDocument, text: str) -> Job:
-        """Add a job to the end of its virtual cluster's queue; ``text`` is its source, never shown."""
+        """Add a job to the end of its virtual cluster's queue.
+
+        ``text`` is its source, which is never shown.
+        """
         key = job_key(user, document.name)
         with self.database.transaction():
             if self.database.row("SELECT 1 FROM jobs WHERE key = ?", [key]):
@@ -76,7 +79,7 @@ class State:
         return self._existing(key)
 
     def set_execution(self, key: str, value: str) -> None:
-        """STOP ends a waiting or running job; START begins a new attempt of a finished job."""
+        """Set STOP to end a waiting or running job, or START to begin a new attempt of a finished one."""
         with self.database.transaction():
             job = self._existing(key)
             self.database.write("UPDATE jobs SET execution = ? WHERE key = ?", [value, key])
@@ -87,7 +90,7 @@ class State:
         self._changed()
 
     def remove(self, key: str) -> bool:
-        """Remove a finished job and its files; False, without a change, if it has not finished."""
+        """Remove a finished job and its files; return False, without a change, if it has not finished."""
         with self.database.transaction():
             job = self.job(key)
             if job is None or job.state not in states.FINAL:
@@ -96,16 +99,16 @@ class State:
                 self.database.write(f"DELETE FROM {table} WHERE job = ?", [key])
             self.database.write("DELETE FROM jobs WHERE key = ?", [key])
             self.forget_document(key)
-            # A later job of the same name would take these files for its own.
+            # A later job with the same name would use these files as its own.
             shutil.rmtree(self.folder / folder_name(key), ignore_errors=True)
         return True
 
     def add_tag(self, key: str, tag: str) -> bool:
-        """Add a tag; False if the job has it already."""
+        """Add a tag; return False if the job already has it."""
         return self.database.write("INSERT OR IGNORE INTO tags VALUES (?, ?)", [key, tag]) > 0
 
     def remove_tag(self, key: str, tag: str) -> bool:
-        """Remove a tag; False if the job does not have it."""
+        """Remove a tag; return False if the job does not have it."""
         return self.database.write("DELETE FROM tags WHERE job = ? AND tag = ?", [key, tag]) > 0
 
     # Queries
@@ -115,7 +118,7 @@ class State:
         return schema.job(row) if row else None
 
     def jobs(self, query: JobQuery) -> tuple[int, list[Job]]:
-        """The number of matching jobs, and the requested page of them."""
+        """Return the number of matching jobs, and the requested page of them."""
         where, values = query.where()
         rows = self.database.rows(
             f"SELECT {schema.JOB} FROM jobs WHERE {where} ORDER BY {query.order_by()} LIMIT ? OFFSET ?",
@@ -125,7 +128,7 @@ class State:
         return total[0] if total else 0, [schema.job(row) for row in rows]
 
     def attempts(self, key: str) -> list[Attempt]:
-        """All attempts, the first one first."""
+        """Return all attempts, oldest first."""
         return [schema.attempt(row) for row in self._select("attempts", "job = ? ORDER BY id", [key])]
 
     def attempt(self, key: str, number: int) -> Attempt | None:
@@ -133,13 +136,16 @@ class State:
         return schema.attempt(found[0]) if found else None
 
     def tasks(self, key: str, attempt: int) -> list[Task]:
-        """The latest attempt of each task instance, in the order of the document."""
+        """Return the latest attempt of each task instance, in the order of the document."""
         where = "job = ? AND job_attempt = ? ORDER BY place, task_index, attempt"
         rows = self._select("tasks", where, [key, attempt])
         return [schema.task(row) for row in {(row["place"], row["task_index"]): row for row in rows}.values()]
 
     def task_attempts(self, key: str, attempt: int, role: str, index: int) -> list[Task]:
-        """Every attempt of one task instance, the newest first; ``role`` may also be its name in answers."""
+        """Return every attempt of one task instance, newest first.
+
+        ``role`` may also be its name in answers.
+        """
         where = "job = ? AND job_attempt = ? AND task_index = ? ORDER BY attempt DESC"
         rows = self._select("tasks", where, [key, attempt, index])
         exact = [row for row in rows if row["role"] == role]
@@ -147,17 +153,17 @@ class State:
         return [schema.task(row) for row in exact or close]
 
     def task(self, uid: str) -> Task | None:
-        """A task attempt by its id."""
+        """Return a task attempt by its id."""
         found = self._select("tasks", "uid = ?", [uid])
         return schema.task(found[0]) if found else None
 
     def events(self, key: str, type: str | None = None) -> list[Event]:
-        """The events of a job, the latest first."""
+        """Return the events of a job, latest first."""
         where = "job = ? AND (? IS NULL OR type = ?) ORDER BY last DESC, first DESC"
         return [schema.event(row) for row in self._select("events", where, [key, type, type])]
 
     def usage(self) -> dict[str, ResourceAmount]:
-        """The resources of running tasks, by virtual cluster."""
+        """Return the resources of running tasks, by virtual cluster."""
         rows = self.database.rows(
             "SELECT virtual_cluster, sum(cpu), sum(memory_mb), sum(gpu) FROM tasks"
             " WHERE state IN ('RUNNING', 'STOPPING') GROUP BY virtual_cluster"
@@ -165,14 +171,14 @@ class State:
         return {row[0]: ResourceAmount(row[1], row[2], row[3]) for row in rows}
 
     def used_gpus(self) -> dict[str, int]:
-        """The number of GPUs that running tasks hold, by the address of the node."""
+        """Return the number of GPUs that running tasks hold, by the address of the node."""
         rows = self.database.rows(
             "SELECT ip, sum(gpu) FROM tasks WHERE state IN ('RUNNING', 'STOPPING') GROUP BY ip"
         )
         return {row[0]: row[1] for row in rows}
 
     def counts(self, virtual_cluster: str | None = None) -> dict[str, int]:
-        """The number of jobs in each state, in one virtual cluster or in all."""
+        """Return the number of jobs in each state, in one virtual cluster or in all."""
         where = "? IS NULL OR virtual_cluster = ?"
         rows = self.database.rows(
             f"SELECT state, count(*) FROM jobs WHERE {where} GROUP BY state", [virtual_cluster] * 2
@@ -180,12 +186,12 @@ class State:
         return {row[0]: row[1] for row in rows}
 
     def active(self) -> list[str]:
-        """The keys of all unfinished jobs, in the order of submission."""
+        """Return the keys of all unfinished jobs, in the order of submission."""
         where = "state IN ('WAITING', 'RUNNING', 'STOPPING') ORDER BY queued"
         return [row["key"] for row in self.database.rows(f"SELECT key FROM jobs WHERE {where}")]
 
     def document(self, key: str) -> JobDocument:
-        """The job's document, ready to run."""
+        """Return the job's document, ready to run."""
         document = self._documents.get(key)
         if document is None:
             row = self.database.row("SELECT source FROM jobs WHERE key = ?", [key])
@@ -260,7 +266,7 @@ class State:
         return job
 
     def _remember(self, key: str, document: JobDocument) -> JobDocument:
-        """Keep a parsed document, with the commands joined as this cluster does."""
+        """Cache a parsed document, with the commands joined as this cluster does."""
         document = dataclasses.replace(document, joint=self._joint)
         with self._documents_lock:
             while len(self._documents) >= _REMEMBERED:

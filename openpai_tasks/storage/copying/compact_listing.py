@@ -1,4 +1,4 @@
-"""The entries of one folder in few bytes each: there may be a million of them."""
+"""A compact form of a folder's entries, as there may be a million of them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 
 from openpai_tasks.storage.store import Digest, Entry, join
 
-END = b"\0"  # of a name, which has none in it
-FACTS = struct.Struct("<qqB")  # size, time, flags; kind and value of a digest may follow
+END = b"\0"  # terminates a name, which cannot contain it
+FACTS = struct.Struct("<qqB")  # size, time, flags; the kind and value of a digest may follow
 FOLDER, LINK, SPECIAL, ARRIVAL, WHOLE_SECOND = 1, 2, 4, 8, 16
-TEXT = ("utf-8", "surrogatepass")  # names that are no text come back as they were
+TEXT = ("utf-8", "surrogatepass")  # names that are not valid text survive the round trip
 
 
 class CompactListing:
-    """The entries of a folder by name, with only what decides whether a file is copied over another one."""
+    """The entries of a folder by name, with only the fields that decide whether a file is copied."""
 
     def __init__(self, folder: str, entries: Iterable[Entry] = ()) -> None:
         self._folder = folder
@@ -29,7 +29,7 @@ class CompactListing:
         return map(self._entry, self._rows)
 
     def pop(self, name: str) -> Entry | None:
-        """Return the entry of that name; ``drop_popped`` frees its memory."""
+        """Return the entry with this name; ``drop_popped`` frees its memory."""
         key, found = name.encode(*TEXT) + END, None
         at = bisect_left(self._rows, key)
         while at < len(self._rows) and self._rows[at].startswith(key):  # a bucket may list it twice

@@ -1,4 +1,4 @@
-"""Decide whether a file is at the target already."""
+"""Decide whether a file already exists at the target."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_same(source: Store, entry: Entry, target: Store, there: Entry, checksum: 
 
 
 def looks_same(entry: Entry, there: Entry) -> bool:
-    """Whether two listings show the same size and time, without another request."""
+    """Whether two entries have the same size and time; makes no request."""
     has_time = not (entry.is_link or entry.is_arrival or there.is_arrival)
     return has_time and _can_be(entry, there) and _have_one_time(entry, there)
 
@@ -34,14 +34,14 @@ def _can_be(entry: Entry, there: Entry) -> bool:
 
 def _have_one_time(entry: Entry, there: Entry) -> bool:
     if there.mtime_ms == 0 and entry.mtime_ms < 0:
-        return True  # on a store that has no time before 1970
+        return True  # the store has no times before 1970
     if entry.is_whole_second or there.is_whole_second:
         return there.mtime_ms // 1000 == entry.mtime_ms // 1000
     return there.mtime_ms == entry.mtime_ms
 
 
 def _is_same_time(source: Store, entry: Entry, target: Store, there: Entry) -> bool:
-    """Compare the files' own times; where a listing lacks them, the digest in it may do."""
+    """Compare modification times; if a listing lacks them, compare its digest first."""
     if entry.is_arrival or there.is_arrival:
         if _has_same_digest(source, entry, target, there):
             return True
@@ -52,7 +52,7 @@ def _is_same_time(source: Store, entry: Entry, target: Store, there: Entry) -> b
 
 
 def _has_same_digest(source: Store, entry: Entry, target: Store, there: Entry) -> bool:
-    """Whether the digest of a listing shows that they are the same; a small file is read to compare."""
+    """Whether a digest in a listing proves that the files are equal; a small file is read to compare."""
     if entry.digest and there.digest:
         return entry.digest == there.digest
     digest, store, path = (

@@ -1,4 +1,4 @@
-"""Copy files and trees between any two stores: many at once, each complete or absent, all accounted for."""
+"""Copy files and trees between any two stores, in parallel; each file arrives complete or not at all."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from openpai_tasks.storage.store import Store, parent
 
 WORKERS = 8
 AHEAD = 20_000
-"""How many files are looked up before they are copied: enough for a total to show, and no more memory."""
-LOOK_UP = 0.2  # seconds between two looks whether the copy is to end
+"""Maximum number of files in the queue: enough to show a total, and a limit of the memory used."""
+LOOK_UP = 0.2  # seconds between two checks whether the copy has to end
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How to copy."""
+    """Options of a copy."""
 
     workers: int = WORKERS
     checksum: bool = False
@@ -41,7 +41,7 @@ class Rules:
 
 @dataclass
 class _Tally:
-    """The counts so far, shared by several threads."""
+    """The counts so far, shared by the worker threads."""
 
     watch: Watch
     files: int = 0
@@ -74,7 +74,7 @@ class _Tally:
 
 
 class _ItemQueue:
-    """The files that wait to be copied; putting and getting end when the copy is interrupted."""
+    """The queue of files to copy; ``put`` and ``get`` raise Interrupted when the copy is interrupted."""
 
     def __init__(self, watch: Watch) -> None:
         self._queue: queue.Queue[Item | None] = queue.Queue(AHEAD)
@@ -98,7 +98,7 @@ class _ItemQueue:
 
 
 def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | None = None) -> Copied:
-    """Copy everything; a file that fails does not stop the others."""
+    """Copy everything; one file that fails does not stop the others."""
     rules, watch = rules or Rules(), watch or Watch()
     if rules.delete:
         refuse_loss(errands)
@@ -114,13 +114,13 @@ def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | N
 
 
 def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surplus]:
-    """Copy all files; return what only the target has."""
+    """Copy all files; return the entries that only the target has."""
     watch, line = tally.watch, _ItemQueue(tally.watch)
     workers: list[Future[None]] = []
     with ThreadPoolExecutor(max(1, rules.workers)) as pool:
 
         def hand_on(item: Item) -> None:
-            if len(workers) < max(1, rules.workers):  # no more of them than files
+            if len(workers) < max(1, rules.workers):  # never more workers than files
                 workers.append(pool.submit(_work, line, tally, rules))
             line.put(item)
 
@@ -129,11 +129,11 @@ def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surp
             for _ in workers:
                 line.put(None)
             _results(workers)
-            watch.check()  # workers that were interrupted have left files behind
+            watch.check()  # interrupted workers leave files uncopied
         except Interrupted:
-            _results(workers)  # a bug in one of them may be why
+            _results(workers)  # a bug in a worker may be the cause
             raise
-        except BaseException:  # Ctrl-C above all: leaving the pool waits for the workers
+        except BaseException:  # above all Ctrl-C: leaving the pool waits for the workers
             watch.stop()
             raise
     return surplus
@@ -147,7 +147,7 @@ def _results(workers: Iterable[Future[None]]) -> None:
 def _hand_out(
     errands: Sequence[Errand], hand_on: Callable[[Item], None], tally: _Tally, rules: Rules
 ) -> list[Surplus]:
-    """Walk the trees and hand on the files to look at; return what only the target has."""
+    """Walk the trees and queue the files to copy; return the entries that only the target has."""
     surplus: list[Surplus] = []
     for step in _steps(errands, tally.watch, rules):
         if isinstance(step, Item):
@@ -185,7 +185,7 @@ def _make_folder(watch: Watch, store: Store, path: str) -> None:
 
 
 def _work(line: _ItemQueue, tally: _Tally, rules: Rules) -> None:
-    """Copy queued files until there are no more; every file ends in the tally."""
+    """Copy queued files until the queue ends; count every file in the tally."""
     try:
         while (item := line.get()) is not None:
             try:
@@ -198,7 +198,7 @@ def _work(line: _ItemQueue, tally: _Tally, rules: Rules) -> None:
                 tally.add(item.entry.path, outcome, size)
     except Interrupted:
         return
-    except BaseException:  # a bug of ours: nobody shall wait for this worker
+    except BaseException:  # a bug: no thread may wait for this worker
         tally.watch.stop()
         raise
 

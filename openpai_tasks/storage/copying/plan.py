@@ -1,4 +1,4 @@
-"""Which file is copied where: the rules of ``cp -r``, applied before anything is copied."""
+"""Plan a copy by the rules of ``cp -r``, before any file is copied."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Errand:
     entry: Entry
     target: Location
     is_inner: bool = False
-    """The target is a name in the folder that was given, where no link is entered."""
+    """Whether the target is a name inside the given folder; symlinks at such names are not entered."""
 
 
 def copies(sources: Sequence[Location], target: Location) -> list[Errand]:
-    """The errands of ``copy``; all are refused if one of them is impossible."""
+    """Return the errands of ``copy``; raise if any of them is impossible."""
     found = [match for place in sources for match in _fitting(place)]
     if not found:
         raise PathError("nothing to copy: name a source and a target")
@@ -41,7 +41,7 @@ def copies(sources: Sequence[Location], target: Location) -> list[Errand]:
 
 
 def synced(source: Location, target: Location) -> list[Errand]:
-    """The one errand of ``sync``: what is in the source folder goes into the target folder."""
+    """Return the only errand of ``sync``: the content of the source folder goes into the target folder."""
     entry = _there(source)
     if not entry.is_folder:
         raise PathError(f"{source.url}: sync takes a folder; copy takes files")
@@ -80,7 +80,7 @@ def _there(place: Location) -> Entry:
 
 
 def refuse_itself(errand: Errand) -> None:
-    """Refuse a copy onto itself, or of a folder into itself, even if they are reached by different names."""
+    """Raise if a file is copied onto itself or a folder into itself, even under different names."""
     here, there = _address(errand.source), _address(errand.target)
     if here == there or (not errand.entry.is_folder and _is_same_file(errand.source, errand.target)):
         raise PathError(f"{errand.source.url} and {errand.target.url} are the same")
@@ -89,7 +89,7 @@ def refuse_itself(errand: Errand) -> None:
 
 
 def refuse_loss(errands: Sequence[Errand]) -> None:
-    """Refuse a copy with ``--delete`` that could empty what must not be emptied."""
+    """Raise if a copy with ``--delete`` could empty a root or remove its own source."""
     if len(errands) > 1:
         raise PathError("--delete takes exactly one source")
     for errand in errands:
@@ -105,17 +105,17 @@ def refuse_loss(errands: Sequence[Errand]) -> None:
 
 
 def can_meet(errands: Sequence[Errand]) -> bool:
-    """Whether two errands may write the same path; others with the same target are refused."""
+    """Whether two errands may write the same path; otherwise equal targets have been refused."""
     return len(errands) > 1 and any(errand.source.is_content for errand in errands)
 
 
 def is_within(place: Location, folder: Location) -> bool:
-    """Whether the place is the folder or in it, even if they are reached by different names."""
+    """Whether the place is the folder or inside it, even under different names."""
     return _shares_marks(folder, place, above=True)
 
 
 def _shares_marks(one: Location, other: Location, above: bool = False) -> bool:
-    """Whether both are the same; ``above``: or the first is a folder above the other."""
+    """Whether both are the same, or with ``above`` also whether the first is a folder above the other."""
     here, there = one.store, other.store
     if here.kind != there.kind or not (isinstance(here, KnowsPlaces) and isinstance(there, KnowsPlaces)):
         return False
@@ -124,7 +124,10 @@ def _shares_marks(one: Location, other: Location, above: bool = False) -> bool:
 
 
 def _is_same_file(one: Location, other: Location) -> bool:
-    """Whether they are one file in one folder: its number and time alone, a copy on another HDFS may have."""
+    """Whether both are one file in one folder.
+
+    Its number and time alone could match a copy on another HDFS.
+    """
     return _shares_marks(other, one) and _shares_marks(_holding(other), _holding(one))
 
 

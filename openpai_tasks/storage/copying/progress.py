@@ -1,4 +1,4 @@
-"""The progress and the result of a copy, and the way to interrupt it."""
+"""The progress and the result of a copy, and how to interrupt it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openpai_tasks.interruptible import wait_for_event
 
 @dataclass(frozen=True)
 class CopyFailure:
-    """A file that did not arrive, and why."""
+    """A file that was not copied, and the reason."""
 
     path: str
     reason: str
@@ -39,7 +39,7 @@ class Interrupted(PaiError):
 
 
 class Watch:
-    """Follows a copy without showing anything; a subclass draws. Called from several threads."""
+    """Follows a copy without showing anything; subclasses show progress. Called from several threads."""
 
     def __init__(self) -> None:
         self._stop = threading.Event()
@@ -48,13 +48,13 @@ class Watch:
         """Called for each file that the walk finds."""
 
     def moved(self, count: int) -> None:
-        """Called with the bytes that arrived; negative when a file starts again."""
+        """Called with the number of bytes that arrived; negative when a file starts again."""
 
     def ended(self, name: str, outcome: str, size: int) -> None:
         """Called when a file has been copied, skipped or removed, or has failed."""
 
     def interrupted(self, copied: Copied) -> None:
-        """Called with what has been done when the copy is interrupted."""
+        """Called with the result so far when the copy is interrupted."""
 
     def stop(self) -> None:
         self._stop.set()
@@ -65,5 +65,5 @@ class Watch:
             raise Interrupted("interrupted")
 
     def wait(self, seconds: float) -> bool:
-        """Pause; return True if the copy has to end."""
+        """Pause; return whether the copy has to end."""
         return wait_for_event(self._stop, seconds)

@@ -1,8 +1,8 @@
-"""Notes of large copies that were interrupted, so that the same copy continues there.
+"""Notes about interrupted large copies, so that the same copy can be resumed.
 
-Each has a note: a file in the user's home, named after what is copied where. Whoever does that copy holds its
-lock, which the system lets go of when the process dies: so a part is gone on with only by the same copy, and
-by one process at a time.
+Each copy has a note: a file in the user's home folder, named after the source and the target. The process
+that copies holds a lock on the note, which the system releases when the process dies. So an unfinished file
+is continued only by the same copy, and by one process at a time.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from openpai_tasks.storage.retry import Damaged, can_help
 from openpai_tasks.storage.store import Appends, Entry, Store
 
 LARGE = 32 << 20
-"""What is smaller begins again: to look for its beginning would cost as much."""
-FORGOTTEN = 8 * 24 * 3600  # seconds; the parts themselves go after a day, or a week
+"""Smaller files start again: finding their beginning would cost as much."""
+FORGOTTEN = 8 * 24 * 3600  # seconds; the unfinished files are removed after a day or a week
 
 
 class ResumeNote:
@@ -47,7 +47,7 @@ class ResumeNote:
 
 @contextlib.contextmanager
 def note_of(source: Store, entry: Entry, target: Store, path: str) -> Iterator[ResumeNote | None]:
-    """The note of this copy; None if it cannot be resumed, or another process is doing the same copy."""
+    """Yield the note of this copy; None if it cannot be resumed or another process is doing the same copy."""
     handle = None
     if entry.size >= LARGE and _can_go_on(source, target):
         with contextlib.suppress(OSError, ConfigError):
@@ -62,14 +62,14 @@ def note_of(source: Store, entry: Entry, target: Store, path: str) -> Iterator[R
 
 
 def is_broken_off(err: BaseException) -> bool:
-    """Whether the error leaves an unfinished file that can be continued."""
+    """Whether the error leaves an unfinished file that can be resumed."""
     if isinstance(err, Interrupted):
         return True
     return isinstance(err, PaiError) and can_help(err) and not isinstance(err, Damaged)
 
 
 def is_claimed(part: str) -> bool:
-    """Whether a copy that runs on this machine is writing the part of this name."""
+    """Whether a running copy on this machine is writing the unfinished file with this name."""
     with contextlib.suppress(OSError):
         return any(_is_claim(path, part.encode()) for path in (home() / "transfers").iterdir())
     return False
@@ -82,7 +82,7 @@ def _is_claim(note: Path, part: bytes) -> bool:
 
 
 def _is_free(note: Path) -> bool:
-    """Whether no process is doing the copy."""
+    """Whether no process holds the lock of the note."""
     with open(note, "rb") as file, contextlib.suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return True
@@ -90,12 +90,12 @@ def _is_free(note: Path) -> bool:
 
 
 def is_near(store: Store) -> bool:
-    """Whether reading from the store again costs little."""
+    """Whether reading from the store again is cheap."""
     return store.kind == "local"
 
 
 def _can_go_on(source: Store, target: Store) -> bool:
-    """Whether the beginning can be verified without moving it again."""
+    """Whether the beginning can be verified without transferring it again."""
     if not isinstance(target, Appends):
         return False
     return target.hasher() is not None if is_near(source) else is_near(target) and source.knows_digests
@@ -113,7 +113,7 @@ def _held(name: str) -> tuple[int | None, Path]:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(handle).st_ino == os.stat(path).st_ino:  # else its copy has just ended
+        if os.fstat(handle).st_ino == os.stat(path).st_ino:  # otherwise its copy has just ended
             os.utime(handle)
             return handle, path
     except OSError:
@@ -124,7 +124,7 @@ def _held(name: str) -> tuple[int | None, Path]:
 
 
 def _clear(folder: Path) -> None:
-    """Remove notes of copies that were never resumed."""
+    """Remove old notes of copies that were never resumed."""
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > FORGOTTEN and _is_free(path):

@@ -1,4 +1,4 @@
-"""The bytes of one file on their way, and the proof that what arrived is what was sent."""
+"""Send the bytes of one file, and verify that they arrived unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from openpai_tasks.storage.store import (
 
 @dataclass
 class Passing:
-    """Pieces on their way: counted, hashed and reported to the watch."""
+    """Pieces in transit: counted, hashed and reported to the watch."""
 
     pieces: Iterable[bytes]
     watch: Watch
@@ -40,11 +40,11 @@ class Passing:
 
 
 class Sending:
-    """One try to send one file; ``size`` is how much has been sent."""
+    """One try to send one file; ``size`` is the number of bytes sent."""
 
     def __init__(self, source: Store, entry: Entry, target: Store, watch: Watch) -> None:
         self._source, self._entry, self._target, self._watch = source, entry, target, watch
-        self._digest: Digest | None = None  # of the source, where it is not checked on its way
+        self._digest: Digest | None = None  # of the source, if it is not checked in transit
         self._at_source: Hasher | None = None
         self._passing = Passing((), watch)
 
@@ -58,7 +58,7 @@ class Sending:
         target.write_whole(path, self._passing, entry.size, entry.mtime_ms, self._check)
 
     def into_part(self, part: str, is_old: bool, can_go_on: bool) -> None:
-        """Fill the part and verify it; continue one that an earlier try has begun."""
+        """Fill the part and verify it; continue a part that an earlier try has begun."""
         target, size = self._target, self._entry.size
         begun = target.broken_off(part) if is_old and isinstance(target, Appends) else 0
         is_checked = self._start(begun if begun <= size else 0)
@@ -80,9 +80,10 @@ class Sending:
         verify(target, part, self.size, hasher)
 
     def _start(self, begun: int) -> bool:
-        """Open the source where the target's part ends; return whether the bytes are checked on their way."""
+        """Open the source where the target's part ends; return whether the bytes are checked in transit."""
         source, entry = self._source, self._entry
-        may_lie = isinstance(source, SetsModes)  # a file system: what claims to be empty may not be (/proc)
+        # A file system: files that claim to be empty may have content (/proc).
+        may_lie = isinstance(source, SetsModes)
         most = max(entry.size, 1) if may_lie else entry.size
         checked = None
         if not begun and isinstance(source, ChecksBytes):
@@ -91,7 +92,7 @@ class Sending:
             self._digest = entry.digest or source.digest(entry.path)
             self._at_source = source.hasher(self._digest.kind) if self._digest else None
         if not (is_near(source) or self._at_source):
-            begun = 0  # nothing could tell whether the beginning is right
+            begun = 0  # nothing could verify the beginning
         pieces = source.read(entry.path, begun, most - begun) if checked is None else checked
         hashers = (self._at_source,) if self._at_source else ()
         self._passing = Passing(pieces, self._watch, hashers, begun)
@@ -99,7 +100,10 @@ class Sending:
         return checked is not None
 
     def _go_on(self, target: Appends, part: str) -> None:
-        """Add what is missing; what is there is hashed where that is near, and so verified with the rest."""
+        """Append the missing bytes.
+
+        Hash the existing ones from the local copy, to verify them with the rest.
+        """
         begun, size = self.size, self._entry.size
         if not begun:
             self._target.write(part, (), 0)
@@ -112,7 +116,7 @@ class Sending:
             target.append(part, self._passing, size - begun)
 
     def _check(self) -> None:
-        """Raise Damaged unless all of the source was read, and it has not changed."""
+        """Raise Damaged unless the source was read completely and has not changed."""
         entry = self._entry
         if self.size != entry.size:
             raise Damaged(f"{entry.path}: {self.size} bytes came of {entry.size}; it changed, or was cut")
@@ -131,7 +135,7 @@ def verify(store: Store, part: str, size: int, hasher: Hasher | None) -> None:
     theirs, ours = store.digest(part), hasher.digest()
     if (
         theirs is not None and theirs.kind == ours.kind
-    ):  # another kind cannot be compared: the length has to do
+    ):  # other kinds cannot be compared: the size must suffice
         _compare(ours, theirs, part)
 
 
@@ -142,7 +146,7 @@ def _compare(ours: Digest, theirs: Digest, path: str) -> None:
 
 def _refuse_changed(source: Store, entry: Entry) -> None:
     now = source.stat(entry.path)
-    has_versions = bool(entry.version and now and now.version)  # else only its time can tell
+    has_versions = bool(entry.version and now and now.version)  # without versions, compare times
     if (
         now is None
         or now.size != entry.size

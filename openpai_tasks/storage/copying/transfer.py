@@ -1,4 +1,4 @@
-"""Copy one file: under another name first, verified, and only then renamed."""
+"""Copy one file: write it under a temporary name, verify it, then rename it."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from openpai_tasks.storage.store import (
 )
 
 PART = ".pai-part-"
-"""What the name of a file that is still being written begins with; when it was begun follows, then chance."""
+"""Prefix of unfinished files; the start time and a random suffix follow."""
 PART_NAME = re.compile(re.escape(PART) + r"([0-9a-f]{8})[0-9a-f]{8}")
 DAY, WEEK = 24 * 3600, 7 * 24 * 3600
 GROWN = 60
-"""Seconds after which a time of change shows that a part has grown, and is not just when it was begun."""
+"""Seconds between the start and the modification time that prove that a part has grown."""
 LOOKED_AT = 1000
-"""Names of a folder that are looked at when only single files go there: what one request returns."""
+"""Entries to check in a folder that only single files are copied to: as many as one request returns."""
 
 
 def transfer(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -> int:
-    """Copy one file, with other tries where they can help; the source is looked at anew for each.
+    """Copy one file and return its size; retry failures if that can help.
 
-    How many bytes it has in the end.
+    Each retry looks at the source again.
     """
     known: list[Entry] = [entry]
 
@@ -72,7 +72,7 @@ def _once(source: Store, entry: Entry, target: Store, path: str, watch: Watch, f
                 sending.into_part(part, is_old, can_go_on=note is not None)
             except BaseException:
                 if note and not (is_old or sending.size):
-                    note.forget()  # there is nothing to go on with
+                    note.forget()  # there is nothing to resume
                 raise
     except BaseException:
         watch.moved(-sending.size)
@@ -86,9 +86,9 @@ def put(
     size: int | None = None,
     wait: Callable[[float], bool] = paused,
 ) -> int:
-    """Write a file, complete or not at all, with other tries where they can help; how many bytes it has.
+    """Write a file, complete or not at all, and return its size; retry failures if that can help.
 
-    ``begin`` brings the pieces, from the first one on, for each try.
+    ``begin`` returns the pieces from the first one on, for each try.
     """
     with _failed_parts(store) as failed:
         return retrying(lambda: _put_once(store, path, begin(), size, failed), wait)
@@ -120,9 +120,10 @@ def is_part(entry: Entry) -> bool:
 
 
 def is_stale(part: Entry) -> bool:
-    """Whether nobody writes it any more: it has not grown for a day, and no copy of this machine is at it.
+    """Whether nobody writes the part any more.
 
-    Some stores do not tell when a file has grown, only when it was begun: there it takes a week.
+    It has not grown for a day, and no copy on this machine is writing it. Some stores do not report when a
+    file has grown, only when it was created; there the limit is a week.
     """
     begun, now = _begun(part.name), time.time()
     changed = part.mtime_ms / 1000
@@ -133,24 +134,24 @@ def is_stale(part: Entry) -> bool:
 
 
 def clear_stale(store: Store, folder: str) -> None:
-    """Remove parts that killed copies left in the folder, as far as one look shows them."""
-    if isinstance(store, WritesWhole):  # parts are never seen there
+    """Remove parts that killed copies left among the first LOOKED_AT entries of the folder."""
+    if isinstance(store, WritesWhole):  # these stores never show parts
         return
-    with contextlib.suppress(PaiError):  # who may not list may still write
+    with contextlib.suppress(PaiError):  # a user may be allowed to write but not to list
         for entry in itertools.islice(store.list(folder), LOOKED_AT):
             if is_part(entry):
                 remove_stale(store, entry)
 
 
 def remove_stale(store: Store, part: Entry) -> None:
-    """Remove the part if no copy works on it any more."""
+    """Remove the part if no copy writes it any more."""
     with contextlib.suppress(PaiError):
         if is_stale(part):
             store.remove(part.path)
 
 
 def _begun(name: str) -> float:
-    """When the part was begun, from its name; infinity for other names."""
+    """Return the start time in the name of a part; infinity for other names."""
     named = PART_NAME.fullmatch(name)
     return int(named[1], 16) if named else float("inf")
 
@@ -180,10 +181,10 @@ def _part(
     note: ResumeNote | None = None,
     entry: Entry | None = None,
 ) -> Iterator[tuple[str, bool]]:
-    """Another name in the same folder, and whether an earlier try has begun it.
+    """Yield a temporary path in the same folder, and whether an earlier try has begun it.
 
-    The file gets the time and the mode of ``entry`` and its own name at the end; what fails is removed,
-    unless a later try can go on with it.
+    At the end the file gets the time and mode of ``entry`` and its final name. After a failure the part is
+    removed, unless a later try can resume it.
     """
     is_old = bool(note and note.part)
     part = note.part if note and is_old else join(parent(path), part_name())
@@ -203,7 +204,7 @@ def _part(
             failed.append(part)
             if note and note.part:
                 note.forget()
-        if isinstance(err, PaiError):  # the part is ours alone: who reads of it knows the file
+        if isinstance(err, PaiError):  # users know the file by its final name, not by that of the part
             names = (one_line(base(part)), one_line(base(path)))
             err.args = (str(err).replace(*names), *err.args[1:])
         raise
@@ -212,7 +213,7 @@ def _part(
 
 
 def _renewed(store: Store, part: str, note: ResumeNote | None) -> str:
-    """The part, renamed if its name is old: with its source's time it would look stale."""
+    """Return the part, renamed if its name is old: with its source's time it would look stale."""
     if time.time() - _begun(base(part)) < DAY / 2:
         return part
     renewed = join(parent(part), part_name())
@@ -223,7 +224,7 @@ def _renewed(store: Store, part: str, note: ResumeNote | None) -> str:
 
 
 def _set_mode(store: Store, part: str, path: str, entry: Entry | None = None) -> None:
-    """Give the part the mode of the file it replaces; a new file gets the source's, or the usual one."""
+    """Give the part the mode of the file it replaces; a new file gets the source's mode or the default."""
     if isinstance(store, SetsModes):
         there = store.stat(path)
         kept = there.mode if there is not None and not there.is_link else None

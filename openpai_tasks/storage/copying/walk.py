@@ -1,4 +1,4 @@
-"""Everything below a folder, and what a copy has to do with it: one listing per folder on either side."""
+"""Walk a tree, and derive the steps of a copy from one listing per folder on either side."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from openpai_tasks.storage.store import (
 
 @dataclass(frozen=True, slots=True)
 class WalkedEntry:
-    """An entry below a folder; ``depth`` 1 is directly in it."""
+    """An entry below a folder; ``depth`` is 1 for the folder's own entries."""
 
     entry: Entry
     name: str
@@ -32,7 +32,10 @@ class WalkedEntry:
 
 
 def walk(place: Location, depth: int | None = None) -> Iterator[WalkedEntry]:
-    """All below the folder, by name, each folder before what is in it; links to folders are not entered."""
+    """Yield all entries below the folder by name, each folder before its content.
+
+    Do not enter links to folders.
+    """
     stack = [iter(_sorted(place.store, place.path, "", 1))]
     while stack:
         found = next(stack[-1], None)
@@ -46,7 +49,7 @@ def walk(place: Location, depth: int | None = None) -> Iterator[WalkedEntry]:
 
 
 def stream(place: Location) -> Iterator[WalkedEntry]:
-    """The same as it arrives, each folder before its entries; only folders are kept in memory."""
+    """Yield the same entries as they arrive, each folder before its content; keep only folders in memory."""
     stack = [WalkedEntry(Entry("", place.path, True), "", 0)]
     while stack:
         folder = stack.pop()
@@ -65,7 +68,7 @@ def _sorted(store: Store, path: str, above: str, depth: int) -> list[WalkedEntry
 
 @dataclass(frozen=True)
 class Item:
-    """A file to copy, with what is at its target now."""
+    """A file to copy, and the entry that is at its target now."""
 
     source: Store
     entry: Entry
@@ -73,7 +76,7 @@ class Item:
     path: str
     there: Entry | None
     origin: str = ""
-    """What the url of the target has before a path."""
+    """The part of the target's URL that precedes a path."""
 
     def describe_error(self, err: PaiError) -> str:
         return _describe_error(err, self.entry.path, self.path, self.origin)
@@ -89,7 +92,7 @@ class Surplus:
 
 @dataclass(frozen=True)
 class Trouble:
-    """A part of the tree that cannot be copied, and why."""
+    """An entry that cannot be copied, and the reason."""
 
     path: str
     reason: str
@@ -105,11 +108,11 @@ class _CopiedFolder:
     is_new: bool
     mode: int | None
     entered: tuple[str, ...]
-    """The addresses that links have led to on the way here: a link to above one of them never ends."""
+    """The addresses that symlinks pointed to on the way; a link to a folder above one of them never ends."""
 
 
 class Made:
-    """The folders that a copy creates, so that it does not enter them where they are in its source."""
+    """The folders that a copy creates, so that it does not enter them if they are in its source."""
 
     def __init__(self, source: Store, target: Store) -> None:
         self._source, self._target = source, target
@@ -122,7 +125,10 @@ class Made:
             self._paths[entry.id] = path
 
     def has(self, folder: Entry) -> bool:
-        """Whether it is one of them; its number may be that of another one in another file system."""
+        """Whether the copy created the folder.
+
+        Compares marks, as another file system may use the same number.
+        """
         path, source, target = self._paths.get(folder.id), self._source, self._target
         if (
             not folder.id
@@ -138,12 +144,12 @@ class Made:
 
 
 class Steps:
-    """The steps of one errand in order; folders are created on the way."""
+    """The steps of one errand in order; creates the folders."""
 
     def __init__(
         self, errand: Errand, make_folder: Callable[[Store, str], None], preview: bool, taken: set[str] | None
     ) -> None:
-        """``taken`` are the files at the target that the copy has had so far, where they can meet."""
+        """``taken`` contains the target files of the copy so far, if errands may write the same path."""
         self._source, self._target = errand.source.store, errand.target.store
         self._errand = errand
         self._make_folder = make_folder
@@ -197,7 +203,7 @@ class Steps:
             yield Surplus(self._target, there)
 
     def _make_new(self, folder: _CopiedFolder) -> None:
-        """Make the folder as open as the source's, but never closed to ourselves."""
+        """Create the folder with the access of the source's, but always writable for ourselves."""
         target = self._target
         if is_closed(folder.mode) and isinstance(target, KeepsModes):
             target = target.closed
@@ -211,7 +217,7 @@ class Steps:
         return is_below(leads, self._root) or (link.is_folder and is_below(self._root, leads))
 
     def _existing(self, path: str) -> Iterator[Entry]:
-        """The entries of the target folder; old parts of killed copies are removed."""
+        """Yield the entries of the target folder; remove old parts of killed copies."""
         for entry in self._target.list(path):
             if not is_part(entry):
                 yield entry
@@ -251,7 +257,10 @@ class Steps:
         return _CopiedFolder(entry.path, path, there is None, entry.mode, entered)
 
     def _barred(self, path: str, there: Entry | None) -> str:
-        """Why the path cannot become a folder; links are not entered, as they lead to other folders."""
+        """Return why the path cannot become a folder.
+
+        Symlinks are not entered, as they point to other folders.
+        """
         if path in (self._taken or ()) or (there is not None and not there.is_folder):
             return f"a file is at {self._origin}{path}, so the folder cannot be put there"
         if there is not None and there.is_link:
@@ -260,13 +269,13 @@ class Steps:
 
 
 def _describe_error(err: PaiError, source: str, target: str, origin: str) -> str:
-    """The error, with the storage before a path of the target."""
+    """Return the error's text, with the storage in front of a path of the target."""
     text = str(err)
     is_there = text.startswith((f"{target}:", f"{target} ")) and not text.startswith(f"{source}:")
     return origin + text if is_there else text
 
 
 def checked_link(entry: Entry, store: Store) -> None:
-    """Refuse a dangling link before it is read."""
+    """Raise if the entry is a dangling symlink."""
     if entry.is_link and store.stat(entry.path) is None:
         raise PathError(f"{entry.path}: a link that leads nowhere")

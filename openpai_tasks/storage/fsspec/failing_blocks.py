@@ -1,6 +1,6 @@
-"""The ``with`` blocks that are ending with an error at this moment.
+"""Find the ``with`` blocks that are ending with an error right now.
 
-fsspec's and pandas' own only close their files then, as if all were well.
+The blocks of fsspec and pandas only close their files then, as if there had been no error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from types import FrameType
 
 
 def failures() -> list[BaseException]:
-    """The errors that they end with."""
+    """Return the errors of these blocks."""
     return [error for frame in _frames() for error in _failing(frame)]
 
 
@@ -37,7 +37,7 @@ def _is_exit(frame: FrameType) -> bool:
 
 
 def _failing(frame: FrameType) -> list[BaseException]:
-    """The errors that the end of a ``with`` block gets."""
+    """Return the errors passed to an ``__exit__`` method."""
     if not _is_exit(frame):
         return []
     given = inspect.getargvalues(frame)

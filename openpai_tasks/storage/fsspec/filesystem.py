@@ -1,6 +1,6 @@
-"""``pai://`` for fsspec: ``fsspec.open("pai://lab/home/a.csv")``, and so pandas, pyarrow, dask and others.
+"""``pai://`` for fsspec (``fsspec.open("pai://lab/home/a.csv")``), also for pandas, pyarrow, dask and others.
 
-Here its errors are Python's own (FileNotFoundError, PermissionError), which those libraries look for.
+Errors are Python's own (FileNotFoundError, PermissionError), which these libraries expect.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return _row(self._strip_protocol(path), self._entry(path)[1])
 
     def exists(self, path: str, **options: Any) -> bool:
-        """Whether it exists; a storage that does not answer is an error."""
+        """Whether the path exists; raise if the storage does not answer."""
         return self._type(path) is not None
 
     def isfile(self, path: str) -> bool:
@@ -68,7 +68,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return self._type(path) == FOLDER
 
     def glob(self, path: str, maxdepth: int | None = None, **options: Any) -> Any:
-        """As fsspec does, but an existing name is not a pattern."""
+        """Like fsspec, but an existing name is not a pattern."""
         return super().glob(self._escaped(path), maxdepth=maxdepth, **options)
 
     def modified(self, path: str) -> Any:
@@ -107,7 +107,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         maxdepth: int | None = None,
         **options: Any,
     ) -> None:
-        """Move files, and folders if ``recursive``, as a whole: what does not arrive stays where it is."""
+        """Move files, and folders if ``recursive``; anything that does not arrive stays where it is."""
         if maxdepth is not None:
             raise ValueError("a part of a folder cannot be moved: copy it, and remove what shall go")
         for one, other in self._pairs(path1, path2):
@@ -126,7 +126,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         on_error: str | None = None,
         **options: Any,
     ) -> None:
-        """As fsspec does, but nothing onto or into itself."""
+        """Like fsspec, but refuse to copy anything onto or into itself."""
         for one, other in self._pairs(path1, path2) if recursive else ():
             with mapping_errors(one):
                 self._refuse_itself(one, other)
@@ -142,7 +142,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 transfer(source.store, entry, target.store, target.path, Watch())
 
     def get_file(self, rpath: str, lpath: Any = None, *args: Any, **options: Any) -> None:
-        """As fsspec does, but refuse to write to the file that is read, which would be emptied."""
+        """Like fsspec, but refuse to write to the file that is read, which would empty it."""
         if isinstance(lpath, (str, os.PathLike)):
             with mapping_errors(rpath):
                 source, entry = self._entry(rpath)
@@ -150,9 +150,9 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         super().get_file(rpath, lpath, *args, **options)
 
     def put_file(self, lpath: str, rpath: str, *args: Any, **options: Any) -> None:
-        """As fsspec does, but do not send what a cache closes because a block failed."""
+        """Like fsspec, but do not upload a file that a cache closes because a block failed."""
         if is_cut_short():
-            os.remove(lpath)  # nor shall the cache give it to anybody
+            os.remove(lpath)  # the cache must not return it to anyone
         else:
             super().put_file(lpath, rpath, *args, **options)
 
@@ -165,7 +165,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         compression: str | None = None,
         **options: Any,
     ) -> Any:
-        """As fsspec does, but what is wrapped around a file to write ends as the file itself does."""
+        """Like fsspec, but text and compression wrappers close or discard the file below correctly."""
         options |= {"block_size": block_size, "cache_options": cache_options}
         if "r" in mode or (compression is None and "b" in mode):
             return super().open(path, mode, compression=compression, **options)
@@ -216,7 +216,10 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return found
 
     def _escaped(self, path: str) -> str:
-        """The pattern, with the names at its beginning that exist as they are; storages are no names."""
+        """Escape the leading names of a pattern that exist literally.
+
+        Clusters and storages are left as they are.
+        """
         names = self._strip_protocol(path).split("/")
         for number, name in enumerate(names):
             if number > 1 and MAGIC.search(name):
@@ -226,9 +229,10 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return "/".join(names) + "/" * path.endswith("/")
 
     def _pairs(self, path1: str | list[str], path2: str | list[str]) -> Sequence[tuple[str, str]]:
-        """What goes where: into a folder that is there or written with a slash, else to the very name.
+        """Return pairs of source and target.
 
-        Of a source that is written with a slash, what is in it is meant, as fsspec has it.
+        A target that is an existing folder, or ends with a slash, is copied into; otherwise it is the exact
+        name. As in fsspec, a source with a slash at its end means the folder's content.
         """
         if isinstance(path1, list) and isinstance(path2, list):
             return list(zip(path1, path2, strict=True))

@@ -1,4 +1,4 @@
-"""Move files within ``pai://``: nothing is removed before it has arrived, nor moved onto or into itself."""
+"""Move files within ``pai://``: nothing is removed before it has arrived, or moved onto or into itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from openpai_tasks.storage.store import Entry, WritesWhole, parent
 
 
 def move(source: Location, entry: Entry, target: Location) -> None:
-    """Move to the target's path, replacing a file there; folders are merged."""
+    """Move to the target's path, replacing a file there; merge folders."""
     if source.is_root:
         raise PermissionError(f"{source.url}: the root of a storage is never moved")
     errand = Errand(source, entry, target)
@@ -23,7 +23,7 @@ def move(source: Location, entry: Entry, target: Location) -> None:
         return
     if is_within(source, target):
         raise PathError(f"{source.url} is in {target.url}: copied files could be removed with it")
-    copied = copy([errand], Rules(checksum=True))  # what only looks the same is not there yet
+    copied = copy([errand], Rules(checksum=True))  # equal size and time are not enough to remove the source
     if copied.failed:
         failure = copied.failed[0]
         raise PathError(f"{source.url} stays: {failure.path}: {failure.reason}")

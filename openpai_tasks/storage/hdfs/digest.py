@@ -1,6 +1,7 @@
-"""HDFS's own fingerprint of a file, computed here: MD5 of each block's MD5 of the CRC of every 512 bytes.
+"""HDFS's own checksum of a file: the MD5 of each block's MD5 of the CRCs of every 512 bytes.
 
-``MD5-of-262144MD5-of-512CRC32C``: blocks of 262144 CRCs, each over 512 bytes; ``MD5-of-0MD5...``: one block.
+``MD5-of-262144MD5-of-512CRC32C`` means blocks of 262144 CRCs, each over 512 bytes; ``MD5-of-0MD5...`` means a
+single block.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from openpai_tasks.storage.store import Digest
 
 Crc = Callable[[bytes], int]
 Sums = Callable[[bytes, int], bytes]
-"""The CRCs, four bytes each, of so many bytes at a time; the last may cover fewer."""
+"""Computes the CRC, four bytes, of each chunk of the given size; the last chunk may be shorter."""
 
 KIND = re.compile(r"MD5-of-(\d+)MD5-of-(\d+)(CRC32C?)")
 EMPTY = "MD5-of-0MD5-of-0CRC32"
@@ -26,7 +27,7 @@ STRIDE = 1 << 20
 
 @dataclass(frozen=True)
 class Shape:
-    """What a file's fingerprint depends on besides its bytes; ``block`` 0 is one block of any size."""
+    """The parameters of a file's checksum; ``block`` 0 means a single block of any size."""
 
     block: int
     chunk: int = 512
@@ -34,7 +35,7 @@ class Shape:
 
     @classmethod
     def parse(cls, kind: str) -> Shape | None:
-        """The shape behind the name of a kind; None for kinds that cannot be computed here."""
+        """Parse the name of a checksum kind; None for kinds that cannot be computed here."""
         found = KIND.fullmatch(kind)
         if not found:
             return None
@@ -43,7 +44,10 @@ class Shape:
 
 
 class BlockHasher:
-    """The fingerprint of bytes on their way; holds less than a chunk of them, and 16 bytes for each block."""
+    """Computes the checksum incrementally.
+
+    Holds less than a chunk of the data, and 16 bytes for each block.
+    """
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -53,7 +57,8 @@ class BlockHasher:
         self._blocks = bytearray()
 
     def update(self, piece: bytes, /) -> None:
-        data = self._rest + piece if self._rest else piece  # a bytes slice is cheaper to hash than a view
+        # Hashing a slice of bytes is cheaper than a memoryview.
+        data = self._rest + piece if self._rest else piece
         whole = len(data) - len(data) % self._shape.chunk
         self._rest = data[whole:]
         start = 0
@@ -89,7 +94,10 @@ class BlockHasher:
 
 
 def _buffer(size: int) -> int:
-    """HDFS takes the MD5 of the whole buffer, which doubles from 32 bytes, not only of its filled part."""
+    """Return the size of HDFS's buffer, which doubles from 32 bytes.
+
+    HDFS hashes all of it, not the filled part.
+    """
     room = 32
     while room < size:
         room *= 2
@@ -97,7 +105,7 @@ def _buffer(size: int) -> int:
 
 
 def _each(crc: Callable[[bytes], int]) -> Sums:
-    """A function of one chunk for many: cut, called and packed without a loop of Python's own."""
+    """Apply a CRC function to many chunks: cut, called and packed without a Python loop."""
 
     def sums(data: bytes, chunk: int) -> bytes:
         count, rest = divmod(len(data), chunk)
@@ -115,13 +123,13 @@ def _cutter(chunk: int, count: int) -> struct.Struct:
 
 
 def _crc32c() -> Sums:
-    """By the C library if it is there, else by bytes.translate (some 80 MB/s)."""
+    """Return a CRC32C function: the C library's if installed, else bytes.translate (about 80 MB/s)."""
     whole = crc_of("CRC32C")
     return _each(whole) if whole else translated_sums
 
 
 def crc_of(crc: str) -> Crc | None:
-    """What computes the CRC of any bytes at C speed, if something does."""
+    """Return a function that computes a CRC at C speed, or None."""
     if crc == "CRC32":
         return zlib.crc32
     try:
@@ -137,7 +145,7 @@ SUMS: dict[str, Callable[[], Sums]] = {"CRC32": lambda: _each(zlib.crc32), "CRC3
 
 @cache
 def _tables() -> tuple[bytes, bytes, bytes, bytes]:
-    """The CRC32C of each byte, as four tables of one byte each (lowest first), for bytes.translate."""
+    """Return the CRC32C of each byte as four tables of one byte each (lowest first), for bytes.translate."""
     found = []
     for value in range(256):
         for _ in range(8):
@@ -148,7 +156,7 @@ def _tables() -> tuple[bytes, bytes, bytes, bytes]:
 
 
 def translated_sums(data: bytes, chunk: int) -> bytes:
-    """CRC32C of all chunks at once: a step takes byte n of each, by operations that run at C speed."""
+    """Compute the CRC32C of all chunks at once: each step handles byte n of every chunk at C speed."""
     whole = len(data) - len(data) % chunk
     found = _columns(data[:whole], chunk) if whole else b""
     rest = data[whole:]

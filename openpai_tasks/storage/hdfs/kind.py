@@ -1,4 +1,4 @@
-"""HDFS over WebHDFS: which name nodes a storage or a url means, directly or behind OpenPAI's gateway."""
+"""HDFS over WebHDFS: find the name nodes of a storage or URL, directly or behind OpenPAI's gateway."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from openpai_tasks.storage.hdfs.store import HdfsStore
 
 PYLON = "/webhdfs/api/v1"
-NATIVE_PORTS = (8020, 9000)  # of the Java protocol: the web port is another one
+NATIVE_PORTS = (8020, 9000)  # of Hadoop's native protocol; the web port is a different one
 WEB_PORTS = (9870, 50070, 5070)  # of Hadoop 3, Hadoop 2 and OpenPAI
 
 
 def open_store(spec: StorageSpec) -> HdfsStore:
-    """Open a storage of a cluster: by its name nodes, or through the cluster's gateway if it names none."""
+    """Open a storage of a cluster by its name nodes, or through the cluster's gateway if it has none."""
     from openpai_tasks.storage.hdfs.store import HdfsStore
 
     data = spec.data
@@ -35,7 +35,7 @@ def open_store(spec: StorageSpec) -> HdfsStore:
 
 
 def open_url(url: str) -> tuple[HdfsStore, str]:
-    """Open ``webhdfs://[user@]name-node[:port][,another]/path``; for ``hdfs://`` find the web port."""
+    """Open ``webhdfs://[user@]name-node[:port][,another]/path``; find the web port for ``hdfs://``."""
     from openpai_tasks.storage.hdfs.store import HdfsStore
 
     scheme, _, rest = url.partition("://")
@@ -51,7 +51,7 @@ def server(spec: StorageSpec) -> str:
 
 
 def make_data(storage: UserStorage, secret: str) -> dict[str, Any]:
-    """The url of a gateway, or one or several name nodes with commas between them."""
+    """Return the data of a storage: the URL of a gateway, or name nodes separated by commas."""
     scheme, mark, rest = storage.address.partition("://")
     root = {"path": rooted(storage.path)}
     if scheme in ("http", "https") and mark:
@@ -65,7 +65,7 @@ def make_data(storage: UserStorage, secret: str) -> dict[str, Any]:
 
 
 def job_folder(store: Store, path: str) -> job_storage.Home:
-    """The folder by its WebHDFS urls, which a job reads and writes with curl."""
+    """Return the folder's WebHDFS URLs, which a job reads and writes with curl."""
     from openpai_tasks.storage.hdfs.store import HdfsStore
 
     assert isinstance(store, HdfsStore)
@@ -73,14 +73,13 @@ def job_folder(store: Store, path: str) -> job_storage.Home:
 
 
 def _escape(url: str) -> str:
-    """The url with its path escaped."""
     scheme, _, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}://{host}{slash}{quote(path, safe='/')}"
 
 
 def _open_urls(urls: str, spec: StorageSpec, root: str) -> HdfsStore:
-    """Urls that end before ``/webhdfs/v1``, or at OpenPAI's gateway, ``http://HOST/webhdfs``."""
+    """Open URLs that end before ``/webhdfs/v1``, or at OpenPAI's gateway, ``http://HOST/webhdfs``."""
     from openpai_tasks.storage.hdfs.store import HdfsStore
     from openpai_tasks.storage.hdfs.web.connections import V1
 
@@ -96,7 +95,7 @@ def _open_urls(urls: str, spec: StorageSpec, root: str) -> HdfsStore:
 
 
 def _url(text: str, where: str) -> tuple[str, str, str]:
-    """The scheme, the host with its port, and the path."""
+    """Split a URL into scheme, host with port, and path."""
     try:
         parts = addresses.parse_url(text)
         host, port = addresses.parse_server(parts.netloc)
@@ -108,7 +107,7 @@ def _url(text: str, where: str) -> tuple[str, str, str]:
 
 
 def _hosts(given: Iterable[str], usual: str = "") -> list[str]:
-    """``host:port`` of each; without a port, or with the Java protocol's, all ports it may be."""
+    """Return ``host:port`` of each; without a port, or with a native one, all possible web ports."""
     found = []
     for text in filter(None, map(str.strip, given)):
         try:

@@ -1,4 +1,4 @@
-"""A large file in several ranges at once, handed on in order, in bounded memory."""
+"""Read a large file in several ranges at once, in order and in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import TypeVar
 
 PART = 16 << 20
 AHEAD = 3
-"""Ranges that are fetched or wait to be handed on: with PART, what a wide read costs in memory."""
+"""Number of ranges that are fetched or wait; with PART, this limits the memory of a wide read."""
 
 Piece = TypeVar("Piece")
 Fetch = Callable[[int, int], Iterator[bytes]]
-"""The pieces of so many bytes from an offset on."""
+"""Yields the pieces of a number of bytes from an offset on."""
 
 
 def sampled(pieces: Iterator[bytes], enough: int) -> Generator[bytes, None, tuple[int, float]]:
-    """Hand on the first pieces; then how many bytes they were, and how many came in a second of waiting."""
+    """Yield the first pieces; return their size, and the bytes received per second of waiting."""
     moved, waited = 0, 0.0
     while moved < enough:
         start = time.perf_counter()
@@ -35,7 +35,7 @@ def sampled(pieces: Iterator[bytes], enough: int) -> Generator[bytes, None, tupl
 
 
 def ahead(pieces: Generator[Piece, None, None], depth: int = 4) -> Iterator[Piece]:
-    """The same pieces, made by a thread of their own while the last ones are put away."""
+    """Yield the same pieces, produced by another thread while the consumer handles the last ones."""
     waiting: queue.Queue[Piece | BaseException | None] = queue.Queue(depth)
     left = threading.Event()
 
@@ -46,7 +46,7 @@ def ahead(pieces: Generator[Piece, None, None], depth: int = 4) -> Iterator[Piec
                 if left.is_set():
                     return pieces.close()
             waiting.put(None)
-        except BaseException as err:  # raised again where the pieces are read
+        except BaseException as err:  # raised again by the consumer
             waiting.put(err)
 
     thread = threading.Thread(target=fetch, name="webhdfs-ahead", daemon=True)
@@ -58,13 +58,13 @@ def ahead(pieces: Generator[Piece, None, None], depth: int = 4) -> Iterator[Piec
             yield piece
     finally:
         left.set()
-        while thread.is_alive():  # it may wait for room
+        while thread.is_alive():  # it may be blocked on a full queue
             with contextlib.suppress(queue.Empty):
                 waiting.get(timeout=0.01)
 
 
 def in_order(fetch: Fetch, start: int, end: int, part: int = PART, ahead: int = AHEAD) -> Iterator[bytes]:
-    """The bytes from start to end; leaving early ends the fetching too."""
+    """Yield the bytes from start to end; closing the iterator early also stops the fetching."""
     left = threading.Event()
 
     def whole(offset: int) -> list[bytes]:
@@ -91,7 +91,7 @@ def in_order(fetch: Fetch, start: int, end: int, part: int = PART, ahead: int = 
 
 
 def _handed_on(future: Future[list[bytes]]) -> Iterator[bytes]:
-    """Each piece is let go as soon as it is handed on."""
+    """Yield the pieces, releasing the memory of each at once."""
     pieces = future.result()
     pieces.reverse()
     while pieces:

@@ -1,4 +1,4 @@
-"""HDFS as a store: PyHDFS asks, a lean HTTP client or Hadoop's own protocol moves the bytes."""
+"""HDFS as a store: PyHDFS makes the requests; a lean HTTP client or the native protocol moves the bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from openpai_tasks.storage.store import (
     refuse_no_text,
 )
 
-RECOVERY = 20.0  # seconds that a data node may take to tell what it has of a file
+RECOVERY = 20.0  # seconds that a data node may take to report what it has of a file
 CRCS = {1: "CRC32", 2: "CRC32C"}
 
 
@@ -74,7 +74,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         self._http = HttpBytes(self._names, fast)
         self._layout: FileLayout | None = None
         self._direct = Direct(user, timeout)
-        self._is_closed = False  # to others: what is made here
+        self._is_closed = False  # whether new files and folders are private
 
     def close(self) -> None:
         self._direct.close()
@@ -90,7 +90,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         return store
 
     def marks(self, path: str, above: bool = False) -> set[str]:
-        """By the number of the folder, and its HDFS; where this has no name, by its time of change."""
+        """Return marks of a path: its number and HDFS, and its number and modification time."""
         found, real = set[str](), self._real(path)
         while True:
             if status := self._status(real, path):
@@ -103,14 +103,14 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
 
     @cached_property
     def _pool(self) -> str:
-        """The name of the HDFS itself; empty behind a gateway, which does not give it."""
+        """The block pool of this HDFS; empty behind a gateway, which does not report it."""
         if self._prefix != V1:
             return ""
         pools = (self._wire.block_pool(self._scheme, host) for host in self._names.hosts)
         return next(filter(None, pools), "")
 
     def urls(self, path: str) -> tuple[str, ...]:
-        """The WebHDFS urls of the file, one for each name node, not escaped."""
+        """Return the WebHDFS URLs of the file, one for each name node, not escaped."""
         return tuple(f"{self._scheme}://{host}{self._prefix}{self._real(path)}" for host in self.hosts)
 
     def stat(self, path: str) -> Entry | None:
@@ -142,7 +142,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         real, flag = self._real(path), "true" if recursive else "false"
 
         def attempt(number: int) -> bool:
-            return bool(self._names.delete(real, recursive=flag)) or number > 0  # its answer was lost
+            return bool(self._names.delete(real, recursive=flag)) or number > 0  # an earlier answer was lost
 
         if not self._names.patiently(attempt, path):
             raise NotFound(f"{path}: no such file or folder on HDFS", 404)
@@ -158,7 +158,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
                 self._names.replace(real, new)
             except pyhdfs.HdfsFileNotFoundException:
                 is_first = number == 0 and not was_direct
-                if is_first or not self._names.exists(new):  # else it went well, and its answer was lost
+                if is_first or not self._names.exists(new):  # otherwise it succeeded, and the answer was lost
                     raise
 
         self._names.patiently(attempt, source)
@@ -182,7 +182,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         self._http.write(self._new(path), path, pieces, size, 0o600 if self._is_closed else None)
 
     def broken_off(self, path: str) -> int:
-        """What its dead writer had open is closed first: the name node would wait a minute for more."""
+        """Return the size of the part; close it first if its writer is dead, or HDFS would wait a minute."""
         real, end = self._real(path), time.monotonic() + RECOVERY
         is_direct = bool(self._layout_now()) and self._opened(real, is_new=True)
 
@@ -216,7 +216,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         return BlockHasher(shape) if shape else None
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        """HDFS has no time before 1970: such a file gets the earliest one."""
+        """Set the modification time; HDFS has no times before 1970, so these become the earliest."""
         real, mtime_ms = self._real(path), max(mtime_ms, 0)
         if self._direct.ask(lambda names: names.set_mtime(real, mtime_ms)):
             return
@@ -241,7 +241,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         return self._real(path)
 
     def _statuses(self, path: str) -> Iterator[dict[str, Any]]:
-        """A folder's entries in batches, so that a large one neither waits nor fills the memory."""
+        """Yield a folder's entries in batches, so that a large folder neither delays nor fills the memory."""
         real, after, left = self._real(path), "", 1
 
         def batch(_: int) -> tuple[list[dict[str, Any]], int]:
@@ -259,7 +259,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
             left = left if after != before else 0
 
     def _written_now(self) -> Shape | None:
-        """What decides the digest of a new file; None if an older HDFS does not say."""
+        """Return the parameters of a new file's digest; None if an older HDFS does not report them."""
         layout = self._layout_now()
         return layout.shape if layout else None
 
@@ -273,13 +273,13 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         return self._layout
 
     def _opened(self, real: str, is_new: bool) -> bool:
-        """Whether data nodes can be reached directly: not by https, which it is not, nor behind a gateway."""
+        """Whether data nodes can be reached directly: not with https or behind a gateway."""
         if self._scheme != "http" or self._prefix != V1 or self._layout is None or self._layout.is_encrypted:
             return False
         try:
             return self._direct.open(lambda: self._names.rpc_address(real, is_new))
         except FOREIGN:
-            return False  # the other way will tell why
+            return False  # WebHDFS reports the reason
 
 
 def _direct_entry(status: Status, name: str, path: str) -> Entry:
@@ -296,7 +296,7 @@ def _entry(status: Any, name: str, path: str) -> Entry:
 def _make_entry(
     name: str, path: str, is_folder: bool, size: int, mtime_ms: int, is_link: bool, mode: int, number: object
 ) -> Entry:
-    """Make an entry; of the mode only privacy counts, as the rest are defaults of HDFS."""
+    """Make an entry; of the mode, only privacy matters, as the rest are defaults of HDFS."""
     can_run = bool(mode & 0o100) and not is_folder
     closed = mode & 0o777 if is_closed(mode) else None
     size, number = (0, str(number)) if is_folder else (size, "")

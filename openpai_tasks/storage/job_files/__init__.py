@@ -1,1 +1,1 @@
-"""Files of a job: which go along, how they are archived, and the workspace they are kept in."""
+"""Files of a job: which ones are sent, how they are archived, and the workspace that stores them."""

@@ -1,4 +1,4 @@
-"""The sources of a job as one reproducible file: the same files always make the same bytes."""
+"""The sources of a job as one reproducible archive: the same files always give the same bytes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import PIECE
 
 MADE = 946_684_800
-"""The time of every file in it: 2000-01-01, as neither `tar` nor Python's wheels like 1970."""
-IN_MEMORY = 8 << 20  # bytes of an archive before it goes to the disk
+"""The time of every file in an archive: 2000-01-01, as `tar` and Python's wheels do not accept 1970."""
+IN_MEMORY = 8 << 20  # bytes of an archive before it is moved to the disk
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Archive:
 
     @property
     def files(self) -> dict[str, str]:
-        """The digest of each file by its name."""
+        """The digest of each file by name."""
         return {member.name: member.digest for member in self.members}
 
     @property
@@ -56,11 +56,11 @@ class Archive:
 
 
 def pack(sources: Sequence[SourceFile]) -> Archive:
-    """The archive of these files: names in order, no times, no owners, modes as they are."""
+    """Pack these files: sorted by name, without times and owners, with their modes."""
     content = _scratch()
     ordered = sorted(sources, key=lambda source: source.name)
     try:
-        # Level and header are fixed, so only another zlib makes other bytes of the same files.
+        # Level and header are fixed, so only another version of zlib can give other bytes for the same files.
         with gzip.GzipFile("", "wb", 6, content, mtime=0) as packed, _writing(packed) as tar:
             members = tuple([_add(tar, source) for source in ordered])
     except OSError as err:
@@ -71,7 +71,7 @@ def pack(sources: Sequence[SourceFile]) -> Archive:
 
 
 def received(pieces: Iterable[bytes], sha256: str) -> Archive:
-    """The archive read from a store, after its name is verified."""
+    """Read an archive from a store and check it against its name."""
     content, digest = _scratch(), hashlib.sha256()
     for piece in pieces:
         digest.update(piece)
@@ -92,7 +92,7 @@ def _scratch() -> BinaryIO:
 
 
 def _writing(packed: gzip.GzipFile) -> tarfile.TarFile:
-    """Write GNU's format: the `tar` of BusyBox knows its long names, but not those of POSIX."""
+    """Write GNU's format: BusyBox's `tar` supports its long names, but not those of POSIX."""
     return tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The files to send with a job: those named, without what ``.gitignore`` and ``.paiignore`` exclude."""
+"""The files to send with a job: the named ones, without those that ignore files exclude."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from openpai_tasks.settings.trust import Fenced
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-IGNORE_FILES = (".gitignore", ".paiignore")  # the later one has the last word
+IGNORE_FILES = (".gitignore", ".paiignore")  # the later file has priority
 NEVER = (".git/", "__pycache__/", ".openpai/", "*.pyc")
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of this machine, and its relative name in the job's working folder."""
+    """A file on this machine, and its relative name in the job's working folder."""
 
     path: Path
     name: str
@@ -29,10 +29,11 @@ class SourceFile:
 
 
 def collect(paths: Sequence[str], root: Path) -> tuple[SourceFile, ...]:
-    """Every file behind ``paths`` (relative to ``root``), each once, by name.
+    """Return every file in ``paths`` (relative to ``root``) once, sorted by name.
 
-    What is named itself is taken even if an ignore file lists it; inside a named folder the rules hold.
-    A path outside ``root`` keeps its last part only. Links are followed, but not out of a fence.
+    A path that is named itself is taken even if an ignore file lists it; inside a named folder the ignore
+    rules apply. A path outside ``root`` keeps only its last name. Symlinks are followed, but not out of a
+    fence.
     """
     found: dict[str, SourceFile] = {}
     for given in paths:
@@ -64,7 +65,7 @@ def _behind(given: str, root: Path) -> Iterator[SourceFile]:
 
 
 def _check_inside(path: Path, root: Path, fence: Fenced) -> None:
-    """Refuse a file that a link leads to outside, unless the user named the sources."""
+    """Raise if a symlink points to a file outside the fence, unless the user named the sources."""
     if not fence.holds(path, root):
         why = f"{path} leads to {path.resolve()}, and the sources are those of the project's settings"
         hint = shlex.join(word for source in fence for word in ("--sources", source))
@@ -81,7 +82,7 @@ Rules = list[tuple[Path, "GitIgnoreSpec"]]
 
 
 def _inherited(folder: Path, root: Path) -> Rules:
-    """The rules of the folders between ``root`` and ``folder``, which hold inside it too."""
+    """Return the rules of the folders between ``root`` and ``folder``, which also apply inside it."""
     between = [parent for parent in folder.parents if parent.is_relative_to(root)]
     return [rule for parent in reversed(between) for rule in _rules_in(parent)]
 
@@ -101,7 +102,7 @@ def _walk(folder: Path, name: str, rules: Rules, above: frozenset[Path]) -> Iter
 
     real = folder.resolve()
     if real in above:
-        return  # a link to a folder that we are already in
+        return  # a symlink to a folder above
     rules = [*rules, *_rules_in(folder)]
     never = GitIgnoreSpec.from_lines(NEVER)
     try:
@@ -109,7 +110,7 @@ def _walk(folder: Path, name: str, rules: Rules, above: frozenset[Path]) -> Iter
     except OSError as err:
         raise PathError(f"cannot read the source folder {folder}: {err.strerror}") from err
     for entry in entries:
-        path, is_folder = folder / entry.name, os.path.isdir(entry)  # False for a link to itself
+        path, is_folder = folder / entry.name, os.path.isdir(entry)  # False for a symlink to itself
         if never.match_file(entry.name + "/" * is_folder) or _ignored(path, is_folder, rules):
             continue
         inner = os.path.join(name, entry.name)
@@ -120,7 +121,7 @@ def _walk(folder: Path, name: str, rules: Rules, above: frozenset[Path]) -> Iter
 
 
 def _ignored(path: Path, is_folder: bool, rules: Rules) -> bool:
-    """Decide as git does: the last pattern that matches the path wins, nearest file last."""
+    """Decide like git: the last pattern that matches the path wins, the nearest file last."""
     verdict = False
     for folder, spec in rules:
         relative = os.path.relpath(path, folder) + "/" * is_folder

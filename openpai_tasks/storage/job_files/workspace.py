@@ -1,9 +1,10 @@
-"""The folder of a storage in which a user's jobs keep their files.
+"""The folder of a storage that keeps the files of a user's jobs.
 
-``sources/<sha256>.tar.gz`` are the archives of sources, each once however many jobs use it;
-``jobs/<job>/source/<sha256>.json`` says which of them a job uses, and whose job it is (``none.json`` of one
-without sources); ``jobs/<job>/output`` is what it wrote. A folder without such a reference is no job's.
-A job says what it uses before the archive is sent, and an archive goes only while nobody says so.
+``sources/<sha256>.tar.gz`` are the archives of sources, stored once for all jobs that use them.
+``jobs/<job>/source/<sha256>.json`` is a reference: it names the archive and the owner of the job
+(``none.json`` for a job without sources). ``jobs/<job>/output`` has the files that the job wrote. A folder
+without a reference does not belong to a job. The reference is written before the archive is uploaded, and an
+archive is removed only while there is no reference to it.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from openpai_tasks.storage.store import Entry, Store, fingerprint, join
 ARCHIVE = re.compile(r"([0-9a-f]{64})\.tar\.gz")
 REFERENCE = re.compile(r"([0-9a-f]{64}|none)\.json")
 NO_ARCHIVE = "none"
-"""What the reference of a job without sources is named by."""
+"""Name of the reference of a job without sources."""
 ASIDE = ".removing-"
-"""What the name of an archive begins with while it is on its way out."""
-LONGEST = 64 << 10  # bytes of a reference; a longer file is not a reference
+"""Prefix of an archive's name while it is being removed."""
+LONGEST = 64 << 10  # bytes; a larger file is not a reference
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A job, its owner, and the archive it uses (empty if none)."""
+    """A job, its owner, and the archive that it uses (empty if none)."""
 
     job: str
     user: str
-    cluster: str  # where it runs
+    cluster: str  # where the job runs
     archive: str
     size: int
     files: int
@@ -88,10 +89,10 @@ class Workspace(WorkspaceLayout):
 
     store: Store
 
-    # What a job is sent with
+    # Submission
 
     def refer(self, reference: Reference, sha256: str = NO_ARCHIVE) -> None:
-        """Record the job's owner and archive; refuse the folder of another job."""
+        """Record the job's owner and archive; raise if the folder belongs to another job."""
         folder = self.source(reference.job)
         for other in self.references_of(reference.job):
             if (other.cluster, other.user) != (reference.cluster, reference.user):
@@ -102,7 +103,7 @@ class Workspace(WorkspaceLayout):
         put(self.store, join(folder, f"{sha256}.json"), lambda: [text], len(text))
 
     def send(self, archive: Archive) -> bool:
-        """Upload the archive unless it is there; return whether it was sent."""
+        """Upload the archive unless it exists; return whether it was uploaded."""
         path = self.archive(archive.sha256)
         if self._has(archive, self.store.stat(path)):
             return False
@@ -111,23 +112,23 @@ class Workspace(WorkspaceLayout):
         return True
 
     def withdraw(self, job: str, archive: Archive | None, was_sent: bool) -> None:
-        """Remove what was uploaded for a job that the cluster refused, as far as possible."""
+        """Remove the files that were uploaded for a job that the cluster refused, as far as possible."""
         with contextlib.suppress(PaiError):
             self.store.remove(join(self.source(job), f"{archive.sha256 if archive else NO_ARCHIVE}.json"))
             self.store.remove(self.source(job))
-            self.store.remove(self.job(job))  # unless there is output in it
+            self.store.remove(self.job(job))  # fails if there is output in it
         if archive and was_sent:
             with contextlib.suppress(PaiError):
                 self.discard([archive.sha256])
 
     def read(self, sha256: str) -> Archive:
-        """The archive of that name."""
+        """Read the archive with this SHA-256."""
         return received(self.store.read(self.archive(sha256)), sha256)
 
-    # What is left
+    # Listing and removal
 
     def references(self) -> dict[str, set[str]]:
-        """The jobs that use each archive."""
+        """Return the jobs that use each archive."""
         found: dict[str, set[str]] = {}
         for job in self.job_folders():
             for entry in self._references_in(join(job.path, "source")):
@@ -139,17 +140,17 @@ class Workspace(WorkspaceLayout):
         return [entry for entry in self._listed(self.jobs) if entry.is_folder and not entry.is_link]
 
     def archive_files(self) -> dict[str, Entry]:
-        """The archives by their SHA-256."""
+        """Return the archives by SHA-256."""
         named = ((ARCHIVE.fullmatch(entry.name), entry) for entry in self._listed(self.archives))
         return {match[1]: entry for match, entry in named if match and not entry.is_folder}
 
     def references_of(self, job: str) -> tuple[Reference, ...]:
-        """The references recorded when the job was submitted; empty if the folder is not a job's."""
+        """Return the references recorded when the job was submitted; empty if the folder is not a job's."""
         found = map(self._reference, self._references_in(self.source(job)))
         return tuple(one for one in found if one is not None and one.job == job)
 
     def remove_job(self, name: str) -> None:
-        """Remove the job's files, its references last; other files in its folder stay."""
+        """Remove the job's files, its references last; keep other files in its folder."""
         for path in (self.output(name), self.deadline(name), self.source(name)):
             with contextlib.suppress(NotFound):
                 self.store.remove(path, recursive=True)
@@ -158,10 +159,11 @@ class Workspace(WorkspaceLayout):
                 self.store.remove(self.job(name))
 
     def discard(self, sums: Iterable[str] = ()) -> set[str]:
-        """Remove these archives, but for those that a job uses; which are gone.
+        """Remove these archives unless a job uses them; return the removed ones.
 
-        Each is put aside before the one last look: a job that names it from then on sends it again, and for
-        one that had named it before it is put back; so is what a call that was killed had put aside.
+        Each archive is renamed before references are read for the last time: a job that refers to it later
+        uploads it again, and if a job referred to it before, it is renamed back. So are archives that a
+        killed call had renamed.
         """
         wanted, gone = set(sums), set()
         for sha256 in wanted:
@@ -171,7 +173,7 @@ class Workspace(WorkspaceLayout):
         used = self.references() if away else {}
         for entry in away:
             sha256 = entry.name.removeprefix(ASIDE).removesuffix(".tar.gz")
-            with contextlib.suppress(NotFound):  # another call is at it too
+            with contextlib.suppress(NotFound):  # another call may handle it, too
                 if sha256 in used:
                     self.store.rename(entry.path, self.archive(sha256))
                 else:
@@ -183,7 +185,7 @@ class Workspace(WorkspaceLayout):
         return join(self.archives, ASIDE + archive_name(sha256))
 
     def _has(self, archive: Archive, there: Entry | None) -> bool:
-        """Whether the stored file is the archive, by the server's digest, else by reading it."""
+        """Whether the stored file is the archive, by the server's digest or else by reading it."""
         if there is None or there.size != archive.size:
             return False
         digest = self.store.digest(there.path) if self.store.knows_digests else None
@@ -192,7 +194,7 @@ class Workspace(WorkspaceLayout):
             return fingerprint(hasher, archive.pieces()) == digest
         try:
             return _sha256(self.store.read(there.path)) == archive.sha256
-        except NotFound:  # it has gone in between
+        except NotFound:  # it was removed in the meantime
             return False
 
     def _references_in(self, folder: str) -> list[Entry]:
@@ -213,7 +215,7 @@ class Workspace(WorkspaceLayout):
 
 
 def clean_path(workspace: str) -> str:
-    """The workspace as an absolute path that a job's document can contain."""
+    """Return the workspace as an absolute path that a job's document can contain."""
     names = [name for name in workspace.split("/") if name]
     if ".." in names or "." in names or "\0" in workspace:
         raise PathError(f"a workspace cannot contain '..' or '.': {workspace!r}")

@@ -1,1 +1,1 @@
-"""Files of this machine, and storages mounted on it."""
+"""Files on this machine, and storages mounted on it."""

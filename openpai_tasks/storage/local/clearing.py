@@ -1,7 +1,7 @@
-"""Removing a folder of this machine with all that is in it, however deep, and nothing that a link leads to.
+"""Remove a folder of this machine and everything in it, however deep, without following symlinks.
 
-Everything is named relative to a folder that is open, so a folder that is swapped for a link
-meanwhile is not followed. Two folders are open at a time: the way back up is checked to be the way down.
+Every name is relative to an open folder, so a folder that is replaced by a symlink meanwhile is not followed.
+Only two folders are open at a time: on the way up, each parent is checked to be the one on the way down.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Identity = tuple[int, int]
 
 
 def open_folder(path: str, root: str) -> int:
-    """Open the folder name by name from the root, following no link."""
+    """Open the folder name by name from the root, following no symlinks."""
     handle = os.open(root, SEARCH)
     for name in path.removeprefix(root).split("/"):
         if name:
@@ -32,7 +32,7 @@ def open_folder(path: str, root: str) -> int:
 
 
 def remove_tree(name: str, holder: int) -> None:
-    """Remove the folder ``name`` of the open folder ``holder``, and all in it; an error names what stays."""
+    """Remove the folder ``name`` in the open folder ``holder`` with its content; errors name what is left."""
     descent = _Descent(name, holder)
     try:
         descent.clear()
@@ -47,7 +47,7 @@ def remove_tree(name: str, holder: int) -> None:
 
 @dataclass
 class _Level:
-    """A folder on the way down: its name, which folder holds it, and the folders in it that are left."""
+    """A folder on the way down: its name, the identity of its parent, and its subfolders that are left."""
 
     name: str
     above: Identity
@@ -79,7 +79,7 @@ class _Descent:
     def _enter(self, name: str) -> None:
         try:
             below = os.open(name, FOLDER, dir_fd=self.here)
-        except FileNotFoundError:  # somebody else has removed it
+        except FileNotFoundError:  # removed by another process
             return
         level = _Level(name, _identity(self.here))
         self._trail.append(level)
@@ -99,7 +99,7 @@ class _Descent:
 
 
 def _remove_files(folder: int) -> list[str]:
-    """Remove everything but folders; return their names."""
+    """Remove everything but folders; return the names of the folders."""
     with os.scandir(folder) as found:
         entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
     for name, is_folder in entries:

@@ -1,4 +1,4 @@
-"""Operations on files of this machine, with errors of ours."""
+"""File operations on this machine that raise our errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def remove_tree(name: str, holder: int, path: str) -> None:
 
 
 def make_folders(place: str) -> None:
-    """Make the folder and what is missing above it; one level at a time, as there may be very many."""
+    """Create the folder and its missing parents; without recursion, as there may be very many levels."""
     missing = []
     while not os.path.isdir(place):
         missing.append(place)
@@ -37,15 +37,15 @@ def make_folders(place: str) -> None:
         try:
             os.mkdir(path)
         except FileExistsError:
-            if not os.path.isdir(path):  # else another thread was quicker
+            if not os.path.isdir(path):  # otherwise another thread was faster
                 raise
 
 
 @lru_cache(1)
 def umask(second: int) -> int:
-    """What new files must not have, asked once a second.
+    """Return the umask for new files; read at most once a second.
 
-    Linux is asked, since to ask the process is to change it for a moment.
+    Linux reports it in /proc, since asking the process means changing it for a moment.
     """
     with contextlib.suppress(OSError), open("/proc/self/status") as status:
         for line in status:
@@ -57,7 +57,7 @@ def umask(second: int) -> int:
 
 
 def regular(handle: int, path: str) -> BinaryIO:
-    """The open file; pipes and devices are refused, as reading them could wait or never end."""
+    """Return the open file; refuse pipes and devices, as reading them could block or never end."""
     file = os.fdopen(handle, "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         file.close()
@@ -73,7 +73,7 @@ def write_all(file: BinaryIO, piece: bytes) -> None:
 
 @contextlib.contextmanager
 def mapping_errors(path: str) -> Iterator[None]:
-    """Raise errors of the system as ours."""
+    """Convert errors of the system to ours."""
     try:
         yield
     except PathError:

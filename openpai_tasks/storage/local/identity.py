@@ -1,4 +1,4 @@
-"""Where a path of this machine really leads, and what is the same folder under another name."""
+"""Find the real location of a path on this machine, and recognise a folder under another name."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ class MountPoint(NamedTuple):
 
 
 def numbers(path: str, above: bool) -> set[str]:
-    """The number of the folder at a path without links; ``above``: also those of all folders above."""
+    """Return the number of the folder at a path without symlinks.
+
+    With ``above``, also of all folders above.
+    """
     folders = _holding(path) if above else iter([path])
     return {number for folder in folders if (number := _number(folder))}
 
 
 def number_of(facts: os.stat_result) -> str:
-    """The numbers of the file system and of the folder in it."""
+    """Return the number of the file system and of the folder in it."""
     return f"{facts.st_dev}:{facts.st_ino}"
 
 
 def _holding(path: str) -> Iterator[str]:
-    """The folder and all above it, also where one of them is mounted a second time."""
+    """Yield the folder and all folders above it, also where one of them is mounted a second time."""
     yield from _upwards(path)
     mounts = _mounts()
     for mount in mounts:
@@ -43,7 +46,7 @@ def _holding(path: str) -> Iterator[str]:
 
 
 def _seen_by(other: MountPoint, mount: MountPoint) -> str:
-    """The path where the other mount shows the same folder, or ``/``."""
+    """Return the path where the other mount shows the same folder, or ``/``."""
     if other.device != mount.device or not is_below(mount.root, other.root):
         return "/"
     place = join(other.path, mount.root[len(other.root.rstrip("/")) :].lstrip("/")).rstrip("/")
@@ -53,12 +56,12 @@ def _seen_by(other: MountPoint, mount: MountPoint) -> str:
 def _number(path: str) -> str:
     try:
         return number_of(os.stat(path))
-    except OSError:  # it is not there
+    except OSError:  # it does not exist
         return ""
 
 
 def _mounts() -> list[MountPoint]:
-    """The mounts of this machine; empty if unknown."""
+    """Return the mounts of this machine; empty if unknown."""
     try:
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
             return [MountPoint(*map(_plain, line.split(" ")[2:5])) for line in lines]
@@ -71,7 +74,7 @@ def _plain(text: str) -> str:
 
 
 def _upwards(path: str) -> Iterator[str]:
-    """The path and all above it, up to the root."""
+    """Yield the path and all folders above it, up to the root."""
     while path != "/":
         yield path
         path = path.rpartition("/")[0] or "/"
@@ -79,7 +82,7 @@ def _upwards(path: str) -> Iterator[str]:
 
 
 def real_path(path: str) -> str:
-    """As ``os.path.realpath``, but in three system calls on Linux, however deep the path is."""
+    """Like ``os.path.realpath``, but with three system calls on Linux, however deep the path is."""
     found, missing = path, []
     while not os.path.lexists(found) and found != os.path.dirname(found):
         found, name = os.path.split(found)
@@ -92,7 +95,7 @@ def real_path(path: str) -> str:
 def _existing(path: str) -> str:
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except (AttributeError, OSError):  # another system, or a dangling link
+    except (AttributeError, OSError):  # another system, or a dangling symlink
         return os.path.realpath(path)
     try:
         real = os.readlink(f"/proc/self/fd/{handle}")

@@ -1,4 +1,4 @@
-"""Storages that are folders of this machine: the user's own, the embedded cluster's, and mounted shares."""
+"""Storages that are folders on this machine: the user's own, the embedded cluster's, and mounted shares."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def open_nfs(spec: StorageSpec) -> LocalStore:
 
 
 def nfs_server(spec: StorageSpec) -> str:
-    """The address of the export, as ``mount`` takes it."""
+    """Return the address of the export, as ``mount`` accepts it."""
     host = spec.data.get("server") or spec.data.get("address", "")
     return f"{host}:{spec.data.get('path') or spec.data.get('rootPath') or '/'}"
 
@@ -54,5 +54,5 @@ def make_nfs_data(storage: UserStorage, secret: str) -> dict[str, Any]:
 
 
 def open_other(spec: StorageSpec) -> LocalStore:
-    """Open a share of a type that clusters do not describe: only its mount is known."""
+    """Open a share of a type that clusters do not describe; only its mount is known."""
     return mounted.open_mounted(spec, "")

@@ -1,4 +1,4 @@
-"""Shares that are mounted on this machine, by the mount map of the settings."""
+"""Shares that are mounted on this machine, found with the mount map in the settings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SETTING = "storage.mounts"
 
 
 def open_mounted(spec: StorageSpec, address: str) -> LocalStore:
-    """Open the folder where the share of that address is mounted.
+    """Open the folder where the share with this address is mounted.
 
-    Others may have put links into the share: those that lead out of it are refused.
+    Other users may have put symlinks into the share: those that point outside are refused.
     """
     found = _find(spec, address)
     if found is None:
@@ -39,17 +39,17 @@ def open_mounted(spec: StorageSpec, address: str) -> LocalStore:
 
 
 def hint(spec: StorageSpec) -> str:
-    """The command that says where the share is mounted."""
+    """Return the command that sets where the share is mounted."""
     return f"pai config.set {shlex.quote(f'{SETTING}={spec.cluster}/{spec.name}=FOLDER')}"
 
 
 def is_mounted(spec: StorageSpec, address: str) -> bool:
-    """Whether the mount map has the storage, or its address."""
+    """Whether the mount map contains the storage or its address."""
     return _find(spec, address) is not None
 
 
 def mount_map(rows: tuple[str, ...]) -> Mounts:
-    """The rows ``WHAT=FOLDER`` of the settings as pairs."""
+    """Parse the rows ``WHAT=FOLDER`` of the settings."""
     pairs = []
     for row in rows:
         what, equals, folder = row.rpartition("=")
@@ -60,7 +60,7 @@ def mount_map(rows: tuple[str, ...]) -> Mounts:
 
 
 def _find(spec: StorageSpec, address: str) -> tuple[Path, Path] | None:
-    """The mount and the share's folder in it: by the storage's name, else by the longest address."""
+    """Return the mount and the share's folder in it: by the storage's name, else by the longest address."""
     known = dict(spec.mounts)
     named = known.get(f"{spec.cluster}/{spec.name}")
     if named is not None:
@@ -73,7 +73,7 @@ def _find(spec: StorageSpec, address: str) -> tuple[Path, Path] | None:
 
 
 def _names(below: str, spec: StorageSpec) -> list[str]:
-    """The names of a path from a cluster, if they cannot lead out of the mount."""
+    """Return the names in a path from a cluster; raise if they could point outside the mount."""
     names = [name for name in below.split("/") if name not in ("", ".")]
     if any(name == ".." or "\\" in name or not name.isprintable() for name in names):
         raise PathError(

@@ -1,4 +1,4 @@
-"""Files on this machine: any path, or a folder that no link leads out of."""
+"""Files on this machine: any path, or a folder that symlinks cannot leave."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from openpai_tasks.storage.store import (
 
 
 class LocalStore(Appends, KnowsPlaces, SetsModes):
-    """The files below ``root``; no link leads out of it unless it is ``/``."""
+    """The files below ``root``; unless it is ``/``, symlinks that point outside are refused."""
 
     kind = "local"
     knows_digests = False
@@ -55,7 +55,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         return numbers(real_path(self._plain(path)), above)
 
     def stat(self, path: str) -> Entry | None:
-        """The entry at the path; for a link that leads out of the storage, the link itself."""
+        """Return the entry at the path; for a symlink that points outside the storage, the link itself."""
         place = self._plain(path)
         with contextlib.suppress(NotFound), mapping_errors(path):
             if self._leads_out(place) and os.path.islink(place.rstrip("/")) and self._is_parent_inside(place):
@@ -74,7 +74,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
                     yield _listed_entry(found, found.name, inner)
 
     def make_folder(self, path: str) -> None:
-        """Create by path: a link that appears meanwhile can at most lead to an empty folder elsewhere."""
+        """Create by path: a symlink that appears meanwhile can at most lead to an empty folder elsewhere."""
         self._refuse_change(path)
         with mapping_errors(path):
             make_folders(self._inside(path))
@@ -125,7 +125,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         with mapping_errors(path), self._in_parent(place) as (name, holder):
             handle = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | how, 0o600, dir_fd=holder)
         with os.fdopen(handle, "wb", buffering=0) as file:
-            for piece in pieces:  # what goes wrong over there keeps its own name
+            for piece in pieces:  # errors of the source are not converted
                 with mapping_errors(path):
                     write_all(file, piece)
 
@@ -159,7 +159,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         return self.root + path if self._confined else path
 
     def _inside(self, path: str) -> str:
-        """The path on this machine, if it is in the root after every link is followed."""
+        """Return the path on this machine; raise if it leaves the root once all symlinks are followed."""
         place = self._plain(path)
         if self._leads_out(place):
             raise PathError(f"{path} leads out of the storage, by a link or by '..'")
@@ -169,11 +169,11 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         return self._confined and not is_below(real_path(place), self.root)
 
     def _is_parent_inside(self, place: str) -> bool:
-        """Whether the folder above is inside, wherever the name itself leads."""
+        """Whether the parent folder is inside, wherever the name itself points."""
         return not self._leads_out(os.path.dirname(place.rstrip("/")))
 
     def _holding(self, path: str) -> str:
-        """The path to change, which may be a link; the folder above must be inside."""
+        """Return the path to change, which may be a symlink; its parent folder must be inside."""
         self._refuse_change(path)
         place = self._plain(path.rstrip("/"))
         if not self._is_parent_inside(place):
@@ -181,7 +181,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         return place
 
     def _opened(self, path: str) -> int:
-        """Open what the path leads to for reading, without waiting for a pipe."""
+        """Open the target of the path for reading, without waiting for a pipe."""
         with self._led_to(path) as (name, holder):
             how = os.O_RDONLY | os.O_NONBLOCK | (0 if holder is None else os.O_NOFOLLOW)
             return os.open(name, how, dir_fd=holder)
@@ -193,10 +193,10 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
 
     @contextlib.contextmanager
     def _in_parent(self, place: str) -> Iterator[tuple[str, int | None]]:
-        """A name, and the folder that holds it, open: what was checked is what is used.
+        """Yield a name and its open parent folder, so that the checked path is the one that is used.
 
-        Whoever writes to a storage, as jobs do, may put a link in the place of a folder. Elsewhere there is
-        nothing to be checked: a path is followed as the system does, by its name alone.
+        Users who write to a storage, such as jobs, may replace a folder by a symlink. Without a root there is
+        nothing to check: the system follows the path by its name alone.
         """
         if self._confined:
             with self._open_holder(place) as holder:
@@ -206,7 +206,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
 
     @contextlib.contextmanager
     def _open_holder(self, place: str) -> Iterator[int]:
-        """Open the folder above the name, so that it cannot be replaced by a link any more."""
+        """Open the parent folder of the name, so that it cannot be replaced by a symlink any more."""
         folder = real_path(os.path.dirname(place) or "/")
         if not is_below(folder, self.root):
             raise PathError(f"{place} leads out of the storage, by a link or by '..'")
@@ -228,15 +228,15 @@ def _entry(place: str, name: str, path: str) -> Entry:
 
 
 def _link_entry(place: str, name: str, path: str) -> Entry:
-    """The link itself, whatever it leads to."""
+    """Return the entry of the symlink itself, whatever it points to."""
     return Entry(name, path, False, mtime_ms=os.lstat(place).st_mtime_ns // 1_000_000, is_link=True)
 
 
 def _listed_entry(found: os.DirEntry[str], name: str, path: str) -> Entry:
     try:
         return _make_entry(name, path, found.stat(), found.is_symlink())
-    except OSError as err:  # a dangling link, or a file that has just gone
-        if err.errno == errno.ENAMETOOLONG:  # of a folder, all that is in it would be left out in silence
+    except OSError as err:  # a dangling symlink, or a file that was just removed
+        if err.errno == errno.ENAMETOOLONG:  # all content of a folder would be left out silently
             raise
         return Entry(name, path, False, is_link=found.is_symlink())
 

@@ -1,6 +1,6 @@
-"""Errors of object services as errors of ours: the one place that knows what their codes mean.
+"""Convert errors of object services to ours; the only place that knows their codes.
 
-Also how long an answer is waited for.
+Also sets how long to wait for an answer.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ DAMAGES = ("BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "Incomplet
 PASSING = ("RequestTimeout", "SlowDown", "ServerBusy", "OperationTimedOut", "InternalError")
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted")
 NOT_IMPLEMENTED = 501
-LONGEST = 120.0  # seconds for one request, however little it moves
-SLOWEST = 1 << 16  # bytes per second, below which a request is given up
+LONGEST = 120.0  # seconds for one request, however little it transfers
+SLOWEST = 1 << 16  # bytes per second; slower requests are given up
 CHATTY = ("botocore", "aiobotocore", "s3fs", "azure", "adlfs")
 
 
 class PastEnd(PathError):
-    """Raised for a range that begins behind the end of the object."""
+    """Raised for a range that begins after the end of the object."""
 
 
 def make_error(status: int, code: str, text: str, key: str, address: str) -> PaiError:
-    """The answer to a request about the key; ``code`` is the service's own word for it."""
+    """Return the error for an answer about the key; ``code`` is the service's error code."""
     where = f"{address}/{key}".rstrip("/")
     message = line(text) or code or f"http status {status}"
     if code in NO_BUCKET:
@@ -51,19 +51,19 @@ def make_error(status: int, code: str, text: str, key: str, address: str) -> Pai
 
 
 async def limited(size: int, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
-    """One request that moves so many bytes; a server that stops to take them has no other limit."""
+    """Run a request that transfers ``size`` bytes; nothing else stops one whose server no longer reads."""
     return await asyncio.wait_for(act(*args, **values), LONGEST + size / SLOWEST)
 
 
 def silent(err: BaseException, key: str, address: str) -> Unreachable:
-    """The error for no answer, or an incomplete one."""
+    """Return the error for a missing or incomplete answer."""
     why = line(str(err)) or type(err).__name__
     return Unreachable(f"{f'{address}/{key}'.rstrip('/')}: no answer: {why}")
 
 
 @contextlib.contextmanager
 def understood(key: str, address: str) -> Iterator[None]:
-    """Raise one error for an answer that the service itself would not give."""
+    """Raise one error for answers that the service itself would not send."""
     try:
         yield
     except PaiError:
@@ -81,13 +81,13 @@ def release(err: BaseException | None) -> None:
 
 
 def line(text: str) -> str:
-    """The first line without queries of urls; the rest may quote what was signed."""
+    """Return the first line without the queries of URLs; the rest may quote signed data."""
     first = text.strip().partition("\n")[0]
     return re.sub(r"\?[^\s\"']*", "", " ".join(first.split()))[:300]
 
 
 def hush() -> None:
-    """Keep requests with their signatures out of logs, unless they were enabled by name."""
+    """Keep requests with their signatures out of logs, unless their logger was configured."""
     for name in CHATTY:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:

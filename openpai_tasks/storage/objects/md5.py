@@ -1,4 +1,4 @@
-"""The digests of object stores, which only know MD5."""
+"""The digests of object stores, which only support MD5."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PARTS = re.compile(r"md5-of-(\d+)md5")
 
 
 class Md5:
-    """The digest of an object that was sent in one piece."""
+    """The digest of an object that was uploaded in one request."""
 
     def __init__(self) -> None:
         self._hash = hashlib.md5(usedforsecurity=False)
@@ -25,7 +25,7 @@ class Md5:
 
 
 class Md5OfParts:
-    """The digest of an object that was sent in parts of one size: the MD5 of their MD5s."""
+    """The digest of an object that was uploaded in parts of one size: the MD5 of their MD5s."""
 
     def __init__(self, size: int) -> None:
         self._size, self._filled = size, 0

@@ -1,7 +1,8 @@
-"""Folders and files over an object store, which has only keys.
+"""Files and folders on an object store, which only has keys.
 
-A folder is what keys have in common, or an empty object whose key ends with a slash, so that empty ones last.
-A file appears as a whole when the last request for it succeeds, so it is written under its own name at once.
+A folder is a common prefix of keys, or an empty object whose key ends with a slash, which keeps empty
+folders. A file appears as a whole when its last request succeeds, so it is written under its final name at
+once.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ from openpai_tasks.storage.store import (
     refuse_no_text,
 )
 
-AT_ONCE = 1000  # keys in one request
+AT_ONCE = 1000  # keys per request
 
 
 @dataclass(frozen=True)
 class ObjectEntry:
-    """An object, or (``is_folder``) what several keys begin with."""
+    """An object, or (``is_folder``) a common prefix of several keys."""
 
     key: str
     is_folder: bool = False
     size: int = 0
     arrived_ms: int = 0
-    mtime_ms: int | None = None  # of the file itself, where the listing has it
+    mtime_ms: int | None = None  # the file's own time, if the listing has it
     version: str = ""
     digest: Digest | None = None
 
 
 @dataclass(frozen=True)
 class ObjectPage:
-    """Part of a listing, and the token for the rest."""
+    """A part of a listing, and the token for the rest."""
 
     things: list[ObjectEntry]
     rest: str | None = None
@@ -58,18 +59,18 @@ ObjectEntries: TypeAlias = list[ObjectEntry]
 
 
 class Bucket(UploadTarget, Protocol):
-    """The requests that an object service must answer; errors are ours, with the key."""
+    """The requests that an object service must support; errors are ours and name the key."""
 
     kind: str
-    address: str  # for people
-    is_known_by_host: bool  # whether the number of the server and the path say which object it is
+    address: str  # for messages
+    is_known_by_host: bool  # whether the server's IP address and the path identify an object
     identity: str  # the same for the same place, however it was written
-    keeps_folders: bool  # False once the service has dropped an object whose key ends with a slash
+    keeps_folders: bool  # False if the service turns an object whose key ends with a slash into a file
 
     def head(self, key: str) -> ObjectEntry | None: ...
 
     def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> ObjectPage:
-        """What begins with the prefix: up to the next slash, or (``flat``) all of it."""
+        """Return the entries with this prefix: up to the next slash, or all of them (``flat``)."""
 
     def get(self, key: str, offset: int, length: int | None) -> Iterator[bytes]: ...
 
@@ -109,14 +110,14 @@ class ObjectStore(KnowsPlaces, WritesWhole):
         try:
             there = path == "/" or self._any_below(path)
             if path == "/":
-                self._page(path, flat=True, limit=1)  # whether there is such a bucket
+                self._page(path, flat=True, limit=1)  # raises if the bucket does not exist
         except NotFound:
             return None
         return Entry(base(path), path, True) if there else None
 
     def list(self, path: str) -> Iterator[Entry]:
         prefix, rest, found = self._below(path), None, path == "/"
-        folders: set[str] = set()  # some services tell of one twice: the folder and what begins with its name
+        folders: set[str] = set()  # some services list a folder twice: as an object and as a prefix
         while True:
             page = self._page(path, rest=rest)
             for thing in page.things:
@@ -138,7 +139,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
     def make_folder(self, path: str) -> None:
         self._refuse_change(path)
         missing: Keys = []
-        self._key(path)  # whether it can be one
+        self._key(path)  # raises if the path is invalid
         if not self._bucket.keeps_folders:
             return
         while path != "/" and not self._is_folder(path):
@@ -211,7 +212,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
         return self._root + "/".join(name for name in names if name)
 
     def _below(self, path: str) -> str:
-        """What the keys in the folder begin with."""
+        """Return the prefix of the keys in the folder."""
         return self._key(path).rstrip("/") + "/" if self._key(path) else ""
 
     def _page(
@@ -221,7 +222,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
         return retrying(lambda: self._bucket.page(prefix, flat, rest, limit))
 
     def _pages(self, path: str) -> Iterator[ObjectEntries]:
-        """All below the folder; its own object is not among them."""
+        """Yield everything below the folder, without the folder's own object."""
         rest, prefix = None, self._below(path)
         while True:
             page = self._page(path, flat=True, rest=rest)
@@ -234,7 +235,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
         return bool(self._page(path, flat=True, limit=1).things)
 
     def _is_folder(self, path: str) -> bool:
-        """Whether it is a folder; a file is an error."""
+        """Whether it is a folder; raise if it is a file."""
         if self._any_below(path):
             return True
         entry = self.stat(path)
@@ -264,7 +265,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
 def resumed(
     opened: Callable[[int, int | None], Generator[bytes, None, None]], offset: int, length: int | None
 ) -> Iterator[bytes]:
-    """The bytes of an object; where a request is cut short, the next one continues."""
+    """Yield the bytes of an object; if a request breaks, the next one continues."""
     moved = 0
 
     def first() -> tuple[bytes, Generator[bytes, None, None]]:
@@ -273,7 +274,8 @@ def resumed(
 
     while length is None or moved < length:
         piece, pieces = retrying(first)
-        with contextlib.closing(pieces), contextlib.suppress(PaiError):  # what it is, the next one tells
+        # The next request raises the error again if it persists.
+        with contextlib.closing(pieces), contextlib.suppress(PaiError):
             while piece:
                 moved += len(piece)
                 yield piece

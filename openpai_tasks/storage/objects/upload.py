@@ -1,4 +1,4 @@
-"""Upload bytes to an object: in one request if they are few, else in parts that only the last one shows."""
+"""Upload an object: in one request if it is small, else in parts that the last request makes visible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIB = 1 << 20
 PART = 8 * MIB
 PART_OF_UNKNOWN = 16 * MIB
 ROOM = 3 * PART  # bytes that all uploads of a store hold together
-PARALLEL = 3  # parts of one file on their way at once
+PARALLEL = 3  # parts of one file in transit at once
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,19 @@ class ObjectBody:
 
 
 class UploadSession(Protocol):
-    """An object that is sent in parts and not visible yet."""
+    """An object that is uploaded in parts and not visible yet."""
 
     def part(self, number: int, body: ObjectBody) -> None:
-        """Send the part, the first is 1; called from several threads."""
+        """Upload a part, counted from 1; called from several threads."""
 
     def complete(self, md5: bytes) -> None:
         """Make the object visible; may be repeated if the answer was lost."""
 
     def is_right(self, size: int, md5: bytes) -> bool:
-        """Whether the visible object is what was sent."""
+        """Whether the visible object is what was uploaded."""
 
     def remove(self) -> bool:
-        """Remove the object; False if something else has its name now, or may have."""
+        """Remove the object; return False if another object has its name now, or may have."""
 
     def abort(self) -> None: ...
 
@@ -69,13 +69,13 @@ class UploadTarget(Protocol):
     def put_folder(self, key: str) -> None: ...
 
     def delete(self, keys: list[str]) -> None:
-        """Delete them all; what is missing is fine."""
+        """Delete all keys; missing ones are fine."""
 
     def begin(self, key: str, mtime_ms: int | None, part_size: int) -> UploadSession: ...
 
 
 class Budget:
-    """Memory for uploads; senders wait until there is room."""
+    """A memory budget for uploads; senders wait until there is room."""
 
     def __init__(self, room: int = ROOM) -> None:
         self._room, self._used = room, 0
@@ -83,7 +83,7 @@ class Budget:
         self._allocator, self._process = ThreadPoolExecutor(1), os.getpid()
 
     def acquire(self, size: int) -> None:
-        """Wait for room; a size larger than all of it waits until nothing else is held."""
+        """Wait for room; a size larger than the budget waits until nothing else is held."""
         with self._changed:
             self._changed.wait_for(lambda: not self._used or self._used + size <= self._room)
             self._used += size
@@ -94,9 +94,9 @@ class Budget:
             self._changed.notify_all()
 
     def buffer(self, size: int) -> io.BytesIO:
-        """Allocate all of the buffer at once, always in the same thread.
+        """Allocate the whole buffer at once, always in the same thread.
 
-        glibc keeps freed memory for the thread that has allocated it: with many senders that is much more
+        glibc keeps freed memory for the thread that allocated it; with many senders that would be much more
         than they use at a time.
         """
         with self._changed:
@@ -114,7 +114,7 @@ def _allocate(size: int) -> io.BytesIO:
 
 
 class PartCutter:
-    """Pieces of any size as bodies of one size; ``is_over`` is set with the last one."""
+    """Cuts pieces of any size into bodies of one size; ``is_over`` is set with the last one."""
 
     def __init__(self, pieces: Iterable[bytes], part_size: int, size: int | None, budget: Budget) -> None:
         self._pieces, self._part_size = iter(pieces), part_size
@@ -137,7 +137,7 @@ class PartCutter:
             buffer.write(piece[:left])
             self._rest = memoryview(piece)[left:]
             left -= min(left, len(piece))
-        self._rest = self._next()  # whether there is more
+        self._rest = self._next()  # check whether there is more
         self.is_over = not self._rest
         buffer.truncate()
         data = buffer.getvalue()
@@ -146,7 +146,7 @@ class PartCutter:
         return ObjectBody(data, hashlib.md5(data, usedforsecurity=False).digest())
 
     def _buffer(self) -> io.BytesIO:
-        """Room for the next body; one that may be short grows as it is filled."""
+        """Return a buffer for the next body; one that may be short grows as it is filled."""
         expected = self.size and self._part_size  # of unknown size, but more than one part
         if self._expected is not None:
             expected = max(0, min(self._part_size, self._expected - self.size))
@@ -159,7 +159,7 @@ class PartCutter:
 
 
 def send(target: UploadTarget, budget: Budget, upload: ObjectUpload, pieces: Iterable[bytes]) -> None:
-    """Send the object, completely or not at all."""
+    """Upload the object, completely or not at all."""
     part_size = _part_size(upload.size, target.most_parts)
     cut = PartCutter(pieces, part_size, upload.size, budget)
     share = part_size if upload.size is None else min(part_size, upload.size)
@@ -183,7 +183,7 @@ def send(target: UploadTarget, budget: Budget, upload: ObjectUpload, pieces: Ite
 
 
 def _send_parts(session: UploadSession, cut: PartCutter, budget: Budget, part_size: int, most: int) -> None:
-    """Send all parts but the first, several at once."""
+    """Upload all parts but the first, several at once."""
     underway: collections.deque[Future[None]] = collections.deque()
     number = 1
     with ThreadPoolExecutor(PARALLEL) as pool:
@@ -213,7 +213,7 @@ def _start(
     budget: Budget,
     part_size: int,
 ) -> Future[None]:
-    """Start to send the next part; its memory is released when it has arrived or failed."""
+    """Start to upload the next part; release its memory when it has arrived or failed."""
     budget.acquire(part_size)
     try:
         body = cut.body()
@@ -226,7 +226,7 @@ def _start(
 
 
 def _part_size(size: int | None, most_parts: int) -> int:
-    """The size of all parts but the last; very large objects need larger ones."""
+    """Return the size of all parts but the last; very large objects need larger parts."""
     if size is None:
         return PART_OF_UNKNOWN
     least = -(-size // most_parts)

@@ -1,1 +1,1 @@
-"""Many small files as a few large ones, with an index by which each is found again."""
+"""Pack many small files into a few large ones, with an index to find each file."""

@@ -1,4 +1,4 @@
-"""CRC32C, the one home of ``google_crc32c``."""
+"""CRC32C; the only module that imports ``google_crc32c``."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import google_crc32c
 
 
 def crc32c(piece: bytes, crc: int = 0) -> int:
-    """The CRC of the bytes; ``crc`` is that of those before them."""
+    """Return the CRC of the bytes; ``crc`` is the CRC of the bytes before them."""
     return int(google_crc32c.extend(crc, piece))

@@ -14,7 +14,7 @@ BYTES_LIST, INT64_LIST = 1, 3
 
 
 def varint(number: int) -> bytes:
-    """Seven bits in a byte, lowest first; a negative number as its two's complement of 64 bits."""
+    """Encode a number, seven bits per byte, lowest first; a negative one as two's complement of 64 bits."""
     number &= (1 << 64) - 1
     out = bytearray()
     while number > 127:
@@ -25,14 +25,14 @@ def varint(number: int) -> bytes:
 
 
 def head(features: dict[str, bytes | int], last: str, size: int) -> bytes:
-    """All of an Example that comes before the ``size`` bytes of its last feature."""
+    """Return the part of an Example that precedes the ``size`` bytes of its last feature."""
     entries = b"".join(_entry(name, value) for name, value in features.items())
     final = _bytes_entry(last, size)
     return _begin(1, len(entries) + len(final) + size) + entries + final
 
 
 def _begin(field: int, size: int) -> bytes:
-    """The tag and length of a field with so many bytes to come."""
+    """Return the tag and length of a field of ``size`` bytes."""
     return varint(field << 3 | BYTES) + varint(size)
 
 
@@ -48,7 +48,7 @@ def _bytes_entry(name: str, size: int) -> bytes:
 
 
 def _map_entry(name: str, kind: int, begun: bytes, more: int) -> bytes:
-    """The entry of a feature whose list has begun like this, and has ``more`` bytes to come."""
+    """Return the entry of a feature whose list begins with ``begun`` and continues with ``more`` bytes."""
     feature = _begin(kind, len(begun) + more) + begun
     value = _begin(2, len(feature) + more) + feature
     key = name.encode()
@@ -58,14 +58,14 @@ def _map_entry(name: str, kind: int, begun: bytes, more: int) -> bytes:
 
 @dataclass(frozen=True)
 class Span:
-    """Where the bytes of a value are in a record."""
+    """The position of a value's bytes in a record."""
 
     start: int
     end: int
 
 
 def features(record: bytes) -> dict[str, Span | int]:
-    """The first value of each feature: of bytes, where they are; of integers, the number."""
+    """Return the first value of each feature: the position of bytes, or the number of integers."""
     found: dict[str, Span | int] = {}
     for outer in _spans(record, Span(0, len(record)), 1):
         for entry in _spans(record, outer, 1):
@@ -89,7 +89,7 @@ def _first(record: bytes, feature: Span) -> Span | int | None:
 
 
 def _spans(record: bytes, within: Span, wanted: int) -> Iterator[Span]:
-    """The fields of that number in a message; a single number is a field too. Raise ValueError for others."""
+    """Yield the positions of the fields with this number in a message; raise ValueError if it is invalid."""
     at = within.start
     while at < within.end:
         tag, at = _varint(record, at, within.end)

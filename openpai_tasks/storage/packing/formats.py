@@ -1,7 +1,7 @@
-"""The seam to a format of shards: what comes before, between and after the files, and how to find them again.
+"""The interface of a shard format: the bytes before, between and after files, and how to find files.
 
-A row of the table is a module's ``FORMAT``; each writes files in one piece, so that a range of the shard is a
-file's content.
+A row of the table is a module's ``FORMAT``. Every format writes a file in one piece, so that its content is
+one range of the shard.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from openpai_tasks.storage.packing.members import PackMember
 
 
 class Encoder(Protocol):
-    """What is written around the files of one shard."""
+    """Produces the bytes around the files of one shard."""
 
     def head(self) -> bytes:
-        """What the shard begins with."""
+        """Return the beginning of the shard."""
 
     def before(self, member: PackMember, position: int) -> bytes:
-        """What comes before the member's content, at this place of the shard."""
+        """Return the bytes before the member's content, which start at this position of the shard."""
 
     def passing(self, piece: bytes) -> None:
-        """A piece of the content, for what has to be computed of it."""
+        """Process a piece of the content, such as for a checksum."""
 
     def after(self, member: PackMember) -> bytes:
-        """What comes after the content."""
+        """Return the bytes after the content."""
 
     def tail(self) -> bytes:
-        """What the shard ends with."""
+        """Return the end of the shard."""
 
 
 class Format(Protocol):
-    """A kind of shard."""
+    """A shard format."""
 
     suffix: str
     most: int
-    """The largest file that it can hold; 0 for any."""
+    """The largest size of a file in bytes; 0 for any."""
     holds_folders: bool
 
     def encoder(self, members: list[PackMember]) -> Encoder:
-        """A new shard of these members."""
+        """Return the encoder of a new shard of these members."""
 
     def measure(self, member: PackMember) -> int:
-        """About how many bytes of a shard the member takes up."""
+        """Return about how many bytes of a shard the member takes."""
 
     def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
-        """Look for the files in a shard that somebody wrote, and tell the index of them."""
+        """Find the files in a shard of any origin, and add them to the index."""
 
 
 FORMATS: dict[str, Format] = {
@@ -65,7 +65,7 @@ def find_format(name: str) -> Format:
 
 
 def of_file(name: str) -> str:
-    """The format of a shard without an index, by the end of its name."""
+    """Return the format of a shard without an index, by its suffix."""
     for known, form in FORMATS.items():
         if name.endswith(form.suffix) or (known == "tfrecord" and ".tfrecord" in name):
             return known

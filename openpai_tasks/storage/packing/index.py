@@ -1,8 +1,8 @@
-"""What is where in the shards, held in a few bytes for each file; and as the text beside the shards.
+"""The index of the files in shards: compact in memory, and as a text file next to the shards.
 
-``index.jsonl``: a line that tells what the set is, a line for each folder, a line for each file:
-``["name/", mode]`` and ``["name", shard, offset, size, mode, mtime_ms, crc32c]``. The offset is that of the
-content itself, so that a file is one range of a shard, whatever the format.
+``index.jsonl`` has a line that describes the set, then a line for each folder and file: ``["name/", mode]``
+and ``["name", shard, offset, size, mode, mtime_ms, crc32c]``. The offset is that of the content itself, so a
+file is one range of a shard, whatever the format.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NAME = "index.jsonl"
 VERSION = 1
 MARK = "openpai-tasks packed files"
 UNKNOWN = -1
-"""The CRC32C of a file that nobody has computed."""
+"""The CRC32C of a file whose CRC has not been computed."""
 LONGEST = 64 << 20  # bytes of the first line; a file with a longer one is not an index
-LINES = 1000  # that are written at once
+LINES = 1000  # lines that are written at once
 ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class Names(Sequence[str]):
-    """Many names, in little more than their own bytes."""
+    """A list of names that needs little more memory than their bytes."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._text, self._ends = bytearray(), array("Q", [0])
@@ -44,7 +44,7 @@ class Names(Sequence[str]):
         self._ends.extend(past + end for end in others._ends[1:])
 
     def raw(self, number: int) -> bytes:
-        """The bytes of a name, which sort as the name does."""
+        """Return the bytes of a name, which sort like the name."""
         return bytes(self._text[self._ends[number] : self._ends[number + 1]])
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Where one file is."""
+    """The location of one file."""
 
     name: str
     shard: int
@@ -87,7 +87,7 @@ class Row:
 
 @dataclass
 class Index:
-    """The files and folders of a set, in the order they were packed in."""
+    """The files and folders of a set, in the order in which they were packed."""
 
     format: str
     shards: list[Shard] = field(default_factory=list)
@@ -129,13 +129,13 @@ class Index:
         self.folder_modes.append(mode)
 
     def extend(self, other: Index) -> None:
-        """All of the other's files and folders as well, whose shards are counted as ours are."""
+        """Add all files and folders of another index, which uses the same shard numbers."""
         for name in ("names", "folders", "folder_modes", "shard", "offset", "size", "mode", "mtime", "crc"):
             getattr(self, name).extend(getattr(other, name))
 
 
 def written(index: Index) -> Iterator[bytes]:
-    """The index as text, many lines at a time."""
+    """Yield the index as text, many lines at a time."""
     head = {
         "what": MARK,
         "version": VERSION,
@@ -164,7 +164,7 @@ def _line(value: Any) -> bytes:
 
 
 def read(pieces: Iterable[bytes], url: str) -> Index:
-    """The index from its text; what is no index, or not all of one, is an error that names the line."""
+    """Parse an index; raise an error that names the line if the text is invalid or incomplete."""
     batches = _batches(pieces)
     first, *rest = next(batches, [b""])
     index, files, folders = _head(first, url)
@@ -180,7 +180,7 @@ def read(pieces: Iterable[bytes], url: str) -> Index:
 
 
 def read_shards(pieces: Iterable[bytes], url: str) -> list[Shard]:
-    """The shards alone, of which the first line tells; the rest is not read."""
+    """Return only the shards, which the first line lists; the rest is not read."""
     line = b""
     for piece in pieces:
         line += piece
@@ -190,7 +190,7 @@ def read_shards(pieces: Iterable[bytes], url: str) -> list[Shard]:
 
 
 def _batches(pieces: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Whole lines, as many as have come; a last one without its end is a line too."""
+    """Yield complete lines, as many as have arrived; a last line without a line end counts, too."""
     left = b""
     for piece in pieces:
         *lines, left = (left + piece).split(b"\n")
@@ -201,7 +201,7 @@ def _batches(pieces: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _parsed(lines: list[bytes], before: int, url: str) -> list[Any]:
-    """All the lines at once, which is quick; one by one to find the one that is wrong."""
+    """Parse all lines at once, which is fast; if that fails, find the invalid line."""
     try:
         values: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
         if len(values) == len(lines):
@@ -237,7 +237,7 @@ def _head(line: bytes, url: str) -> tuple[Index, int, int]:
 
 
 def _add_rows(index: Index, values: Any, number: int, url: str) -> None:
-    """One line into the index, if it is what a line has to be."""
+    """Add one line to the index; raise if it is invalid."""
     try:
         if len(values) == 2:
             index.add_folder(checked(values[0].removesuffix("/"), url), _mode(values[1]))
@@ -253,7 +253,7 @@ def _add_rows(index: Index, values: Any, number: int, url: str) -> None:
 
 
 def checked(name: str, where: str) -> str:
-    """The name, if it leads to a place in the folder that it is unpacked in, and nowhere else."""
+    """Return the name; raise if it could point outside the folder that it is unpacked into."""
     parts = name.split("/")
     if "" in parts or "." in parts or ".." in parts or "\0" in name:
         raise PathError(f"{where} holds the name {name!r}, which leads out of its folder; refused")

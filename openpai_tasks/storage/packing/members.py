@@ -1,7 +1,8 @@
-"""A tree as the files and folders to pack, in an order that depends on nothing but their names.
+"""The files and folders of a tree to pack, in an order that depends only on their names.
 
-As in a copy, links are followed: what they lead to is packed, and one that leads nowhere or above itself is
-an error. In a folder the files come first, those of one sample (the same name up to the first dot) together.
+As in a copy, symlinks are followed: their targets are packed, and a link that is dangling or points above
+itself is an error. In a folder the files come first, those of one sample (the same name up to the first dot)
+together.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FACTS = struct.Struct(">QqH")
 TREE_FACTS = struct.Struct(">?QqH")
 MARK_LENGTH = 10
 ASKED, MANY = 8, 1000
-"""Questions for files at once, and entries that are looked at together."""
+"""Concurrent requests for files, and the number of entries handled together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +46,21 @@ class _OpenFolder:
     name: str
     mode: int
     entered: tuple[str, ...]
-    """The addresses that links have led to on the way here."""
+    """The addresses that symlinks pointed to on the way."""
 
 
 def split(name: str) -> tuple[str, str]:
-    """``a/b.seg.png`` is of the sample ``a/b`` and its ``seg.png``; what begins with a dot stands alone."""
+    """Split ``a/b.seg.png`` into the sample ``a/b`` and ``seg.png``.
+
+    A name with a leading dot stands alone.
+    """
     folder, slash, last = name.rpartition("/")
     stem, _, rest = last.partition(".")
     return (folder + slash + stem, rest) if stem else (name, "")
 
 
 def members(tree: Location, target: str) -> Iterator[PackMember]:
-    """All below the folder; ``target`` is the address that a link must not lead to."""
+    """Yield everything below the folder; ``target`` is an address that symlinks must not point to."""
     store = tree.store
     stack = [_OpenFolder(tree.path, "", 0, (store.address(tree.path),))]
     while stack:
@@ -64,13 +68,13 @@ def members(tree: Location, target: str) -> Iterator[PackMember]:
         if folder.name:
             yield PackMember(folder.name, folder.path, True, 0, 0, folder.mode)
         files, folders = _listed(store, folder, target)
-        while files:  # each is let go as it is handed on: a folder may hold millions
+        while files:  # release each one at once: a folder may hold millions
             yield _member(files.pop(), folder)
         stack += folders
 
 
 def _listed(store: Store, folder: _OpenFolder, target: str) -> tuple[list[bytes], list[_OpenFolder]]:
-    """The files, packed small, and the folders; the first of either last."""
+    """Return the files in compact form, and the folders, both in reverse order."""
     files, folders = [], []
     for entry in _with_own_times(store, store.list(folder.path)):
         if is_part(entry):
@@ -88,7 +92,7 @@ def _listed(store: Store, folder: _OpenFolder, target: str) -> tuple[list[bytes]
 
 
 def _with_own_times(store: Store, entries: Iterator[Entry]) -> Iterator[Entry]:
-    """Where a listing tells when the store got a file, the file itself is asked, many at once."""
+    """Yield the entries with the files' own times; if a listing has arrival times, ask for many at once."""
     with ThreadPoolExecutor(ASKED, "pack") as pool:
         while some := list(itertools.islice(entries, MANY)):
             if any(entry.is_arrival for entry in some):
@@ -105,7 +109,7 @@ def _own(store: Store, entry: Entry) -> Entry:
 
 
 def _small(entry: Entry) -> bytes:
-    """A file in few bytes that sort by sample, then by name."""
+    """Return a file in compact form, which sorts by sample, then by name."""
     if entry.is_special:
         raise PathError(f"{entry.path}: neither a file nor a folder, so it cannot be packed")
     stem, dot, rest = entry.name.partition(".")
@@ -139,9 +143,9 @@ def _refuse_target(store: Store, link: Entry, target: str) -> None:
 
 
 class PackTree:
-    """A tree as it was found before anything is written, in few bytes for each name.
+    """A tree as found before anything is written, in compact form.
 
-    Its names, sizes, times and modes make its marks.
+    Its names, sizes, times and modes determine its marks.
     """
 
     def __init__(self, root: str) -> None:
@@ -149,7 +153,7 @@ class PackTree:
         self._hash = hashlib.sha256()
 
     def add(self, member: PackMember, is_packed: bool = True) -> None:
-        """Add a member; one that is not packed itself only counts for the marks."""
+        """Add a member; one that is not packed itself only affects the marks."""
         facts = TREE_FACTS.pack(member.is_folder, member.size, member.mtime_ms, member.mode)
         small = facts + member.name.encode("utf-8", "surrogateescape")
         self._hash.update(small + b"\0")
@@ -157,7 +161,7 @@ class PackTree:
             self._found.append(small)
 
     def members(self) -> Iterator[PackMember]:
-        """Yield all members once, forgetting each."""
+        """Yield all members once, releasing each."""
         while self._found:
             small = self._found.popleft()
             is_folder, size, mtime_ms, mode = TREE_FACTS.unpack_from(small)
@@ -165,7 +169,7 @@ class PackTree:
             yield PackMember(name, join(self._root, name), is_folder, size, mtime_ms, mode)
 
     def marks(self, *rules: object) -> Iterator[str]:
-        """Marks for the tree packed by these rules: always the same ones, in the same order."""
+        """Yield marks for the tree packed by these rules: always the same ones, in the same order."""
         number = 0
         while True:
             own = self._hash.copy()

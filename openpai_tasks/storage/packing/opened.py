@@ -1,4 +1,4 @@
-"""Open a packed set: by its index, or by scanning the shards that are named."""
+"""Open a packed set with its index, or by scanning the named shards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from openpai_tasks.storage.store import join
 
 @dataclass(frozen=True)
 class PackedSet:
-    """The index, and where each shard of it is."""
+    """An index, and the location of each of its shards."""
 
     url: str
     index: Index
@@ -30,7 +30,7 @@ class PackedSet:
 
 
 def open_set(place: Location) -> PackedSet:
-    """What a folder's index tells; a shard, or shards that fit a pattern, are looked through."""
+    """Read the index of a folder; scan a shard, or shards that match a pattern."""
     found = patterns.sources(place)
     is_folder = [_is_folder(each) for each in found]
     if any(is_folder):
@@ -41,7 +41,7 @@ def open_set(place: Location) -> PackedSet:
 
 
 def places(place: Location, index: Index) -> list[Location]:
-    """Where the shards of a set are whose index is known already, and whether they are what it says."""
+    """Return the locations of the shards of a known index; raise if they do not match it."""
     entry = place.store.stat(place.path)
     if entry is not None and entry.is_folder:
         found = [place.join(shard.name) for shard in index.shards]

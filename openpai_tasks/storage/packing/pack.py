@@ -1,7 +1,7 @@
-"""A tree into shards, streamed into the store: complete, with its index, or not there at all.
+"""Pack a tree into shards, streamed to the store: complete with an index, or not at all.
 
-The tree is walked first: of what was found comes a mark in the shards' names, so that the same tree gives
-the same names, and none that are in the folder already. Each shard is verified when it is written.
+The tree is walked first: what is found gives a mark for the names of the shards, so that the same tree gives
+the same names, but none that already exist in the folder. Each shard is verified when it is written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from openpai_tasks.storage.store import Store
 
 @dataclass(frozen=True)
 class Packing:
-    """How to pack."""
+    """Options of packing."""
 
     format: str = "tar"
     shard_size: int = 256 << 20
@@ -52,7 +52,7 @@ class Packed:
 
 
 def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Packed:
-    """Pack what is in the folder into shards in the target folder."""
+    """Pack the content of the folder into shards in the target folder."""
     began, form = time.monotonic(), find_format(rules.format)
     there, index = targets.inspect_target(target, rules.replace), Index(rules.format)
     walked = _walked(tree, target, form, index, watch)
@@ -76,7 +76,7 @@ def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Pack
 
 
 def _walked(tree: Location, target: Location, form: Format, index: Index, watch: Watch) -> PackTree:
-    """What goes into shards; the folders only where the format has a place for them."""
+    """Return the members to pack; include folders only if the format can hold them."""
     walked = PackTree(tree.path)
     for member in members(tree, target.store.address(target.path)):
         watch.check()
@@ -91,7 +91,7 @@ def _walked(tree: Location, target: Location, form: Format, index: Index, watch:
 
 
 def _free(walked: PackTree, there: PackTarget, rules: Packing) -> str:
-    """What the shards' names begin with: the first of the tree's marks that nothing in the folder has."""
+    """Return the prefix of the shards' names: the first of the tree's marks that is free in the folder."""
     marks = walked.marks(rules.format, rules.shard_size)
     return next(begins for mark in marks if not there.is_taken(begins := f"{rules.name}-{mark}-"))
 
@@ -99,7 +99,7 @@ def _free(walked: PackTree, there: PackTarget, rules: Packing) -> str:
 def _written(
     source: Store, shard: list[PackMember], number: int, store: Store, path: str, rules: Packing, watch: Watch
 ) -> tuple[Index, int]:
-    """The shard is there, with other tries where they help: where its members are, and its size."""
+    """Write a shard, with retries; return the rows of its members and its size."""
 
     rows, moved = Index(rules.format), [0]
 
@@ -132,7 +132,7 @@ def _shard(
     watch: Watch,
     moved: list[int],
 ) -> Iterator[bytes]:
-    """The bytes of a shard; ``rows`` and ``moved`` get what has been sent."""
+    """Yield the bytes of a shard; record what has been sent in ``rows`` and ``moved``."""
     encoder = find_format(rules.format).encoder(shard)
     yield (head := encoder.head())
     at = len(head)

@@ -1,4 +1,4 @@
-"""A packed set as a store that can be read: to unpack is to copy from it, with all that a copy promises."""
+"""A packed set as a readable store: unpacking is copying from it, with all guarantees of a copy."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class PackedStore:
             yield self._blocks.read(row.shard, at, left)
 
     def _whole(self, row: Row) -> bytes:
-        """A small file, compared with its CRC; the block it was in may have been damaged on the way."""
+        """Return a small file after checking its CRC; its block may have been damaged in transit."""
         data = self._blocks.read(row.shard, row.offset, row.size)
         if row.crc not in (UNKNOWN, crc32c(data)):
             self._blocks.forget()
@@ -116,7 +116,7 @@ class PackedStore:
         return Denied(f"{path}: packed files cannot be changed, only packed anew", 403)
 
     def number(self, name: str) -> int | None:
-        """The row of the file with this name."""
+        """Return the row of the file with this name."""
         return find(self._index.names, self._order, name)
 
     def _file(self, number: int, path: str) -> Entry:
@@ -129,7 +129,7 @@ class PackedStore:
         return Entry(base(path), path, True, mode=self._modes.get(name))
 
     def _refuse_clashes(self) -> None:
-        """What cannot be in folders: the same name twice, or a file that is a folder too."""
+        """Raise for names that folders cannot hold: duplicates, and files that are also folders."""
         names, last = self._index.names, None
         for number in self._order:
             raw = names.raw(number)
@@ -142,7 +142,7 @@ class PackedStore:
 
 
 class _Folders:
-    """Which files and folders are directly in each folder."""
+    """The files and folders directly in each folder."""
 
     def __init__(self, files: Names, folders: Names) -> None:
         self._files: dict[str, array[int]] = {"": array("I")}
@@ -155,7 +155,7 @@ class _Folders:
             self._files[folder].append(number)
 
     def _know(self, name: str) -> None:
-        """It is there, and so are those above it."""
+        """Add the folder and all folders above it."""
         while name not in self._files:
             self._files[name] = array("I")
             above = name.rpartition("/")[0]
@@ -176,12 +176,12 @@ class _Folders:
 
 
 def by_name(names: Names) -> array[int]:
-    """The numbers of the names, in the order of the names."""
+    """Return the numbers of the names, sorted by name."""
     return array("I", sorted(range(len(names)), key=names.raw))
 
 
 def find(names: Names, order: array[int], name: str) -> int | None:
-    """The number of a name."""
+    """Return the number of a name, or None."""
     raw = name.encode("utf-8", "surrogateescape")
     at = bisect_left(order, raw, key=names.raw)
     return order[at] if at < len(order) and names.raw(order[at]) == raw else None

@@ -1,8 +1,8 @@
-"""A new set on its way into its folder: complete under names of its own, then switched to at once.
+"""Write a new set into its folder: complete under its own names, then switched to at once.
 
-Shards are called as no others in the folder are, so they are beside those of the set that is there. The
-index that takes the place of the old one is the switch: before it the old set is whole, after it the new
-one, and only then what was replaced is removed. Of two packs at once, the one whose index comes last wins.
+The names of the shards are unique in the folder, so they coexist with those of an existing set. Replacing the
+index is the switch: before it the old set is complete, after it the new one, and only then the replaced files
+are removed. Of two concurrent packs, the one that writes its index last wins.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ from openpai_tasks.storage.store import PIECE, WritesWhole
 
 
 class NewSet:
-    """The shards of a set that is not there yet."""
+    """The shards of a set that is not published yet."""
 
     def __init__(self, target: Location, begins: str, replaces: tuple[str, ...]) -> None:
         self._target, self._begins = target, begins
         self._note = UnfinishedPack(target.join(part_name()).path, begins, replaces)
-        self._is_direct = isinstance(target.store, WritesWhole)  # where to rename is to copy
+        self._is_direct = isinstance(target.store, WritesWhole)  # these stores rename by copying
         self._parts, self._names = list[str](), list[str]()
         self._is_there = False
 
     def begin(self) -> None:
-        """From now on, others can tell whose the shards are."""
+        """Write the note that tells others which shards belong to this set."""
         self._note.write(self._target.store)
 
     def shard(self, number: int, suffix: str) -> tuple[str, str]:
-        """The next shard's name, and the path to write it to: its own only where it appears as a whole."""
+        """Return the next shard's name and the path to write to.
+
+        The path is the final one if the store writes whole files, else a temporary one.
+        """
         name = f"{self._begins}{number:06d}{suffix}"
         if not self._is_direct:
             return name, self._part()
@@ -43,7 +46,7 @@ class NewSet:
         return name, self._target.join(name).path
 
     def publish(self, index: Index) -> None:
-        """The shards get their names, then the index takes the place of the old one."""
+        """Rename the shards to their final names, then replace the index."""
         store, path = self._target.store, self._target.join(indexes.NAME).path
 
         def text() -> Iterator[bytes]:
@@ -51,11 +54,11 @@ class NewSet:
 
         if not self._is_direct:
             shards, part = [*self._parts], self._part()
-            put(store, part, text)  # the last that needs room
+            put(store, part, text)  # the last write that needs space
             for shard, written in zip(index.shards, shards, strict=True):
                 self._names.append(shard.name)
                 store.rename(written, self._target.join(shard.name).path)
-        places(self._target, index)  # which others may have removed, if this took very long
+        places(self._target, index)  # other packs may have removed shards if this took very long
         old = named_shards(self._target) or ()
         if self._is_direct:
             put(store, path, text)
@@ -65,7 +68,7 @@ class NewSet:
         self._remove_old(set(old).difference(self._names))
 
     def discard(self) -> None:
-        """Remove what there is of it, unless it is there already, or another pack's that is the same."""
+        """Remove the written files, unless the set is published or an identical pack uses them."""
         for part in self._parts:
             with contextlib.suppress(PaiError):
                 self._target.store.remove(part)
@@ -79,14 +82,14 @@ class NewSet:
         return self._parts[-1]
 
     def _remove_old(self, names: Iterable[str]) -> None:
-        """What cannot be removed now, the note tells a later pack of."""
+        """Remove replaced shards; if that fails, the note lets a later pack remove them."""
         with contextlib.suppress(PaiError):
             remove(self._target, names)
             self._target.store.remove(self._note.path)
 
 
 def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces that are worth sending."""
+    """Yield the same bytes in pieces large enough to send."""
     waiting, size = list[bytes](), 0
     for piece in pieces:
         waiting.append(piece)

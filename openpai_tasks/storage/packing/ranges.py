@@ -1,4 +1,4 @@
-"""Bytes of files in a store by ranges: as a file that seeks, and as blocks that many readers share."""
+"""Read files of a store by ranges: as a seekable file, and as blocks that many readers share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from openpai_tasks.storage.store import PIECE, Store
 
 BLOCK = 8 << 20
 KEPT = 8
-"""Blocks that are kept: with BLOCK, what shared reading costs in memory."""
+"""Number of cached blocks; with BLOCK, this limits the memory of shared reading."""
 
 
 def fetch(store: Store, path: str, offset: int, length: int) -> bytes:
-    """Exactly so many bytes; a file that is too short was cut."""
+    """Return exactly this many bytes; raise if the file is shorter."""
     if not length:
         return b""
     found = retrying(lambda: b"".join(store.read(path, offset, length)), Watch().wait)
@@ -30,7 +30,7 @@ def fetch(store: Store, path: str, offset: int, length: int) -> bytes:
 
 
 def opened(store: Store, path: str, size: int) -> BinaryIO:
-    """A file to read anywhere in it."""
+    """Return a file for random-access reading."""
     return cast(BinaryIO, io.BufferedReader(_Ranges(store, path, size), PIECE))
 
 
@@ -59,10 +59,10 @@ class _Ranges(io.RawIOBase):
 
 
 class Blocks:
-    """Files in blocks, the last few of them kept; who asks for a block that is on its way waits for it."""
+    """Files in blocks; the last few are cached, and readers of a block in transit wait for it."""
 
     def __init__(self, read: Callable[[int, int, int], bytes], sizes: list[int]) -> None:
-        """``read(file, offset, length)`` brings the bytes."""
+        """``read(file, offset, length)`` returns the bytes."""
         self._read, self._sizes = read, sizes
         self._kept: OrderedDict[tuple[int, int], Future[bytes]] = OrderedDict()
         self._lock = threading.Lock()
@@ -77,7 +77,7 @@ class Blocks:
         return b"".join(parts)
 
     def forget(self) -> None:
-        """Keep nothing of what has come so far."""
+        """Drop all cached blocks."""
         with self._lock:
             self._kept.clear()
 
@@ -99,5 +99,5 @@ class Blocks:
             block.set_result(self._read(file, start, min(BLOCK, self._sizes[file] - start)))
         except BaseException as err:
             with self._lock:
-                self._kept.pop(key, None)  # the next one tries again
+                self._kept.pop(key, None)  # the next reader tries again
             block.set_exception(err)

@@ -1,7 +1,7 @@
-"""Shards that Hadoop reads: SequenceFiles, version 6, not compressed, from Text (the name) to BytesWritable.
+"""Shards for Hadoop: SequenceFiles version 6, uncompressed, from Text (the name) to BytesWritable.
 
-A record is the length of both, the key's length, the key and the value; now and then, in place of a length,
--1 and the file's own 16 bytes, by which a reader that starts in the middle finds the next record.
+A record is the length of both, the key's length, the key and the value. Now and then, -1 and a 16-byte mark
+of the file stand in place of a length, so that a reader that starts in the middle can find the next record.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ INT = struct.Struct(">i")
 ESCAPE = INT.pack(-1)
 SYNC = 16
 INTERVAL = 2000
-"""Bytes after which the next record has the mark before it."""
+"""Bytes after which a mark precedes the next record."""
 MOST = (1 << 31) - (1 << 16)
 """The length of a record is a Java int, and the name needs a little of it."""
 MODE = 0o644
 
 
 def vint(number: int) -> bytes:
-    """A length as Hadoop writes it: up to 127 as it is, else how many bytes it takes, and these."""
+    """Encode a length like Hadoop: up to 127 in one byte, else a size byte and the bytes."""
     if number <= 127:
         return bytes([number])
     raw = number.to_bytes((number.bit_length() + 7) // 8, "big")
@@ -41,7 +41,7 @@ def text(value: str) -> bytes:
 
 class SequenceEncoder:
     def __init__(self, members: list[PackMember]) -> None:
-        """The mark is made from what the shard holds: unlikely to be in it, and the same each time."""
+        """Derive the mark from the members: unlikely to occur in the shard, and always the same."""
         names = hashlib.md5(usedforsecurity=False)
         for member in members:
             names.update(
@@ -63,7 +63,7 @@ class SequenceEncoder:
         return mark + lengths + key + INT.pack(member.size)
 
     def passing(self, piece: bytes) -> None:
-        """There is no checksum of the content here; the index has one."""
+        """Do nothing: the format has no checksum of the content; the index has one."""
 
     def after(self, member: PackMember) -> bytes:
         return b""
@@ -99,7 +99,7 @@ class SequenceFile:
 
 
 class _Parts:
-    """The parts of a file one after the other; missing bytes are an error."""
+    """Reads the parts of a file in order; raises if bytes are missing."""
 
     def __init__(self, file: BinaryIO, url: str) -> None:
         self._file, self.url, self.at = file, url, 0
@@ -131,7 +131,7 @@ class _Parts:
 
 
 def _opened(parts: _Parts, url: str) -> bytes:
-    """The file's own mark; what cannot be read here is refused by name."""
+    """Return the file's mark; raise for types and compression that cannot be read here."""
     if parts.read(len(MAGIC)) != MAGIC:
         raise PathError(f"{url}: not a SequenceFile of version 6")
     kinds = parts.text(), parts.text()

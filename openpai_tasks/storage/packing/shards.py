@@ -1,4 +1,4 @@
-"""Which files go into which shard: by their sizes alone, and the files of a sample together."""
+"""Assign files to shards by size alone, keeping the files of a sample together."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from openpai_tasks.storage.packing.members import PackMember, split
 
 MOST = 100_000
-"""Files in a shard, however small: their list is kept for a second try."""
+"""Maximum number of files in a shard, however small: their list is kept in memory for retries."""
 
 Measure = Callable[[PackMember], int]
-"""The bytes that a member takes up in a shard."""
+"""Returns the bytes that a member takes in a shard."""
 
 
 def cut(members: Iterable[PackMember], shard_size: int, measure: Measure) -> Iterator[list[PackMember]]:
-    """The members of each shard; a member larger than a shard gets a shard for itself."""
+    """Yield the members of each shard; a member larger than a shard gets its own."""
     shard: list[PackMember] = []
     filled = 0
     for sample in samples(members, shard_size, measure):
@@ -29,7 +29,7 @@ def cut(members: Iterable[PackMember], shard_size: int, measure: Measure) -> Ite
 
 
 def samples(members: Iterable[PackMember], most: int, measure: Measure) -> Iterator[list[PackMember]]:
-    """What must not be parted: files of one sample, unless they do not fit into a shard together."""
+    """Yield groups to keep together: the files of one sample, unless they do not fit into one shard."""
     sample: list[PackMember] = []
     name, size, is_large = "", 0, False
     for member in members:

@@ -1,4 +1,4 @@
-"""The content of files on its way into a shard: many small ones fetched ahead, large ones streamed."""
+"""The content of files for a shard: small files are fetched ahead, large ones streamed."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from openpai_tasks.storage.packing.members import PackMember
 from openpai_tasks.storage.store import PIECE, Store
 
 AT_ONCE = 32
-"""Small files that one worker fetches in one go, of no more than PIECE bytes together."""
+"""Small files that one worker fetches together, up to PIECE bytes in total."""
 QUICK = 0.0005
-"""Seconds for a small file: what is read as quickly as this is read by one thread."""
+"""Seconds per small file; if reading is this fast, one thread reads all files."""
 
 
 def contents(
     store: Store, members: Iterable[PackMember], workers: int, watch: Watch
 ) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
-    """Each member with the pieces of its content, in order; a file that changes meanwhile is an error."""
+    """Yield each member with the pieces of its content, in order; raise if a file changes meanwhile."""
     batches = _batches(members)
     first = next(batches, [])
     began = time.perf_counter()
     fetched = _fetched(store, first, watch) if _is_small(first) else None
     is_quick = fetched is not None and time.perf_counter() - began < QUICK * len(first)
     yield from _handed_on(store, first, fetched, watch)
-    if is_quick or workers < 2:  # then threads would only be in each other's way
+    if is_quick or workers < 2:  # then threads would only slow each other down
         for batch in batches:
             yield from _handed_on(store, batch, None, watch)
     else:
@@ -38,7 +38,7 @@ def contents(
 def _in_parallel(
     store: Store, batches: Iterable[list[PackMember]], workers: int, watch: Watch
 ) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
-    """As many small batches fetched at once as there are workers, and as many more ahead."""
+    """Fetch as many small batches at once as there are workers, and as many more ahead."""
     ahead: deque[tuple[list[PackMember], Future[list[bytes]] | None]] = deque()
     with ThreadPoolExecutor(workers, "pack") as pool:
         try:
@@ -55,7 +55,7 @@ def _in_parallel(
 
 
 def _batches(members: Iterable[PackMember]) -> Iterator[list[PackMember]]:
-    """Neighbours that are small together; a large file alone."""
+    """Group small neighbours; a large file stands alone."""
     batch: list[PackMember] = []
     size = 0
     for member in members:
@@ -93,13 +93,14 @@ def _fetched(store: Store, batch: list[PackMember], watch: Watch) -> list[bytes]
 
 
 def _content(store: Store, member: PackMember, watch: Watch) -> Iterator[bytes]:
-    """The pieces, as many bytes as were listed, and the very ones that the store tells of, where it does."""
+    """Yield as many bytes as listed, verified with the store's digest if it has one."""
     if member.is_folder:
         return
     digest = store.digest(member.path) if store.knows_digests else None
     hasher = store.hasher(digest.kind) if digest else None
     count = 0
-    for piece in store.read(member.path, 0, member.size or None):  # what claims to be empty may not be
+    # Files that claim to be empty may have content.
+    for piece in store.read(member.path, 0, member.size or None):
         watch.check()
         count += len(piece)
         if count > member.size:

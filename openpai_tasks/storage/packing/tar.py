@@ -1,4 +1,4 @@
-"""Shards that every ``tar`` reads, and named as WebDataset's."""
+"""Shards that every ``tar`` can read, named like those of WebDataset."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from openpai_tasks.storage.packing.members import PackMember
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
 NAME, SIZE, TIME = 100, 0o77777777777, 0o77777777777 * 1000
-"""What fits into a header without a second one before it: letters, bytes, milliseconds."""
+"""Limits of a member with a single header: characters, bytes, milliseconds."""
 NOBODY = b"%07o\0" % 0
 HEADER = struct.Struct("100s 8s 8s 8s 12s 12s 8s c 100s 8s 32s 32s 8s 8s 155s 12x")
 
 
 class TarEncoder:
-    """A POSIX (pax) archive without owners, so that the same tree is the same bytes for everybody."""
+    """A POSIX (pax) archive without owners, so that the same tree gives the same bytes for everybody."""
 
     def head(self) -> bytes:
         return b""
 
     def before(self, member: PackMember, position: int) -> bytes:
-        """The header; the usual one is made here, in a tenth of the time that ``tarfile`` takes."""
+        """Return the header; the usual one is made here, ten times as fast as with ``tarfile``."""
         name = member.name + "/" * member.is_folder
         if name.isascii() and len(name) <= NAME and member.size <= SIZE and 0 <= member.mtime_ms < TIME:
             return _usual(name, member)
@@ -35,7 +35,7 @@ class TarEncoder:
         return facts.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
     def passing(self, piece: bytes) -> None:
-        """Tar has no checksum of the content; the index has."""
+        """Do nothing: tar has no checksum of the content; the index has one."""
 
     def after(self, member: PackMember) -> bytes:
         return bytes(-member.size % BLOCK)
@@ -49,7 +49,7 @@ def _usual(name: str, member: PackMember) -> bytes:
     before = name.encode(), b"%07o\0" % member.mode, NOBODY, NOBODY, size, changed
     kind = tarfile.DIRTYPE if member.is_folder else tarfile.REGTYPE
     after = kind, b"", tarfile.POSIX_MAGIC, b"", b"", NOBODY, NOBODY, b""
-    checksum = sum(map(sum, (*before, *after))) + 8 * ord(" ")  # as if it were blank itself
+    checksum = sum(map(sum, (*before, *after))) + 8 * ord(" ")  # computed with blanks in its own field
     return HEADER.pack(*before, b"%06o\0 " % checksum, *after)
 
 
@@ -68,7 +68,7 @@ class Tar:
         try:
             with tarfile.open(fileobj=file, mode="r:", errors="surrogateescape") as archive:
                 while (facts := archive.next()) is not None:
-                    vars(archive)["members"] = []  # else it remembers them all
+                    vars(archive)["members"] = []  # otherwise it would remember all of them
                     _found(facts, url, shard, index)
                 end = archive.offset
         except tarfile.TarError as err:

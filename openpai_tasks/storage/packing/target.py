@@ -1,8 +1,8 @@
-"""The folder that a set is packed into: what is there already, and whose it is.
+"""The folder that a set is packed into: its existing files, and what they belong to.
 
-A set's files are those that its index names. A pack that runs has a note in the folder, under a name as of
-any file that is being written: what its shards are called, and which ones it replaces. So what a killed one
-left is distinguished from the files of others, and from those of one that still runs.
+The files of a set are those that its index names. A running pack has a note in the folder, named like an
+unfinished file, with the prefix of its shards and the files that it replaces. So the leftovers of a killed
+pack can be told apart from other files, and from those of a running pack.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.store import Entry, Store
 
 SHARD = re.compile(r"(.*-)\d{6,}\.(tar|tfrecord|seq)", re.S)
-"""The name of a shard, and what all of a set begin with."""
+"""The name of a shard, and the common prefix of its set."""
 WHAT = "openpai-tasks pack on its way"
 MOST = 16 << 20
 """Bytes of a note; a larger file is not a note."""
@@ -28,7 +28,7 @@ MOST = 16 << 20
 
 @dataclass(frozen=True)
 class UnfinishedPack:
-    """What a pack that has not ended may have left in the folder."""
+    """The files that an unfinished pack may have left in the folder."""
 
     path: str
     begins: str
@@ -46,18 +46,18 @@ class UnfinishedPack:
 
 @dataclass(frozen=True)
 class PackTarget:
-    """What the target folder contains, all of it from packs."""
+    """The content of the target folder, all of it from packs."""
 
     shards: tuple[str, ...] = ()
-    """Those of the set that is there."""
+    """The shards of the existing set."""
     names: tuple[str, ...] = ()
-    """Of all files but those that are being written."""
+    """The names of all files except unfinished ones."""
     notes: tuple[UnfinishedPack, ...] = ()
     stale: tuple[str, ...] = ()
-    """Paths of other files that were begun long ago, and never ended."""
+    """Paths of other unfinished files that are stale."""
 
     def is_taken(self, begins: str) -> bool:
-        """Whether a set whose names begin like this is there, was, or is on its way."""
+        """Whether an existing, replaced or unfinished set uses this prefix."""
         replaced = (name for note in self.notes for name in note.replaces)
         return any(name.startswith(begins) for name in (*self.names, *replaced)) or any(
             note.begins == begins for note in self.notes
@@ -65,7 +65,10 @@ class PackTarget:
 
 
 def inspect_target(target: Location, replace: bool) -> PackTarget:
-    """What the target contains; foreign files are an error, and so is a set without ``replace``."""
+    """Return the content of the target.
+
+    Raise for foreign files, and for an existing set without ``replace``.
+    """
     entry = target.store.stat(target.path)
     if entry is None:
         return PackTarget()
@@ -96,7 +99,7 @@ def inspect_target(target: Location, replace: bool) -> PackTarget:
 
 
 def named_shards(target: Location) -> tuple[str, ...] | None:
-    """The shards that the folder's index names now; None without an index."""
+    """Return the shards that the folder's index names now; None without an index."""
     place = target.join(indexes.NAME)
     if place.store.stat(place.path) is None:
         return None
@@ -104,7 +107,7 @@ def named_shards(target: Location) -> tuple[str, ...] | None:
 
 
 def clear(target: Location, there: PackTarget) -> None:
-    """Remove what old packs and copies left; what cannot be removed does no harm."""
+    """Remove leftovers of old packs and copies; those that cannot be removed do no harm."""
     for path in there.stale:
         with contextlib.suppress(PaiError):
             target.store.remove(path)
@@ -117,7 +120,7 @@ def clear(target: Location, there: PackTarget) -> None:
 
 
 def remove(target: Location, names: Iterable[str]) -> None:
-    """Remove these files of the folder; a missing one is fine."""
+    """Remove these files from the folder; missing ones are fine."""
     for name in names:
         if name != indexes.NAME:
             with contextlib.suppress(NotFound):
@@ -141,7 +144,7 @@ def _of_others(target: Location, name: str) -> PathError:
 
 
 def _note(store: Store, part: Entry) -> UnfinishedPack | None:
-    """The note in this file, if it is one."""
+    """Return the note in this file, or None."""
     if part.size > MOST:
         return None
     try:
@@ -152,4 +155,4 @@ def _note(store: Store, part: Entry) -> UnfinishedPack | None:
             part.path, str(record["begins"]), tuple(map(str, record["replaces"])), is_stale(part)
         )
     except (PaiError, ValueError, KeyError, TypeError):
-        return None  # then nothing is known to be of a pack by it, and nothing is removed
+        return None  # without a valid note, no file is attributed to a pack or removed

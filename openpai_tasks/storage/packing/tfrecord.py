@@ -1,4 +1,4 @@
-"""Shards that TensorFlow reads: a ``tf.train.Example`` for each file, with name, mode, mtime_ms and content.
+"""Shards for TensorFlow: a ``tf.train.Example`` for each file, with name, mode, mtime_ms and content.
 
 A record is its length, the masked CRC32C of these eight bytes, the data, and the data's masked CRC32C.
 """
@@ -16,13 +16,13 @@ from openpai_tasks.storage.packing.members import PackMember
 
 LENGTH, CRC = struct.Struct("<Q"), struct.Struct("<I")
 MOST = (1 << 31) - (1 << 16)
-"""What protobuf can hold is less than 2 GiB; the name needs a little of it."""
+"""Protobuf can hold less than 2 GiB; the name needs a little of it."""
 MODE = 0o644
-"""Of a file that a record does not tell the mode of."""
+"""Mode of a file whose record has none."""
 
 
 def masked(crc: int) -> int:
-    """CRCs of data that holds CRCs are weak, so they are stored like this."""
+    """Mask a CRC for storage, as CRCs of data that contains CRCs are weak."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -63,7 +63,10 @@ class TFRecord:
         return member.size + 128 + len(member.name)
 
     def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
-        """Read all records and compare their CRCs; one that is not an Example of a file is a file itself."""
+        """Read all records and check their CRCs.
+
+        A record that is not an Example of a file becomes a file itself.
+        """
         stem, at, number = url.rpartition("/")[2].partition(".")[0], 0, 0
         while head := file.read(LENGTH.size + CRC.size):
             size = _length(head, url, number)
@@ -85,7 +88,7 @@ def _length(head: bytes, url: str, number: int) -> int:
 
 
 def _row(record: bytes, at: int, name: str, url: str, shard: int) -> Row:
-    """The file that is in the record, if one is, else the record as a file."""
+    """Return the file in the record, or else the record as a file."""
     try:
         found = example.features(record)
     except ValueError:

@@ -28,20 +28,20 @@ class RemoteConnection(Protocol):
     def is_open(self) -> bool: ...
 
     def files(self) -> Any:
-        """A session for files of its own: paramiko's client."""
+        """Return a new SFTP session: paramiko's client."""
 
     def session(self) -> Any:
-        """A channel to run a command in."""
+        """Return a channel to run a command in."""
 
     def read_ahead(self, file: Any, size: int, requests: int) -> None:
-        """Have a file ask for its first bytes before they are wanted."""
+        """Prefetch the first bytes of a file."""
 
     def losing(self) -> contextlib.AbstractContextManager[None]:
-        """Turns what a broken connection raises into errors of ours."""
+        """Convert the errors of a broken connection to ours."""
 
 
 class ChecksumShell:
-    """A shell in the container that computes checksums; without one, nothing is known and nothing fails."""
+    """A shell in the container that computes checksums; if there is none, checksums are unknown."""
 
     def __init__(self, login: RemoteConnection) -> None:
         self.login = login
@@ -51,13 +51,13 @@ class ChecksumShell:
         self.umask = UMASK
         try:
             self.can = self._open()
-        except Unreachable:  # where files may be copied and nothing run, the connection is still good
+        except Unreachable:  # the connection is usable even if it only allows copies, not commands
             if not login.is_open:
                 raise
             self.can = False
 
     def sha256(self, path: str) -> str:
-        """The SHA-256 of the file; empty if unknown."""
+        """Return the SHA-256 of the file; empty if unknown."""
         if not self.can:
             return ""
         with self._lock:
@@ -65,7 +65,10 @@ class ChecksumShell:
         return words[0] if words and len(words[0]) == _HASH else ""
 
     def _open(self) -> bool:
-        """Whether there is a shell with what is needed; whatever it says first is passed over."""
+        """Start a shell.
+
+        Return whether it has the needed commands. Output before the first mark is skipped.
+        """
         with self.login.losing():
             self._channel = self.login.session()
             self._channel.settimeout(SECONDS)
@@ -75,7 +78,7 @@ class ChecksumShell:
             return bool(self._asked("command -v sha256sum").strip())
 
     def _asked(self, command: str) -> str:
-        """What the command writes; a mark that nothing else can hold ends it."""
+        """Return the output of the command; a random mark delimits it."""
         mark = secrets.token_hex(8)
         line = f"echo {mark}; {command}; echo; echo {mark}\n"
         with self.login.losing():
@@ -84,7 +87,7 @@ class ChecksumShell:
         return text.decode("utf-8", "replace")
 
     def _until(self, mark: bytes, times: int) -> bytes:
-        """What comes between the marks; a shell that ends leaves nothing."""
+        """Return the text between the marks; empty if the shell ends."""
         text = self._rest
         while text.count(mark) < times:
             piece = self._channel.recv(1 << 16)
@@ -96,7 +99,7 @@ class ChecksumShell:
 
 
 class Sessions:
-    """A pool of sessions: each is used by one caller at a time; ``renew`` makes the connection."""
+    """A pool of sessions, each used by one caller at a time; ``renew`` opens the connection."""
 
     def __init__(self, renew: Callable[[], RemoteConnection]) -> None:
         self._renew = renew
@@ -106,7 +109,7 @@ class Sessions:
         self._lock = threading.Lock()
 
     def asked(self, path: str, act: Callable[[Any], Result]) -> Result:
-        """Ask a session; where its connection is lost, ask one on a new connection."""
+        """Call a session; if its connection is lost, retry on a new connection."""
 
         def once() -> Result:
             with self.files(path) as files:
@@ -115,7 +118,7 @@ class Sessions:
         return retrying(once)
 
     def ask_shell(self, act: Callable[[ChecksumShell], Result]) -> Result:
-        """Ask the checksum shell, in the same way."""
+        """Call the checksum shell, in the same way."""
 
         def once() -> Result:
             with self._holding() as login:
@@ -125,7 +128,7 @@ class Sessions:
 
     @contextlib.contextmanager
     def files(self, path: str) -> Iterator[Any]:
-        """A session that nobody else uses meanwhile; a broken one is not used again."""
+        """Yield a session that nobody else uses meanwhile; a broken one is not used again."""
         login = files = None
         try:
             with _mapping_errors(path), self._holding() as login:
@@ -141,7 +144,10 @@ class Sessions:
 
     @contextlib.contextmanager
     def _holding(self) -> Iterator[RemoteConnection]:
-        """The connection; what comes after it was lost, such as clearing up, gets a new one at once."""
+        """Yield the connection.
+
+        Forget a lost one, so that later calls, such as cleanup, get a new one at once.
+        """
         login = self.connected()
         try:
             with login.losing():
@@ -187,7 +193,7 @@ class Sessions:
 
 
 def _end(files: Any) -> None:
-    """Close a session, if there is one; over a connection that is gone that fails, and matters no more."""
+    """Close a session, if there is one; failures on a lost connection do not matter."""
     with contextlib.suppress(EOFError, OSError):
         if files is not None:
             files.close()
@@ -195,7 +201,7 @@ def _end(files: Any) -> None:
 
 @contextlib.contextmanager
 def _mapping_errors(path: str) -> Iterator[None]:
-    """Raise errors of the server as ours."""
+    """Convert errors of the server to ours."""
     try:
         yield
     except (PaiError, ConnectionError, TimeoutError):

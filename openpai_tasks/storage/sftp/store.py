@@ -1,7 +1,7 @@
-"""The files of a container, by SFTP: a store like others, over a connection that somebody else keeps.
+"""The files of a container over SFTP; the caller owns the connection.
 
-SFTP tells times in whole seconds. Fingerprints come from ``sha256sum`` over there, asked through one shell
-that stays, where the container has them.
+SFTP has times in whole seconds. Digests come from ``sha256sum`` in the container, if it has it, through one
+shell that stays open.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from openpai_tasks.storage.store import (
     parent,
 )
 
-SESSIONS = 6  # files to copy at once; a server allows 10 sessions in all, by default
+SESSIONS = 6  # concurrent copies; by default, a server allows 10 sessions in all
 PIECE = 1 << 18
-AHEAD = 64  # requests of 32 KiB on their way at once
+AHEAD = 64  # requests of 32 KiB in transit at once
 
 
 class SftpStore(Appends, SetsModes):
-    """The files below ``/`` of a container; ``renew`` makes the connection, and again when it broke."""
+    """The files below ``/`` of a container; ``renew`` opens the connection, again after it broke."""
 
     kind = "sftp"
     knows_digests = True
@@ -63,7 +63,7 @@ class SftpStore(Appends, SetsModes):
                 for facts in files.listdir_attr(path)
             ]
 
-        yield from self._sessions.asked(path, look)  # all of it at once: no session is held while others work
+        yield from self._sessions.asked(path, look)  # all at once: no session is held while the caller works
 
     def make_folder(self, path: str) -> None:
         missing = []
@@ -82,7 +82,7 @@ class SftpStore(Appends, SetsModes):
             self._sessions.asked(path, lambda files: files.mkdir(path))
         except PathError:
             there = self.stat(path)
-            if there is None or not there.is_folder:  # else another thread was quicker
+            if there is None or not there.is_folder:  # otherwise another thread was faster
                 raise
 
     def remove(self, path: str, recursive: bool = False) -> None:
@@ -96,7 +96,7 @@ class SftpStore(Appends, SetsModes):
             self._unlinked(folder, is_folder=True)
 
     def _emptied(self, path: str) -> Sequence[str]:
-        """Remove all files below; the folders, each before those in it."""
+        """Remove all files below; return the folders, each before its subfolders."""
         folders, at = [path], 0
         while at < len(folders):
             for entry in list(self.list(folders[at])):
@@ -119,7 +119,8 @@ class SftpStore(Appends, SetsModes):
                 with self._sessions.files(target) as files:
                     _renamed(files, source, target)
             except NotFound:
-                if number == 0 or self.stat(target) is None:  # else it went well, and its answer was lost
+                # Otherwise it succeeded, and the answer was lost.
+                if number == 0 or self.stat(target) is None:
                     raise
 
         numbered(attempt)
@@ -176,7 +177,10 @@ class SftpStore(Appends, SetsModes):
         return mode & ~self._sessions.ask_shell(lambda shell: shell.umask)
 
     def start_folder(self) -> str:
-        """The folder of relative paths; asked first, so that an unreachable container fails at once."""
+        """Return the folder of relative paths.
+
+        Asked first, so that an unreachable container fails at once.
+        """
         with self._sessions.files(".") as files:
             return str(files.normalize("."))
 
@@ -189,7 +193,7 @@ class SftpStore(Appends, SetsModes):
                 with self._sessions.files(path) as files:
                     files.rmdir(path) if is_folder else files.remove(path)
             except NotFound:
-                if number == 0:  # else it went well, and its answer was lost
+                if number == 0:  # otherwise it succeeded, and the answer was lost
                     raise
 
         numbered(once)
@@ -211,7 +215,7 @@ def _listed(files: Any, facts: Any, path: str) -> Entry:
         return _entry(facts.filename, path, facts, False)
     try:
         return _entry(facts.filename, path, files.stat(path), True)
-    except OSError:  # a link that leads nowhere
+    except OSError:  # a dangling symlink
         return Entry(facts.filename, path, False, is_link=True, is_whole_second=True)
 
 

@@ -1,4 +1,4 @@
-"""The bytes of one file of a share: a few messages on their way at once, and no more in memory."""
+"""Read and write one file of a share, with a few messages in transit and little memory."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from openpai_tasks.storage.smb.connection import Step, exchange
 from openpai_tasks.storage.smb.errors import END_OF_FILE
 from openpai_tasks.storage.smb.files import READ, WRITE, looked_up, opening
 
-BLOCK = 1 << 20  # bytes in a message, if the server allows it
-WINDOW = 4  # messages of one file on their way at once
+BLOCK = 1 << 20  # bytes per message, if the server allows it
+WINDOW = 4  # messages of one file in transit at once
 
 Waiting = deque[tuple[int, Any]]
-"""How many bytes each message is about, and what was sent with what reads the answer."""
+"""The number of bytes of each message, and the sent request with the reader of its answer."""
 
 
 def whole(tree: Any, name: str, offset: int, length: int) -> tuple[bytes, int]:
-    """A part that fits into one message, and how large the file is."""
+    """Return a part that fits into one message, and the size of the file."""
     handle = Open(tree, name)
     steps = [opening(handle, READ), _reading(handle, offset, length), handle.close(send=False)]
     try:
@@ -35,7 +35,7 @@ def whole(tree: Any, name: str, offset: int, length: int) -> tuple[bytes, int]:
 
 
 def ahead(tree: Any, handle: Any, offset: int, end: int) -> Iterator[bytes]:
-    """The bytes of an open file, asked for before they are wanted."""
+    """Yield the bytes of an open file, requested ahead."""
     size, waiting = block_size(tree), Waiting()
     try:
         while waiting or offset < end:
@@ -47,14 +47,14 @@ def ahead(tree: Any, handle: Any, offset: int, end: int) -> Iterator[bytes]:
             piece = _piece(request, read)
             if piece:
                 yield piece
-            if len(piece) < count:  # it has become shorter; the caller asks again for the rest
+            if len(piece) < count:  # the file became shorter; the caller asks again for the rest
                 return
     finally:
         _drain(waiting)
 
 
 class SmbUpload:
-    """A file that is being written: a few blocks are on their way at once."""
+    """A file that is being written, with a few blocks in transit."""
 
     def __init__(self, tree: Any, name: str) -> None:
         self._tree, self._handle, self._offset = tree, Open(tree, name), 0
@@ -80,13 +80,13 @@ class SmbUpload:
             self._handle.close()
 
     def _confirm(self) -> None:
-        """Take the answer to the oldest block."""
+        """Read the answer to the oldest block."""
         count, (request, read) = self._waiting.popleft()
         _compare(read(request), count)
 
 
 def written_at_once(tree: Any, name: str, content: bytes) -> None:
-    """A small file in one message."""
+    """Write a small file in one message."""
     handle = Open(tree, name)
     middle = [handle.write(content, 0, send=False)] if content else []
     answers = exchange(tree, [opening(handle, WRITE), *middle, handle.close(True, send=False)])
@@ -96,7 +96,10 @@ def written_at_once(tree: Any, name: str, content: bytes) -> None:
 
 
 def blocks(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """The same bytes in blocks of one size; only the last may be shorter, and nothing is one empty block."""
+    """Yield the same bytes in blocks of one size.
+
+    The last may be shorter, and no bytes give one empty block.
+    """
     rest = bytearray()
     came = False
     for piece in pieces:
@@ -145,7 +148,7 @@ def _compare(written: int, count: int) -> None:
 
 
 def _weigh(tree: Any, handle: Any, size: int) -> None:
-    """The file that was just closed must be as long as what was sent; who did not tell with that is asked."""
+    """Raise if the closed file has another size than was sent; ask the server if its answer differs."""
     if handle.end_of_file != size:
         found = looked_up(tree, handle.file_name).end_of_file
         if found != size:
@@ -154,7 +157,7 @@ def _weigh(tree: Any, handle: Any, size: int) -> None:
 
 
 def _drain(waiting: Waiting) -> None:
-    """Answers nobody wants must still be taken, or they stay in memory."""
+    """Read answers that are no longer needed; otherwise they stay in memory."""
     while waiting:
         _, (request, read) = waiting.popleft()
         with contextlib.suppress(SMBException, OSError):

@@ -1,4 +1,4 @@
-"""One connection to an SMB server for all threads, opened when needed and again when it breaks."""
+"""One connection to an SMB server for all threads, opened on demand and again when it breaks."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from smbprotocol.tree import TreeConnect  # type: ignore[import-untyped]
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.storage.smb.errors import LOST, NO_LOGIN, NO_SHARE, NoShare, make_error
 
-for _name in ("smbprotocol", "spnego"):  # they tell of every packet, tokens of the login among them
+for _name in ("smbprotocol", "spnego"):  # they log every packet, including tokens of the login
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
-CONNECT = 15  # seconds for a server to take the call
-SILENCE = 60.0  # seconds without any answer, while one is owed, until the connection counts as dead
+CONNECT = 15  # seconds for a server to accept the connection
+SILENCE = 60.0  # seconds without any answer, while one is due, until the connection counts as dead
 PENDING = 120  # seconds for an answer that the server has announced to be late
-LOOK = 1.0  # seconds between two looks whether the connection still is one
-CREDITS = 128  # what is asked for with a request while there are fewer than ENOUGH: 64 KiB in flight each
+LOOK = 1.0  # seconds between two checks whether the connection is alive
+CREDITS = 128  # requested with each message while there are fewer than ENOUGH: 64 KiB in flight each
 ENOUGH = 1024
-STARVED = 0.0005  # seconds between two looks whether the server has granted more
+STARVED = 0.0005  # seconds between two checks whether the server has granted more
 
 Step = tuple[Any, Callable[[Any], Any]]
-"""A message to send, and what reads the answer."""
+"""A message to send, and the reader of its answer."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class SmbLogin:
 
 
 class SmbConnection(Connection):  # type: ignore[misc]
-    """A connection that many threads can use at once, and that never waits for ever."""
+    """A connection that many threads can use at once, and that never waits forever."""
 
     def __init__(self, login: SmbLogin) -> None:
         super().__init__(uuid.uuid4(), login.host, login.port, require_signing=True)
@@ -67,7 +67,7 @@ class SmbConnection(Connection):  # type: ignore[misc]
         self.connect(timeout=CONNECT)
         wire = self.transport._sock
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if sys.platform != "win32":  # a server that stops reading must not keep the sender for ever
+        if sys.platform != "win32":  # a server that stops reading must not block the sender forever
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(SILENCE), 0))
         return self
 
@@ -78,15 +78,15 @@ class SmbConnection(Connection):  # type: ignore[misc]
         heard, since = self.sequence_window["high"], time.monotonic()
         while not request.response_event.wait(LOOK):
             self._check_worker_running()
-            if heard != self.sequence_window["high"]:  # others are answered: a slow line, not a dead one
+            if heard != self.sequence_window["high"]:  # others get answers: the line is slow, not dead
                 heard, since = self.sequence_window["high"], time.monotonic()
             elif time.monotonic() - since > SILENCE:
-                _close(self)  # nobody else needs to wait as long
+                _close(self)  # no other thread needs to wait as long
                 raise SMBConnectionClosed(f"no answer for {SILENCE:.0f} seconds")
         return super().receive(request, wait, timeout or PENDING, resolve_symlinks)
 
     def verify_signature(self, header: Any, session_id: int, force: bool = False) -> None:
-        """An answer that has neither been encrypted nor signed, where it should be, may be anybody's."""
+        """Refuse an answer that is not encrypted or signed as it should be: anybody may have sent it."""
         session = self.session_table.get(session_id)
         is_early = header["command"].get_value() in (Commands.SMB2_NEGOTIATE, Commands.SMB2_SESSION_SETUP)
         is_promise = header["status"].get_value() == NtStatus.STATUS_PENDING
@@ -102,7 +102,7 @@ class SmbConnection(Connection):  # type: ignore[misc]
         super()._check_worker_running()
 
     def _send(self, messages: Sequence[Any], *args: Any, **options: Any) -> Any:
-        """In turn, and not before the server has granted the credits that it takes."""
+        """Send one at a time, once the server has granted the credits it takes."""
         charge = sum(max(1, self._calculate_credit_charge(message)) for message in messages)
         with self._turn:
             since = time.monotonic()
@@ -121,7 +121,7 @@ class SmbConnection(Connection):  # type: ignore[misc]
 
 
 class SmbServer:
-    """A server as one user sees it: one connection, one session, a tree for each share."""
+    """A server for one user: one connection, one session, a tree for each share."""
 
     def __init__(self, login: SmbLogin) -> None:
         self.login = login
@@ -132,7 +132,7 @@ class SmbServer:
 
     def tree(self, share: str) -> Any:
         with self._lock:
-            if self._process != os.getpid():  # a connection is not shared with the process that was forked
+            if self._process != os.getpid():  # a forked process must not share the connection
                 self._process, self._session = os.getpid(), None
             if self._session is None or not self._session.connection.transport.connected:
                 self._trees.clear()
@@ -142,13 +142,13 @@ class SmbServer:
             return self._trees[share]
 
     def __del__(self) -> None:
-        """Hang up, and no more: waiting here could lock the thread that reads, or never end at exit."""
+        """Only hang up: waiting here could block the reading thread, or never end at exit."""
         if self._session is not None and self._process == os.getpid():
             with contextlib.suppress(OSError, AttributeError):
                 self._session.connection.transport._sock.shutdown(socket.SHUT_RDWR)
 
     def drop(self, tree: Any) -> None:
-        """Close the connection that the tree is of: it cannot be used any more."""
+        """Close the connection of the tree, which cannot be used any more."""
         with self._lock:
             _close(tree.session.connection)
 
@@ -174,7 +174,7 @@ class SmbServer:
         tree = TreeConnect(self._session, rf"\\{self.login.host}\{share}")
         with _connecting(self.login, share):
             tree.connect()
-        tree.is_dfs_share = False  # its paths are those of one server; nothing leads to another
+        tree.is_dfs_share = False  # its paths are those of one server and never point to another
         return tree
 
 
@@ -183,7 +183,7 @@ _servers_lock = threading.Lock()
 
 
 def shared_server(login: SmbLogin) -> SmbServer:
-    """The server for the login, with one connection for all stores that use it at the same time."""
+    """Return the server for the login; all stores that use it at the same time share one connection."""
     with _servers_lock:
         server = _servers.get(login)
         if server is None:
@@ -192,7 +192,10 @@ def shared_server(login: SmbLogin) -> SmbServer:
 
 
 def exchange(tree: Any, steps: Sequence[Step]) -> list[Any]:
-    """The answers to messages that travel together; each must be read, and the first refusal is raised."""
+    """Return the answers to messages that are sent together.
+
+    Read all of them, then raise the first refusal.
+    """
     session = tree.session
     messages = [message for message, _ in steps]
     requests = session.connection.send_compound(
@@ -212,7 +215,7 @@ def exchange(tree: Any, steps: Sequence[Step]) -> list[Any]:
 
 @contextlib.contextmanager
 def using(host: SmbServer, share: str, path: str) -> Iterator[Any]:
-    """The tree to ask, over the connection that there is or a new one."""
+    """Yield the tree of the share, over the existing connection or a new one."""
     tree = host.tree(share)
     with guarded(host, tree, path):
         yield tree
@@ -220,7 +223,7 @@ def using(host: SmbServer, share: str, path: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def guarded(host: SmbServer, tree: Any, path: str) -> Iterator[None]:
-    """Raise errors of SMB as ours, and drop a broken connection."""
+    """Convert errors of SMB to ours, and drop a broken connection."""
     try:
         yield
     except SMBResponseException as err:

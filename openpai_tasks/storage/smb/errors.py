@@ -1,4 +1,4 @@
-"""Status codes of SMB ([MS-ERREF]) as errors of ours."""
+"""Convert status codes of SMB ([MS-ERREF]) to our errors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ LOST = {
     0xC000020D: "the server has ended the connection",
     0xC000035C: "the session is over",
 }
-"""What ends the connection too: the next try makes a new one."""
+"""These also end the connection: the next try opens a new one."""
 NO_LOGIN = {
     0xC000006A: "wrong name or password",
     0xC000006D: "wrong name or password",
@@ -84,11 +84,11 @@ NO_SHARE = {0xC00000CC}
 
 
 class NoShare(NotFound):
-    """Raised when the server has no such share, so that nothing on it is known."""
+    """Raised when the server has no such share, so that nothing is known about files on it."""
 
 
 class Taken(PathError):
-    """Raised when the name exists already."""
+    """Raised when the name already exists."""
 
 
 class NotFolder(PathError):
@@ -100,14 +100,14 @@ class NotEmpty(PathError):
 
 
 class Linked(PathError):
-    """Raised for a link that the server does not follow."""
+    """Raised for a symlink that the server does not follow."""
 
 
 KINDS = {NAME_COLLISION: Taken, NOT_A_FOLDER: NotFolder, NOT_EMPTY: NotEmpty, STOPPED_ON_SYMLINK: Linked}
 
 
 def make_error(status: int, path: str, host: str) -> PaiError:
-    """The error for a status that the server answers about the path."""
+    """Return the error for a status of the server about the path."""
     if status in MISSING:
         return NotFound(f"{path}: no such file or folder on {host}", 404)
     if status in FORBIDDEN:

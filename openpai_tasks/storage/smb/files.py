@@ -1,4 +1,4 @@
-"""Messages about one file or folder of a share, as few as possible: what can travel together does."""
+"""Messages about one file or folder of a share, combined into as few as possible."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from smbprotocol.open import (  # type: ignore[import-untyped]
 from openpai_tasks.storage.smb.connection import Step, exchange
 from openpai_tasks.storage.smb.errors import NO_MORE_FILES, NO_SUCH_FILE
 
-BATCH = 1 << 18  # bytes of a listing in a message
+BATCH = 1 << 18  # bytes of a listing per message
 
 _Access, _Options = FilePipePrinterAccessMask, CreateOptions
 ALL = ShareAccess.FILE_SHARE_READ | ShareAccess.FILE_SHARE_WRITE | ShareAccess.FILE_SHARE_DELETE
@@ -34,7 +34,7 @@ ALL = ShareAccess.FILE_SHARE_READ | ShareAccess.FILE_SHARE_WRITE | ShareAccess.F
 
 @dataclass(frozen=True)
 class OpenMode:
-    """How something is opened; others may use it at the same time."""
+    """How to open a file or folder; others may use it at the same time."""
 
     access: int
     options: int = 0
@@ -42,9 +42,7 @@ class OpenMode:
 
 
 LOOK = OpenMode(_Access.FILE_READ_ATTRIBUTES)
-LIST = OpenMode(
-    _Access.FILE_READ_DATA, _Options.FILE_DIRECTORY_FILE
-)  # of a folder, the same bit means: list it
+LIST = OpenMode(_Access.FILE_READ_DATA, _Options.FILE_DIRECTORY_FILE)  # for a folder, this bit means: list it
 READ = OpenMode(_Access.FILE_READ_DATA | _Access.FILE_READ_ATTRIBUTES, _Options.FILE_NON_DIRECTORY_FILE)
 WRITE = OpenMode(
     _Access.FILE_WRITE_DATA | _Access.FILE_READ_ATTRIBUTES,
@@ -57,7 +55,7 @@ DATE = OpenMode(_Access.FILE_WRITE_ATTRIBUTES)
 
 
 def once(tree: Any, name: str, way: OpenMode, *middle: Step) -> Any:
-    """Open, do the steps and close, in one message; what was opened, and the answers."""
+    """Open, do the steps and close in one message; return the handle and the answers."""
     handle = Open(tree, name)
     _, *answers, _ = exchange(tree, [opening(handle, way), *middle, handle.close(send=False)])
     return handle, answers
@@ -65,7 +63,7 @@ def once(tree: Any, name: str, way: OpenMode, *middle: Step) -> Any:
 
 @contextlib.contextmanager
 def opened(tree: Any, name: str, way: OpenMode) -> Iterator[Any]:
-    """The open file, closed at the end."""
+    """Yield the open file; close it at the end."""
     handle = Open(tree, name)
     exchange(tree, [opening(handle, way)])
     with closing(handle):
@@ -81,7 +79,7 @@ def closing(handle: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def abandoned(handle: Any) -> Iterator[None]:
-    """Close the file if the block fails; an error of closing never hides the first one."""
+    """Close the file if the block fails; an error while closing never hides the first one."""
     try:
         yield
     except BaseException:
@@ -91,7 +89,7 @@ def abandoned(handle: Any) -> Iterator[None]:
 
 
 def looked_up(tree: Any, name: str) -> Any:
-    """What is there now: its size, time and attributes."""
+    """Return the handle of the file, with its size, time and attributes."""
     return once(tree, name, LOOK)[0]
 
 
@@ -106,13 +104,16 @@ def removed(tree: Any, name: str) -> None:
 
 
 def dated(tree: Any, name: str, filetime: int) -> None:
-    """Set the time of the last change; 0 leaves the others as they are."""
+    """Set the modification time; 0 leaves the other times unchanged."""
     content = struct.pack("<qqqqII", 0, 0, filetime, 0, 0, 0)
     once(tree, name, DATE, _setting(FileInformationClass.FILE_BASIC_INFORMATION, content))
 
 
 def listed(tree: Any, name: str, pattern: str = "*") -> tuple[Any, Iterator[bytes]]:
-    """The open folder, to be closed, and its entries as the server packs them, the first of them fetched."""
+    """Return the open folder, to be closed by the caller, and its packed entries.
+
+    The first batch is fetched.
+    """
     handle = Open(tree, name)
     exchange(tree, [opening(handle, LIST)])
     batches = _batches(tree, handle, pattern)
@@ -140,7 +141,7 @@ def _batches(tree: Any, handle: Any, pattern: str) -> Iterator[bytes]:
 
 
 def opening(handle: Any, way: OpenMode) -> Step:
-    """The message that opens it."""
+    """Return the message that opens the file."""
     step: Step = handle.create(
         ImpersonationLevel.Impersonation, way.access, 0, ALL, way.disposition, way.options, send=False
     )

@@ -1,4 +1,4 @@
-"""Samba and Azure File, both by SMB: which server, share and folder a storage or a url means."""
+"""Samba and Azure File, both over SMB: find the server, share and folder of a storage or URL."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ URL = "smb://USER@HOST/SHARE/PATH"
 
 
 def open_store(spec: StorageSpec) -> Store:
-    """Open a Samba storage: where it is mounted if the mount map knows it, else by SMB."""
+    """Open a Samba storage: where it is mounted if the mount map has it, else over SMB."""
     address = server(spec)
     return mounted.open_mounted(spec, address) if mounted.is_mounted(spec, address) else _samba(spec)
 
 
 def open_azure_file(spec: StorageSpec) -> Store:
-    """Open a share of Azure, in the same way."""
+    """Open an Azure File share, in the same way."""
     address = azure_server(spec)
     return mounted.open_mounted(spec, address) if mounted.is_mounted(spec, address) else _azure_file(spec)
 
 
 def open_url(url: str) -> tuple[SmbStore, str]:
-    """Open ``smb://[domain;]user@host[:port]/share/path``, which never has the password in it."""
+    """Open ``smb://[domain;]user@host[:port]/share/path``; passwords are never part of the URL."""
     from openpai_tasks.storage.smb import store  # noqa: F401  (a missing package is reported before a password)
 
     scheme, _, rest = url.partition("://")
@@ -57,7 +57,7 @@ def open_url(url: str) -> tuple[SmbStore, str]:
 
 
 def server(spec: StorageSpec) -> str:
-    """The address of the share, as ``mount`` takes it."""
+    """Return the address of the share, as ``mount`` accepts it."""
     share = str(spec.data.get("address", "")).rstrip("/") + str(spec.data.get("rootPath", ""))
     return share.replace("\\", "/")
 
@@ -87,7 +87,7 @@ def make_azure_data(storage: UserStorage, secret: str) -> dict[str, Any]:
 
 
 def _samba(spec: StorageSpec) -> SmbStore:
-    """``//host/share[/folder]``, or a host and a root path that begins with the share."""
+    """Open ``//host/share[/folder]``, or a host and a root path that begins with the share."""
     data = spec.data
     address = f"{data.get('address') or ''}/{data.get('rootPath') or ''}".replace("\\", "/")
     names = [name for name in address.removeprefix("smb:").split("/") if name]
@@ -95,7 +95,8 @@ def _samba(spec: StorageSpec) -> SmbStore:
         raise ConfigError(f"{spec.title} does not say which share it is: its address must be //HOST/SHARE")
     host, port = _host(names[0], spec.title, data.get("port"))
     user, password = _first(data, "username", "userName"), _first(data, "password")
-    if not user or not password:  # OPENPAI_SMB_PASSWORD is for urls: no server that a cluster names gets it
+    # OPENPAI_SMB_PASSWORD is only for URLs: servers that a cluster names never get it.
+    if not user or not password:
         lacking = "password" if user else "user name"
         raise ConfigError(f"{spec.title} has no {lacking}; {_or_mount(spec)}")
     root = spec.users_folder(rooted("/".join(names[2:])))
@@ -103,7 +104,7 @@ def _samba(spec: StorageSpec) -> SmbStore:
 
 
 def _azure_file(spec: StorageSpec) -> SmbStore:
-    """A share of a storage account, which is its user; Azure insists on encryption."""
+    """Open a share of a storage account, which is also the user; Azure requires encryption."""
     data = spec.data
     account, key = _first(data, "accountName"), _first(data, "accountKey", "key")
     share = _first(data, "shareName", "fileShare")

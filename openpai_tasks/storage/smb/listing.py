@@ -1,4 +1,4 @@
-"""The entries of a folder, as an SMB server packs them ([MS-FSCC] 2.4.14)."""
+"""Parse the entries of a folder, as an SMB server packs them ([MS-FSCC] 2.4.14)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from openpai_tasks.storage.store import Entry, join
 
 # next entry, index, created, accessed, written, changed, size, allocated, attributes, name's length, tag
 _ROW = struct.Struct("<IIqqqqqqIII")
-_BEFORE_1970 = 11_644_473_600_000  # milliseconds from 1601, where a server begins to count
-_TICKS = 10_000  # of 100 ns in a millisecond
+_BEFORE_1970 = 11_644_473_600_000  # milliseconds since 1601, the server's epoch
+_TICKS = 10_000  # ticks of 100 ns in a millisecond
 FOLDER, REPARSED = 0x10, 0x400
 LINKS = (0xA000000C, 0xA0000003)  # symbolic link, mount point
 
 
 def entries(batch: bytes, folder: str) -> Iterator[Entry]:
-    """What a batch tells, without the folder itself and the one above."""
+    """Yield the entries of a batch, without ``.`` and ``..``."""
     at, following = 0, -1
     while following:
         try:
@@ -34,7 +34,7 @@ def entries(batch: bytes, folder: str) -> Iterator[Entry]:
 
 
 def entry(name: str, path: str, flags: int, size: int, mtime_ms: int, is_link: bool = False) -> Entry:
-    """A link of Windows, which the client would have to follow, is neither a file nor a folder to us."""
+    """Make an entry; a Windows link, which the client would have to follow, counts as special."""
     is_folder = bool(flags & FOLDER) and not is_link
     size = 0 if is_folder or is_link else size
     return Entry(name, path, is_folder, size, mtime_ms, is_link, is_special=is_link)

@@ -13,7 +13,7 @@ from openpai_tasks.storage.store import check_name, refuse_no_text
 
 RESERVED = '"*:<>?\\|'
 AT_END = " ."
-_FIRST = 0xF020  # the private letter of the first reserved one
+_FIRST = 0xF020  # the private character of the first reserved one
 _WRITTEN = {number: 0xF000 + number for number in range(1, 32)}
 _WRITTEN |= {ord(letter): _FIRST + place for place, letter in enumerate(RESERVED)}
 _READ = {private: plain for plain, private in _WRITTEN.items()}
@@ -27,18 +27,18 @@ DEVICES = {
     "nul",
     *(f"{kind}{number}" for kind in ("com", "lpt") for number in range(1, 10)),
 }
-"""What Windows takes for a device, whatever follows behind a dot; servers show it under another name."""
+"""Names of devices in Windows, whatever follows after a dot; servers show such files under other names."""
 
 
 def written(name: str) -> str:
-    """The name as it is sent to the server."""
+    """Return the name as it is sent to the server."""
     _refuse(name)
     plain = name.translate(_WRITTEN)
     return plain[:-1] + _END_WRITTEN.get(plain[-1:], plain[-1:])
 
 
 def read(name: bytes, folder: str) -> str:
-    """The name that a listing of the folder tells."""
+    """Return the name in a listing of the folder."""
     try:
         text = name.decode("utf-16-le")
     except UnicodeDecodeError as err:
@@ -56,7 +56,7 @@ def path(names: str) -> str:
 
 
 def refuse_device(names: str) -> None:
-    """Refuse a new name that the server would show otherwise."""
+    """Raise for a new name that the server would show differently."""
     name = names.rpartition("/")[2]
     if name.partition(".")[0].rstrip(" ").lower() in DEVICES:
         raise PathError(

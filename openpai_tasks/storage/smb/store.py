@@ -28,14 +28,14 @@ from openpai_tasks.storage.store import (
 )
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-SMALL = 1 << 16  # what is not larger is read and written in one message
+SMALL = 1 << 16  # bytes; up to this size, files are read and written in one message
 
 
 class SmbStore(ChecksBytes, KnowsPlaces):
     """The files below ``root`` of a share; threads share one connection.
 
-    SMB tells no fingerprint of a file, so ``digest`` reads it. A copy is not read back: every message is
-    encrypted, or signed at least, so what arrives is what was sent; the length is compared when it is closed.
+    SMB has no digest of a file, so ``digest`` reads it. A copy is not read back: every message is encrypted
+    or at least signed, so the data arrives as sent; the size is compared when the file is closed.
     """
 
     kind = "smb"
@@ -47,11 +47,11 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         self.share, self.root = share, root.rstrip("/")
         self._server = shared_server(login)
         self._read_only = read_only
-        self._makes_root = makes_root  # the user's own folder, when it is first needed
+        self._makes_root = makes_root  # creates the user's own folder on first use
         self._lock = threading.Lock()
 
     def address(self, path: str) -> str:
-        """In small letters: most servers take ``A`` and ``a`` for the same name."""
+        """Return the address in lower case: for most servers ``A`` and ``a`` are the same name."""
         login = self._server.login
         host = f"[{login.host}]" if ":" in login.host else login.host
         return f"smb://{host}:{login.port}/{self.share}{self._full(path)}".casefold()
@@ -76,7 +76,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
             return Entry(base(path), path, False, is_link=True, is_special=True)
 
     def list(self, path: str) -> Iterator[Entry]:
-        given: set[str] = set()  # should the connection break, no entry is listed twice
+        given: set[str] = set()  # do not list an entry twice if the connection breaks
 
         def begin() -> Iterator[Entry]:
             for entry in self._entries(path):
@@ -92,7 +92,10 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         retrying(lambda: self._create(full, path))
 
     def remove(self, path: str, recursive: bool = False) -> None:
-        """Links that the server follows by itself look like what they lead to; SMB does not show them."""
+        """Remove it.
+
+        Links that the server itself follows look like their targets, as SMB does not show them.
+        """
         self._refuse_change(path)
         try:
             return self._removed(path)
@@ -124,19 +127,20 @@ class SmbStore(ChecksBytes, KnowsPlaces):
                 with self._using(source) as tree:
                     files.renamed(tree, old, new, replace=True)
             except NotFound:
-                if number == 0 or self.stat(target) is None:  # else it went well, and its answer was lost
+                # Otherwise it succeeded, and the answer was lost.
+                if number == 0 or self.stat(target) is None:
                     raise
 
         numbered(attempt)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Where a connection breaks, the next one goes on."""
+        """Yield the bytes; if a connection breaks, the next one continues."""
         left = length
 
         def begin() -> Iterator[bytes]:
             nonlocal offset, left
             before = -1
-            while (left is None or left > 0) and offset != before:  # a server may tell less than it could
+            while (left is None or left > 0) and offset != before:  # a server may return less than requested
                 before = offset
                 for piece in self._pieces(path, offset, left):
                     offset, left = offset + len(piece), None if left is None else left - len(piece)
@@ -160,11 +164,11 @@ class SmbStore(ChecksBytes, KnowsPlaces):
             self._streamed(path, name, itertools.chain([first], rest))
 
     def read_checked(self, path: str, size: int) -> Iterator[bytes] | None:
-        """All that is read is checked: a message whose sum is wrong ends the connection."""
+        """Read the bytes; all are checked, as a message with a wrong signature ends the connection."""
         return self.read(path, 0, size)
 
     def write_checked(self, path: str, pieces: Iterable[bytes], size: int | None) -> bool:
-        """All that is written is checked by the server, and its length here."""
+        """Write the bytes; the server checks all of them, and the size is checked here."""
         self.write(path, pieces, size)
         return True
 
@@ -172,7 +176,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         return fingerprint(Sha256(), self.read(path))
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
-        """None without a kind: a copy is not read back to be compared."""
+        """Return a hasher; None without a kind, as a copy is not read back to be compared."""
         return Sha256() if kind == SHA256 else None
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
@@ -228,7 +232,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
             bytes_io.written_at_once(tree, name, content)
 
     def _streamed(self, path: str, name: str, pieces: Iterable[bytes]) -> None:
-        """What goes wrong where the pieces come from keeps its own name."""
+        """Write the blocks; errors of the source are not converted."""
         with self._using(path) as tree:
             upload = bytes_io.SmbUpload(tree, name)
         try:
@@ -264,7 +268,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
                 self._refuse_other(full.removeprefix(self.root), is_folder=True)
 
     def _refuse_other(self, path: str, is_folder: bool) -> None:
-        """What has the name already must be of its kind, and have it to the letter, large and small."""
+        """Raise if an existing name has another kind or another case."""
         found = self._found(path)
         if found is None:
             return
@@ -275,7 +279,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
             raise PathError(f"{path}: {clash}; rename one of them")
 
     def _found(self, path: str) -> Entry | None:
-        """What the server has under the name, spelt as it is there."""
+        """Return the server's entry for the name, in its actual spelling."""
         pattern, folder = names.written(base(path)), parent(path)
         with self._using(path) as tree:
             handle, rows = files.listed(tree, self._name(folder), pattern)
@@ -290,7 +294,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
                 with self._using(path) as tree:
                     files.removed(tree, name)
             except NotFound:
-                if number == 0:  # else it went well, and its answer was lost
+                if number == 0:  # otherwise it succeeded, and the answer was lost
                     raise
 
         numbered(attempt)

@@ -15,7 +15,7 @@ def health(context: Context, request: Request) -> Reply:
 
 
 def list_job_attempts(context: Context, request: Request) -> Reply:
-    """The latest attempt, then the others in order."""
+    """Return the latest attempt, then the others in order."""
     job = context.state.job(key(request))
     if job is None:
         return 404, None
@@ -35,7 +35,7 @@ def get_job_attempt(context: Context, request: Request) -> Reply:
 
 
 def get_task(context: Context, request: Request) -> Reply:
-    """One task with all its attempts."""
+    """Return one task with all its attempts."""
     job = existing(context, request)
     tries = task_tries(context, job, request)
     if not tries:
@@ -44,7 +44,7 @@ def get_task(context: Context, request: Request) -> Reply:
 
 
 def task_tries(context: Context, job: Job, request: Request) -> list[Task]:
-    """Every attempt of the task named in the path, the newest first."""
+    """Return every attempt of the task in the path, newest first."""
     index = request.params["index"]
     if not index.isdecimal() or len(index) > 9:
         return []

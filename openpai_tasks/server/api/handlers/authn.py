@@ -23,14 +23,14 @@ def info(context: Context, request: Request) -> Reply:
 
 
 def get_description(context: Context, request: Request) -> Reply:
-    """The OpenAPI description of this server, built on demand."""
+    """Return the OpenAPI description of this server, built on demand."""
     from openpai_tasks.server.api.openapi.build import describe
 
     return 200, describe(context.profile.name)
 
 
 def greeting(context: Context, request: Request) -> Reply:
-    """The answer of the oldest servers."""
+    """Answer like the oldest servers."""
     return 200, TextBody("<pre>PAI RESTful API</pre>", "text/html; charset=utf-8")
 
 
@@ -45,7 +45,7 @@ def authn_info(context: Context, request: Request) -> Reply:
 def login(context: Context, request: Request) -> Reply:
     body = fields.mapping(request.body, ("username", "password", "expiration"))
     name, password = fields.user_name(body), fields.password(body)
-    if "expiration" in body:  # checked and then ignored, as OpenPAI does
+    if "expiration" in body:  # checked and then ignored, like OpenPAI
         fields.whole_number(body["expiration"], "expiration", SHORTEST_SESSION, LONGEST_SESSION)
     is_right = context.check_password(request.process, name, password)
     user = context.accounts.user(name)

@@ -1,4 +1,4 @@
-"""What the cluster has: virtual clusters, storages, and nodes with the tasks on them."""
+"""The cluster's virtual clusters, storages, and nodes with their tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def change_virtual_cluster(context: Context, request: Request) -> Reply:
 
 
 def list_sku_types(context: Context, request: Request) -> Reply:
-    """Empty, as on every cluster without the HiveD scheduler."""
+    """Return nothing, like every cluster without the HiveD scheduler."""
     name = request.params.get("vc") or request.first("vc")
     if name or "vc" in request.query:
         _known(context, name)
@@ -73,7 +73,7 @@ def list_nodes(context: Context, request: Request) -> Reply:
 
 
 def list_pods(context: Context, request: Request) -> Reply:
-    """The tasks of all unfinished jobs."""
+    """Return the tasks of all unfinished jobs."""
     state, capacity = context.state, context.engine.capacity()
     if request.first("namespace", kubernetes.NAMESPACE) != kubernetes.NAMESPACE:
         return 200, kubernetes.pod_list([])
@@ -111,7 +111,7 @@ def _virtual_cluster(context: Context, name: str, used: ResourceAmount) -> dict[
 
 
 def _share(part: ResourceAmount, whole: ResourceAmount) -> float:
-    """The share in percent of the GPUs, or of the CPUs if there are no GPUs."""
+    """Return the share in percent of the GPUs, or of the CPUs if there are no GPUs."""
     few, all_of_them = (part.gpu, whole.gpu) if whole.gpu else (part.cpu, whole.cpu)
     return round(100 * few / max(all_of_them, 1), 2)
 
@@ -169,13 +169,16 @@ def _storage_server(storage: Storage) -> dict[str, Any]:
 
 
 def _folder(storage: Storage) -> dict[str, Any]:
-    """A type that every client knows, and the folder in a field for our own client."""
+    """Return a type that every client knows, and the folder in a field for our own client."""
     own = {"type": "local", "path": str(storage.path)}
     return {"type": "unknown", "data": {}, routes.OWN_FIELD: own}
 
 
 def _views(context: Context, request: Request, view: Callable[[Storage], dict[str, Any]]) -> Reply:
-    """All views, those in ``names``, or the one in the path; OpenPAI answers 500 for a missing one."""
+    """Return all views, those in ``names``, or the one in the path.
+
+    Like OpenPAI, answer 500 for a missing one.
+    """
     permitted = {one.name: one for one in _permitted(context, request)}
     single = request.params.get("storage")
     wanted = (single,) if single else request.query.get("names", tuple(permitted))

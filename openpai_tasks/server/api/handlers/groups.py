@@ -1,4 +1,4 @@
-"""Groups, read by anyone with a token and changed by admins."""
+"""Groups, which any token can read and admins can change."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def delete_group(context: Context, request: Request) -> Reply:
 
 
 def set_field(context: Context, request: Request) -> Reply:
-    """Set ``extension``, ``description`` or ``externalName``, whichever the body names."""
+    """Set ``extension``, ``description`` or ``externalName``, whichever the body contains."""
     group = _existing(context, request.params["group"])
     body = fields.mapping(request.body, FIELDS[1:])
     if len(body) != 1:
@@ -69,7 +69,7 @@ def set_extension_key(context: Context, request: Request) -> Reply:
 
 
 def _with(tree: Any, keys: list[str], value: Any) -> dict[str, Any]:
-    """A copy of the tree with the value at the path of keys."""
+    """Return a copy of the tree with the value at the path of keys."""
     copy = dict(tree) if isinstance(tree, dict) else {}
     first, *rest = keys
     copy[first] = _with(copy.get(first), rest, value) if rest else value

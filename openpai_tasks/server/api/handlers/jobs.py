@@ -27,7 +27,7 @@ def submit(context: Context, request: Request) -> Reply:
 
 
 def submitter(context: Context, request: Request) -> User:
-    """The account of the caller who submits a job."""
+    """Return the account of the caller who submits a job."""
     user = context.accounts.user(request.caller.user)
     if user is None:
         raise refusals.bad_token()
@@ -45,7 +45,7 @@ def list_jobs(context: Context, request: Request) -> Reply:
 
 
 def query(request: Request, page: int) -> JobQuery:
-    """The filters, order and page that the request asks for."""
+    """Read the filters, order and page from the request."""
     field, _, direction = request.first("order").partition(",")
     ordered = field in ORDERS and direction in ("ASC", "DESC")
     return JobQuery(
@@ -64,7 +64,7 @@ def query(request: Request, page: int) -> JobQuery:
 
 
 def get_job(context: Context, request: Request) -> Reply:
-    """The job with its latest attempt, or the one named in the path."""
+    """Return the job with its latest attempt, or with the one in the path."""
     job = existing(context, request)
     number = attempt_number(job, request) if "attempt" in request.params else job.attempt
     attempt = context.state.attempt(job.key, number)
@@ -74,7 +74,7 @@ def get_job(context: Context, request: Request) -> Reply:
 
 
 def get_config(context: Context, request: Request) -> Reply:
-    """The document without its secrets, as JSON, which is also YAML."""
+    """Return the document without its secrets, as JSON, which is also YAML."""
     return 200, TextBody(compact(document_of(existing(context, request))), "text/yaml; charset=utf-8")
 
 
@@ -108,7 +108,7 @@ def list_events(context: Context, request: Request) -> Reply:
 
 
 def existing(context: Context, request: Request) -> Job:
-    """The job named in the path."""
+    """Return the job in the path."""
     job = context.state.job(key(request))
     if job is None:
         raise refusals.no_job(key(request))
@@ -116,13 +116,13 @@ def existing(context: Context, request: Request) -> Job:
 
 
 def key(request: Request) -> str:
-    """``user~name``, which older paths split in two."""
+    """Return ``user~name``, which older paths split in two."""
     user, name = request.params.get("user"), request.params["job"]
     return routes.job_key(user, name) if user else name
 
 
 def document_of(job: Job) -> Any:
-    """The job's document without its secrets."""
+    """Return the job's document without its secrets."""
     return read(job.config).value
 
 
@@ -142,7 +142,7 @@ def view(context: Context, request: Request) -> views.ViewContext:
 
 
 def task_roles(context: Context, request: Request, job: Job, attempt: int) -> dict[str, object]:
-    """The tasks of an attempt, each with its first attempt, whose times are shown."""
+    """Return the tasks of an attempt; their times come from the first attempt of each."""
     state = context.state
     pairs = [
         (task, state.task_attempts(job.key, attempt, task.role, task.index)[-1] if task.attempt else task)
@@ -156,7 +156,7 @@ def _listed(request: Request, name: str) -> tuple[str, ...]:
 
 
 def own(context: Context, request: Request) -> Job:
-    """The job named in the path, if the caller may change it."""
+    """Return the job in the path; raise if the caller may not change it."""
     job = existing(context, request)
     if job.user != request.caller.user and not request.caller.admin:
         raise refusals.forbidden(f"User {request.caller.user} is not allowed to change job {job.key}.")

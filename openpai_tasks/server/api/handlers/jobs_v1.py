@@ -1,4 +1,4 @@
-"""Jobs by the older paths: v1 configurations, removal, and the configuration as submitted."""
+"""Jobs at the older paths: v1 configurations, removal, and the configuration as submitted."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def remove(context: Context, request: Request) -> Reply:
 
 
 def get_config(context: Context, request: Request) -> Reply:
-    """The configuration as submitted, without secrets."""
+    """Return the configuration as submitted, without secrets."""
     job = jobs.existing(context, request)
     return _shown(request, context.originals.of(job.key) or jobs.document_of(job))
 
 
 def get_document(context: Context, request: Request) -> Reply:
-    """The v2 document, also of a v1 job."""
+    """Return the v2 document, also of a v1 job."""
     job = context.state.job(jobs.key(request))
     if job is None:
         raise refusals.no_config(jobs.key(request))
@@ -71,7 +71,7 @@ def get_document(context: Context, request: Request) -> Reply:
 
 
 def _shown(request: Request, config: Any) -> Reply:
-    """The configuration as JSON, or as YAML if the caller accepts it."""
+    """Return the configuration as JSON, or as YAML if the caller accepts it."""
     if "yaml" in request.headers.get("accept", ""):
         return 200, TextBody(dump(config), "text/yaml; charset=utf-8")
     return 200, TextBody(jobs.compact(config), "application/json; charset=utf-8")

@@ -1,4 +1,4 @@
-"""Logs: their addresses, for holders of a token, and their content, for holders of a ticket."""
+"""Logs: their addresses, for callers with a token, and their content, for callers with a ticket."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 
 def list_logs(context: Context, request: Request) -> Reply:
-    """The addresses of a task attempt's logs, valid for two minutes."""
+    """Return the addresses of a task attempt's logs, valid for two minutes."""
     job = context.state.job(request.params["job"])
     tries = _tries(context, job, request) if job else []
-    if job is None or not tries:  # OpenPAI answers so, not with 404
+    if job is None or not tries:  # like OpenPAI, which does not answer 404
         raise refusals.unknown("Failed to get log list")
     for task in tries:
         if str(task.attempt) == request.params["task_attempt"]:
@@ -40,7 +40,7 @@ def _tries(context: Context, job: Job, request: Request) -> list[Task]:
 
 
 def get_log(context: Context, request: Request) -> Reply:
-    """The content of one log: all of it, the part a Range header asks for, or its end."""
+    """Return the content of one log: all of it, the part in a Range header, or its end."""
     claims = context.tokens.read_log_ticket(request.first("token"))
     tries = context.state.task_attempts(claims["job"], claims["attempt"], claims["role"], claims["index"])
     task = next((one for one in tries if one.uid == claims["uid"]), None)
@@ -54,7 +54,7 @@ def get_log(context: Context, request: Request) -> Reply:
 
 
 def slice_log(context: Context, task: Task, name: str, wanted: str) -> Reply:
-    """An existing log, or the part of it that a Range header asks for."""
+    """Return an existing log, or the part of it in a Range header."""
     size, opened = context.engine.logs(task)[name], partial(context.engine.open_log, task, name)
     match = RANGE.fullmatch(wanted.strip())
     if not match or match[0] == "bytes=-" or (size == 0 and wanted == f"bytes=-{TAIL}"):
@@ -67,7 +67,7 @@ def slice_log(context: Context, task: Task, name: str, wanted: str) -> Reply:
 
 
 def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
-    """The first and the last byte; without a first one, that many bytes from the end."""
+    """Return the first and the last byte; without ``first``, ``last`` counts bytes from the end."""
     if not first:
         return max(size - int(last), 0), size - 1
     return int(first), min(int(last), size - 1) if last else size - 1

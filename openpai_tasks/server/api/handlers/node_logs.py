@@ -1,6 +1,6 @@
-"""Logs as the nodes of older clusters served them: pages of YARN's node manager, files of a log manager.
+"""Logs as nodes of older clusters serve them: pages of YARN's node manager, files of a log manager.
 
-Neither required a token: the id of a task, which cannot be guessed, is enough to read its logs.
+Neither requires a token: the id of a task, which cannot be guessed, is enough to read its logs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAGE = "<!DOCTYPE html>\n<html><body>\nBODY\n</body></html>\n"
 
 
 def list_container_logs(context: Context, request: Request) -> Reply:
-    """A page with a link to each log."""
+    """Return a page with a link to each log."""
     sizes = _sizes(context, _container(context, request), CONTAINER_FILES)
     links = [
         f'<p><a href="{_page(request, name)}?start=-{PAGE_SHOWS}">'
@@ -33,7 +33,10 @@ def list_container_logs(context: Context, request: Request) -> Reply:
 
 
 def show_container_log(context: Context, request: Request) -> Reply:
-    """A page with one log: its end, or from ``start`` to ``end``; negative numbers count from the end."""
+    """Return a page with the end of a log, or from ``start`` to ``end``.
+
+    Negative numbers count from the end.
+    """
     task = _container(context, request)
     log, size = _log(context, task, CONTAINER_FILES, request)
     start = _place(request.first("start"), -PAGE_SHOWS, size)
@@ -48,21 +51,21 @@ def show_container_log(context: Context, request: Request) -> Reply:
 
 
 def list_pod_logs(context: Context, request: Request) -> Reply:
-    """The existing files, as a web server lists a folder."""
+    """List the existing files like a web server lists a folder."""
     sizes = _sizes(context, _pod(context, request), POD_FILES)
     rows = [f'<a href="{name}">{name}</a> {size}' for name, size in sizes.items()]
     return _html("<pre>\n" + "\n".join(rows) + "\n</pre>")
 
 
 def get_pod_log(context: Context, request: Request) -> Reply:
-    """A file, or the part of it that a Range header asks for."""
+    """Return a file, or the part of it in a Range header."""
     task = _pod(context, request)
     log, _ = _log(context, task, POD_FILES, request)
     return slice_log(context, task, log, request.headers.get("range", ""))
 
 
 def get_pod_log_tail(context: Context, request: Request) -> Reply:
-    """The end of a file."""
+    """Return the end of a file."""
     task = _pod(context, request)
     log, size = _log(context, task, POD_FILES, request)
     length = min(size, TAIL)
@@ -88,13 +91,13 @@ def _pod(context: Context, request: Request) -> Task:
 
 
 def _sizes(context: Context, task: Task, names: dict[str, str]) -> dict[str, int]:
-    """The existing files and their sizes; ``names`` has the log of each file."""
+    """Return the existing files and their sizes; ``names`` maps files to logs."""
     logs = context.engine.logs(task)
     return {name: logs[log] for name, log in names.items() if log in logs}
 
 
 def _log(context: Context, task: Task, names: dict[str, str], request: Request) -> tuple[str, int]:
-    """The log that the path names, and its size."""
+    """Return the log in the path, and its size."""
     name, sizes = request.params["file"], _sizes(context, task, names)
     if name not in sizes:
         raise refusals.no_log()
@@ -102,7 +105,7 @@ def _log(context: Context, task: Task, names: dict[str, str], request: Request) 
 
 
 def _place(text: str, default: int, size: int) -> int:
-    """The position that ``text`` names, from the start of the file or, if negative, from its end."""
+    """Return the position in ``text``, from the start of the file or, if negative, from its end."""
     digits = text.removeprefix("-")
     number = int(text) if digits.isdecimal() and len(digits) < 18 else default
     return min(max(size + number if number < 0 else number, 0), size)

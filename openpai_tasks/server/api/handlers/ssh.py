@@ -1,4 +1,4 @@
-"""The ssh addresses of a job's tasks, as in OpenPAI 0.14, and the job's private key for its owner."""
+"""SSH endpoints of a job's tasks, as in OpenPAI 0.14, and the job's private key for its owner."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from openpai_tasks.server.ssh.logins import key_folder
 from openpai_tasks.server.state.records import Job
 from openpai_tasks.settings.key_pairs import KeyPair, read_pair
 
-HDFS_NODE = "127.0.0.1:5070"  # the address of OpenPAI's name node, a mere name here
+HDFS_NODE = "127.0.0.1:5070"  # address of OpenPAI's name node; only a name here
 
 
 def get_ssh(context: Context, request: Request) -> Reply:
-    """The tasks that accept logins now, and the job's key pair, if there is one."""
+    """Return the tasks that accept logins now, and the job's key pair, if there is one."""
     job = jobs.existing(context, request)
     ready = [
         {"id": task.uid, "sshIp": task.ip, "sshPort": str(task.ports["ssh"][0])}
@@ -34,12 +34,12 @@ def get_ssh(context: Context, request: Request) -> Reply:
 
 
 def get_no_ssh(context: Context, request: Request) -> Reply:
-    """Refuse: in OpenPAI on Kubernetes, clients use the task's ssh port."""
+    """Refuse: with OpenPAI on Kubernetes, clients use the task's SSH port."""
     raise refusals.no_ssh(request.params["job"])
 
 
 def get_key(context: Context, request: Request) -> Reply:
-    """A file of the job's key pair, for its owner, by a token or by the ticket in a link."""
+    """Return a file of the job's key pair to its owner, by a token or by the ticket in a link."""
     job = context.state.job(request.params["job"])
     caller = _caller(context, request)
     if caller is None and not context.tokens.reads_key_ticket(request.first("ticket"), request.params["job"]):
@@ -72,7 +72,7 @@ def _key_pair(context: Context, request: Request, job: Job) -> dict[str, Any] | 
 
 
 def _caller(context: Context, request: Request) -> Identity | None:
-    """The caller of a route that needs no token."""
+    """Return the caller of a route that needs no token, or None."""
     header = request.headers.get("authorization", "")
     if request.identity is not None or not header:
         return request.identity

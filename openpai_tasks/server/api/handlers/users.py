@@ -1,4 +1,4 @@
-"""Users, shown to anyone with a token and changed by admins or, in part, by themselves."""
+"""Users, which any token can read, and admins or, in part, the users themselves can change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def create_user(context: Context, request: Request) -> Reply:
 
 
 def update_user(context: Context, request: Request) -> Reply:
-    """Replace all fields of a user or, with ``patch``, some."""
+    """Replace all fields of a user or, with ``patch``, some of them."""
     data, patch = _data(request, CREATE)
     name = fields.user_name(data)
     changes = {key: value for key, value in data.items() if key != "username"}
@@ -169,7 +169,7 @@ def _set_one(context: Context, request: Request, field: str) -> Reply:
 
 
 def _apply(context: Context, request: Request, name: str, changes: dict[str, Any], patch: bool) -> None:
-    """Check every change, then make them."""
+    """Validate all changes, then apply them."""
     accounts = context.accounts
     email = fields.email(changes) if "email" in changes else None
     clusters = fields.names(changes, "virtualCluster") if "virtualCluster" in changes else None

@@ -1,1 +1,1 @@
-"""Limits of what one caller may use."""
+"""Limits for each caller."""

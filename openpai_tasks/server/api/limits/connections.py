@@ -14,18 +14,18 @@ BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close
 
 
 def most() -> int:
-    """The highest number of connections; the remaining file descriptors are for files and jobs."""
+    """Return the maximum number of connections; the other file descriptors are for files and jobs."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MOST if soft == resource.RLIM_INFINITY else max(8, min(MOST, soft // 3))
 
 
 def at_once() -> int:
-    """How many connections are accepted in one round, before the oldest can be closed."""
+    """Return how many connections are accepted in one round, before the oldest can be closed."""
     return max(4, min(128, most() // 3))
 
 
 class LimitedConnection(H11Protocol):
-    """HTTP by h11, which also limits the size of a request's head."""
+    """An HTTP connection with h11, which also limits the size of a request's head."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

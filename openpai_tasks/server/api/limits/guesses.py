@@ -1,4 +1,4 @@
-"""Limits on wrong passwords: a few at once, then one at a time, for each caller and name."""
+"""Limits on wrong passwords, for each caller and name: a few at once, then one at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from openpai_tasks.server.api.limits.rates import Rate, TooMany
 
-OF_ONE_NAME = Rate(10, 60)  # so many at once, and as many again in so many seconds
+OF_ONE_NAME = Rate(10, 60)  # this many at once, and as many again within these seconds
 OF_ALL_NAMES = Rate(50, 60)
 MOST_KEPT = 1000
 
@@ -24,9 +24,9 @@ class _Bucket:
 
 
 class Guesses:
-    """Counts failures only, so that a known password can be used any number of times.
+    """Counts only failures, so that a known password can be used any number of times.
 
-    A caller is the user whose process calls, since all have the same address.
+    A caller is the user whose process calls, since all callers have the same address.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -52,13 +52,13 @@ class Guesses:
             self._buckets.pop((caller, name), None)
 
     def _wait(self, key: Key) -> float:
-        """The seconds until the next guess is allowed."""
+        """Return the seconds until the next guess is allowed."""
         if key not in self._buckets:
             return 0.0
         return (1 - self._filled(key).left) * _speed(key)
 
     def _filled(self, key: Key) -> _Bucket:
-        """The bucket, refilled for the time that has passed."""
+        """Return the bucket, refilled for the time that has passed."""
         now, most = self._clock(), float(_rate(key).count)
         if key not in self._buckets and len(self._buckets) >= MOST_KEPT:
             self._drop_full(now)
@@ -82,5 +82,5 @@ def _rate(key: Key) -> Rate:
 
 
 def _speed(key: Key) -> float:
-    """The seconds until one more guess is allowed."""
+    """Return the seconds until one more guess is allowed."""
     return _rate(key).seconds / _rate(key).count

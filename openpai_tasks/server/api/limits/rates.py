@@ -1,4 +1,4 @@
-"""Rate limits: of all calls together, and of each user for lists and submissions."""
+"""Rate limits: for all calls together, and for each user's lists and submissions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ WORDS = "Too many requests, please try again later."
 
 @dataclass(frozen=True)
 class Rate:
-    """So many calls in so many seconds."""
+    """A number of calls in a number of seconds."""
 
     count: int
     seconds: float
 
 
 class TooMany(ApiError):
-    """Too many calls; the headers say when to try again."""
+    """Raised for too many calls; the headers say when to retry."""
 
     def __init__(self, headers: Mapping[str, str], window: float) -> None:
         super().__init__(WORDS, 429)
@@ -50,7 +50,7 @@ class Limiter:
         self._lock = threading.Lock()
 
     def take(self, name: str, who: str) -> dict[str, str]:
-        """Count a call, and return the headers of the rate limit, or raise TooMany."""
+        """Count a call and return the headers of the rate limit; raise TooMany if it is exceeded."""
         rate = self._rates.get(name)
         if rate is None:
             return {}
@@ -76,7 +76,7 @@ class Limiter:
 
 
 def parse_rate(text: str) -> tuple[str, Rate | None]:
-    """``list=60/min``, ``submit=10/2s`` or ``api=off`` as a name and a rate."""
+    """Parse ``list=60/min``, ``submit=10/2s`` or ``api=off`` into a name and a rate."""
     name, _, rate = text.partition("=")
     match = re.fullmatch(r"(\d{1,9})/(\d{0,6})(s|min|h)", rate, re.ASCII)
     if name not in NAMES or not (match or rate == OFF):
@@ -87,5 +87,5 @@ def parse_rate(text: str) -> tuple[str, Rate | None]:
 
 
 def merged(rates: Mapping[str, Rate], changes: Mapping[str, Rate | None]) -> dict[str, Rate]:
-    """The rates with these changes; None removes one."""
+    """Return the rates with these changes; None removes a rate."""
     return {name: rate for name, rate in {**rates, **changes}.items() if rate is not None}

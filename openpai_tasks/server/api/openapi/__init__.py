@@ -1,1 +1,1 @@
-"""The server's description in OpenAPI 3.1, built on demand."""
+"""The OpenAPI 3.1 description of the server, built on demand."""

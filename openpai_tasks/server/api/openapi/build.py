@@ -1,4 +1,4 @@
-"""The whole description, from the route table and the operations of the handlers."""
+"""Build the description from the route table and the operations of the handlers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HOLES = {
 
 @functools.cache
 def describe(name: str) -> dict[str, Any]:
-    """The description of a server with this profile."""
+    """Return the description of a server with this profile."""
     profile = PROFILES[name]
     return {
         "openapi": "3.1.0",
@@ -64,7 +64,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def template(path: str) -> str:
-    """The path with unnamed parameters, which is equal for routes that match the same requests."""
+    """Return the path with unnamed parameters, which is equal for routes that match the same requests."""
     return re.sub(r"{\w+}", "{}", path).lower()
 
 
@@ -142,12 +142,12 @@ def _answer(answer: Answer) -> dict[str, Any]:
 
 
 def _errors(profile: Profile, row: Route, one: Operation) -> dict[int, set[str]]:
-    """The codes of each status, with those that any call can get before its handler."""
+    """Return the error codes of each status, with those that any call can get before its handler."""
     errors: dict[int, set[str]] = {
-        400: {NO_CODE, "InvalidParametersError"},  # a body or a query that cannot be read
-        403: {"ForbiddenUserError"},  # a host or an origin that is not this machine's
+        400: {NO_CODE, "InvalidParametersError"},  # a body or a query that cannot be parsed
+        403: {"ForbiddenUserError"},  # a host or an origin other than this machine
         408: {NO_CODE},  # a body that takes too long to arrive
-        413: {NO_CODE},  # one that is too large
+        413: {NO_CODE},  # a body that is too large
     }
     if row.handler in OF_HANDLERS:
         errors[503] = {NO_CODE}  # too many such calls at once

@@ -157,7 +157,7 @@ def _logs() -> Operations:
 
 
 def _refused() -> Errors:
-    """The refusals of a document; text that is not YAML has no code."""
+    """Return the errors for a document; text that is not YAML has no code."""
     return {
         400: (PROTOCOL,),
         403: (FORBIDDEN,),

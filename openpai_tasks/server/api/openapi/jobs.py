@@ -130,7 +130,7 @@ def _exit_spec() -> Schema:
 
 
 def _runtime(profile: Profile) -> Schema:
-    """What is kept about a failed command."""
+    """Return the schema of the report about a failed command."""
     if profile.is_yarn:
         logs = record({"user": TEXT, "runtime": TEXT, "diskCleaner": TEXT})
         own = {"exitcode": WHOLE, "originalUserExitCode": WHOLE, "caughtSignal": NULL, "errorLogs": logs}
@@ -182,7 +182,7 @@ def _try(profile: Profile) -> dict[str, Schema]:
 
 
 def _attempt(profile: Profile) -> dict[str, Schema]:
-    """An attempt in the older format."""
+    """Return the schema of an attempt in the older format."""
     whole_task = {**_task(), **_try(profile)}
     short = record({key: whole_task[key] for key in jobs.SHORT_TASK})
     diagnostics = {

@@ -16,7 +16,7 @@ WHOLE: Schema = {"type": "integer"}
 NUMBER: Schema = {"type": "number"}
 FLAG: Schema = {"type": "boolean"}
 NULL: Schema = {"type": "null"}
-OBJECT: Schema = {"type": "object"}  # of any content
+OBJECT: Schema = {"type": "object"}  # with any content
 TIME: Schema = {"type": "integer", "description": "milliseconds since the epoch"}
 HTML = "text/html"
 PLAIN = "text/plain"
@@ -25,7 +25,7 @@ NO_CODE = ""
 
 
 def maybe(schema: Schema) -> Schema:
-    """The schema, or null."""
+    """Return a schema for the value or null."""
     if "type" not in schema or "enum" in schema:
         return {"anyOf": [schema, NULL]}
     return {**schema, "type": [schema["type"], "null"]}
@@ -40,12 +40,12 @@ def listed(items: Schema) -> Schema:
 
 
 def by_name(values: Schema) -> Schema:
-    """An object with any keys."""
+    """Return a schema for an object with any keys."""
     return {"type": "object", "additionalProperties": values}
 
 
 def record(properties: Mapping[str, Schema], optional: Collection[str] = ()) -> Schema:
-    """An object with these properties and no others."""
+    """Return a schema for an object with exactly these properties."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -70,12 +70,12 @@ class Content:
 
 
 Answer = Schema | Content | tuple[Schema, Content]
-"""JSON, something else, or either as the caller accepts it."""
+"""JSON, another type, or either as the caller accepts it."""
 
 
 @dataclass(frozen=True)
 class BodyShape:
-    """The body of a request: JSON or a form of this schema, or text of the type ``text``."""
+    """The body of a request: JSON or a form with this schema, or text of the type ``text``."""
 
     schema: Schema | None = None
     text: str = ""
@@ -83,7 +83,7 @@ class BodyShape:
 
 @dataclass(frozen=True)
 class Operation:
-    """The request and the answers of a handler; errors are the codes of each status, or NO_CODE."""
+    """The request and the answers of a handler; ``errors`` maps each status to its codes, or NO_CODE."""
 
     summary: str
     answers: Mapping[int, Answer]

@@ -132,13 +132,13 @@ def _groups() -> Operations:
 
 
 def _patch(fields: dict[str, Schema]) -> Schema:
-    """``data`` with some of the fields, or with all if ``patch`` is not set."""
+    """Return a schema for ``data`` with some of the fields, or with all if ``patch`` is not set."""
     data = record(fields, [name for name in fields if not name.endswith("name")])
     return record({"data": data, "patch": FLAG}, ["patch"])
 
 
 def _field(summary: str, name: str, schema: Schema) -> Operation:
-    """A call that changes one field of a user."""
+    """Return the operation of a call that changes one field of a user."""
     errors: dict[int, tuple[str, ...]] = {
         400: (INVALID, "NoVirtualClusterError"),
         403: ("ForbiddenUserError",),

@@ -25,7 +25,7 @@ SHORT_TASK = (
 
 @dataclass(frozen=True)
 class ViewContext:
-    """What answers depend on besides the job: the profile, the nodes, and the address of this site."""
+    """What answers depend on besides the job: the profile, the nodes, and this site's address."""
 
     profile: Profile
     capacity: EngineCapacity
@@ -33,7 +33,7 @@ class ViewContext:
 
 
 def summary(profile: Profile, job: Job) -> dict[str, Any]:
-    """A job as a row of the list."""
+    """Return a job as a row of the list."""
     body = {
         "debugId": states.debug_id(job.key),
         "name": job.name,
@@ -52,7 +52,7 @@ def summary(profile: Profile, job: Job) -> dict[str, Any]:
 
 
 def detail(profile: Profile, job: Job, attempt: Attempt, roles: dict[str, Any]) -> dict[str, Any]:
-    """A job with one of its attempts and that attempt's tasks."""
+    """Return a job with one of its attempts and that attempt's tasks."""
     body = {
         "debugId": states.debug_id(job.key),
         "name": job.name,
@@ -84,7 +84,7 @@ def _status(profile: Profile, job: Job, attempt: Attempt) -> dict[str, Any]:
 
 
 def task_roles(view: ViewContext, job: Job, tasks: Iterable[tuple[Task, Task]]) -> dict[str, Any]:
-    """Task statuses by role, from the latest and the first attempt of each task."""
+    """Return the task statuses by role, from the latest and the first attempt of each task."""
     roles: dict[str, Any] = {}
     for latest, first in tasks:
         name = view.profile.role_name(latest.role)
@@ -95,7 +95,7 @@ def task_roles(view: ViewContext, job: Job, tasks: Iterable[tuple[Task, Task]]) 
 
 
 def task_detail(view: ViewContext, job: Job, tries: list[Task]) -> dict[str, Any]:
-    """One task with all its attempts, the newest first."""
+    """Return one task with all its attempts, newest first."""
     latest, first = tries[0], tries[-1]
     return {
         "username": job.user,
@@ -110,7 +110,7 @@ def task_detail(view: ViewContext, job: Job, tries: list[Task]) -> dict[str, Any
 def job_attempt(
     profile: Profile, job: Job, attempt: Attempt, roles: dict[str, Any], latest: bool
 ) -> dict[str, Any]:
-    """An attempt in the older format, without STOPPING and ``appExitType``."""
+    """Return an attempt in the older format, without STOPPING and ``appExitType``."""
     spec, exit = _spec(profile, attempt.exit_code), _exit(profile, attempt)
     kind, messages = exit.pop("appExitType"), exit["appExitMessages"]
     return {
@@ -143,7 +143,7 @@ def job_attempt(
 
 
 def _short_role(role: dict[str, Any]) -> dict[str, Any]:
-    """A role with the task fields of the older format."""
+    """Return a role with the task fields of the older format."""
     tasks = [
         {key: task[key] for key in SHORT_TASK} | {"taskState": _without_stopping(task["taskState"])}
         for task in role["taskStatuses"]
@@ -177,7 +177,7 @@ def event(host: str, one: Event) -> dict[str, Any]:
 
 
 def _standing(profile: Profile, job: Job) -> dict[str, Any]:
-    """The fields that a list and the details have in common."""
+    """Return the fields that a list and the details have in common."""
     return {
         "state": profile.job_states.get(job.sub_state, job.state),
         "subState": profile.sub_states.get(job.sub_state, job.sub_state),
@@ -219,7 +219,7 @@ def _exit(profile: Profile, attempt: Attempt) -> dict[str, Any]:
 
 
 def _runtime(profile: Profile, attempt: Attempt) -> dict[str, Any] | None:
-    """The runtime's report about a failed command: its exit code and the end of its log."""
+    """Return the runtime's report about a failed command: its exit code and the end of its log."""
     if not attempt.exit_code or attempt.user_exit_code is None:
         return None
     found = profile.runtime(attempt.exit_code, attempt.user_exit_code)

@@ -71,12 +71,12 @@ def pod(node: str, job: Job, task: Task) -> dict[str, Any]:
 
 
 def selector(text: str) -> dict[str, str]:
-    """The labels that ``a=b,c=d`` asks for."""
+    """Parse ``a=b,c=d`` into labels."""
     pairs = (part.replace("==", "=").partition("=") for part in text.split(",") if part)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def timestamp(ms: int) -> str:
-    """Milliseconds since the epoch as an ISO time."""
+    """Convert milliseconds since the epoch to an ISO time."""
     moment = datetime.fromtimestamp(ms / 1000, timezone.utc)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,7 +1,7 @@
-"""Which OpenPAI the server is: 0.14, 0.18 (the same as 1.0), 1.8, or the union of their routes.
+"""The OpenPAI that the server emulates: 0.14, 0.18 (the same as 1.0), 1.8, or the union of their routes.
 
-A profile holds the differences in answers: omitted keys and other words. Which routes
-there are is a column of the table in table.py.
+A profile describes the differences in answers: omitted keys and other words. The routes of each version are
+in a column of the table in table.py.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from openpai_tasks.server.state.records import Task
 UNION, OLDEST, MIDDLE, NEWEST = "union", "0.14", "0.18", "1.8"
 EVERY = frozenset({UNION, OLDEST, MIDDLE, NEWEST})
 
-LOG_NODE = "127.0.0.1:9103"  # the address of OpenPAI's log manager, a mere name here
-CONTAINER_NODE = "127.0.0.1:8042"  # and of YARN's node manager
+LOG_NODE = "127.0.0.1:9103"  # address of OpenPAI's log manager; only a name here
+CONTAINER_NODE = "127.0.0.1:8042"  # address of YARN's node manager
 
 PAGE = 5000
 NO_END = -1
@@ -58,7 +58,7 @@ def _gpu_bits(task: Task) -> int | None:
 
 
 def _log_path(task: Task, user: str, site: str) -> str:
-    """The path of the call that returns the addresses of logs."""
+    """Return the path of the call that returns the addresses of logs."""
     return routes.TASK_LOGS.format(
         job=task.job,
         attempt=task.job_attempt,
@@ -69,7 +69,7 @@ def _log_path(task: Task, user: str, site: str) -> str:
 
 
 def _log_folder(task: Task, user: str, site: str) -> str:
-    """The address of the log manager's folder, to which file names are appended."""
+    """Return the address of the log manager's folder, to which file names are appended."""
     path = routes.POD_LOGS_TAIL.format(
         node=LOG_NODE,
         user=user,
@@ -81,13 +81,13 @@ def _log_folder(task: Task, user: str, site: str) -> str:
 
 
 def _log_page(task: Task, user: str, site: str) -> str:
-    """The node manager's page that lists the logs."""
+    """Return the address of the node manager's page that lists the logs."""
     path = routes.CONTAINER_LOGS.format(node=CONTAINER_NODE, container=task.uid, user=user)
     return f"{site}{path}/"
 
 
 def _exit_type(spec: Mapping[str, Any]) -> str:
-    """The framework controller's name of a result."""
+    """Return the framework controller's name of a result."""
     return "Failed" if spec["code"] else "Succeeded"
 
 
@@ -102,7 +102,7 @@ def _runtime(code: int, user_code: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Profile:
-    """How one generation differs from 1.8, whose values are the defaults."""
+    """The differences of one generation from 1.8, whose values are the defaults."""
 
     name: str
     version: str
@@ -115,7 +115,7 @@ class Profile:
     gpus: Callable[[Task], int | None] = _no_gpus
     log_place: Callable[[Task, str, str], str] = _log_path  # of a task, by its user and this site
     sub_states: Mapping[str, str] = field(default_factory=dict)  # renamed
-    job_states: Mapping[str, str] = field(default_factory=dict)  # by sub-state, where they differ
+    job_states: Mapping[str, str] = field(default_factory=dict)  # by sub-state, if they differ
     task_states: Mapping[str, str] = field(default_factory=dict)
     job_exit_code: Callable[[int], int] = _same
     task_exit_code: Callable[[int], int] = _same
@@ -124,7 +124,7 @@ class Profile:
     runtime: Callable[[int, int], dict[str, Any]] = _runtime
     any_default: bool = False  # whether any value of ``?default=`` of storages means true
     tells_bad_tokens: bool = True
-    errors: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # where status and code differ
+    errors: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # if status and code differ
     joint: str = "\n"  # separates the commands of a role
     rates: Mapping[str, Rate] = field(default_factory=dict)
 
@@ -133,7 +133,7 @@ class Profile:
         return self.launcher == "yarn"
 
     def without(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer without the keys that this generation lacks."""
+        """Return the answer without the keys that this generation lacks."""
         hidden = self.hidden.get(kind, frozenset())
         return {key: value for key, value in body.items() if key not in hidden}
 

@@ -1,4 +1,4 @@
-"""The vocabulary of OpenPAI 0.14, whose jobs ran on Hadoop YARN: states, exit codes, queues."""
+"""The terms of OpenPAI 0.14, whose jobs ran on Hadoop YARN: states, exit codes, queues."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def task_exit_code(code: int) -> int:
 
 
 def exit_spec(code: int) -> dict[str, Any]:
-    """The description of a job's exit code, in the numbers of YARN."""
+    """Return the description of a job's exit code, in the numbers of YARN."""
     shown = job_exit_code(code)
     return {**exit_codes.exit_spec(code), "code": shown, "phrase": PHRASES[shown]}
 
@@ -60,7 +60,7 @@ def exit_type(spec: Mapping[str, Any]) -> str:
 
 
 def runtime(code: int, user_code: int) -> dict[str, Any]:
-    """The report of the container's runtime about a failed command."""
+    """Return the report of the container's runtime about a failed command."""
     return {
         "exitcode": job_exit_code(code),
         "originalUserExitCode": user_code,
@@ -72,7 +72,7 @@ def runtime(code: int, user_code: int) -> dict[str, Any]:
 def queue(
     total: ResourceAmount, used: ResourceAmount, share: dict[str, Any], jobs: dict[str, int]
 ) -> dict[str, Any]:
-    """A virtual cluster, which was a queue of YARN."""
+    """Return a virtual cluster, which is a queue of YARN."""
     return {
         "capacity": share["capacity"],
         "maxCapacity": share["capacity"],
@@ -89,7 +89,7 @@ def queue(
 
 
 def _exit_code(code: int) -> int:
-    """The same code if YARN has it; other failures of a command are the runtime's 255."""
+    """Return the same code if YARN has it; other failures of a command become the runtime's 255."""
     if code in PHRASES:
         return code
     return RUNTIME_FAILED if code > 0 else UNKNOWN

@@ -18,7 +18,7 @@ def milliseconds() -> int:
 
 
 def claim(text: str) -> bool:
-    """Create ``started``, which only one process can."""
+    """Create ``started``; only one process can succeed."""
     try:
         handle = os.open("started", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
@@ -29,7 +29,7 @@ def claim(text: str) -> bool:
 
 
 def read_arguments(path: str) -> list[bytes]:
-    """The arguments in a file, or none if it is missing."""
+    """Return the arguments in a file; empty if it is missing."""
     try:
         with open(path, "rb") as file:
             return file.read().split(b"\0")[:-1]
@@ -47,11 +47,11 @@ class SharedVariables:
     """The variables that all tasks of an attempt share, read once for all of them."""
 
     def __init__(self) -> None:
-        self._mark: object = None  # tells whether the file is still the same
+        self._mark: object = None  # identifies the version of the file
         self._known: dict[bytes, bytes] = {}
 
     def read(self, folder: str) -> dict[bytes, bytes]:
-        """The variables in a folder of tasks."""
+        """Return the variables in a folder of tasks."""
         path = os.path.join(folder, "environment")
         try:
             status = os.stat(path)
@@ -63,15 +63,15 @@ class SharedVariables:
         return self._known
 
     def read_all(self) -> dict[bytes, bytes]:
-        """The shared variables and those of the task."""
+        """Return the shared variables and those of the task."""
         return {**self.read(os.path.abspath("..")), **read_variables("environment")}
 
 
 def spare_locale_search(variables: dict[bytes, bytes]) -> None:
-    """Spare bash a step at its start that takes time by the square of the number of variables.
+    """Spare bash a step at its start that takes time quadratic in the number of variables.
 
-    It lists them all to find the locale, unless LC_ALL and LANG are set. The C locale is what it would find
-    without LANG, and LC_ALL is unset before the task's script begins.
+    It lists all of them to find the locale, unless LC_ALL and LANG are set. The C locale is what it would
+    find without LANG, and LC_ALL is unset before the task's script begins.
     """
     if b"LC_ALL" not in variables:
         write_whole("prologue", "unset LC_ALL BASH_ENV\n")
@@ -84,7 +84,7 @@ def open_log(name: str) -> int:
 
 
 def widen(pipe: int) -> None:
-    """Enlarge a pipe, for fewer switches between a busy task and its runner."""
+    """Enlarge a pipe, to reduce switches between a busy task and its runner."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, F_SETPIPE_SZ, 1 << 20)
@@ -109,7 +109,7 @@ def write_whole(name: str, text: str) -> None:
 
 
 def ring(bell: str, folder: str) -> None:
-    """Tell the server that a task has ended, if one is running; it would find out a little later."""
+    """Tell a running server that a task has ended; otherwise it would notice a little later."""
     message = os.fsencode(folder) + b"\0"
     with contextlib.suppress(OSError):
         handle = os.open(bell, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Processes of a task: becoming them in a fork, finding them, signalling them."""
+"""Processes of a task: become them in a fork, find them, signal them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def become_sidecar(arguments: list[bytes], shared: SharedVariables, runner: int)
 
 
 def leave(runner: int, stdout: int, stderr: int) -> None:
-    """In a fork: form a process group that dies with the runner, with these outputs and default signals."""
+    """In a fork, form a process group that dies with the runner, with these outputs and default signals."""
     join_group(0)
     if prctl:
         prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
@@ -74,7 +74,7 @@ def leave(runner: int, stdout: int, stderr: int) -> None:
 
 
 def children() -> list[int]:
-    """The child processes of this one, if the system tells."""
+    """Return the child processes of this process, if the system reports them."""
     me = os.getpid()
     try:
         with open(f"/proc/{me}/task/{me}/children") as file:
@@ -99,13 +99,13 @@ def parent(pid: int) -> int:
 
 
 def join_group(pid: int) -> None:
-    """Make a process group; both sides of a fork do so, and neither has to wait for the other."""
+    """Create a process group; both sides of a fork do so, and neither has to wait for the other."""
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)
 
 
 def signal_group(group: int, number: int) -> bool:
-    """Signal a process group; False if it has no process left."""
+    """Signal a process group; return False if it has no process left."""
     try:
         os.killpg(group, number)
     except OSError:

@@ -34,7 +34,7 @@ class Runner:
         self.options = options
         self.shared = shared
         self.term = False  # a stop was requested
-        self.kill_at: float | None = None  # when the grace is over
+        self.kill_at: float | None = None  # when the grace period is over
         self.over_at: float | None = None  # when the killing began
         self.main = 0
         self.sidecar = 0
@@ -47,7 +47,7 @@ class Runner:
         self.poller = select.poll()
 
     def listen(self) -> None:
-        """Treat TERM as a request, and let signals end a poll."""
+        """Treat TERM as a stop request, and let signals end a poll."""
         self.bell, ring = os.pipe()
         os.set_blocking(ring, False)
         os.set_blocking(self.bell, False)
@@ -94,7 +94,7 @@ class Runner:
         files.write_whole("group", str(self.main))
 
     def start_sidecar(self, runner: int) -> None:
-        """Fork the sidecar, if there is one; it may fail without harm to the task."""
+        """Fork the sidecar, if there is one; its failure does not affect the task."""
         arguments = files.read_arguments("sidecar")
         if arguments:
             self.sidecar = os.fork()
@@ -103,14 +103,14 @@ class Runner:
             processes.join_group(self.sidecar)
 
     def restart_sidecar(self, status: int) -> None:
-        """Start the sidecar again if it was killed, not if it ended by itself."""
+        """Start the sidecar again if it was killed, but not if it ended by itself."""
         self.sidecar = 0
         if os.WIFSIGNALED(status) and self.restarts and self.over_at is None:
             self.restarts -= 1
             self.start_sidecar(os.getpid())
 
     def copy(self, pipe: int) -> None:
-        """Copy output to the logs; a full disk loses output, never the task."""
+        """Copy output to the logs; a full disk loses output, but never the task."""
         if pipe == self.bell:
             os.read(pipe, CHUNK)
             return
@@ -141,7 +141,7 @@ class Runner:
             self.childless = True
 
     def advance(self) -> None:
-        """Stop the task, or kill it, when it is time to."""
+        """Stop or kill the task when it is time to."""
         if self.over_at is not None or self.is_time_to_kill():
             self.kill_rest()
         elif self.term and self.kill_at is None:
@@ -149,7 +149,7 @@ class Runner:
             signal_group(self.main, signal.SIGTERM)
 
     def is_time_to_kill(self) -> bool:
-        """When the command has ended or, after a stop, when all its processes have or the grace is over."""
+        """Whether the command or, after a stop, all its processes have ended, or the grace period has."""
         if self.kill_at is None:
             return self.status is not None
         if time.monotonic() >= self.kill_at:
@@ -157,7 +157,7 @@ class Runner:
         return self.status is not None and not signal_group(self.main, 0)
 
     def kill_rest(self) -> None:
-        """Kill the group and what has left it; for a subreaper that is every child process."""
+        """Kill the group and the processes that left it; for a subreaper these are all child processes."""
         if self.over_at is None:
             self.over_at = time.monotonic()
         if self.childless and prctl:
@@ -180,7 +180,7 @@ class Runner:
         return waited > (LINGER if self.childless else GIVE_UP)
 
     def patience(self) -> int | None:
-        """Milliseconds until there is something to do even without an event."""
+        """Return the milliseconds until there is something to do even without an event."""
         if self.over_at is not None:
             return 20
         if self.kill_at is None:
@@ -190,7 +190,7 @@ class Runner:
         return max(0, int((self.kill_at - time.monotonic()) * 1000)) + 1
 
     def write_exit(self, began: int) -> None:
-        """Write how the task ended; on a full disk, wait rather than lose the exit code."""
+        """Write the exit of the task; on a full disk, wait rather than lose the exit code."""
         code = os.waitstatus_to_exitcode(self.status or 0)
         stopped = int(self.kill_at is not None)
         ended = files.milliseconds()

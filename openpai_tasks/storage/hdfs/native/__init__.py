@@ -1,1 +1,1 @@
-"""Hadoop's own protocol: name node calls and data node blocks."""
+"""Hadoop's native protocol: name node calls and data node blocks."""

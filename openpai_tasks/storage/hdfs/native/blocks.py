@@ -1,4 +1,4 @@
-"""Blocks straight from and to data nodes: every 512 bytes travel with the CRC that HDFS keeps of them."""
+"""Read and write blocks directly on data nodes; every 512 bytes are sent with the CRC that HDFS stores."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from openpai_tasks.storage.hdfs.native.stream import Stream, Streams
 from openpai_tasks.storage.hdfs.ranges import ahead
 
 VERSION, WRITE, READ = 28, 80, 81
-PACKET = 1 << 20  # Java sends 64 KiB; fewer and larger ones cost an interpreter less
-WINDOW = 16  # packets on their way without an answer
+PACKET = 1 << 20  # Java sends 64 KiB; fewer and larger packets are cheaper for an interpreter
+WINDOW = 16  # packets in transit that are not acknowledged yet
 HEADER = struct.Struct(
     "<BqBqBBBi"
-)  # of a packet: offset, number, whether it is the last, bytes; with their tags
-FRAME = struct.Struct(">ih")  # how long the packet is, without this header, and how long the header is
+)  # of a packet: offset, number, whether it is the last, size of the data; with their tags
+FRAME = struct.Struct(">ih")  # size of the packet without this header, and size of the header
 PACKET_LIMIT = 16 << 20
-FEW = 1 << 15  # bytes; to combine the CRCs of less takes longer than to compute each
+FEW = 1 << 15  # bytes; below this, combining CRCs takes longer than computing each one
 SETTING_UP = 6  # a new block
 ALL_RIGHT, SUMS_ARE_RIGHT = 0, 6
 CRCS = {1: "CRC32", 2: "CRC32C"}
@@ -37,7 +37,7 @@ NUMBERS = {name: number for number, name in CRCS.items()}
 
 
 class Wrong(Exception):
-    """Raised when a data node refuses, or bytes do not match their CRC."""
+    """Raised when a data node refuses a request, or when bytes do not match their CRC."""
 
 
 class DataNodes:
@@ -50,7 +50,7 @@ class DataNodes:
         self._streams.close()
 
     def read(self, block: Block, address: tuple[str, int], offset: int, length: int) -> Iterator[bytes]:
-        """Bytes of the block, each piece checked before it is handed on."""
+        """Yield bytes of the block; each piece is checked first."""
         asked = message((1, _header(block, block.size, self._client)), (2, offset), (3, length))
         with self._streams.borrowed(address) as stream:
             stream.send(struct.pack(">hb", VERSION, READ) + delimited(asked))
@@ -58,7 +58,7 @@ class DataNodes:
             skip, left = offset - number(answered, 2), length
             for piece in _packets(stream, *_kind(fields(inner(answered, 1)))):
                 piece, skip = (piece[skip:], 0) if skip else (piece, 0)
-                piece = piece[:left] if len(piece) > left else piece  # it ends with a whole chunk
+                piece = piece[:left] if len(piece) > left else piece  # the node sends whole chunks
                 left -= len(piece)
                 yield piece
             if left:
@@ -66,9 +66,9 @@ class DataNodes:
             stream.send(delimited(message((1, SUMS_ARE_RIGHT))))
 
     def write(self, block: Block, shape: Shape, room: int, feed: Feed, is_large: bool = False) -> int:
-        """Fill the block from the feed; how many bytes it has once every data node has confirmed.
+        """Fill the block from the feed; return its size once every data node has confirmed it.
 
-        Of a large file, the CRCs of the next packets are computed while one is sent.
+        For a large file, the CRCs of the next packets are computed while one is sent.
         """
         stream = self._streams.new(block.addresses()[0])
         try:
@@ -84,7 +84,7 @@ class DataNodes:
         storages = block.storages or (None,) * len(block.nodes)
         asked = message(
             (1, _header(block, 0, self._client)),
-            *((2, node) for node in block.nodes[1:]),  # who the first one sends it on to
+            *((2, node) for node in block.nodes[1:]),  # nodes that the first one forwards the data to
             (4, SETTING_UP),
             (5, len(block.nodes)),
             (6, 0),
@@ -100,13 +100,13 @@ class DataNodes:
 
 
 class Feed:
-    """Pieces of any size, read in sizes that fit; ``began`` is set when the first was read."""
+    """Pieces of any size, read in the sizes needed; ``began`` is set at the first read."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces, self._rest, self.began, self._ended = iter(pieces), b"", False, False
 
     def read(self, size: int) -> bytes:
-        """So many bytes; fewer only at the end. A piece of just that size is handed on uncopied."""
+        """Return this many bytes; fewer only at the end. A piece of exactly this size is not copied."""
         self.began = True
         found, count = [self._rest], len(self._rest)
         while count < size and not self._ended:
@@ -121,14 +121,14 @@ class Feed:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left; looks ahead."""
+        """Whether nothing is left; reads ahead."""
         if not self._rest:
             self._rest = self.read(PACKET)
         return not self._rest
 
 
 def _summed(feed: Feed, shape: Shape, room: int) -> Generator[tuple[bytes, bytes], None, None]:
-    """The CRCs and the data of each packet of a block."""
+    """Yield the CRCs and the data of each packet of a block."""
     sums = SUMS[shape.crc]()
     while data := feed.read(min(PACKET, room)):
         room -= len(data)
@@ -163,11 +163,11 @@ def _acknowledged(stream: Stream, packet: int) -> int:
 
 def _statuses(answered: Fields) -> Iterator[int]:
     for reply in answered.get(2, []):
-        yield from reply if isinstance(reply, bytes) else [reply]  # packed, or one by one
+        yield from reply if isinstance(reply, bytes) else [reply]  # packed, or one at a time
 
 
 def _packets(stream: Stream, crc: str, chunk: int) -> Iterator[bytes]:
-    """The data of packets; those that have come together are checked and handed on together."""
+    """Yield the data of packets; packets that arrived together are checked and returned together."""
     is_right, is_last = _test(crc, chunk), False
     while not is_last:
         crcs: list[memoryview] = []
@@ -177,7 +177,7 @@ def _packets(stream: Stream, crc: str, chunk: int) -> Iterator[bytes]:
             crcs.append(their_crcs)
             pieces.append(piece)
             if len(piece) % chunk:
-                break  # the CRCs of what follows begin anew
+                break  # the CRCs of the following bytes start anew
         data = b"".join(pieces)
         if not is_right(data, b"".join(crcs)):
             raise Wrong("bytes that do not fit their checksum")
@@ -186,7 +186,7 @@ def _packets(stream: Stream, crc: str, chunk: int) -> Iterator[bytes]:
 
 
 def _test(crc: str, chunk: int) -> Callable[[bytes, bytes], bool]:
-    """A function that checks bytes against their CRCs, all at once where possible."""
+    """Return a function that checks bytes against their CRCs, all at once if possible."""
     sums, whole = SUMS[crc](), crc_of(crc)
     if whole and chunk & (chunk - 1) == 0:
         return lambda data, crcs: (
@@ -196,7 +196,7 @@ def _test(crc: str, chunk: int) -> Callable[[bytes, bytes], bool]:
 
 
 def _packet(stream: Stream) -> tuple[memoryview, memoryview, bool]:
-    """The next packet's CRCs, its data, and whether it is the block's last."""
+    """Return the next packet's CRCs, its data, and whether it is the block's last one."""
     while not _is_whole(stream):
         stream.wait(max(FRAME.size, _size(stream)))
     whole = stream.view(_size(stream))
@@ -211,7 +211,7 @@ def _is_whole(stream: Stream) -> bool:
 
 
 def _size(stream: Stream) -> int:
-    """The whole length of the next packet; 0 while unknown."""
+    """Return the total size of the next packet; 0 while unknown."""
     if stream.available < FRAME.size:
         return 0
     size, header = FRAME.unpack(stream.peek(FRAME.size))

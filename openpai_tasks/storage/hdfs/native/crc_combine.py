@@ -1,8 +1,8 @@
-"""Whether bytes fit the CRCs of their chunks, at a third of the cost of computing each of them.
+"""Check bytes against the CRCs of their chunks, at a third of the cost of computing each one.
 
-The CRC of two texts follows from the CRC of each: the first, moved on by the second's length, xor the second.
-So the CRCs that came are combined into the one of all bytes, which one call to C computes. Pairs are combined
-all at once: each of the four bytes of all CRCs is a row, and what moves them on is a ``bytes.translate``.
+The CRC of two strings follows from their CRCs: the first, shifted by the length of the second, xor the
+second. So the received CRCs are combined into the CRC of all bytes, which a single C call computes. All pairs
+are combined at once: each of the four bytes of all CRCs is a row, and ``bytes.translate`` shifts a row.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable
 from functools import cache
 
 Matrix = tuple[int, ...]
-"""What becomes of each of the 32 bits."""
+"""The image of each of the 32 bits."""
 
 POLYNOMIALS = {"CRC32": 0xEDB88320, "CRC32C": 0x82F63B78}
 
 
 def fits(data: bytes, crcs: bytes, chunk: int, crc: str, whole: Callable[[bytes], int]) -> bool:
-    """Whether these are the CRCs, four bytes each, of the chunks; ``whole`` computes the one of any bytes."""
+    """Whether these are the chunks' CRCs, four bytes each; ``whole`` computes the CRC of any bytes."""
     count, rest = divmod(len(data), chunk)
     if len(crcs) != 4 * (count + bool(rest)):
         return False
@@ -28,12 +28,12 @@ def fits(data: bytes, crcs: bytes, chunk: int, crc: str, whole: Callable[[bytes]
 
 
 def combined(crcs: bytes, chunk: int, crc: str) -> int:
-    """The CRC of all chunks together, from that of each; a chunk is a power of two."""
+    """Return the CRC of all chunks together, given the CRC of each; ``chunk`` must be a power of two."""
     number = int.from_bytes
     rows = [crcs[place::4] for place in (3, 2, 1, 0)]  # lowest byte first
     while (count := len(rows[0])) > 1:
         if count % 2:
-            rows = [b"\0" + row for row in rows]  # of no bytes at all, before the first
+            rows = [b"\0" + row for row in rows]  # the CRC of an empty string, before the first
         tables, first = _tables(crc, chunk), [row[::2] for row in rows]
         rows = [
             (
@@ -51,7 +51,7 @@ def combined(crcs: bytes, chunk: int, crc: str) -> int:
 
 @cache
 def _tables(crc: str, size: int) -> list[list[bytes]]:
-    """For each byte of a CRC, what it adds to each byte of the CRC that is moved on by so many bytes."""
+    """Return what each byte of a CRC adds to each byte of the CRC shifted by ``size`` bytes."""
     moved = _moving(crc, size)
     found = [[_times(moved, value << 8 * place) for value in range(256)] for place in range(4)]
     return [[bytes(value >> 8 * out & 255 for value in row) for out in range(4)] for row in found]
@@ -59,7 +59,7 @@ def _tables(crc: str, size: int) -> list[list[bytes]]:
 
 @cache
 def _moving(crc: str, size: int) -> Matrix:
-    """What as many zero bytes do to a CRC: half of them, twice."""
+    """Return the effect of ``size`` zero bytes on a CRC: the effect of half as many, twice."""
     if size == 1:
         bit: Matrix = (POLYNOMIALS[crc], *(1 << place for place in range(31)))
         return _twice(_twice(_twice(bit)))

@@ -1,7 +1,7 @@
-"""Files by Hadoop's own protocol, where the net leads to the data nodes; WebHDFS does whatever this cannot.
+"""Files over Hadoop's native protocol, if data nodes can be reached; otherwise WebHDFS is used.
 
-Each chunk of a block travels with its CRC, which is compared where it arrives: what was read or written this
-way is known to be right, without a question for the file's checksum.
+Each chunk of a block is sent with its CRC, which the receiver checks. Files that were read or written this
+way need no further checksum request.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from openpai_tasks.storage.hdfs.ranges import ahead
 from openpai_tasks.storage.hdfs.web.http import why
 from openpai_tasks.storage.hdfs.web.name_nodes import make_error
 
-WIDE = 8 << 20  # bytes; to fetch less by another thread does not pay
-BARRED = 60.0  # seconds after a failure in which WebHDFS does it all
-RENEWAL = 20.0  # seconds; who is silent for 60 may lose the file
-FIRST_PAUSE, LONGEST_PAUSE, CLOSING = 0.001, 0.4, 60.0  # seconds, for a data node to tell of its block
+WIDE = 8 << 20  # bytes; for less, another thread does not pay off
+BARRED = 60.0  # seconds after a failure in which only WebHDFS is used
+RENEWAL = 20.0  # seconds; a writer that is silent for 60 may lose the file
+FIRST_PAUSE, LONGEST_PAUSE, CLOSING = 0.001, 0.4, 60.0  # seconds to wait until a data node reports its block
 FAILED = (OSError, RpcRefused, Garbled, Wrong)
 ELSEWHERE = ("StandbyException", "RetriableException", "AccessControlException")
-"""What another name node may answer, or this one to somebody who can prove who they are."""
+"""Errors where another name node, or WebHDFS with authentication, may succeed."""
 Result = TypeVar("Result")
 
 
@@ -39,13 +39,13 @@ class FileLayout:
 
     shape: Shape
     replication: int
-    is_encrypted: bool = False  # on its way: only Java clients can then
+    is_encrypted: bool = False  # in transit: only Java clients can encrypt
 
 
 class Direct:
-    """A way to the name node, and past it to the data nodes; what failed is left alone for a while.
+    """A connection to the name node and the data nodes; one that failed is not tried again for a while.
 
-    ``real`` is a file's path on HDFS; errors name the path that was asked for.
+    ``real`` is a file's path on HDFS; errors name the path that the caller gave.
     """
 
     def __init__(self, user: str, timeout: float) -> None:
@@ -53,14 +53,14 @@ class Direct:
         self._lock = threading.Lock()
         self._names: NameNode | None = None
         self._nodes: DataNodes | None = None
-        self._lost = self._barred = 0.0  # until when the name node, or the data nodes, are not tried
+        self._lost = self._barred = 0.0  # when the name node or the data nodes may be tried again
 
     @property
     def is_open(self) -> bool:
         return self._names is not None
 
     def open(self, find: Callable[[], tuple[str, int] | None]) -> bool:
-        """Whether the name node can be asked; ``find`` returns its address."""
+        """Return whether the name node can be asked; ``find`` returns its address."""
         with self._lock:
             if self._names is None and time.monotonic() >= self._lost:
                 address = find()
@@ -79,7 +79,10 @@ class Direct:
             nodes.close()
 
     def ask(self, question: Callable[[NameNode], Result]) -> Result | None:
-        """The name node's answer; None when it refuses or cannot be asked: WebHDFS will say why."""
+        """Return the name node's answer.
+
+        None if it refuses or cannot be asked, as WebHDFS then gives the reason.
+        """
         names = self._names
         if names is None:
             return None
@@ -92,7 +95,7 @@ class Direct:
             return None
 
     def read(self, real: str, path: str, offset: int, length: int) -> Iterator[bytes] | None:
-        """The bytes, all verified; None if that is not possible."""
+        """Return the verified bytes; None if that is not possible."""
         nodes = self._nodes
         if nodes is None or time.monotonic() < self._barred:
             return None
@@ -105,7 +108,10 @@ class Direct:
     def write(
         self, real: str, path: str, pieces: Iterable[bytes], size: int | None, layout: FileLayout, mode: int
     ) -> bool:
-        """Write a new file, every byte verified; False, with no piece read, if that is not possible."""
+        """Write a new file, every byte verified.
+
+        Return False, with no piece read, if that is not possible.
+        """
         names, nodes = self._names, self._nodes
         if names is None or nodes is None or time.monotonic() < self._barred:
             return False
@@ -114,7 +120,7 @@ class Direct:
             writing = _Writing(names, nodes, real, layout, mode)
             is_empty = size == 0 or (size is None and feed.is_empty)
             writing.run(feed, is_empty, is_large=size is None or size >= WIDE)
-        except PaiError:  # where the pieces come from; some of ours are OSErrors too
+        except PaiError:  # from the source of the pieces; some of ours are also OSErrors
             raise
         except FAILED as err:
             self._bar(err)
@@ -142,19 +148,22 @@ class Direct:
                         raise _ours(err, path) from err
 
     def _bar(self, err: Exception) -> None:
-        if not isinstance(err, RpcRefused):  # which is a no to this file, not to this way
+        if not isinstance(err, RpcRefused):  # a refusal concerns this file, not the connection
             self._barred = time.monotonic() + BARRED
 
 
 class _Writing:
-    """One new file: its blocks one after another, and then closed."""
+    """The writing of one new file: its blocks in order, then closing it."""
 
     def __init__(self, names: NameNode, nodes: DataNodes, path: str, layout: FileLayout, mode: int) -> None:
         self._names, self._nodes, self._path, self._shape = names, nodes, path, layout.shape
         self._file = names.create(path, layout.replication, layout.shape.block, mode)
 
     def run(self, feed: Feed, is_empty: bool, is_large: bool) -> None:
-        """The first block is set up before a piece is asked for, so that there is another way until then."""
+        """Write the file.
+
+        The first block is set up before any piece is read, so that WebHDFS can still take over.
+        """
         if not self._file.is_plain:
             raise Wrong("an encrypted or striped file")
         last = None
@@ -177,7 +186,7 @@ class _Writing:
 
 
 def _ours(err: Exception, path: str) -> PaiError:
-    """The error that WebHDFS would have raised."""
+    """Return the error that WebHDFS would have raised."""
     if not isinstance(err, RpcRefused):
         return Unreachable(f"{path}: HDFS does not answer: {why(err)}")
     kind = getattr(pyhdfs, f"Hdfs{err.kind}", pyhdfs.HdfsIOException)
@@ -185,7 +194,7 @@ def _ours(err: Exception, path: str) -> PaiError:
 
 
 def _kept(pieces: Iterable[bytes], names: NameNode) -> Iterator[bytes]:
-    """The pieces; now and then the name node learns that somebody still writes."""
+    """Yield the pieces; renew the name node's lease now and then."""
     renewed = time.monotonic()
     for piece in pieces:
         if time.monotonic() - renewed > RENEWAL:

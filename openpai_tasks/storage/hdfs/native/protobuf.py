@@ -1,4 +1,4 @@
-"""Protocol buffers, as far as Hadoop's own protocol needs them: messages as numbered fields, no schema."""
+"""The parts of Protocol Buffers that Hadoop's native protocol needs: numbered fields, no schema."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable
 
 Field = bytes | str | int
 Fields = dict[int, list["bytes | int"]]
-"""What a message holds; of a field that is not repeated, the last one counts."""
+"""The fields of a message; of a field that is not repeated, the last value counts."""
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 ONE_BYTE = [bytes([number]) for number in range(128)]
 
 
 class Garbled(Exception):
-    """Raised for bytes that are not a message."""
+    """Raised for bytes that are not a valid message."""
 
 
 def varint(number: int) -> bytes:
     if 0 <= number < 128:
         return ONE_BYTE[number]
     out = bytearray()
-    number &= (1 << 64) - 1  # a negative one has ten bytes
+    number &= (1 << 64) - 1  # a negative number takes ten bytes
     while number > 127:
         out.append(number & 127 | 128)
         number >>= 7
@@ -30,12 +30,12 @@ def varint(number: int) -> bytes:
 
 
 def zigzag(number: int) -> int:
-    """How a signed number travels."""
+    """Encode a signed number."""
     return number << 1 if number >= 0 else ~(number << 1)
 
 
 def message(*fields: tuple[int, Field | None]) -> bytes:
-    """The bytes of a message; a field that is None is left out."""
+    """Return the bytes of a message; fields that are None are left out."""
     out = bytearray()
     for number, value in fields:
         if value is None:
@@ -49,12 +49,12 @@ def message(*fields: tuple[int, Field | None]) -> bytes:
 
 
 def delimited(data: bytes) -> bytes:
-    """The message with its length before it."""
+    """Return the message with its length in front."""
     return varint(len(data)) + data
 
 
 def take_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number there, and where it ends."""
+    """Return the number at this position, and the position after it."""
     number = shift = 0
     while True:
         if at >= len(data) or shift > 63:
@@ -68,7 +68,7 @@ def take_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def take_message(data: bytes, at: int = 0) -> tuple[bytes, int]:
-    """The bytes of a delimited message there, and where they end."""
+    """Return the delimited message at this position, and the position after it."""
     size, at = take_varint(data, at)
     if at + size > len(data):
         raise Garbled("a message without an end")
@@ -76,9 +76,9 @@ def take_message(data: bytes, at: int = 0) -> tuple[bytes, int]:
 
 
 def fields(data: bytes) -> Fields:
-    """What the message holds: numbers, and the bytes of texts and of messages.
+    """Parse a message into numbers, and the bytes of strings and messages.
 
-    Numbers of one byte, which most are, are read here: a small file takes some 300 of them.
+    Most numbers have one byte and are read inline: a small file takes about 300 of them.
     """
     found: Fields = {}
     at, end = 0, len(data)
@@ -113,7 +113,7 @@ def number(found: Fields, field: int, default: int = 0) -> int:
 
 
 def inner(found: Fields, field: int) -> bytes:
-    """The bytes of a text or a message; none when it is missing."""
+    """Return the bytes of a string or message; empty if it is missing."""
     value = found[field][-1] if field in found else b""
     if not isinstance(value, bytes):
         raise Garbled(f"field {field} has no bytes")
@@ -125,7 +125,7 @@ def text(found: Fields, field: int) -> str:
 
 
 def received(read: Callable[[int], bytes]) -> bytes:
-    """A delimited message from a stream: ``read`` brings exactly so many bytes."""
+    """Read a delimited message from a stream; ``read`` returns exactly the requested number of bytes."""
     head = b""
     while not head or head[-1] > 127:
         head += read(1)

@@ -1,7 +1,7 @@
-"""The name node's own protocol: the few calls that reading and writing blocks directly takes.
+"""The name node's native protocol: the calls needed to read and write blocks directly.
 
-WebHDFS makes a data node fetch or store the bytes for us, and opens a Java client there for every request;
-who talks to the name node and to the data nodes like a Java client spares the cluster all of that.
+With WebHDFS, a data node fetches or stores the bytes for us and opens a Java client for every request.
+Talking to the name node and the data nodes like a Java client spares the cluster that work.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from openpai_tasks.storage.hdfs.native.protobuf import (
 from openpai_tasks.storage.hdfs.native.stream import Stream, Streams
 
 PROTOCOL = "org.apache.hadoop.hdfs.protocol.ClientProtocol"
-GREETING = b"hrpc\x09\x00\x00"  # version 9, and no proof of who we are: as WebHDFS's user.name
+GREETING = b"hrpc\x09\x00\x00"  # version 9, without authentication, like WebHDFS's user.name
 ANSWER_LIMIT = 64 << 20
 PROTOBUF, SETTING_UP = 2, -3
 CREATE, OVERWRITE = 1, 2
 FOLDER, LINK = 1, 3
-PRIVATE_TOKEN = 1  # the field of a token that is empty where blocks need none
+PRIVATE_TOKEN = 1  # field of a token that is empty if blocks need no token
 
 
 class RpcRefused(Exception):
-    """Raised when the name node refuses; ``kind`` is the Java exception's name, without its package."""
+    """Raised when the name node refuses; ``kind`` is the name of the Java exception without its package."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -45,14 +45,14 @@ class RpcRefused(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a file, and the data nodes that have it or shall have it."""
+    """A block of a file, and the data nodes that hold it or will hold it."""
 
     pool: str
     id: int
     stamp: int
     size: int
     offset: int
-    nodes: tuple[bytes, ...]  # as they came
+    nodes: tuple[bytes, ...]  # as received
     token: bytes
     storages: tuple[bytes, ...] = ()
     storage_types: tuple[int, ...] = ()
@@ -80,7 +80,7 @@ class Block:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a whole copy that needs no key: not a stripe, not behind a token."""
+        """Whether it is a complete copy that needs no token, not a stripe."""
         return bool(self.nodes) and self.id < 1 << 63 and not inner(fields(self.token), PRIVATE_TOKEN)
 
     def addresses(self) -> list[tuple[str, int]]:
@@ -88,22 +88,22 @@ class Block:
         return [(text(one, 1), number(one, 4)) for one in ids]
 
     def named(self, size: int) -> bytes:
-        """Its name on the wire, with its length."""
+        """Return its identifier on the wire, with the given size."""
         return message((1, self.pool), (2, self.id), (3, self.stamp), (4, size))
 
 
 @dataclass(frozen=True)
 class Created:
-    """A file that was just made, empty and open."""
+    """A newly created file, empty and open."""
 
     id: int
     block_size: int
-    is_plain: bool  # neither encrypted nor striped: what is sent is what is stored
+    is_plain: bool  # neither encrypted nor striped: the bytes are stored as sent
 
 
 @dataclass(frozen=True)
 class Status:
-    """What a name leads to."""
+    """The status of a path."""
 
     is_folder: bool
     is_link: bool
@@ -120,7 +120,7 @@ class Status:
 
 
 class NameNode:
-    """One name node; every thread's call goes by a connection of its own."""
+    """One name node; each concurrent call uses its own connection."""
 
     def __init__(self, host: str, port: int, user: str, timeout: float) -> None:
         self._key, self._user = (host, port), user
@@ -133,7 +133,7 @@ class NameNode:
         self._streams.close()
 
     def blocks(self, path: str, offset: int, length: int) -> list[Block] | None:
-        """The blocks with those bytes; None when they are not the bytes of the file, or still change."""
+        """Return the blocks with these bytes; None if they do not hold the plain bytes, or still change."""
         answer = self._call("getBlockLocations", message((1, path), (2, offset), (3, length)))
         answered = fields(inner(answer, 1))
         blocks = [Block.parse(one) for one in answered.get(2, []) if isinstance(one, bytes)]
@@ -158,17 +158,17 @@ class NameNode:
         return Block.parse(inner(self._call("addBlock", asked), 1))
 
     def complete(self, path: str, file: Created, last: bytes | None) -> bool:
-        """Close the file; not yet True while no data node has reported its last block."""
+        """Close the file; return False while no data node has reported its last block."""
         asked = message((1, path), (2, self.client), (3, last), (4, file.id))
         return bool(number(self._call("complete", asked), 1))
 
     def status(self, path: str) -> Status | None:
-        """The status of the path, or None."""
+        """Return the status of the path, or None."""
         answer = self._call("getFileInfo", message((1, path)))
         return Status.parse(inner(answer, 1)) if 1 in answer else None
 
     def rename(self, source: str, target: str) -> bool:
-        """In place of the file that may have the name."""
+        """Rename, replacing an existing file."""
         self._call("rename2", message((1, source), (2, target), (3, 1)))
         return True
 
@@ -177,7 +177,7 @@ class NameNode:
         return True
 
     def recover(self, path: str) -> bool:
-        """Close a file whose writer is dead; not yet True while its last block is looked at."""
+        """Close a file whose writer is dead; return False while its last block is being recovered."""
         return bool(number(self._call("recoverLease", message((1, path), (2, self.client))), 1))
 
     def renew_lease(self) -> None:

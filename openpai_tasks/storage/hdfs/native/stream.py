@@ -1,4 +1,4 @@
-"""Plain connections for Hadoop's own protocol: kept for a while, and every wait with an end."""
+"""Plain connections for Hadoop's native protocol, kept open for a while; every wait has a timeout."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-CONNECT = 5.0  # seconds; a data node that the net does not lead to is soon given up
+CONNECT = 5.0  # seconds; a data node that cannot be reached is given up soon
 KEPT = 2.5  # seconds; a data node hangs up after 4 without a request
 IDLE = 16  # connections kept for each server
-SMALL = 1 << 13  # bytes: the first room for answers; what does not fit makes room for more of its kind
+SMALL = 1 << 13  # bytes of the first buffer for answers; it grows if they do not fit
 ROOM = 1 << 20
 
 
 class Stream:
-    """One connection; its waits are ended by the kernel, which spares a poll before every read."""
+    """One connection; the kernel ends its waits, which saves a poll before every read."""
 
     def __init__(self, host: str, port: int, timeout: float) -> None:
         self._socket = socket.create_connection((host, port), timeout=min(timeout, CONNECT))
@@ -45,18 +45,18 @@ class Stream:
         return bytes(self.view(size))
 
     def view(self, size: int) -> memoryview:
-        """So many bytes, good until more are asked for than have come."""
+        """Return this many bytes; valid until more bytes are requested than have arrived."""
         self.wait(size)
         start, self._start = self._start, self._start + size
         return memoryview(self._buffer)[start : self._start]
 
     def wait(self, size: int) -> None:
-        """Wait until so many bytes have arrived."""
+        """Wait until this many bytes have arrived."""
         while self.available < size:
             self._receive(size)
 
     def peek(self, size: int) -> bytes:
-        """The next bytes, as far as they have come."""
+        """Return the next bytes, as far as they have arrived."""
         return bytes(self._buffer[self._start : min(self._end, self._start + size)])
 
     @property
@@ -64,7 +64,7 @@ class Stream:
         return self._end - self._start
 
     def _receive(self, wanted: int) -> None:
-        """Whatever has come, for one call to the kernel; there is room for at least what is wanted."""
+        """Receive whatever has arrived, with one system call; there is room for at least ``wanted`` bytes."""
         rest = self._buffer[self._start : self._end]
         if wanted > len(self._buffer):
             self._buffer = bytearray(wanted + ROOM)
@@ -88,7 +88,7 @@ class Stream:
 
 
 class Streams:
-    """Idle connections, by server."""
+    """Idle connections by server."""
 
     def __init__(self, timeout: float, greet: Callable[[Stream], None] | None = None) -> None:
         self._timeout, self._greet = timeout, greet
@@ -97,7 +97,7 @@ class Streams:
 
     @contextlib.contextmanager
     def borrowed(self, key: tuple[str, int]) -> Iterator[Stream]:
-        """A connection, idle or new; it is kept for the next caller unless something goes wrong."""
+        """Yield an idle or new connection; keep it for the next caller unless the block fails."""
         stream = self._acquire(key)
         try:
             yield stream

@@ -1,4 +1,4 @@
-"""Read the answers of a name node with checked types; anything else is one error."""
+"""Read the answers of a name node with type checks; raise one kind of error for invalid ones."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ Answer = TypeVar("Answer")
 
 
 class Misfit(PathError):
-    """Raised for an answer that is not one of WebHDFS."""
+    """Raised for an answer that is not valid WebHDFS."""
 
 
 @contextlib.contextmanager
 def reading(foreign: tuple[type[Exception], ...], path: str) -> Iterator[None]:
-    """Raise Misfit for a field that is missing or of another type."""
+    """Raise Misfit for a field that is missing or has another type."""
     try:
         yield
     except PaiError:
         raise
-    except foreign:  # some of them are ValueErrors too
+    except foreign:  # some of these are also ValueErrors
         raise
     except MALFORMED as err:
         raise Misfit(f"{path}: cannot understand the answer of HDFS; is it WebHDFS?") from err
 
 
 def understood(ask: Callable[..., Answer], foreign: tuple[type[Exception], ...]) -> Callable[..., Answer]:
-    """The method, whose first argument is a path, with ``reading`` around it."""
+    """Wrap a method whose first argument is a path in ``reading``."""
 
     @functools.wraps(ask)
     def asked(self: Any, path: str, *args: Any, **options: Any) -> Answer:
@@ -43,7 +43,7 @@ def understood(ask: Callable[..., Answer], foreign: tuple[type[Exception], ...])
 
 
 def status(value: Any) -> dict[str, Any]:
-    """A FileStatus; only what is not known everywhere may be missing."""
+    """Read a FileStatus; only fields that some versions lack may be missing."""
     size, mode = whole(value["length"]), int(text(value["permission"]) or "0", 8)
     if value["type"] not in ("FILE", "DIRECTORY", "SYMLINK") or size is None or size < 0:
         raise ValueError("no status of a file")
@@ -58,7 +58,6 @@ def status(value: Any) -> dict[str, Any]:
 
 
 def statuses(value: Any) -> list[dict[str, Any]]:
-    """The entries of a folder."""
     found = value["FileStatuses"]["FileStatus"]
     if len(rows(found)) != len(found):
         raise TypeError("no list of files")
@@ -66,13 +65,13 @@ def statuses(value: Any) -> list[dict[str, Any]]:
 
 
 def batch(value: Any) -> tuple[list[dict[str, Any]], int]:
-    """Some of the entries of a folder, and how many are left."""
+    """Read some of a folder's entries, and the number of those left."""
     listing = mapping(value)["DirectoryListing"]
     return statuses(listing["partialListing"]), count(listing["remainingEntries"])
 
 
 def defaults(value: Any) -> dict[str, int]:
-    """The defaults of new files, all of them needed."""
+    """Read the defaults of new files, all of which are needed."""
     defaults = value["FsServerDefaults"]
     keys = ("blockSize", "bytesPerChecksum", "checksumType", "replication")
     found = {key: count(defaults[key]) for key in keys}
@@ -82,7 +81,7 @@ def defaults(value: Any) -> dict[str, int]:
 
 
 def is_address(url: str) -> bool:
-    """Whether data can be asked for there."""
+    """Whether the URL is valid for requests for data."""
     try:
         parts = urlsplit(url)
         is_server = bool(parts.hostname) and parts.netloc.isascii() and parts.port != 0

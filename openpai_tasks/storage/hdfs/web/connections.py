@@ -1,7 +1,7 @@
-"""The connections of a store: kept alive, shared by threads, and every wait with an end.
+"""The connections of a store: kept alive, shared by threads, with a timeout for every wait.
 
-``Wire`` has the few methods of a ``requests.Session`` that PyHDFS calls, so PyHDFS speaks WebHDFS and this
-moves the bytes, at a fraction of the work per request.
+``Wire`` has the few methods of a ``requests.Session`` that PyHDFS calls: PyHDFS handles WebHDFS, and ``Wire``
+moves the bytes at a fraction of the cost per request.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ IDLE = 16  # connections kept for each server
 V1 = "/webhdfs/v1"
 REDIRECT = 307
 DONE = {"GET": 200, "POST": 200, "PUT": 201}
-"""How a data node says that all went well."""
+"""Status codes for success from a data node."""
 POOL = "/jmx?get=Hadoop:service=NameNode,name=NameNodeInfo::BlockPoolId"
 NO_WEBHDFS = ", which has no WebHDFS: the web port of a name node is wanted, such as 9870 or 50070"
-GATEWAY = re.compile(r"/a/([^/:]+)")  # OpenPAI's way to a data node
-SAFE = "/%?&=:;,+@!$'()*~[]"  # what a redirect has escaped itself, or need not
+GATEWAY = re.compile(r"/a/([^/:]+)")  # OpenPAI's path to a data node
+SAFE = "/%?&=:;,+@!$'()*~[]"  # characters that a redirect has already escaped, or that need no escaping
 
 
 class DataNodeGone(Broken):
@@ -43,7 +43,7 @@ class DataNodeGone(Broken):
 
 @dataclass(frozen=True)
 class RequestBody:
-    """What is sent with a request; ``size`` is what the pieces must add up to, if that is known."""
+    """The content of a request; ``size`` is the total size of the pieces, if known."""
 
     pieces: Iterable[bytes]
     size: int | None
@@ -58,16 +58,16 @@ class Wire:
         self._lock = threading.Lock()
         self._tls: ssl.SSLContext | None = None
         self._trouble = threading.local()
-        self._sender = threading.local()  # the name node that may send this thread on
-        self.has_answered = False  # a name node has, once
+        self._sender = threading.local()  # the name node that may redirect this thread
+        self.has_answered = False  # whether any name node has answered
 
     def request(self, method: str, url: str, params: Mapping[str, Any], **_: Any) -> Reply:
-        """A question to a name node, by PyHDFS: below our prefix, and without following redirects."""
+        """Send a request of PyHDFS to a name node: below our prefix, without following redirects."""
         scheme, rest = url.split("://", 1)
         host, _slash, path = rest.partition("/")
         target = self._prefix + f"/{path}".removeprefix(V1)
         self._sender.scheme, self._sender.host = scheme, host
-        self._trouble.text = f"{host} is starting or on standby"  # if PyHDFS then asks another one
+        self._trouble.text = f"{host} is starting or on standby"  # in case PyHDFS then asks another one
         try:
             reply = self._ask(method.upper(), scheme, host, f"{target}?{urlencode(params, quote_via=quote)}")
             if reply.status_code >= 400 and not explains(reply):
@@ -84,11 +84,11 @@ class Wire:
         return reply
 
     def trouble(self) -> str:
-        """What was wrong with the name node that this thread asked last."""
+        """Return what was wrong with the name node that this thread asked last."""
         return str(self._trouble.text)
 
     def block_pool(self, scheme: str, host: str) -> str:
-        """The identity of a name node's HDFS; empty if unknown."""
+        """Return the identity of a name node's HDFS; empty if unknown."""
         try:
             reply = self._ask("GET", scheme, host, POOL)
             pool = reply.json()["beans"][0]["BlockPoolId"] if reply.status_code == 200 else ""
@@ -97,7 +97,7 @@ class Wire:
         return str(pool)
 
     def get(self, url: str, stream: bool = False, **_: Any) -> Reply:
-        """Get the url of a data node that a name node redirected to."""
+        """Get the URL of a data node that a name node redirected to."""
         return self._follow("GET", url, None)
 
     def put(self, url: str, data: RequestBody, **_: Any) -> Reply:
@@ -138,9 +138,9 @@ class Wire:
         return reply
 
     def _kept_secret(self, url: str) -> str:
-        """The url, but never in plain from a server that was asked by TLS.
+        """Return the URL; refuse a plain one from a server that was asked over TLS.
 
-        One that ends TLS for another server is often not known to it: its own address is meant then.
+        A server behind a TLS proxy often does not know about it; if its URL has the same host, https is used.
         """
         to = urlsplit(url)
         if getattr(self._sender, "scheme", "http") != "https" or to.scheme == "https":
@@ -160,13 +160,13 @@ class Wire:
             connection = self._acquire(key)
             try:
                 return self._exchange(connection, method, head, body)
-            except PaiError:  # where the body comes from; some of ours are OSErrors too
+            except PaiError:  # from the source of the body; some of ours are also OSErrors
                 connection.close()
                 raise
             except (OSError, ssl.SSLError) as err:  # also Broken
                 connection.close()
                 if connection.used and body is None and not isinstance(err, TimeoutError):
-                    continue  # hung up while idle: nothing was done, ask on another one
+                    continue  # closed while idle: nothing was done, retry on another connection
                 raise Broken(f"{host}: {why(err)}") from err
             except BaseException:
                 connection.close()
@@ -188,7 +188,7 @@ class Wire:
         return Reply(connection, self.keep)
 
     def _early(self, connection: HttpConnection, err: OSError) -> Reply:
-        """A server that refuses a body answers before it has read all of it, and hangs up."""
+        """Read the answer of a server that refuses a body: it hangs up before it has read all of it."""
         if isinstance(err, TimeoutError):
             raise err
         try:
@@ -207,7 +207,8 @@ class Wire:
             if connection is None:
                 return self._connect(key)
             if not connection.is_stale():
-                connection.stream.settimeout(self._timeout)  # the last answer may have left little of it
+                # The last answer may have used most of the timeout.
+                connection.stream.settimeout(self._timeout)
                 return connection
             connection.close()
 

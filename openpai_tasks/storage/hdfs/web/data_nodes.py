@@ -1,4 +1,4 @@
-"""The bytes of files by WebHDFS: through one data node after another, until all have come."""
+"""Read and write the bytes of files over WebHDFS, through one data node after another."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from openpai_tasks.storage.hdfs.web.name_nodes import (
 )
 from openpai_tasks.storage.retry import Damaged, paused
 
-WIDE = 4 * PART  # what is larger may be read in several ranges at once
-FAST = 100e6  # bytes a second by one connection: others would only share the same wire and processors
-AVOIDED = 60.0  # seconds without a data node that failed
+WIDE = 4 * PART  # larger files may be read in several ranges at once
+# Bytes per second on one connection: more connections would only share the same network and processors.
+FAST = 100e6
+AVOIDED = 60.0  # seconds for which a failed data node is avoided
 BROKEN_OFF = (0.0, 0.1, 0.2, 0.4)  # seconds
 NOBODY = ("", 0.0)
 
@@ -33,11 +34,11 @@ Result = TypeVar("Result")
 
 
 class HttpBytes:
-    """Reads and writes files by their paths on HDFS (``real``); errors name the path that was asked for."""
+    """Reads and writes files by their paths on HDFS (``real``); errors name the path that the caller gave."""
 
     def __init__(self, names: NameNodes, fast: float = FAST) -> None:
         self._names, self._fast = names, fast
-        self._is_wide = threading.Lock()  # one at a time, so that memory has a bound
+        self._is_wide = threading.Lock()  # one at a time, to limit the memory used
         self._avoid = NOBODY
 
     def read(self, real: str, path: str, offset: int, length: int | None) -> Iterator[bytes]:
@@ -74,7 +75,7 @@ class HttpBytes:
                 if not body.began:
                     raise
                 self._clear(real)
-                raise make_error(err, path) from err  # the pieces come only once: the caller must begin again
+                raise make_error(err, path) from err  # the pieces come only once: the caller must start again
 
         self._names.patiently(attempt, path)
 
@@ -95,7 +96,7 @@ class HttpBytes:
         self._names.patiently(attempt, path)
 
     def _open(self, real: str, path: str, offset: int, length: int | None) -> Reply | None:
-        """The answer of a data node; None when there is nothing from the offset on."""
+        """Return the answer of a data node; None if there is nothing from the offset on."""
         limit = {} if length is None else {"length": length}
 
         def attempt(_: int) -> Any:
@@ -112,7 +113,7 @@ class HttpBytes:
     def _narrow(
         self, real: str, path: str, offset: int, length: int | None, reply: Reply | None = None
     ) -> Generator[bytes, None, None]:
-        """The bytes by one connection after another: where one is cut, the next goes on."""
+        """Yield the bytes from one connection after another; if one breaks, the next one continues."""
         failures, left, moves = 0, length, True
         while moves and (left is None or left > 0):
             reply = reply or self._open(real, path, offset, left)
@@ -121,7 +122,7 @@ class HttpBytes:
             moves = False
             try:
                 for piece in reply.pieces():
-                    moves, failures = True, 0  # patience begins anew
+                    moves, failures = True, 0  # start counting failures again
                     offset, left = offset + len(piece), None if left is None else left - len(piece)
                     yield piece
             except FOREIGN as err:
@@ -137,7 +138,7 @@ class HttpBytes:
             reply = None
 
     def _clear(self, real: str) -> None:
-        """What a data node has of an upload that broke off may appear a little later."""
+        """Delete an interrupted upload, which a data node may create a little later."""
         for pause in BROKEN_OFF:
             time.sleep(pause)
             with contextlib.suppress(*FOREIGN):
@@ -145,7 +146,7 @@ class HttpBytes:
                     return
 
     def elsewhere(self, attempt: Callable[[dict[str, str]], Result]) -> Result:
-        """With another data node than the one that failed last, if there is another."""
+        """Call ``attempt``, avoiding the data node that failed last if there is another."""
         host, until = self._avoid
         try:
             return attempt({"excludedatanodes": host} if time.monotonic() < until else {})
@@ -160,7 +161,7 @@ class HttpBytes:
 
 
 class _SinglePass:
-    """Pieces that may come only once; ``began`` tells that they did."""
+    """Pieces that may be read only once; ``began`` is set when they are."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces, self.began = pieces, False

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as WebHDFS needs it: one connection, and an answer whose body is streamed or read as a whole."""
+"""HTTP/1.1 for WebHDFS: one connection, and an answer whose body is streamed or read as a whole."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import ssl
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
-from requests.exceptions import ConnectionError as Broken  # what PyHDFS takes as a reason to ask another node
+from requests.exceptions import ConnectionError as Broken  # makes PyHDFS ask another node
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.net.exchange import STREAM_STEP, Exchange
 from openpai_tasks.protocol.json_text import parse
 
-PIECE = 1 << 16  # what one recv brings at most; larger buffers cost the processor more than they save
+PIECE = 1 << 16  # maximum size of one recv; larger buffers cost more processor time than they save
 HEAD_LIMIT = 1 << 16
-TEXT_LIMIT = 1 << 28  # of an answer read as a whole
+TEXT_LIMIT = 1 << 28  # of an answer that is read as a whole
 ERROR_LIMIT = 1 << 20
 CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 ERROR_FIELDS = {"exception", "javaClassName", "message"}
@@ -44,7 +44,7 @@ class HttpConnection:
         self.stream.close()
 
     def is_stale(self) -> bool:
-        """Whether the server has hung up (or sent what nobody asked for) while this lay idle."""
+        """Whether the server has hung up, or sent unexpected data, while the connection was idle."""
         poll = select.poll()
         poll.register(self.stream, select.POLLIN)
         return bool(self._ahead or poll.poll(0))
@@ -63,7 +63,7 @@ class HttpConnection:
         return piece
 
     def head(self) -> tuple[int, dict[str, str]]:
-        """Status and headers (names in small letters) of the next answer."""
+        """Return the status and the headers of the next answer, with header names in lower case."""
         data = self._until(b"\r\n\r\n")
         lines = data.decode("latin-1").split("\r\n")
         try:
@@ -88,11 +88,11 @@ class HttpConnection:
 
 
 Keep = Callable[[HttpConnection], None]
-"""What takes a connection back that can be used again."""
+"""A function that takes back a connection that can be used again."""
 
 
 class Reply:
-    """An answer; when its body is read, as a whole or in ``pieces``, the connection is free again."""
+    """An answer; once its body is read, as a whole or in ``pieces``, the connection is free again."""
 
     def __init__(self, connection: HttpConnection, keep: Keep) -> None:
         self._connection, self._keep = connection, keep
@@ -122,7 +122,7 @@ class Reply:
         return self.content.decode("utf-8", "replace")
 
     def json(self) -> Any:
-        """The answer's JSON; a success that says nothing (a rename with options) is a yes."""
+        """Return the answer's JSON; an empty success (a rename with options) counts as true."""
         if self.status_code == 200 and not self.content:
             return {"boolean": True}
         try:
@@ -131,12 +131,15 @@ class Reply:
             raise NoJson(f"{self._connection.key[1]} did not answer with JSON; is it WebHDFS?") from err
 
     def discard(self) -> None:
-        """Read what is left of the body and forget it."""
+        """Read the rest of the body and discard it."""
         if self.content:
             self._content = b""
 
     def pieces(self) -> Iterator[bytes]:
-        """The body as it arrives; CutShort if it ends early. Leaving it half read closes the connection."""
+        """Yield the body as it arrives.
+
+        Raise CutShort if it ends early. An unfinished read closes the connection.
+        """
         exchange = self._connection.exchange
         exchange.allow(STREAM_STEP)
         with contextlib.closing(self._received()) as pieces:
@@ -200,7 +203,7 @@ class Reply:
 
 
 def explains(reply: Reply) -> bool:
-    """Whether an error has the body that HDFS gives its errors."""
+    """Whether an error answer has the body that HDFS gives its errors."""
     try:
         error = parse(reply.content)["RemoteException"]
         are_texts = all(isinstance(one, str) for one in error.values())

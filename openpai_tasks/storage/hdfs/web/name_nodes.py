@@ -1,4 +1,4 @@
-"""Name nodes: PyHDFS's operations and two more, other tries where they can help, and errors in our words."""
+"""Name nodes: the operations of PyHDFS and more, with retries, and errors converted to ours."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STILL_OPEN = re.compile(
 )
 PAST_END = re.compile(r"out of the range|Cannot seek after EOF")
 FOREIGN = (pyhdfs.HdfsException, RequestException)
-"""What PyHDFS and the wire below it raise."""
+"""The exceptions of PyHDFS and of the connections below it."""
 
 
 logging.getLogger("pyhdfs").addHandler(logging.NullHandler())  # failures are raised, not logged
@@ -47,10 +47,10 @@ class BelowFile(PathError):
 
 @dataclass(frozen=True)
 class Patience:
-    """How often to try, and how long to wait in between: twice as long each time, a little at random.
+    """How often to try, and how long to wait in between: twice as long each time, with some jitter.
 
-    An HDFS that has answered before is waited for as long as its nodes may take to come back or to take over;
-    a host that never answered may be a wrong address.
+    An HDFS that has answered before gets the time that its nodes may need to restart or to fail over; a host
+    that never answered may be a wrong address.
     """
 
     tries: int = 9
@@ -59,13 +59,13 @@ class Patience:
     unknown_tries: int = 5
 
     def pause(self, number: int, is_known: bool = True) -> float | None:
-        """How long to wait after the try of that number, from 0; None after the last."""
+        """Return the seconds to wait after try ``number`` (from 0); None after the last try."""
         tries = self.tries if is_known else min(self.tries, self.unknown_tries)
         return RetryPolicy(tries, self.first, longest_pause=self.longest).pause(number)
 
 
 class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
-    """All name nodes of one HDFS; whichever is active answers."""
+    """All name nodes of one HDFS; the active one answers."""
 
     def __init__(
         self, hosts: tuple[str, ...], user: str, scheme: str, wire: Wire, timeout: float, patience: Patience
@@ -75,7 +75,7 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
             randomize_hosts=False,
             user_name=user,
             timeout=timeout,
-            max_tries=1,  # we wait between tries ourselves, longer each time
+            max_tries=1,  # patiently() retries, with growing pauses
             scheme=scheme,
             requests_session=cast(Any, wire),
         )
@@ -87,9 +87,9 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
     set_permission = understood(pyhdfs.HdfsClient.set_permission, FOREIGN)
 
     def patiently(self, act: Callable[[int], Result], path: str) -> Result:
-        """What ``act(number of the try)`` brings; after what may pass, but never after a refusal, once more.
+        """Return the result of ``act(number of the try)``; retry temporary failures, but never a refusal.
 
-        Whoever called makes no other try: there is one layer.
+        Errors are marked so that callers do not retry again: this is the only layer of retries.
         """
         for number in itertools.count():
             try:
@@ -103,7 +103,7 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
         raise AssertionError("counting never ends")
 
     def _request(self, *args: Any, **kwargs: Any) -> Any:
-        """Ask a name node; where PyHDFS only says that none could be used, raise the reason."""
+        """Send a request to a name node; if PyHDFS only reports that none could be used, raise the reason."""
         try:
             with reading(FOREIGN, str(args[1])):
                 return super()._request(*args, **kwargs)
@@ -111,28 +111,28 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
             raise pyhdfs.HdfsNoServerException(self._wire.trouble()) from err
 
     def list_batch(self, path: str, after: str) -> tuple[list[dict[str, Any]], int]:
-        """Some of a folder's entries, those after a name, and how many are left."""
+        """Return some of a folder's entries, those after a name, and the number of those left."""
         with reading(FOREIGN, path):
             return answers.batch(self._get(path, "LISTSTATUS_BATCH", startAfter=after).json())
 
     def list_all(self, path: str) -> list[dict[str, Any]]:
-        """A folder's entries in one answer, for an HDFS that cannot give them in batches."""
+        """Return a folder's entries in one answer, for an HDFS that does not support batches."""
         with reading(FOREIGN, path):
             return answers.statuses(self._get(path, "LISTSTATUS").json())
 
     def file_status(self, path: str) -> dict[str, Any]:
-        """What is known of one file or folder."""
+        """Return the status of one file or folder."""
         with reading(FOREIGN, path):
             return answers.status(self._get(path, "GETFILESTATUS").json()["FileStatus"])
 
     def checksum(self, path: str, **but: str) -> tuple[str, str]:
-        """The kind of a file's digest, and the digest."""
+        """Return the kind and the value of a file's digest."""
         with reading(FOREIGN, path):
             found = self.get_file_checksum(path, **but)
             return text(found["algorithm"]), text(found["bytes"])
 
     def server_defaults(self) -> dict[str, int]:
-        """The defaults of new files: blockSize, bytesPerChecksum, checksumType."""
+        """Return the defaults of new files: blockSize, bytesPerChecksum, checksumType and so on."""
         with reading(FOREIGN, "/"):
             return answers.defaults(self._get("/", "GETSERVERDEFAULTS").json())
 
@@ -143,12 +143,12 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
             return bool(found["isUnderConstruction"])
 
     def rpc_address(self, path: str, is_new: bool) -> tuple[str, int] | None:
-        """Where the name node speaks Hadoop's own protocol, as its redirects tell data nodes."""
+        """Return the name node's native address, which its redirects contain for the data nodes."""
         ask, op = (self._put, "CREATE") if is_new else (self._get, "OPEN")
         reply = ask(path, op, HTTPStatus.TEMPORARY_REDIRECT)
         sent_to = urlsplit(reply.headers["location"])
         host, _, port = parse_qs(sent_to.query).get("namenoderpcaddress", [""])[0].rpartition(":")
-        is_gateway = not sent_to.path.startswith(V1)  # which nothing but HTTP gets past
+        is_gateway = not sent_to.path.startswith(V1)  # a gateway passes only HTTP
         is_port = port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536
         return (host, int(port)) if host and is_port and not is_gateway else None
 
@@ -158,7 +158,7 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
 
 
 def make_error(err: Exception, path: str) -> PaiError:
-    """An error of PyHDFS as one of ours: one line with the path."""
+    """Convert an error of PyHDFS to one of ours: one line with the path."""
     if not isinstance(err, pyhdfs.HdfsHttpException):
         return Unreachable(f"{path}: HDFS does not answer: {_line(str(err))}")
     line = _line(err.message.partition("\n")[0])  # a stack trace may follow
@@ -192,7 +192,7 @@ def is_without_data_node(err: Exception) -> bool:
 
 
 def is_unknown_operation(err: Exception) -> bool:
-    """Whether an older HDFS does not know what was asked for."""
+    """Whether an older HDFS does not know the requested operation."""
     return isinstance(err, pyhdfs.HdfsIllegalArgumentException) and '"op"' in err.message
 
 

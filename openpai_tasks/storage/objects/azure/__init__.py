@@ -1,1 +1,1 @@
-"""Azure Blob containers, by adlfs."""
+"""Azure Blob containers, with adlfs."""

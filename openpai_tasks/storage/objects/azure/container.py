@@ -1,4 +1,4 @@
-"""A container of Azure Blob, by adlfs: its client knows what opens it, its loop carries all requests."""
+"""An Azure Blob container, with adlfs: its client has the credentials, its loop runs all requests."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import Digest
 
 FOREIGN = (AzureError, OSError, asyncio.TimeoutError, aiohttp.ClientError)
-CHUNK = 4 << 20  # bytes that one answer brings
-ABREAST = 16  # deletions at once
-MTIME = "mtime"  # as rclone has it: RFC 3339
+CHUNK = 4 << 20  # bytes per answer
+ABREAST = 16  # concurrent deletions
+MTIME = "mtime"  # as in rclone: RFC 3339
 MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)")
-FOLDER = "hdi_isfolder"  # by which Azure's own tools, blobfuse above all, tell a folder
+FOLDER = "hdi_isfolder"  # marks a folder for Azure's own tools, above all blobfuse
 FOLDERS = (FOLDER, "is_directory")
-CALM = {"retry_total": 0, "connection_timeout": 10, "read_timeout": 60}  # we try again ourselves
+CALM = {"retry_total": 0, "connection_timeout": 10, "read_timeout": 60}  # we retry by ourselves
 
 
 class BlobContainer:
@@ -55,7 +55,7 @@ class BlobContainer:
 
     kind = "azureblob"
     most_parts = 50_000
-    is_known_by_host = False  # one machine serves many accounts, which only their names tell apart
+    is_known_by_host = False  # one machine serves many accounts, which differ only by name
     keeps_folders = True
 
     def __init__(self, name: str, account: Account) -> None:
@@ -66,7 +66,7 @@ class BlobContainer:
         self._container = self._fs.service_client.get_container_client(name)
 
     def close(self) -> None:
-        """Its connections are closed when it is no more used."""
+        """Do nothing: the connections are closed when the client is garbage-collected."""
 
     def head(self, key: str) -> ObjectEntry | None:
         try:
@@ -97,7 +97,7 @@ class BlobContainer:
         return resumed(lambda at, left: self._get(key, at, left, version), offset, length)
 
     def put(self, key: str, body: ObjectBody, mtime_ms: int | None) -> None:
-        """What arrives damaged is refused by its MD5."""
+        """Upload an object; the service refuses damaged data by its MD5."""
         self.run(
             key,
             self._container.get_blob_client(key).upload_blob,
@@ -136,7 +136,7 @@ class BlobContainer:
         self.run(key, blob.set_blob_metadata, {**kept, **_metadata(mtime_ms)}, **CALM)
 
     def run(self, key: str, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
-        """What the request brings, in a thread that is not the loop's."""
+        """Return the result of a request; call this only outside the loop's thread."""
         size = max((len(value) for value in args if isinstance(value, bytes)), default=CHUNK)
         try:
             with understood(key, self.address):
@@ -158,7 +158,7 @@ class BlobContainer:
     def _get(
         self, key: str, offset: int, length: int | None, version: dict[str, Any]
     ) -> Generator[bytes, None, None]:
-        """The bytes by one request after another, of the same version of the file."""
+        """Yield the bytes, one request after another, all from the same version of the file."""
         blob = self._container.get_blob_client(key)
         end = None if length is None else offset + length
         while end is None or offset < end:
@@ -193,12 +193,12 @@ class BlobContainer:
 
 
 class BlobSession:
-    """A file on its way in blocks; those that are not put together are gone after a week."""
+    """An upload in blocks; the service drops uncommitted blocks after a week."""
 
     def __init__(self, container: BlobContainer, key: str, blob: Any, mtime_ms: int | None) -> None:
         self._container, self._key, self._blob = container, key, blob
         self._metadata = _metadata(mtime_ms)
-        self._mark = secrets.token_hex(8)  # another copy to the same name must not take our blocks
+        self._mark = secrets.token_hex(8)  # a concurrent copy to the same name must not use our blocks
         self._blocks: set[int] = set()
         self._version = ""  # of the whole object, from the service's answer
 
@@ -219,14 +219,14 @@ class BlobSession:
         try:
             mine = {"etag": self._version, "match_condition": MatchConditions.IfNotModified}
             self._run(self._blob.delete_blob, **mine)
-        except Damaged:  # it is another one
+        except Damaged:  # another version is there
             return False
         except NotFound:
             return True
         return True
 
     def abort(self) -> None:
-        """Blocks cannot be removed; nobody sees them."""
+        """Do nothing: blocks cannot be removed, and they are invisible."""
 
     def is_right(self, size: int, md5: bytes) -> bool:
         there = self._container.head(self._key)
@@ -240,7 +240,7 @@ class BlobSession:
 
 
 def _thing(one: Any) -> ObjectEntry:
-    if not isinstance(one, BlobProperties):  # what several names begin with
+    if not isinstance(one, BlobProperties):  # a common prefix of several names
         return ObjectEntry(str(one.name), True)
     metadata = {name.lower(): value for name, value in (one.metadata or {}).items()}
     is_folder = one.name.endswith("/") or any(metadata.get(name, "").lower() == "true" for name in FOLDERS)
@@ -248,7 +248,7 @@ def _thing(one: Any) -> ObjectEntry:
     digest = Digest(MD5, bytes(md5).hex()) if md5 else None
     mtime_ms = _milliseconds(metadata.get(MTIME, ""))
     if mtime_ms is None:
-        mtime_ms = arrived  # a listing tells as much as a question: there is no more to know
+        mtime_ms = arrived  # a listing has all the information that a request for the blob would return
     return ObjectEntry(one.name, is_folder, one.size, arrived, mtime_ms, str(one.etag).strip('"'), digest)
 
 
@@ -271,6 +271,6 @@ def _milliseconds(text: str) -> int | None:
     zone = "+00:00" if found[3] == "Z" else found[3]
     try:
         seconds = int(datetime.fromisoformat(found[1] + zone).timestamp())
-    except (ValueError, OverflowError):  # the 30th of February
+    except (ValueError, OverflowError):  # such as 30 February
         return None
     return seconds * 1000 + int((found[2] or "").ljust(3, "0")[:3])

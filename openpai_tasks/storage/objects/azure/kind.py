@@ -1,4 +1,4 @@
-"""Azure Blob: the container that a storage or an address means."""
+"""Azure Blob: find the container of a storage or URL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTAINER = re.compile(r"[a-z0-9$](?:[a-z0-9-]{1,61}[a-z0-9])")
 
 
 def open_store(spec: StorageSpec) -> ObjectStore:
-    """Open a storage of a cluster, with the account and the key that the cluster gives its users."""
+    """Open a storage of a cluster, with the account and key that the cluster gives its users."""
     from openpai_tasks.storage.objects.azure.account import Account
     from openpai_tasks.storage.objects.azure.container import BlobContainer
 
@@ -32,7 +32,7 @@ def open_store(spec: StorageSpec) -> ObjectStore:
     )
     if not CONTAINER.fullmatch(name) or not account.name:
         raise ConfigError(f"{spec.title} names no container of an account")
-    if not account.key and not account.sas:  # this machine's own login to Azure is for urls only
+    if not account.key and not account.sas:  # this machine's Azure login is only used for URLs
         known = f"--user {shlex.quote(account.name)} --path {shlex.quote(name)}"
         raise ConfigError(
             f"{spec.title} comes without a key; add it with yours:"
@@ -43,7 +43,7 @@ def open_store(spec: StorageSpec) -> ObjectStore:
 
 
 def open_url(url: str) -> tuple[ObjectStore, str]:
-    """Open ``az://container/path`` or ``az://container@account.…/path``, with the usual Azure settings."""
+    """Open ``az://container/path`` or ``az://container@account.…/path`` with the usual Azure settings."""
     from openpai_tasks.storage.objects.azure.account import Account
     from openpai_tasks.storage.objects.azure.container import BlobContainer
 

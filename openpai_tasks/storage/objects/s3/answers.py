@@ -1,4 +1,4 @@
-"""Answers of S3 about objects, and the fields of requests, as values of ours."""
+"""Convert S3's answers about objects to our values, and our values to fields of requests."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from openpai_tasks.storage.objects.store import ObjectEntry
 from openpai_tasks.storage.objects.upload import ObjectBody
 from openpai_tasks.storage.store import Digest
 
-MTIME = "mtime"  # as rclone has it: seconds, with a fraction
-PART_SIZE = "part-size"  # of what was sent in parts: its ETag cannot be understood without
+MTIME = "mtime"  # as in rclone: seconds, with a fraction
+PART_SIZE = "part-size"  # of an object in parts, whose ETag cannot be verified without it
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 def thing(key: str, head: dict[str, Any]) -> ObjectEntry:
-    """The object of an answer about it alone."""
+    """Read an object from an answer about it alone."""
     metadata, size = head.get("Metadata", {}), head["ContentLength"]
     digest = _digest(head["ETag"], size, metadata.get(PART_SIZE, "")) if _tells_md5(head) else None
     mtime_ms = _milliseconds(metadata.get(MTIME))
@@ -27,7 +27,7 @@ def thing(key: str, head: dict[str, Any]) -> ObjectEntry:
 
 
 def listed(one: dict[str, Any]) -> ObjectEntry:
-    """The object of a listing."""
+    """Read an object from a listing."""
     key, size, etag = one["Key"], one["Size"], one.get("ETag", "")
     arrived = _arrived(one["LastModified"])
     return ObjectEntry(key, key.endswith("/"), size, arrived, None, version(one), _digest(etag, size, ""))
@@ -38,28 +38,28 @@ def version(answer: dict[str, Any]) -> str:
 
 
 def md5_of(answer: dict[str, Any]) -> str | None:
-    """The MD5 of an object that was sent in one piece, if the answer has it."""
+    """Return the MD5 of an object that was uploaded in one request, if the answer has it."""
     etag = version(answer)
     return etag if _tells_md5(answer) and _MD5.fullmatch(etag) else None
 
 
 def content(body: ObjectBody) -> dict[str, Any]:
-    """The fields for the bytes of a request and their MD5."""
+    """Return the request fields for the content and its MD5."""
     return {"Body": body.data, "ContentMD5": base64.b64encode(body.md5).decode()}
 
 
 def dated(mtime_ms: int | None) -> dict[str, str]:
-    """The metadata with the time of the file itself."""
+    """Return the metadata with the file's own modification time."""
     return {} if mtime_ms is None else {MTIME: f"{Decimal(mtime_ms) / 1000}"}
 
 
 def _arrived(moment: Any) -> int:
-    """The time in whole seconds, as listings and answers differ below that."""
+    """Return the time in whole seconds, as listings and answers differ in the fraction."""
     return int(moment.timestamp()) * 1000
 
 
 def _digest(etag: str, size: int, part_size: str) -> Digest | None:
-    """The digest in the ETag, if it is an MD5; for an object in parts only with their size."""
+    """Return the digest in the ETag if it is an MD5; an object in parts needs their size."""
     value, mark, count = etag.strip('"').partition("-")
     if not _MD5.fullmatch(value):
         return None
@@ -73,7 +73,7 @@ def _digest(etag: str, size: int, part_size: str) -> Digest | None:
 
 
 def _tells_md5(answer: dict[str, Any]) -> bool:
-    """Of what the server encrypts with somebody's key, the ETag is not the MD5."""
+    """Whether the ETag is an MD5; it is not if the server encrypts with a key of a user."""
     return "ETag" in answer and answer.get("ServerSideEncryption") in (None, "AES256")
 
 

@@ -1,4 +1,4 @@
-"""A bucket of S3, as ObjectStore needs it."""
+"""An S3 bucket for ObjectStore."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from openpai_tasks.storage.objects.store import ObjectEntry, ObjectPage, resumed
 from openpai_tasks.storage.objects.upload import ObjectBody
 from openpai_tasks.storage.retry import Damaged
 
-COPIED_AT_ONCE = 5 << 30  # bytes, the most that one request can copy
+COPIED_AT_ONCE = 5 << 30  # bytes; the most that one request can copy
 
 
 class S3Bucket:
@@ -29,10 +29,10 @@ class S3Bucket:
     def __init__(self, wire: S3Wire) -> None:
         self.wire, self.address, self.identity = wire, wire.address, wire.identity
         self._lock = threading.Lock()
-        self.keeps_folders, self._is_probed = True, False  # until it is known
+        self.keeps_folders, self._is_probed = True, False  # until the first folder was created
 
     def close(self) -> None:
-        """Its connections are closed when it is no more used."""
+        """Do nothing: the connections are closed when the client is garbage-collected."""
 
     def head(self, key: str) -> ObjectEntry | None:
         return self.wire.head(key)
@@ -60,7 +60,7 @@ class S3Bucket:
             raise
 
     def put_folder(self, key: str) -> None:
-        """Put an object for a folder, but not on servers (rclone) that turn it into a file."""
+        """Create an object for a folder, except on servers (rclone) that turn it into a file."""
         if not self._is_probed:
             with self._lock:
                 if not self._is_probed:
@@ -83,7 +83,7 @@ class S3Bucket:
         return S3Session(self.wire, key, metadata)
 
     def delete(self, keys: list[str]) -> None:
-        plain = [key for key in keys if key.isprintable()]  # others may not survive a list in XML
+        plain = [key for key in keys if key.isprintable()]  # other keys may not survive a list in XML
         if len(plain) > 1:
             self.wire.delete_at_once(plain)
         for key in keys if len(plain) <= 1 else [key for key in keys if not key.isprintable()]:
@@ -99,7 +99,7 @@ class S3Bucket:
         S3Session(self.wire, target, kept).copy(source, size)
 
     def set_mtime(self, key: str, mtime_ms: int) -> None:
-        """The object is put in its own place with other metadata; a very large one keeps what it has."""
+        """Copy the object onto itself with new metadata; a very large object keeps its time."""
         head = self.wire.call("head_object", key)
         if head["ContentLength"] <= COPIED_AT_ONCE:
             self.wire.call(

@@ -1,4 +1,4 @@
-"""Requests to a bucket by s3fs: its session knows the credentials, its loop carries those of all threads."""
+"""Requests to a bucket with s3fs: its session has the credentials, its loop serves all threads."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from openpai_tasks.storage.store import PIECE
 FOREIGN = (ClientError, BotoCoreError, OSError, asyncio.TimeoutError, aiohttp.ClientError)
 TIMEOUT = {"connect_timeout": 10, "read_timeout": 60}
 CHECKSUMS = {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
-CALM = {"max_pool_connections": 32, "retries": {"max_attempts": 0}}  # we try again ourselves
-EXPRESS = "--x-s3"  # how the name of a bucket ends whose ETags are no MD5s
+CALM = {"max_pool_connections": 32, "retries": {"max_attempts": 0}}  # we retry by ourselves
+EXPRESS = "--x-s3"  # suffix of buckets whose ETags are not MD5s
 
 
 class S3Wire:
-    """Requests to one bucket of a server; their errors are raised as ours."""
+    """Requests to one bucket of a server; errors are converted to ours."""
 
     def __init__(
         self, name: str, endpoint: str = "", key: str = "", secret: str = "", token: str = ""
@@ -65,16 +65,16 @@ class S3Wire:
                 skip_instance_cache=True,
                 use_listings_cache=False,
             )
-            self._fs.retries = 1  # of s3fs, too: we know after what it helps
+            self._fs.retries = 1  # of s3fs, too: our own code knows when a retry helps
             self._fs.connect()
-        except (BotoCoreError, ValueError) as err:  # such as a profile that is not there
+        except (BotoCoreError, ValueError) as err:  # such as a missing profile
             raise ConfigError(f"{self.address}: invalid AWS settings: {err}") from err
 
     def parameters(self, key: str) -> dict[str, str]:
         return {"Bucket": self._name, "Key": key}
 
     def call(self, method: str, key: str, size: int = 0, **values: Any) -> Any:
-        """Return the answer to a request; ``size`` is how many bytes it moves."""
+        """Send a request and return its answer; ``size`` is the number of bytes that it transfers."""
         named = self.parameters(key) if key else {"Bucket": self._name}
         size = size or len(values.get("Body", b""))
         with self._tells(key), understood(key, self.address):
@@ -90,7 +90,7 @@ class S3Wire:
     def pieces(
         self, key: str, offset: int, length: int | None, version: dict[str, Any]
     ) -> Generator[bytes, None, None]:
-        """One answer's bytes; the same version of the file each time."""
+        """Yield the bytes of one answer; all requests read the same version of the file."""
         last = "" if length is None else str(offset + length - 1)
         part: dict[str, Any] = {"Range": f"bytes={offset}-{last}"} if offset or last else {}
         try:
@@ -101,7 +101,7 @@ class S3Wire:
         body = answer["Body"]
         try:
             if answer.get("ContentRange", "").endswith("/0"):
-                return  # s3rver promises bytes of an empty file, and never sends them
+                return  # s3rver announces bytes of an empty file but never sends them
             while True:
                 with self._tells(key):
                     piece = sync(self._fs.loop, limited, PIECE, _filled, body)
@@ -112,7 +112,7 @@ class S3Wire:
             body.close()
 
     def compare(self, answer: dict[str, Any], md5: str, key: str) -> None:
-        """Compare the MD5, for a server that does not check it."""
+        """Compare the MD5, as some servers do not check it."""
         found = answers.md5_of(answer)
         if found and found != md5 and not self._name.endswith(EXPRESS):
             raise Damaged(f"{self.address}/{key}: damaged on the way (MD5 {found} instead of {md5})")
@@ -124,7 +124,7 @@ class S3Wire:
             raise self._make_error(refusal, error.get("Key", ""))
 
     def delete_version(self, key: str, version: str) -> bool:
-        """Delete the object if it still has that version; False if it has another one."""
+        """Delete the object if it still has this version; return False if it has another one."""
         there = self.head(key)
         if there is not None and there.version != version:
             return False
@@ -159,7 +159,7 @@ class S3Wire:
 
 
 def _usual_endpoint() -> str:
-    """The server that the environment names."""
+    """Return the server that the environment names."""
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
         if url := os.environ.get(name, ""):
             return checked_endpoint(url, name)
@@ -176,7 +176,7 @@ def checked_endpoint(url: str, where: str) -> str:
 
 
 def _session() -> AioSession:
-    """A session with the user's current settings; the description of S3 is loaded only once."""
+    """Return a session with the user's current settings; the description of S3 is loaded only once."""
     session = AioSession()
     session.register_component("data_loader", _loader())
     return session
@@ -188,7 +188,7 @@ def _loader() -> Any:
 
 
 async def _filled(body: Any) -> bytes:
-    """A piece of the usual size, of the many small ones that come."""
+    """Collect the small pieces that arrive into one of the usual size."""
     found = bytearray()
     while len(found) < PIECE:
         piece = await body.read(PIECE - len(found))

@@ -1,4 +1,4 @@
-"""S3: which bucket of which server a storage or a url means."""
+"""S3: find the server and bucket of a storage or URL."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def open_store(spec: StorageSpec) -> ObjectStore:
 
 
 def open_url(url: str) -> tuple[ObjectStore, str]:
-    """Open ``s3://bucket/path``; the keys and the server are those of the usual AWS settings."""
+    """Open ``s3://bucket/path`` with the keys and the server of the usual AWS settings."""
     from openpai_tasks.storage.objects.s3.bucket import S3Bucket
     from openpai_tasks.storage.objects.s3.connection import S3Wire
 
@@ -64,6 +64,6 @@ def make_data(storage: UserStorage, secret: str) -> dict[str, Any]:
 
 
 def _describe_bucket(name: str) -> str:
-    """What is wrong with a name that no bucket can have."""
+    """Describe what is wrong with the name of a bucket."""
     rule = "at least two letters or digits, and '.', '_' or '-'"
     return f"names an invalid bucket {name!r}: expected {rule}" if name else "names no bucket"

@@ -1,4 +1,4 @@
-"""An object that is sent to S3 in parts, from here or from another object of the bucket."""
+"""Upload an object to S3 in parts, from here or from another object of the bucket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STALE = 24 * 3600
 
 
 class S3Session:
-    """A file on its way in parts."""
+    """An upload in parts."""
 
     def __init__(self, wire: S3Wire, key: str, metadata: dict[str, str]) -> None:
         self._wire, self._key = wire, key
@@ -33,7 +33,7 @@ class S3Session:
         self._etags[number], self._md5s[number] = answer["ETag"], body.md5
 
     def complete(self, md5: bytes = b"") -> None:
-        """Put the parts together; if they are gone, the last answer was lost."""
+        """Combine the parts; if they are gone at a retry, the earlier answer was lost."""
         parts = [{"PartNumber": number, "ETag": etag} for number, etag in sorted(self._etags.items())]
         try:
             answer = self._call("complete_multipart_upload", MultipartUpload={"Parts": parts})
@@ -79,7 +79,7 @@ class S3Session:
 
 
 def abort_stale(wire: S3Wire, key: str) -> None:
-    """Abort uploads of this object that killed copies began a day ago: they are invisible and cost money."""
+    """Abort day-old uploads of this object by killed copies: they are invisible and cost money."""
     found = wire.call("list_multipart_uploads", "", Prefix=key)
     for upload in found.get("Uploads", ()):
         if upload["Key"] == key and time.time() - upload["Initiated"].timestamp() > STALE:
