@@ -1,4 +1,4 @@
-"""Texts that would steer, reorder or hide what a terminal shows."""
+"""Texts that try to control a terminal, or to reorder or hide what it shows."""
 
 import re
 import unicodedata
@@ -32,9 +32,9 @@ _FILLERS = set("\u115f\u1160\u3164\uffa0\u034f\u17b4\u17b5")
 
 
 def is_forbidden(character: str) -> bool:
-    """By Unicode's own categories, not by our list: control, format, surrogate, line and paragraph."""
+    """Decide by Unicode category, not by our list: control, format, surrogate, line and paragraph."""
     if character in _SHOWN or character in _VISIBLE_FORMATS or "\U00013430" <= character <= "\U0001345f":
-        return False  # hieroglyphs are put together by formats that are seen
+        return False  # format characters that join hieroglyphs are visible
     kind = unicodedata.category(character)
     return kind in ("Cc", "Cf", "Cs", "Zl", "Zp") or character in _FILLERS
 
@@ -55,9 +55,9 @@ texts = strategies.text(
     ),
     max_size=40,
 )
-"""Any text that a JSON answer can hold, and much of it hostile."""
+"""Any text that a JSON response can hold, much of it hostile."""
 
 
 def is_from_json(text: str) -> bool:
-    """Whether JSON can tell the text: two lone surrogates that fit together are one character there."""
+    """Return whether JSON can represent the text: a matching pair of surrogates is one character there."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") == text

@@ -1,4 +1,4 @@
-"""A real browser for tests: Debian's Chromium, headless, with nothing to say to the network."""
+"""A real browser for tests: Debian's Chromium, headless, without network traffic of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLAGS = [
 
 
 class Page:
-    """A page, and what its scripts did: it may ask for files of this machine only."""
+    """A page and the alerts of its scripts; it may load local files only."""
 
     def __init__(self, page: Any) -> None:
         self.page = page
@@ -38,7 +38,7 @@ class Page:
 
 @contextlib.contextmanager
 def browser() -> Iterator[Any]:
-    """Chromium until the end of the block; as root it has no sandbox to run in."""
+    """Run Chromium until the end of the block; as root it runs without a sandbox."""
     from playwright.sync_api import sync_playwright
 
     flags = [*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]

@@ -1,4 +1,4 @@
-"""Certificates for servers of the tests."""
+"""Certificates for test servers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def make_certificate(path: Path, name: str = "test CA") -> Path:
-    """A certificate for 127.0.0.1 that is its own CA, with its key, in one PEM file."""
+    """Write a self-signed CA certificate for 127.0.0.1 and its key to one PEM file."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

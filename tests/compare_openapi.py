@@ -2,7 +2,7 @@
 
     python tests/compare_openapi.py rest-server/docs/swagger.yaml
 
-Ends with 1 if a deviation has no reason in the table of openapi_reasons.py.
+Exits with 1 if a deviation has no reason in the table of openapi_reasons.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Document = dict[str, Any]
 
 
 def deviations(theirs: Document, ours: Document) -> Iterator[str]:
-    """Each as one line: the call, where in it, and what differs."""
+    """Yield each deviation as one line: the call, the place in it, and what differs."""
     known, own = _operations(theirs), _operations(ours)
     yield from (f"{call}: not here" for call in known if call not in own)
     yield from (f"{call}: only here" for call in own if call not in known)
@@ -45,7 +45,7 @@ def _operations(document: Document) -> dict[str, Document]:
 
 
 def _path(path: str) -> str:
-    """A path without names of holes and without a slash at its end; USER~JOB is one hole."""
+    """Return a path without parameter names and trailing slash; USER~JOB is one parameter."""
     return template(path.replace("{user}~{job}", "{job}").rstrip("/"))
 
 
@@ -84,7 +84,7 @@ def _content(document: Document, response: Document) -> dict[str, Any]:
 
 
 def _codes(document: Document, response: Document) -> set[str]:
-    """The codes of an error: what the examples have, or the schema where there are none."""
+    """Return the codes of an error: from its examples, or from its schema if there are no examples."""
     found: set[str] = set()
     for content in _resolved(document, response).get("content", {}).values():
         examples = [one.get("value") or {} for one in content.get("examples", {}).values()]
@@ -106,7 +106,7 @@ def _resolved(document: Document, value: Document) -> Document:
 
 def _schema(where: str, theirs: Document, known: Document, ours: Document, own: Document) -> Iterator[str]:
     before, after = _shapes(theirs, known), _shapes(ours, own)
-    if not before or not after:  # anything goes on one side
+    if not before or not after:  # one side allows any type
         return
     if before.keys() != after.keys():
         yield f"{where}: {'|'.join(sorted(before))} there, {'|'.join(sorted(after))} here"
@@ -133,7 +133,7 @@ def _same_type(where: str, theirs: Document, known: Document, ours: Document, ow
 
 
 def _shapes(document: Document, schema: Document) -> dict[str, Document]:
-    """What it can be, by type; objects that are alternatives are put together."""
+    """Return the possible schemas by type; alternative objects are merged."""
     schema = _resolved(document, schema)
     found: dict[str, Document] = {}
     for part in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):

@@ -1,4 +1,4 @@
-"""What every test stands on: a home of its own, and real `inv` and `pai` processes."""
+"""Fixtures for all tests: a separate home folder, and real `inv` and `pai` processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROJECT_TASKS = "from openpai_tasks.tasks import namespace\n\nns = namespace()\n
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended and what it said."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -35,7 +35,7 @@ class Ran:
 
 
 class Shell:
-    """A project folder and a user's home, with commands run in them as a person would."""
+    """A project folder and a user's home, in which commands run as a user would run them."""
 
     def __init__(self, project: Path, home: Path) -> None:
         self.project, self.home = project, home
@@ -46,7 +46,7 @@ class Shell:
             **keep,
             "OPENPAI_HOME": str(home),
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",  # never a person's own keyring
+            "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",  # never the developer's keyring
         }
 
     def run(self, *argv: str, timeout: float = 100, input: str | None = None, **environment: str) -> Ran:
@@ -66,7 +66,7 @@ class Shell:
         return self.run("pai", *args, **options)
 
     def ok(self, *args: str, **options: Any) -> Ran:
-        """`inv` that must succeed."""
+        """Run `inv`, which must succeed."""
         ran = self.inv(*args, **options)
         assert ran.code == 0, ran
         return ran
@@ -81,11 +81,11 @@ def make_shell(folder: Path) -> Shell:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Any:
-    """A shell of the test's own; if an embedded cluster was started in it, it ends with the test."""
+    """A shell for one test; an embedded cluster that is started in it is stopped after the test."""
     shell = make_shell(tmp_path)
     yield shell
     if (shell.home / "local").exists():
-        shell.pai("cluster.stop")  # which needs no tasks.py
+        shell.pai("cluster.stop")  # `pai` needs no tasks.py
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture
 def serve() -> Any:
-    """Start scripted servers, which end with the test."""
+    """Start scripted servers, which are closed after the test."""
     from tests.scripted import Scripted
 
     started: list[Scripted] = []
@@ -114,12 +114,12 @@ def serve() -> Any:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Twice as many as there are processors: half of the time, tests wait for processes and servers."""
+    """Use two workers per processor: half of the time, tests wait for processes and servers."""
     return 2 * (os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest, so that no worker is alone with it in the end."""
+    """Start the slowest tests first, so that no worker is left alone with them at the end."""
 
     def rank(item: pytest.Item) -> int:
         parts = item.nodeid.partition("::")[0].split("/")
@@ -130,16 +130,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Any:
-    return _nothing_skipped((yield))
+    return _fail_if_skipped((yield))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Any:
-    return _nothing_skipped((yield))
+    return _fail_if_skipped((yield))
 
 
-def _nothing_skipped(report: Any) -> Any:
-    """Where everything is installed first, a test that is skipped is one that nobody would miss."""
+def _fail_if_skipped(report: Any) -> Any:
+    """Fail skipped tests if CI is set: everything is installed there, and nobody would notice a skip."""
     if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome, report.longrepr = "failed", f"{reason} (with CI set nothing is skipped: see .ci/run)"

@@ -1,4 +1,4 @@
-"""Switch faults of the embedded cluster on and off while it runs."""
+"""Enable and disable faults of the embedded cluster while it runs."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from openpai_tasks.settings.home import write_private
 
 
 def switch(folder: Path, **switches: object) -> None:
-    """Have exactly these faults from the next call on; ``folder`` is the server's own."""
+    """Enable exactly these faults from the next call on; ``folder`` is the server's folder."""
     write_private(folder / "faults.json", json.dumps(switches))

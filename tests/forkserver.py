@@ -49,7 +49,7 @@ THIRD_PARTIES = (
 )
 
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENSSL_", "OPENPAI_DISPLAY")
-"""How variables begin that Python, the C library or a module reads while it is loaded."""
+"""Prefixes of variables that Python, the C library or a module reads while it is loaded."""
 READ_LATER = "PYTHON_KEYRING_BACKEND"
 PIPE_SIZE = 1 << 16
 
@@ -66,7 +66,7 @@ def run(
 
 
 def can_fork(argv: Sequence[str], environment: Mapping[str, str], input: str) -> bool:
-    """Whether the program is one of ours, and nothing asks for another start of Python."""
+    """Return whether the program is one of ours, and nothing requires a fresh start of Python."""
     program = Path(shutil.which(argv[0], path=environment.get("PATH")) or "")
     return (
         hasattr(os, "pidfd_open")
@@ -83,7 +83,7 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class ForkServer:
-    """The client's side: starts the server, which ends with this process."""
+    """The client side: starts the server, which ends with this process."""
 
     @staticmethod
     @cache
@@ -96,7 +96,7 @@ class ForkServer:
             self.process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
                 env=ENVIRONMENT,
-                stdin=subprocess.PIPE,  # like the commands, for Python looks at what its streams are
+                stdin=subprocess.PIPE,  # pipes, as for the commands: Python checks the type of its streams
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
@@ -126,7 +126,7 @@ class ForkServer:
             try:
                 status, *texts = _read_all(deadline, connection.fileno(), out, err)
             except TimeoutError:
-                connection.shutdown(socket.SHUT_WR)  # the server kills it, and answers
+                connection.shutdown(socket.SHUT_WR)  # the server kills the command and answers
                 connection.recv(1)
                 raise subprocess.TimeoutExpired(argv, timeout) from None
         if not status:
@@ -154,11 +154,11 @@ def _read_all(deadline: float, *sources: int) -> list[bytes]:
     return list(found.values())
 
 
-# The server's side: no threads, for it forks
+# The server side: no threads, because it forks
 
 
 def main() -> None:
-    """Fork a keeper for each command until the client has gone; only the command itself returns from both."""
+    """Fork a supervisor for each command until the client exits; only the command itself returns."""
     for number in (signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_IGN)
     _preload()
@@ -179,7 +179,7 @@ def main() -> None:
         if pid:
             for stream in files[1:]:
                 os.close(stream)
-            _keep(pid, client)
+            _supervise(pid, client)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, stream in enumerate(files[1:]):
         os.dup2(stream, number)
@@ -201,8 +201,8 @@ def _preload() -> None:
     gc.freeze()
 
 
-def _keep(pid: int, client: socket.socket) -> NoReturn:
-    """Wait for a command and report its status; kill it when the client does not want to wait."""
+def _supervise(pid: int, client: socket.socket) -> NoReturn:
+    """Wait for a command and report its status; kill it if the client stops waiting."""
     process = os.pidfd_open(pid)
     ready, _, _ = select.select([process, client], [], [])
     if process not in ready:
@@ -227,7 +227,7 @@ def _run(argv: list[str], cwd: str, environment: dict[str, str]) -> None:
     except SystemExit as end:
         if not isinstance(end.code, int | None):
             raise
-        # As the interpreter ends, but without taking thousands of modules apart.
+        # Exit like the interpreter, but without tearing down thousands of modules.
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.stdout.flush()

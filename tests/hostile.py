@@ -1,4 +1,4 @@
-"""A server of raw bytes that need not be HTTP, nor come to an end."""
+"""A server that sends raw bytes, which may be invalid HTTP or endless."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 class Hostile:
-    """Use as a context: each request is answered with what ``answer(request)`` yields.
+    """A context manager: the server answers each request with what ``answer(request)`` yields.
 
-    ``pause`` is the seconds between two pieces. With ``is_eager`` no request is waited for.
+    ``pause`` is the number of seconds between two chunks. With ``is_eager`` it waits for no request.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ def one_by_one(data: bytes) -> Iterator[bytes]:
 
 
 def for_ever(begin: bytes, again: bytes) -> Answer:
-    """Answer with one thing, and then with another again and again."""
+    """Answer with ``begin``, and then with ``again`` endlessly."""
 
     def answer(request: bytes) -> Iterator[bytes]:
         yield begin
@@ -97,7 +97,7 @@ def for_ever(begin: bytes, again: bytes) -> Answer:
 
 
 def client_of(server: Any, timeout: float = 60.0, **options: Any) -> Client:
-    """A client of a server, or of an address."""
+    """Return a client for a server or an address."""
     uri = server if isinstance(server, str) else server.uri
     cluster = Cluster("lab", uri, user="alice", generation="1.8")
     return Client(cluster, Credentials(token="t0ken"), timeout=timeout, **options)
@@ -116,6 +116,6 @@ except PaiError as err:
 
 
 def reading(server: Hostile) -> subprocess.Popen[str]:
-    """A process that asks the server for a user."""
+    """Start a process that requests a user from the server."""
     argv = [sys.executable, "-c", READ, server.uri]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

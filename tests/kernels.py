@@ -1,4 +1,4 @@
-"""A real IPython kernel to type cells into, with the environment of a shell."""
+"""A real IPython kernel that runs cells in the environment of a shell."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SECONDS = 60
 
 @dataclass
 class Shown:
-    """What a cell showed, in the order of its kinds."""
+    """The output of a cell, by kind."""
 
     out: str = ""
     err: str = ""
     pictures: list[dict[str, Any]] = field(default_factory=list)
-    error: tuple[str, str] | None = None  # its line, and the whole traceback
+    error: tuple[str, str] | None = None  # the message, and the whole traceback
 
-    def take(self, message: dict[str, Any]) -> None:
+    def add(self, message: dict[str, Any]) -> None:
         content = message["content"]
         if message["msg_type"] == "stream" and content["name"] == "stdout":
             self.out += content["text"]
@@ -47,10 +47,10 @@ class Kernel:
         self.manager, self.client = manager, client
 
     def run(self, code: str) -> Shown:
-        """The cell, until it is over."""
+        """Run a cell to its end."""
         shown = Shown()
         reply = self.client.execute_interactive(
-            code, allow_stdin=False, timeout=SECONDS, output_hook=shown.take
+            code, allow_stdin=False, timeout=SECONDS, output_hook=shown.add
         )
         assert (reply["content"]["status"] == "ok") == (shown.error is None)
         return shown
@@ -61,8 +61,8 @@ class Kernel:
         return shown
 
     def interrupt_when(self, code: str, text: str) -> Shown:
-        """The cell, interrupted as soon as it has printed the text."""
-        shown, asked = Shown(), self.client.execute(code, allow_stdin=False)
+        """Run a cell, and interrupt it as soon as it has printed the text."""
+        shown, request = Shown(), self.client.execute(code, allow_stdin=False)
         limit, is_done = time.monotonic() + SECONDS, False
         while True:
             try:
@@ -70,9 +70,9 @@ class Kernel:
             except queue.Empty:
                 assert time.monotonic() < limit, shown
                 continue
-            if message["parent_header"].get("msg_id") != asked:
+            if message["parent_header"].get("msg_id") != request:
                 continue
-            shown.take(message)
+            shown.add(message)
             if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
                 return shown
             if text in shown.out and not is_done:

@@ -1,4 +1,4 @@
-"""The most memory a process held: what rusage tells of a child counts the parent it was forked from."""
+"""Peak memory of a process; the rusage of a child would count the parent it was forked from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ measurable = pytest.mark.skipif(sys.platform != "linux", reason="the peak of mem
 
 
 def peak(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> int:
-    """Bytes, looked at until the process ends."""
+    """Poll a process until it ends, and return its peak memory in bytes."""
     highest = 0
     while process.poll() is None:
         highest = max(highest, peak_of(process.pid))
@@ -22,7 +22,7 @@ def peak(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> int:
 
 
 def peak_of(pid: int | str) -> int:
-    """Bytes, since its program began; 0 when it has gone."""
+    """Return the peak memory in bytes since the program began; 0 if the process is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

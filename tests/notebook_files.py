@@ -1,4 +1,4 @@
-"""Notebooks for tests, written down in a line."""
+"""Notebooks for tests, each created in one line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def text(source: str) -> dict[str, Any]:
 
 
 def notebook(*cells: str | dict[str, Any], metadata: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A notebook of format 4.5 with these cells; text stands for a cell of code."""
+    """Return a notebook of format 4.5 with these cells; a string is a code cell."""
     made = [cell(one) if isinstance(one, str) else one for one in cells]
     found = PYTHON if metadata is None else metadata
     return {"nbformat": 4, "nbformat_minor": 5, "metadata": found, "cells": made}
@@ -45,7 +45,7 @@ def write(path: Path, *cells: str | dict[str, Any], metadata: dict[str, Any] | N
 
 
 def too_deep(folder: Path, room: int = len("/n.ipynb")) -> Path:
-    """A folder below, in which a name has no more room than this: a path may have 4095 bytes."""
+    """Create a folder so deep that only ``room`` more bytes fit: a path may have 4095 bytes."""
     while left := 4095 - room - len(str(folder)):
         folder = folder / ("d" * (200 if left > 255 else left - 1))
     folder.mkdir(parents=True)
@@ -53,7 +53,7 @@ def too_deep(folder: Path, room: int = len("/n.ipynb")) -> Path:
 
 
 def outputs(path: Path) -> list[str]:
-    """What each cell of code that ran has printed or shown as text; a picture counts as its type."""
+    """Return the text output of each code cell; an image is given as its type."""
     found = []
     for one in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         if one["cell_type"] == "code":

@@ -1,7 +1,7 @@
 """Why the embedded server's description deviates from the swagger file of OpenPAI 1.8.
 
-``REAL`` is true of the real server too, whose swagger file is not exact; ``DELIBERATE`` is our own doing.
-The first pattern that is found in the line explains it.
+``REAL``: the real server deviates too, because its swagger file is not exact. ``DELIBERATE``: our decision.
+The first pattern that matches the line explains it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _REASONS = [
 
 
 def reason(line: str) -> tuple[str, str]:
-    """Whose doing a deviation is, and why."""
+    """Return the kind of a deviation, and its reason."""
     for pattern, kind, why in _REASONS:
         if re.search(pattern, line):
             return kind, why

@@ -1,4 +1,4 @@
-"""Ports for servers of tests, which bind them a while after they were chosen."""
+"""Ports for test servers, which bind them some time after they are chosen."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import socket
 
 FIRST, EACH, SHARES = 10_000, 250, 20
-"""Below those of the embedded cluster's tasks and those that the system gives to whoever connects: such a one
-may be taken at any time. Each process that runs tests begins in a share of its own."""
+"""Below the ports of the embedded cluster's tasks and the ephemeral ports of the system, which may be taken
+at any time. Each test process starts in a different share."""
 _given: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has, and that no other call is given."""
+    """Return free ports that no other call returns."""
     return [_free_port() for _ in range(count)]
 
 

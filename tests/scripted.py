@@ -1,4 +1,4 @@
-"""A small real HTTP server that answers what a test says, and remembers what it was asked."""
+"""A small real HTTP server that sends scripted responses and records its requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Said:
 
 
 class Scripted:
-    """``answers`` maps "METHOD /path" to what is said: a Said, or a function of what was asked."""
+    """``answers`` maps "METHOD /path" to the response: a Said, its body, or a function of the request."""
 
     def __init__(self, answers: dict[str, Any], certificate: str | None = None) -> None:
         self.answers, self.seen = answers, list[Asked]()
@@ -52,15 +52,15 @@ class Scripted:
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
                 url = urlsplit(self.path)
-                asked = Asked(
+                request = Asked(
                     self.command, url.path, dict(parse_qsl(url.query)), dict(self.headers.items()), body
                 )
-                server.seen.append(asked)
-                said = server.say(asked)
-                data = said.body if isinstance(said.body, (str, bytes)) else json.dumps(said.body)
+                server.seen.append(request)
+                response = server.say(request)
+                data = response.body if isinstance(response.body, (str, bytes)) else json.dumps(response.body)
                 data = data.encode() if isinstance(data, str) else data
-                self.send_response(said.status)
-                for name, value in said.headers:
+                self.send_response(response.status)
+                for name, value in response.headers:
                     self.send_header(name, value)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
@@ -80,12 +80,12 @@ class Scripted:
         self.thread = threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
 
-    def say(self, asked: Asked) -> Said:
-        found = self.answers.get(f"{asked.method} {asked.path}")
+    def say(self, request: Asked) -> Said:
+        found = self.answers.get(f"{request.method} {request.path}")
         if found is None:
-            words = {"code": "NoApiError", "message": f"API {asked.path} is not found."}
+            words = {"code": "NoApiError", "message": f"API {request.path} is not found."}
             return Said(words, 404)
-        answer = found(asked) if callable(found) else found
+        answer = found(request) if callable(found) else found
         return answer if isinstance(answer, Said) else Said(answer)
 
     def asked(self, method: str = "GET") -> list[Asked]:

@@ -1,4 +1,4 @@
-"""Real terminals for tests: a program on one, and what its screen shows."""
+"""Real terminals for tests: run a program in one, and read its screen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKEN = re.compile(r"\x1b\[1A|\x1b\[2K|\r|\n|[^\x1b\r\n]")
 def on_terminal(
     argv: list[str], columns: int = 80, lines: int = 24, cwd: Path | None = None, **environment: str
 ) -> tuple[int, str]:
-    """Run a program with a terminal as stdin, stdout and stderr; its exit code and what it wrote."""
+    """Run a program with a terminal as stdin, stdout and stderr; return its exit code and output."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     hidden = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "COLORTERM")
@@ -48,12 +48,12 @@ def _read(handle: int) -> bytes:
 
 
 def columns_of(text: str) -> int:
-    """By Unicode's own table, not by ours or rich's."""
+    """Count columns by Unicode's table, not by ours or rich's."""
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def screen(text: str, columns: int) -> list[str]:
-    """The lines that a terminal shows in the end, scrolled ones too; unknown sequences are errors."""
+    """Return the lines that a terminal finally shows, also scrolled ones; unknown sequences are errors."""
     rows: list[list[str]] = [[]]
     at = place = 0
     plain = SGR.sub("", text)

@@ -1,4 +1,4 @@
-"""The examples of docs/customising.md are run as they stand there."""
+"""Run the examples of docs/customising.md and compare their output with the page."""
 
 import re
 from pathlib import Path
@@ -10,10 +10,10 @@ EXAMPLES = re.findall(r"```python\n(# tasks\.py\n.*?)```\s+```console\n(.*?)```"
 
 
 def dialogue(console):
-    """Each command with what it is said to print."""
+    """Yield each command with the output that the page shows for it."""
     for part in re.split(r"^\$ ", console, flags=re.M)[1:]:
-        command, _, said = part.partition("\n")
-        yield command, said
+        command, _, output = part.partition("\n")
+        yield command, output
 
 
 def test_every_example_is_found():
@@ -21,8 +21,8 @@ def test_every_example_is_found():
 
 
 @pytest.mark.parametrize("tasks, console", EXAMPLES)
-def test_the_example_does_what_the_page_says(shell, tasks, console):
+def test_example_prints_what_the_page_shows(shell, tasks, console):
     (shell.project / "tasks.py").write_text(tasks)
-    for command, said in dialogue(console):
+    for command, expected in dialogue(console):
         ran = shell.run("sh", "-c", command)
-        assert re.sub(r" +$", "", ran.out + ran.err, flags=re.M) == said
+        assert re.sub(r" +$", "", ran.out + ran.err, flags=re.M) == expected

@@ -1,4 +1,4 @@
-"""No version that we accept has a known hole that reaches us."""
+"""No accepted version of a dependency has a known vulnerability that affects us."""
 
 import ast
 from pathlib import Path
@@ -21,18 +21,18 @@ FIXED_IN = {
     "starlette": ("1.3.1", "CVE-2026-48710, limits of forms"),
     "urllib3": ("2.7.0", "CVE-2026-44431, CVE-2026-44432"),
 }
-"""The first version without the newest known fault."""
+"""The first version that fixes the latest known vulnerability."""
 
 
 def requirements() -> list[Requirement]:
-    """Every requirement that setup.py names, whichever extra it belongs to."""
+    """Return every requirement in setup.py, whichever extra it belongs to."""
     texts = [node.value for node in ast.walk(ast.parse(SETUP.read_text())) if isinstance(node, ast.Constant)]
     found = [text for text in texts if isinstance(text, str) and (">=" in text or "==" in text)]
     return [Requirement(text) for text in found if text[:1].isalpha()]
 
 
 @pytest.mark.parametrize("name", FIXED_IN)
-def test_the_oldest_version_we_accept_has_no_known_hole(name):
+def test_oldest_accepted_version_has_no_known_vulnerability(name):
     fixed, why = FIXED_IN[name]
     oldest = [
         Version(bound.version)

@@ -1,4 +1,4 @@
-"""The documentation is true: its commands run, its links lead somewhere, its tables are complete."""
+"""The documentation is correct: its commands run, its links work, its tables are complete."""
 
 import re
 import shlex
@@ -14,13 +14,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def commands(text):
-    """The shell commands of the blocks that say they can be run."""
+    """Return the shell commands of the blocks that are marked as runnable."""
     blocks = re.findall(r"<!-- run -->\n```sh\n(.*?)```", text, re.S)
     return [line for block in blocks for line in block.splitlines()]
 
 
-def test_the_commands_of_the_readme_run_in_order(shell):
-    (shell.project / "tasks.py").unlink()  # `pai` needs none
+def test_readme_commands_run_in_order(shell):
+    (shell.project / "tasks.py").unlink()  # `pai` works without it
     for line in commands(README):
         ran = shell.run("sh", "-c", line)
         assert ran.code == 0, (line, ran)
@@ -28,7 +28,7 @@ def test_the_commands_of_the_readme_run_in_order(shell):
 
 
 @pytest.mark.parametrize("name", ["containers.md", "images.md"])
-def test_the_commands_of_a_page_run_in_order(shell, name):
+def test_page_commands_run_in_order(shell, name):
     lines = commands((ROOT / "docs" / name).read_text())
     assert lines
     for line in lines:
@@ -36,7 +36,7 @@ def test_the_commands_of_a_page_run_in_order(shell, name):
         assert ran.code == 0, (line, ran)
 
 
-def test_the_first_command_of_the_readme_says_hello(shell):
+def test_first_readme_command_prints_hello(shell):
     first = next(line for line in README.splitlines() if line.startswith("python3 -m venv"))
     words = shlex.split(first.rpartition("&&")[2])
     assert Path(words[0]).name == "inv"
@@ -45,7 +45,7 @@ def test_the_first_command_of_the_readme_says_hello(shell):
     assert shell.ok(*words[1:]).out == "hello from a job\n"
 
 
-def test_ci_runs_the_test_command_of_the_readme():
+def test_ci_runs_the_test_command_in_the_readme():
     command = next(line for line in README.splitlines() if ".venv/bin/pytest" in line)
     assert command.replace("python3 ", '"$python" ', 1) in (ROOT / ".ci" / "run").read_text()
 
@@ -61,13 +61,13 @@ def test_the_readme_lists_every_task(shell):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files_that_exist(page):
+def test_links_point_to_existing_files(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
-def test_files_that_developers_are_led_to_exist(page):
+def test_files_named_in_developer_docs_exist(page):
     named = re.findall(r"`([\w./-]+/[\w./-]*)`", (ROOT / page).read_text())
     tops = (ROOT, ROOT / "openpai_tasks")
     assert named and not [name for name in named if not any((top / name).exists() for top in tops)]

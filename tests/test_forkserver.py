@@ -1,4 +1,4 @@
-"""A forked command is like one in a new process: the same output, exit code and surroundings."""
+"""A forked command behaves like a new process: the same output, exit code and process environment."""
 
 import os
 import signal
@@ -111,13 +111,13 @@ def started(shell, *argv, **environment):
 
 
 @pytest.mark.parametrize("argv", COMMANDS, ids=" ".join)
-def test_a_forked_command_is_like_a_started_one(project, argv):
+def test_forked_command_behaves_like_a_new_process(project, argv):
     changed = {"TZ": "Asia/Tokyo", "TMPDIR": str(project.project), "COLUMNS": "60"}
     mine, usual = (run(project, *argv, **changed) for run in (forked, started))
     assert (mine.returncode, mine.stdout, mine.stderr) == (usual.returncode, usual.stdout, usual.stderr)
 
 
-def test_an_error_that_nobody_expects_has_its_traceback(project):
+def test_unexpected_error_prints_a_traceback(project):
     mine, usual = (run(project, "inv", "broken") for run in (forked, started))
     assert mine.returncode == usual.returncode == 1
     assert mine.stderr.splitlines()[-1] == usual.stderr.splitlines()[-1] == "ValueError: broken"
@@ -127,18 +127,18 @@ def test_forked_commands_do_not_share_their_random_numbers(project):
     assert forked(project, "inv", "chance").stdout != forked(project, "inv", "chance").stdout
 
 
-def test_text_that_arrives_with_other_line_ends_is_read_the_same(project):
+def test_line_endings_are_normalised(project):
     assert forked(project, "inv", "exits", "a\r\nb\rc").stderr == "a\nb\nc\n"
 
 
-def test_a_command_that_takes_too_long_is_killed(project):
+def test_command_is_killed_on_timeout(project):
     with pytest.raises(subprocess.TimeoutExpired):
         forked(project, "inv", "waits", timeout=3)
     with pytest.raises(ProcessLookupError):
         os.kill(int((project.project / "started").read_text()), 0)
 
 
-def test_output_that_a_background_process_holds_open_is_waited_for(project):
+def test_waits_for_a_background_process_that_keeps_the_output_open(project):
     began = time.monotonic()
     forked(project, "inv", "leaves")
     assert time.monotonic() - began > 2
@@ -154,11 +154,11 @@ def test_output_that_a_background_process_holds_open_is_waited_for(project):
         (["inv", "--version"], {}, "x" * 70_000),
     ],
 )
-def test_a_command_whose_start_matters_is_not_forked(shell, argv, environment, input):
+def test_command_that_depends_on_interpreter_startup_is_not_forked(shell, argv, environment, input):
     assert not forkserver.can_fork(argv, {**shell.environment, **environment}, input)
 
 
-def test_the_server_and_its_commands_end_with_the_process_that_uses_them(project):
+def test_fork_server_and_its_commands_end_with_the_client_process(project):
     code = (
         "import os, sys, threading, time; from pathlib import Path; from tests import forkserver\n"
         "server = forkserver.ForkServer.get(); print(server.process.pid, flush=True)\n"

@@ -7,12 +7,12 @@ from openpai_tasks import hints
 
 @pytest.fixture(autouse=True)
 def default_program():
-    hints.use_program([])  # a test before may have run a command in this process
+    hints.use_program([])  # an earlier test may have run a command in this process
     yield
     hints.use_program([])
 
 
-def test_commands_are_those_of_pai_unless_another_program_runs():
+def test_hints_use_pai_by_default():
     assert hints.command("job.list") == "pai job.list"
 
 
@@ -25,10 +25,10 @@ def test_commands_are_those_of_pai_unless_another_program_runs():
         (["pytest"], "pai"),
     ],
 )
-def test_commands_are_those_of_the_running_program(names, program):
+def test_hints_use_the_name_of_the_running_program(names, program):
     hints.use_program(names)
     assert hints.command("job.list") == f"{program} job.list"
 
 
-def test_words_are_quoted_for_the_shell():
+def test_arguments_are_quoted_for_the_shell():
     assert hints.command("job.submit", "my job.yaml", "--follow") == "pai job.submit 'my job.yaml' --follow"

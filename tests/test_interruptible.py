@@ -1,4 +1,4 @@
-"""Waiting that Ctrl-C may interrupt at any moment."""
+"""Waits that Ctrl-C can interrupt at any moment."""
 
 import subprocess
 import sys
@@ -27,12 +27,12 @@ print("never locked")
 """
 
 
-def test_an_event_that_was_waited_for_can_be_set_whenever_ctrl_c_came():
+def test_event_can_be_set_after_ctrl_c_interrupts_a_wait():
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=100)
     assert (done.stdout, done.stderr) == ("never locked\n", "")
 
 
-def test_it_ends_when_the_event_is_set_or_the_time_is_over():
+def test_wait_ends_when_the_event_is_set_or_on_timeout():
     event = threading.Event()
     assert wait_for_event(event, 0.01) is False
     threading.Timer(0.05, event.set).start()

@@ -1,4 +1,4 @@
-"""Imports point left: a module may import only from the layers named beside it, lazily or not."""
+"""Imports go one way: a module may import only from the layers listed for it, lazily or not."""
 
 import ast
 import importlib
@@ -99,18 +99,18 @@ MAY_IMPORT = {
     "server.api.openapi": SERVER | API,
     "server.api.handlers": SERVER | API,
 }
-"""Each room, and what it may import: rooms with all that is in them, or single modules."""
+"""What each package may import: whole packages, or single modules."""
 
 
 def room(name: str) -> str:
-    """``sdk.jobs.lookup`` belongs to the room ``sdk.jobs``: the longest one that is listed."""
+    """Return the longest listed prefix of a module: ``sdk.jobs.lookup`` belongs to ``sdk.jobs``."""
     parts = name.split(".")
     prefixes = (".".join(parts[:size]) for size in range(len(parts), 0, -1))
     return next(prefix for prefix in prefixes if prefix in MAY_IMPORT)
 
 
 def imported(tree: ast.AST) -> set[str]:
-    """The modules of ours that a module names in imports, without the package's name."""
+    """Return our modules that a module imports, without the name of the package."""
     names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -130,7 +130,7 @@ def own_name(path: Path) -> str:
 
 
 def test_imports_point_one_way():
-    """A room imports itself, the rooms inside it, and what the table names; lazily or not."""
+    """A package may import itself, its sub-packages, and what the table lists; lazily or not."""
     found = []
     for path in MODULES:
         own = room(own_name(path))
@@ -146,7 +146,7 @@ LONG = 350
 
 
 def test_no_folder_is_crowded_and_no_module_is_long():
-    """Payloads are single files that travel with a job, however long."""
+    """Payloads may be longer: each is a single file that is sent with a job."""
     folders = {path.parent for path in MODULES}
     crowded = [folder for folder in folders if len(list(folder.glob("[!_]*.py"))) > FEW]
     long = [path for path in MODULES if len(path.read_text().splitlines()) > LONG]
@@ -154,7 +154,7 @@ def test_no_folder_is_crowded_and_no_module_is_long():
     assert not crowded and not single
 
 
-def test_every_class_has_a_name_of_its_own():
+def test_class_names_are_unique():
     names = [
         node.name
         for path in MODULES
@@ -164,7 +164,7 @@ def test_every_class_has_a_name_of_its_own():
     assert not [name for name, count in Counter(names).items() if count > 1]
 
 
-def test_every_room_says_what_it_is_for():
+def test_every_package_has_a_docstring():
     assert not [
         path
         for path in MODULES
@@ -175,10 +175,10 @@ def test_every_room_says_what_it_is_for():
 def test_only_tasks_and_the_server_print():
     silent = [path for path in MODULES if path.relative_to(PACKAGE).parts[0] not in ("tasks", "server")]
     silent = [path for path in silent if path.parent.name != "payloads"]
-    assert not [path for path in silent if "print" in ways_to_the_terminal(path)]
+    assert not [path for path in silent if "print" in terminal_writes(path)]
 
 
-PRINTERS = {  # and what each of them may use
+PRINTERS = {  # what each of these modules may use
     "tasks/framework/terminal.py": {
         "print",
         "Exit",
@@ -189,13 +189,13 @@ PRINTERS = {  # and what each of them may use
         "stream.buffer",
     },
     "tasks/framework/prompts.py": {"getpass.getpass"},
-    "magics/commands.py": {"stream.write"},  # passes on what a command has printed
+    "magics/commands.py": {"stream.write"},  # forwards what a command has printed
     "magics/this_notebook.py": {"sys.stderr.write"},
 }
 
 
-def written(node: ast.AST) -> str | None:
-    """The way to the terminal that a piece of code takes, if it takes one."""
+def terminal_write(node: ast.AST) -> str | None:
+    """Return the call or attribute by which the node writes to the terminal, if any."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         is_exit = node.func.id == "Exit" and bool(node.args)  # with a message, which Invoke prints
         return node.func.id if is_exit or node.func.id in ("print", "input") else None
@@ -207,21 +207,21 @@ def written(node: ast.AST) -> str | None:
     return name if is_stream or name in ("getpass.getpass", "os.write") else None
 
 
-def ways_to_the_terminal(path: Path) -> set[str]:
-    return {way for node in ast.walk(ast.parse(path.read_text())) if (way := written(node))}
+def terminal_writes(path: Path) -> set[str]:
+    return {way for node in ast.walk(ast.parse(path.read_text())) if (way := terminal_write(node))}
 
 
-def test_only_the_module_that_filters_writes_to_a_terminal():
+def test_only_filtering_modules_write_to_the_terminal():
     found = []
     for path in MODULES:
         name = path.relative_to(PACKAGE)
         if name.parts[0] in ("tasks", "magics", "completion"):
-            found += [f"{name}: {way}" for way in ways_to_the_terminal(path) - PRINTERS.get(str(name), set())]
+            found += [f"{name}: {way}" for way in terminal_writes(path) - PRINTERS.get(str(name), set())]
     assert not found
 
 
-def needed(path: Path) -> set[str]:
-    """The modules of ours that are loaded when the module itself is."""
+def imported_at_load(path: Path) -> set[str]:
+    """Return the modules that are imported when the module is loaded."""
     found = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Import):
@@ -235,15 +235,15 @@ def dotted(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-def test_no_module_needs_itself():
+def test_modules_have_no_import_cycles():
     names = {dotted(path): path for path in MODULES}
     packages = {dotted(path) for path in MODULES if path.name == "__init__.py"}
-    graph = {name: (needed(path) & names.keys()) - packages for name, path in names.items()}
-    assert len(list(TopologicalSorter(graph).static_order())) == len(names)  # a cycle is an error there
+    graph = {name: (imported_at_load(path) & names.keys()) - packages for name, path in names.items()}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(names)  # raises on a cycle
 
 
 def test_lazy_packages_offer_what_their_stubs_declare():
-    """mypy believes the stubs; every name in them can be loaded."""
+    """mypy trusts the stubs, so every name in them must be loadable."""
     for path in PACKAGE.rglob("__init__.pyi"):
         package = importlib.import_module(dotted(path.with_suffix(".py")))
         declared = {

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize("command", ["ruff check", "ruff format --check", "mypy"])
-def test_the_code_passes(command):
+def test_code_passes_lint_format_and_type_checks(command):
     done = subprocess.run(
         [sys.executable, "-m", *command.split()], cwd=ROOT, capture_output=True, text=True, timeout=280
     )

@@ -1,4 +1,4 @@
-"""What is released: a source archive whose tests run, and metadata that is true."""
+"""The release: a source archive whose tests run, and correct metadata."""
 
 import os
 import re
@@ -71,6 +71,6 @@ def test_the_tests_run_from_the_source_archive(unpacked):
     assert done.returncode == 0, done.stdout
 
 
-def test_the_newest_entry_of_the_changelog_is_this_version():
+def test_newest_changelog_entry_is_this_version():
     versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert versions[0] == openpai_tasks.__version__

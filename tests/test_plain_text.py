@@ -1,4 +1,4 @@
-"""The filter of everything that is shown."""
+"""The filter for all text that is displayed."""
 
 import itertools
 import unicodedata
@@ -13,14 +13,14 @@ from tests.attacks import ALL, ATTACKS, forbidden, is_forbidden, texts, without_
 EVERY = "".join(map(chr, range(0x110000)))
 
 
-def test_no_character_that_steers_or_hides_is_left():
+def test_no_control_or_hidden_character_is_left():
     assert not forbidden(plain_text.plain(EVERY))
     alone = [character for character in EVERY if is_forbidden(character)]
     assert not [one for one in alone if plain_text.plain(one) == one or plain_text.escape_json(one) == one]
     assert not [one for one in alone if plain_text.one_line(one) == one]
 
 
-def test_every_other_character_stays():
+def test_all_other_characters_are_kept():
     known = (character for character in EVERY if unicodedata.category(character) != "Cn")
     kept = "".join(character for character in known if not is_forbidden(character))
     assert plain_text.plain(kept) == kept
@@ -28,7 +28,7 @@ def test_every_other_character_stays():
 
 
 @given(texts)
-def test_text_is_made_plain_once_and_for_all(text):
+def test_filter_is_idempotent_and_one_line_has_no_line_breaks(text):
     shown = plain_text.plain(text)
     assert not forbidden(shown) and plain_text.plain(shown) == shown
     line = plain_text.one_line(text)
@@ -36,7 +36,7 @@ def test_text_is_made_plain_once_and_for_all(text):
 
 
 @given(texts)
-def test_the_colours_of_a_text_are_all_of_it_that_steers(text):
+def test_keep_colours_lets_only_colours_through(text):
     shown = plain_text.keep_colours(f"\x1b[31m{text}\x1b[0m")
     assert shown.startswith("\x1b[31m") and shown.endswith("\x1b[0m")
     assert not forbidden(without_colours(shown))
@@ -46,7 +46,7 @@ NO_COLOURS = ("\x1b[2J", "\x1b[8m", "\x1b[1;8m", "\x1b[08;1m", "\x1b]0;x\x07", "
 
 
 @pytest.mark.parametrize("sequence", NO_COLOURS)
-def test_what_is_no_colour_is_not_kept_as_one(sequence):
+def test_keep_colours_rejects_other_escape_sequences(sequence):
     assert not forbidden(plain_text.keep_colours(f"a{sequence}b"))
 
 
@@ -55,14 +55,14 @@ def test_colours_are_kept(sequence):
     assert plain_text.keep_colours(f"a{sequence}b") == f"a{sequence}b"
 
 
-def test_names_that_differ_look_different():
+def test_different_names_look_different():
     names = ["train", *(f"train{attack}" for attack in ATTACKS.values())]
     assert len({plain_text.one_line(name) for name in names}) == len(names)
     assert plain_text.one_line("a\x1b\u202e\U000e0041\udcff\n") == r"a\x1b\u202e\U000e0041\udcff\n"
 
 
 @given(texts)
-def test_a_drawing_keeps_only_colours_and_what_redraws_lines(text):
+def test_drawn_keeps_only_colours_and_line_redraws(text):
     for steps in ("\r\x1b[2K\x1b[1A\x1b[2K", "\x1b[31m"):
         assert plain_text.drawn(f"{steps}a") == f"{steps}a"
     shown = plain_text.drawn(text.replace("\x1b[", "\x1b ["))
@@ -72,28 +72,28 @@ def test_a_drawing_keeps_only_colours_and_what_redraws_lines(text):
 @pytest.mark.parametrize(
     "sequence", ["\x1b[2J", "\x1b[5A", "\x1b[H", "\x1b]0;x\x07", "\x1b[?25l", "a\rb", "\x1b[8m"]
 )
-def test_a_drawing_can_neither_clear_the_screen_nor_hide_anything(sequence):
+def test_drawn_can_neither_clear_the_screen_nor_hide_text(sequence):
     assert not forbidden(plain_text.drawn(f"a{sequence}b"))
 
 
 @pytest.mark.parametrize("kind", [NotFound, PathError])
-def test_an_error_says_in_one_plain_line_what_a_server_said(kind):
+def test_error_message_is_one_plain_line(kind):
     assert not forbidden(str(kind(f"no job {ALL}"))) and "\n" not in str(kind(ALL))
     assert str(kind("no job 'ü'")) == "no job 'ü'"
 
 
-# Bytes in pieces
+# Bytes in chunks
 
 
 def piecewise(data, cuts):
-    """The filter's output for the data, cut at these places."""
+    """Return the filter's output for the data, cut at these positions."""
     one, places = plain_text.PlainBytes(), [0, *sorted(cuts), len(data)]
     pieces = [data[begin:end] for begin, end in itertools.pairwise(places)]
     return b"".join([*map(one.feed, pieces), one.feed(b"", final=True)])
 
 
 @given(texts, strategies.data())
-def test_output_is_filtered_the_same_however_it_is_cut(text, data):
+def test_filtered_output_does_not_depend_on_chunk_boundaries(text, data):
     written = text.encode("utf-8", "surrogatepass") + b"\xff\xe4\xbd"
     cuts = data.draw(strategies.lists(strategies.integers(0, len(written))))
     shown = piecewise(written, cuts)
@@ -101,18 +101,18 @@ def test_output_is_filtered_the_same_however_it_is_cut(text, data):
     assert shown == piecewise(written, ())
 
 
-def test_a_character_that_comes_in_parts_is_whole():
+def test_character_split_across_chunks_is_kept():
     data = "grün 漢字 \U0001f680".encode()
     assert piecewise(data, range(len(data))) == data
 
 
-def test_colours_are_left_out_even_in_parts_and_returns_end_lines():
+def test_split_colours_are_removed_and_carriage_returns_end_lines():
     data = b"\x1b[1;31mred\x1b[0m\r\n10%\r20%\r\n\x1b[2K\x1b]0;t\x07"
     expected = b"red\n10%\n20%\n\\x1b]0;t\\x07"
     assert piecewise(data, ()) == piecewise(data, range(len(data))) == expected
 
 
-def test_a_sequence_without_an_end_holds_nothing_back():
+def test_unterminated_sequence_holds_back_no_output():
     one = plain_text.PlainBytes()
     assert b"1" * 100 in one.feed(b"\x1b[" + b"1" * 200)
     assert one.feed(b"done\x1b") == b"done" and one.feed(b"", final=True) == b"\\x1b"

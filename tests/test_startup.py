@@ -1,4 +1,4 @@
-"""A start is quick: nothing heavy is loaded before it is needed."""
+"""Start-up is fast: heavy modules are loaded only when they are needed."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 HEAVY = {"fabric", "paramiko", "requests", "urllib3", "starlette", "uvicorn", "fsspec", "nbconvert", "rich"}
 HEAVY |= {"keyring", "pathspec", "sqlite3", "jsonschema", "IPython"}
-HEAVY |= {"bz2"}  # comes along with shutil
+HEAVY |= {"bz2"}  # imported by shutil
 OURS = {"backends", "settings.config", "settings.registry", "settings.credentials", "render.", "server"}
 
 LISTING = "from invoke.main import program; program.run(['inv', '--list'], exit=False)"
@@ -30,7 +30,7 @@ finally:
 
 
 def loaded(shell, code):
-    """The modules a new process has loaded after the code; lazy ones count when they have run."""
+    """Return the modules that a new process loads for the code; lazy ones count once they have run."""
     report = (
         "import sys, types; sys.stderr.write(' '.join("
         "name for name, module in list(sys.modules.items()) if type(module) is types.ModuleType))"
@@ -41,14 +41,14 @@ def loaded(shell, code):
 
 
 @pytest.mark.parametrize("code", STARTS.values(), ids=STARTS)
-def test_nothing_heavy_is_loaded_at_the_start(shell, code):
+def test_no_heavy_module_is_loaded_at_startup(shell, code):
     modules = loaded(shell, code)
     assert "openpai_tasks" in modules
-    ours = modules - loaded(shell, "import invoke.main")  # some releases of it load more than others
+    ours = modules - loaded(shell, "import invoke.main")  # some releases of Invoke load more than others
     assert not HEAVY & {name.partition(".")[0] for name in ours}
 
 
-def test_a_list_of_tasks_runs_none_of_our_own_machinery(shell):
+def test_listing_tasks_loads_no_sdk_or_backend(shell):
     modules = loaded(shell, LISTING)
     assert "openpai_tasks.tasks.job" in modules
     rooms = tuple(f"openpai_tasks.{room}" for room in OURS)
@@ -56,7 +56,7 @@ def test_a_list_of_tasks_runs_none_of_our_own_machinery(shell):
     assert not [name for name in modules if name.startswith("openpai_tasks.sdk.")]
 
 
-def test_the_benchmark_builds_what_it_measures(tmp_path):
+def test_benchmark_creates_the_projects_it_measures(tmp_path):
     sys.path.insert(0, "benchmarks")
     try:
         import startup
@@ -74,7 +74,7 @@ def test_the_benchmark_builds_what_it_measures(tmp_path):
 
 
 @pytest.mark.parametrize("moment", [0.02, 0.05, 0.08, 0.11, 0.14, 0.2])
-def test_ctrl_c_while_it_is_loaded_ends_with_130_and_no_traceback(shell, moment):
+def test_ctrl_c_during_startup_exits_130_without_traceback(shell, moment):
     started = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED_START, str(moment)],
         cwd=shell.project,
@@ -84,5 +84,5 @@ def test_ctrl_c_while_it_is_loaded_ends_with_130_and_no_traceback(shell, moment)
         text=True,
     )
     _, err = started.communicate(timeout=60)
-    assert started.returncode in (0, 130), err  # 0: it was quicker
+    assert started.returncode in (0, 130), err  # 0: it ended before the interrupt
     assert "Traceback" not in err

@@ -1,4 +1,4 @@
-"""The tutorials are true: each runs from its first cell to its last, with a real kernel and cluster."""
+"""The tutorials work: each runs from its first cell to its last, with a real kernel and cluster."""
 
 import re
 import shutil
@@ -12,31 +12,31 @@ FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
 TUTORIALS = sorted(FOLDER.glob("*.ipynb"))
 pytestmark = pytest.mark.timeout(300)  # many commands, one after the other
 
-TOLD = {
+EXPECTED = {
     "1-set-up.ipynb": ("hello from ", "<table>", "'cpu': 1"),
     "2-submit-and-query.ipynb": ("step 5: loss", "the rate is too large", '{"loss": 0.237}', "0.166"),
     "3-run-a-notebook.ipynb": ("ipynb True", "the sum is 30", "cell 2 of 4"),
     "4-python-binding.ipynb": ("hello world", "('SUCCEEDED', 0)", "2 FAILED", "n,square", "no job named"),
 }
-"""What a reader is to see in each of them."""
+"""Text that each tutorial must display."""
 
 
-def told(notebook):
-    """All that the cells showed."""
+def displayed_text(notebook):
+    """Return all text that the cells displayed."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     texts = [output.get("text", "") + "".join(output.get("traceback", ())) for output in outputs]
     pictures = ["\n".join(output.get("data", {}).values()) for output in outputs]
-    return "\n".join(["".join(texts), *pictures])  # what is printed may come in pieces of any size
+    return "\n".join(["".join(texts), *pictures])  # printed text may come in chunks of any size
 
 
-def test_there_are_four():
-    assert [path.name for path in TUTORIALS] == sorted(TOLD)
+def test_folder_holds_the_four_tutorials():
+    assert [path.name for path in TUTORIALS] == sorted(EXPECTED)
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_a_tutorial_runs_to_its_end(shell, tmp_path, path):
+def test_tutorial_runs_to_the_end(shell, tmp_path, path):
     shutil.copy(path, shell.project)
-    (shell.project / "tasks.py").unlink()  # a new user has none
+    (shell.project / "tasks.py").unlink()  # a new user has no tasks.py
     home = tmp_path / "user"
     home.mkdir()
     notebook = nbformat.read(shell.project / path.name, as_version=4)
@@ -47,12 +47,12 @@ def test_a_tutorial_runs_to_its_end(shell, tmp_path, path):
         extra_arguments=["--log-level=ERROR"],
     )
     client.execute(env={**shell.environment, "HOME": str(home), "IPYTHONDIR": str(home / "ipython")})
-    for text in TOLD[path.name]:
-        assert text in told(notebook), text
+    for text in EXPECTED[path.name]:
+        assert text in displayed_text(notebook), text
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_a_tutorial_is_kept_without_outputs_and_without_places_of_a_machine(path):
+def test_tutorial_is_stored_without_outputs_or_local_paths(path):
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -62,7 +62,7 @@ def test_a_tutorial_is_kept_without_outputs_and_without_places_of_a_machine(path
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_its_links_lead_somewhere(path):
+def test_tutorial_links_point_to_existing_files(path):
     for cell in nbformat.read(path, as_version=4).cells:
         for target in re.findall(r"\]\(([^)#]+)\)", cell.source) if cell.cell_type == "markdown" else ():
             assert target.startswith("https://") or (path.parent / target).exists(), target

@@ -1,4 +1,4 @@
-"""A cluster that answers what a test says, for whole commands."""
+"""A cluster with scripted responses, for tests of whole commands."""
 
 import pytest
 import yaml
@@ -8,7 +8,7 @@ from tests.scripted import Scripted
 
 @pytest.fixture
 def lab(shell):
-    """Starts a server with these answers, which the shell knows as the cluster `lab`."""
+    """Start a server with these responses, which the shell knows as the cluster `lab`."""
     servers = []
 
     def start(answers, generation="1.8"):

@@ -1,4 +1,4 @@
-"""After a job: compared, its files, its page, its reasons; whole commands on a real embedded cluster."""
+"""After a job: its diff, files, web page and diagnosis; whole commands on a real embedded cluster."""
 
 import os
 import re
@@ -15,7 +15,7 @@ def submit(shell, command, *flags, **environment):
 
 
 def run(shell, command, name, *flags):
-    """Submit and wait, in one command."""
+    """Submit a job and wait for it in one command."""
     shell.inv("job.sub", command, "-j", name, "--follow", *flags)
     return name
 
@@ -49,7 +49,7 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def finished(cluster):
-    """The cluster with jobs on it that are over; submitted in one command, as starting one takes its time."""
+    """The cluster with finished jobs; one command submits them all, as starting a command is slow."""
     words = [("job.sub", command, "-j", name, "--memoryMB", "64") for name, command in COMMANDS.items()]
     cluster.ok(*(word for line in words for word in line))
     deadline = time.monotonic() + 100
@@ -65,7 +65,7 @@ def other(cluster, tmp_path):
     return Shell(tmp_path, cluster.home)
 
 
-def test_an_unknown_job_is_named(cluster):
+def test_error_names_an_unknown_job(cluster):
     for task in ("resubmit", "why"):
         ran = cluster.inv(f"job.{task}", "no-such-job")
         assert ran.code == 122 and "no-such-job" in ran.err, task
@@ -80,10 +80,10 @@ def twin(cluster):
     return "twin"
 
 
-# Compared
+# Diff
 
 
-def test_diff_shows_what_is_different_and_only_that(cluster, twin):
+def test_diff_shows_only_the_differences(cluster, twin):
     submit(cluster, "echo one", "-j", "diff-a")
     submit(cluster, "echo two", "-j", "diff-b", "--memoryMB", "128")
     lines = cluster.ok("job.diff", "diff-a", f"{twin}:diff-b").out.splitlines()
@@ -96,7 +96,7 @@ def test_diff_shows_what_is_different_and_only_that(cluster, twin):
     assert cluster.ok("job.diff", "diff-a", "diff-a", "-o", "json").json()["same"] is True
 
 
-# Files
+# Outputs
 
 
 def test_outputs_are_listed_and_downloaded(finished):
@@ -104,12 +104,12 @@ def test_outputs_are_listed_and_downloaded(finished):
     assert [(row["name"], row["size"]) for row in rows] == [("a.txt", 2), ("sub/deep/b.bin", 3)]
     ran = finished.ok("job.outputs", "writer-1", "--to", "results/new")
     assert "a.txt" in ran.out and "2 files" in ran.err
-    brought = finished.project / "results" / "new"
-    assert (brought / "a.txt").read_text() == "1\n" and (brought / "sub/deep/b.bin").read_text() == "xyz"
-    assert not list(brought.rglob(".pai-part-*"))
+    target = finished.project / "results" / "new"
+    assert (target / "a.txt").read_text() == "1\n" and (target / "sub/deep/b.bin").read_text() == "xyz"
+    assert not list(target.rglob(".pai-part-*"))
 
 
-def test_a_clone_writes_to_a_folder_of_its_own(cluster):
+def test_cloned_job_writes_to_its_own_output_folder(cluster):
     run(cluster, 'echo "$PAI_JOB_NAME" > "$PAI_OUTPUT_DIR/name"', "own-a", "--workspace", "team")
     cluster.ok("job.resubmit", "own-a", "-j", "own-b", "--follow")
     for name in ("own-a", "own-b"):
@@ -118,7 +118,7 @@ def test_a_clone_writes_to_a_folder_of_its_own(cluster):
     assert (storage(cluster) / "team" / "jobs" / "own-b" / "output" / "name").exists()
 
 
-def test_links_never_lead_out_of_the_output_or_of_the_target(finished):
+def test_links_cannot_escape_the_output_or_the_target_folder(finished):
     ran = finished.ok("job.outputs", "linker", "--to", "linked")
     assert "left out" in ran.err and ran.err.rstrip().splitlines()[0].endswith("out, pipe")
     target = finished.project / "linked"
@@ -131,14 +131,14 @@ def test_links_never_lead_out_of_the_output_or_of_the_target(finished):
     assert ran.code == 123 and "link" in ran.err
 
 
-def test_a_job_that_wrote_nothing_says_so(finished):
+def test_job_without_output_is_reported(finished):
     assert finished.ok("job.outputs", "succeeds", "-o", "json").json() == []
     ran = finished.inv("job.outputs", "succeeds", "--to", "nothing")
     assert ran.code == 122 and "has not written anything" in ran.err
     assert not (finished.project / "nothing").exists()
 
 
-# Its page
+# Web page
 
 
 def test_open_prints_the_page_and_opens_it(finished, twin):
@@ -159,19 +159,19 @@ def test_open_prints_the_page_and_opens_it(finished, twin):
     assert opened.read_text() == shown.strip()
 
 
-# Its reasons
+# Diagnosis
 
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_why_explains_a_failure(finished, name):
-    told = finished.ok("job.why", name).out
-    assert told.startswith(f"{name} is FAILED: ")
+    output = finished.ok("job.why", name).out
+    assert output.startswith(f"{name} is FAILED: ")
     for word in (*FAILURES[name][1], "what to do:", f"job.resubmit {name}"):
-        assert word in told, (word, told)
-    assert "\x1b" not in told and "\x07" not in told  # output cannot steer the terminal
+        assert word in output, (word, output)
+    assert "\x1b" not in output and "\x07" not in output  # output cannot control the terminal
 
 
-def test_why_explains_a_job_that_waits_and_one_that_runs_and_one_that_was_stopped(cluster):
+def test_why_explains_waiting_running_and_stopped_jobs(cluster):
     cpus = str(4 * (os.cpu_count() or 1))
     first = submit(cluster, "sleep 100", "-j", "greedy", "--cpu", cpus, "--memoryMB", "64")
     second = submit(cluster, "sleep 100", "-j", "patient", "--cpu", cpus, "--memoryMB", "64")
@@ -189,11 +189,11 @@ def test_why_explains_a_job_that_waits_and_one_that_runs_and_one_that_was_stoppe
     assert "stopped on request" in cluster.ok("job.why", first).out
 
 
-def test_why_of_a_success_is_that(finished):
+def test_why_reports_a_success(finished):
     assert "is SUCCEEDED: it succeeded" in finished.ok("job.why", "succeeds").out
 
 
-def test_the_commands_of_the_page_run_in_order(other):
+def test_page_commands_run_in_order(other):
     shell = other
     page = (Path(__file__).parents[2] / "docs" / "afterwards.md").read_text()
     blocks = re.findall(r"<!-- run -->\n```sh\n(.*?)```", page, re.S)

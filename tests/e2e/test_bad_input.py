@@ -1,4 +1,4 @@
-"""Bad input: one clear line, an exit code of ours, nothing lost."""
+"""Bad input ends in one clear line and one of our exit codes, and nothing is lost."""
 
 import gzip
 import socket
@@ -39,7 +39,7 @@ ALIAS_TAKERS = [
 
 
 @pytest.mark.parametrize("command", ALIAS_TAKERS, ids=lambda command: command[0])
-def test_an_unknown_alias_is_named_with_the_known_ones(cluster, command):
+def test_error_names_an_unknown_alias_and_the_known_ones(cluster, command):
     assert_one_clear_line(cluster.inv(*command, "-a", "prod"), "'prod'", "local")
 
 
@@ -51,13 +51,13 @@ def test_cluster_commands_name_an_unknown_alias(cluster, command):
 
 
 @pytest.mark.parametrize("command", ["status", "config", "logs", "stop", "wait", "connect"])
-def test_an_unknown_job_is_named(cluster, command):
+def test_error_names_an_unknown_job(cluster, command):
     ran = cluster.inv(f"job.{command}", "no-such-job")
     assert_one_clear_line(ran, "'no-such-job'")
     assert ran.code == 122
 
 
-def test_a_dead_port_is_unreachable(cluster, dead_port):
+def test_dead_port_is_reported_as_unreachable(cluster, dead_port):
     uri = f"http://127.0.0.1:{dead_port}"
     ran = cluster.inv(
         "cluster.add", "-a", "dead", "--pai-uri", uri, "--user", "ann", OPENPAI_PASSWORD="secret-pw"
@@ -77,7 +77,7 @@ def test_a_wrong_password_is_refused_and_not_shown(cluster):
     assert "not-the-password" not in ran.err + ran.out
 
 
-def test_malformed_yaml_says_where(cluster):
+def test_error_about_malformed_yaml_names_the_line(cluster):
     (cluster.project / "broken.yaml").write_text("name: [1,\nfoo: }\n")
     assert_one_clear_line(cluster.inv("job.submit", "broken.yaml"), "line")
 
@@ -92,7 +92,7 @@ def test_a_missing_source_is_named(cluster):
 
 
 @pytest.mark.parametrize("flag", ["--gpu", "--cpu", "--memoryMB"])
-def test_a_number_that_is_none_is_named(cluster, flag):
+def test_error_names_an_invalid_number_and_its_flag(cluster, flag):
     assert_one_clear_line(cluster.inv("job.sub", "true", flag, "two"), flag, "'two'")
 
 
@@ -100,12 +100,12 @@ def test_a_negative_number_of_gpus_is_refused(cluster):
     assert_one_clear_line(cluster.inv("job.sub", "true", "--gpu", "-1"), "gpu")
 
 
-def test_a_name_that_is_too_long_or_has_odd_characters_is_refused(cluster):
+def test_job_name_that_is_too_long_or_has_odd_characters_is_refused(cluster):
     assert_one_clear_line(cluster.inv("job.sub", "true", "-j", "x" * 256), "name", "255")
     assert_one_clear_line(cluster.inv("job.sub", "true", "-j", "a/b"), "name")
 
 
-def test_a_name_that_is_taken_is_refused_before_anything_is_copied(cluster):
+def test_taken_job_name_is_refused_before_anything_is_copied(cluster):
     (cluster.project / "one.py").write_text("1")
     cluster.ok("job.sub", "cat one.py", "-j", "taken", "--sources", "one.py")
     (cluster.project / "one.py").write_text("2")
@@ -123,11 +123,11 @@ def test_an_empty_command_is_refused(cluster, command):
     assert_one_clear_line(cluster.inv("job.sub", command), "command")
 
 
-def test_no_command_at_all_is_refused(cluster):
+def test_missing_command_is_refused(cluster):
     assert_one_clear_line(cluster.inv("job.sub"), "command")
 
 
-def test_an_unknown_output_format_names_the_known_ones(cluster):
+def test_error_about_an_unknown_output_format_names_the_known_ones(cluster):
     assert_one_clear_line(cluster.inv("job.list", "-o", "xml"), "'xml'", "json")
 
 
@@ -136,12 +136,12 @@ def test_an_unknown_task_gets_a_suggestion(cluster):
     assert ran.code != 0 and "job.sub" in ran.err and "Traceback" not in ran.err
 
 
-def test_an_unknown_setting_is_refused_with_the_known_ones(cluster):
+def test_unknown_setting_is_refused_and_the_known_ones_are_named(cluster):
     assert_one_clear_line(cluster.inv("config.set", "imag=x"), "'imag'", "image")
     assert not (cluster.project / ".openpai" / "defaults.yaml").exists()
 
 
-def test_an_unknown_virtual_cluster_is_refused_and_takes_the_sources_back(cluster):
+def test_unknown_virtual_cluster_is_refused_and_the_sources_are_removed(cluster):
     (cluster.project / "one.py").write_text("no-vc")
     ran = cluster.inv("job.sub", "true", "-j", "no-vc", "--virtual-cluster", "nope", "--sources", "one.py")
     assert ran.code == 122 and "nope" in ran.err
@@ -158,7 +158,7 @@ def test_an_unknown_virtual_cluster_is_refused_and_takes_the_sources_back(cluste
         ("openpai:\n  gpu: many", ["gpu", "many"]),
     ],
 )
-def test_a_broken_invoke_yaml_is_one_line(cluster, text, words):
+def test_broken_invoke_yaml_is_reported_without_traceback(cluster, text, words):
     path = cluster.project / "invoke.yaml"
     path.write_text(text)
     try:
@@ -170,7 +170,7 @@ def test_a_broken_invoke_yaml_is_one_line(cluster, text, words):
         assert word in ran.err
 
 
-def test_a_setting_in_invoke_yaml_that_nobody_knows_is_warned_of(cluster):
+def test_unknown_setting_in_invoke_yaml_gives_a_warning(cluster):
     path = cluster.project / "invoke.yaml"
     path.write_text("openpai:\n  imagee: x")
     try:
@@ -197,20 +197,20 @@ def test_a_token_is_not_shown_even_if_it_cannot_be_sent(cluster):
 @pytest.mark.parametrize(
     "address", ["http://[::1", f"http://{'a' * 300}.com", "http://\u00e9..com", "http://x:99999", "ftp://x"]
 )
-def test_an_address_that_is_none_is_one_line(cluster, address):
+def test_invalid_address_is_reported_in_one_line(cluster, address):
     ran = cluster.inv("cluster.add", "ux", address, "--user", "ann", OPENPAI_PASSWORD="secret-pw")
     assert ran.code in OURS and "Traceback" not in ran.err and len(ran.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("timeout", ["nan", "-3"])
-def test_a_timeout_that_is_none_is_refused(cluster, timeout):
+def test_invalid_timeout_is_refused(cluster, timeout):
     cluster.inv("job.sub", "true", "-j", "waited-for")
     ran = cluster.inv("job.wait", "waited-for", "--timeout", timeout)
     assert_one_clear_line(ran, "timeout")
     assert ran.code == 120
 
 
-def test_an_empty_source_is_not_the_whole_folder(cluster):
+def test_empty_source_is_refused(cluster):
     assert_one_clear_line(cluster.inv("job.sub", "true", "--sources", ""), "source")
 
 
@@ -218,23 +218,23 @@ def test_an_empty_setting_is_refused(cluster):
     assert_one_clear_line(cluster.inv("config.set", "image="), "image", "config.unset")
 
 
-def test_output_that_cannot_be_written_is_one_line(cluster):
+def test_unwritable_output_is_reported_without_traceback(cluster):
     ran = cluster.run("sh", "-c", "pai job.list > /dev/full")
     assert ran.code == 123 and "Traceback" not in ran.err and "cannot write the output" in ran.err
 
 
-def test_a_closed_output_is_no_traceback(cluster):
+def test_closed_output_gives_no_traceback(cluster):
     assert "Traceback" not in cluster.run("sh", "-c", "pai job.list >&-").err
 
 
 @pytest.mark.parametrize("kind", ["json", "yaml"])
-def test_a_document_nested_too_deep_is_one_line(cluster, kind):
+def test_too_deeply_nested_document_gives_no_traceback(cluster, kind):
     (cluster.project / f"deep.{kind}").write_text("[" * 5000 + "]" * 5000)
     ran = cluster.inv("job.submit", f"deep.{kind}")
     assert ran.code in OURS and "Traceback" not in ran.err
 
 
-def test_a_home_that_is_no_folder_is_one_line(cluster):
+def test_home_that_is_not_a_folder_gives_no_traceback(cluster):
     ran = cluster.inv("job.list", OPENPAI_HOME="/dev/null")
     assert ran.code in OURS and "Traceback" not in ran.err
 
@@ -254,7 +254,7 @@ def test_a_home_that_is_no_folder_is_one_line(cluster):
     ],
     ids=lambda given: given[0] if isinstance(given, list) else given,
 )
-def test_a_number_that_makes_no_sense_is_refused(cluster, command, flag, value):
+def test_invalid_number_or_size_is_refused(cluster, command, flag, value):
     ran = cluster.inv(*command, f"{flag}={value}")
     assert_one_clear_line(ran, flag, value)
     assert ran.code == 120

@@ -19,7 +19,7 @@ import yaml
 from tests.conftest import Ran, Shell, make_shell
 from tests.server.conftest import Api
 
-pytestmark = pytest.mark.timeout(600)  # every command there is
+pytestmark = pytest.mark.timeout(600)  # runs every command
 
 PASSWORD = "canary-password-3f9a"
 SECRET = "canary-job-secret-77c1"
@@ -117,20 +117,20 @@ RUNS = {
     "storage.unpack": ["pai://local/home/packed {project}/unpacked"],
     "storage.usage": ["-a local"],
 }
-"""How each task is run, well and badly; a new task needs a row."""
+"""How each task is run, with good and bad arguments; a new task needs a row."""
 
 PRINTS_SECRETS = {"cluster.credentials": "it prints a token on purpose"}
 
 
 @dataclass
 class World:
-    """A cluster that somebody else runs, and a user of it; all that was said and seen meanwhile."""
+    """A cluster run by somebody else, a user of it, and the recorded outputs and processes."""
 
     server: Shell
     user: Shell
     uri: str
     token: str = ""
-    said: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
     processes: set[str] = field(default_factory=set)
     environments: dict[str, bytes] = field(default_factory=dict)
 
@@ -141,7 +141,7 @@ class World:
     def run(self, name: str, *argv: str, **environment: str) -> Ran:
         ran = self.user.run("pai", *argv, T=SECRET, AWS_SECRET_ACCESS_KEY=VARIABLE, **environment)
         key = " ".join(argv)
-        self.said[f"{name}: {key}"] = ran.out + ran.err
+        self.outputs[f"{name}: {key}"] = ran.out + ran.err
         return ran
 
 
@@ -162,7 +162,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def _with_user(server: Shell) -> str:
-    """Make the user ann there; returns the address of the cluster."""
+    """Create the user ann there, and return the address of the cluster."""
     access = server.pai("cluster.credentials", "local", "-o", "json").json()
     admin = Api(access["rest_server_uri"], access["token"], checked=False)
     created = admin.call(
@@ -217,7 +217,7 @@ def _use_everything(world: World) -> None:
 
 
 class _watched_processes:
-    """Notes every command line on this machine, and what each server process has for an environment."""
+    """Record every command line on this machine, and the environment of each server process."""
 
     def __init__(self, world: World) -> None:
         self._world, self._over = world, threading.Event()
@@ -237,7 +237,7 @@ class _watched_processes:
                     line = file.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
                     self._world.processes.add(line)
                     if "openpai_tasks.server" in line or "runner.py" in line:
-                        # The last look counts: a server starts itself anew without what it must not have.
+                        # The last sample counts: a server restarts itself without forbidden variables.
                         self._world.environments[file.parent.name] = file.with_name("environ").read_bytes()
 
 
@@ -254,23 +254,23 @@ def test_every_task_is_run(world: World) -> None:
 
 def test_no_command_shows_a_secret(world: World) -> None:
     assert world.token
-    words = (*world.canaries, "token=ey")  # the second is how the address of a log begins to show its key
-    assert [(line, word) for line, text in world.said.items() for word in words if word in text] == []
+    words = (*world.canaries, "token=ey")  # "token=ey" is how a token in the URL of a log begins
+    assert [(line, word) for line, text in world.outputs.items() for word in words if word in text] == []
 
 
-def test_no_command_ends_in_a_traceback_of_its_own(world: World) -> None:
+def test_no_command_prints_an_internal_traceback(world: World) -> None:
     assert [
-        line for line, text in world.said.items() if "Traceback" in text and "task failed" not in text
+        line for line, text in world.outputs.items() if "Traceback" in text and "task failed" not in text
     ] == []
 
 
-def test_no_process_shows_a_secret(world: World) -> None:
+def test_no_command_line_shows_a_secret(world: World) -> None:
     assert any("openpai_tasks.server" in line for line in world.processes)
     shown = [(line, word) for line in world.processes for word in world.canaries if word in line]
     assert shown == []
 
 
-def test_no_part_of_the_server_has_the_variables_of_whoever_started_it(world: World) -> None:
+def test_server_processes_do_not_inherit_secret_variables(world: World) -> None:
     held = [text for text in world.environments.values() if text]
     assert held
     assert not [text for text in held if VARIABLE.encode() in text or SECRET.encode() in text]
@@ -283,14 +283,14 @@ def test_the_users_home_holds_secrets_only_in_the_credentials_file(world: World)
     assert _holders(world.user.home, VARIABLE) == set()
 
 
-def test_the_project_holds_no_secret_but_those_that_the_user_put_there(world: World) -> None:
+def test_project_holds_only_the_secrets_that_the_user_put_there(world: World) -> None:
     planted = {"password", "wrong", "key", "document.yaml"}
     for word in world.canaries:
         assert _holders(world.user.project, word) <= planted
 
 
-def test_the_server_keeps_only_what_it_needs(world: World) -> None:
-    """The tokens it gave out, to take them back, and the documents of jobs, to run them again."""
+def test_server_keeps_only_the_secrets_it_needs(world: World) -> None:
+    """It keeps the tokens it issued, to revoke them, and the documents of jobs, to run them again."""
     for word in (PASSWORD, STORAGE, VARIABLE):
         assert _holders(world.server.home, word) == set()
     for word in (SECRET, world.token):
@@ -302,7 +302,7 @@ def test_the_server_keeps_only_what_it_needs(world: World) -> None:
 
 
 def _tables_with(database: Path, word: str) -> set[str]:
-    """The columns, ``table.column``, with a value that holds the word."""
+    """Return the columns, as ``table.column``, with a value that contains the word."""
     with sqlite3.connect(database) as connection:
         connection.row_factory = sqlite3.Row
         tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]

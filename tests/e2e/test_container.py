@@ -1,4 +1,4 @@
-"""Into running jobs from the command line, with both ssh services of the cluster here and real clients."""
+"""Logging in to running jobs from the command line, with both ssh services and real clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEEN = ("--env", "SEEN=it's  $HOME", "--env", "LINES=a\nb")
 
 @pytest.fixture(scope="module", params=["sshd", "asyncssh"])
 def inside(request, tmp_path_factory):
-    """A shell with a job of two tasks that can be logged in to."""
+    """A shell with a job of two tasks that accepts ssh logins."""
     if request.param == "sshd" and not shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin"):
         pytest.skip("openssh-server is not installed")
     shell = make_shell(tmp_path_factory.mktemp("container"))
@@ -54,25 +54,25 @@ def wait_for(condition, seconds=SECONDS):
 
 
 def runs(pid):
-    """Whether the process is there, and not only waits to be buried."""
+    """Return whether the process is running, and not a zombie."""
     with contextlib.suppress(FileNotFoundError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
 
 
-def test_a_command_keeps_its_words_its_outputs_and_its_exit_code(inside):
+def test_command_keeps_its_arguments_outputs_and_exit_code(inside):
     script = 'printf "%s|" "$@"; cat; echo oops >&2; exit 7'
     ran = inside.inv("container.run", "train", "--", "sh", "-c", script, "-", "a  b", "$HOME", input="typed")
     assert (ran.code, ran.out, ran.err) == (7, "a  b|$HOME|typed", "oops\n")
 
 
-def test_all_containers_run_it_at_once_each_line_with_its_name(inside):
+def test_all_containers_run_a_command_at_once_and_label_each_line(inside):
     ran = inside.inv("container.run", "train", "echo $PAI_TASK_INDEX; exit $PAI_TASK_INDEX", "--all")
     assert sorted(ran.out.splitlines()) == ["main-0: 0", "main-1: 1"]
     assert (ran.code, ran.err) == (1, "main-1: exit code 1\n")
 
 
-def test_variables_of_the_job_are_those_of_a_login(inside):
+def test_variables_of_the_job_are_set_in_logins(inside):
     ran = wait_for(lambda: (ran := inside.inv("container.run", "train", "printenv SEEN")).code == 0 and ran)
     assert ran.out == "it's  $HOME\n"
     line = inside.ok("container.ssh", "train", "--print-command").out.strip()
@@ -80,14 +80,14 @@ def test_variables_of_the_job_are_those_of_a_login(inside):
     assert inside.inv("container.ssh", "train", input='echo "$SEEN"\n').out == "it's  $HOME\n"
 
 
-def test_one_of_them_is_chosen_by_role_and_index(inside):
+def test_container_is_chosen_by_role_and_index(inside):
     ran = inside.ok(
         "container.run", "train", "--role", "main", "--index", "1", "--", "printenv", "PAI_TASK_INDEX"
     )
     assert ran.out == "1\n"
 
 
-def test_ctrl_c_ends_the_command_over_there_too(inside):
+def test_ctrl_c_ends_the_remote_command(inside):
     running = inside.start("inv", "container.run", "train", "echo $$; exec sleep 321")
     pid = int(running.stdout.readline())
     running.send_signal(signal.SIGINT)
@@ -96,7 +96,7 @@ def test_ctrl_c_ends_the_command_over_there_too(inside):
     wait_for(lambda: not runs(pid))
 
 
-def ends_with_its_commands(running, code, pids):
+def assert_ends_with_its_commands(running, code, pids):
     try:
         running.communicate(timeout=SECONDS)
         assert running.returncode == code
@@ -107,11 +107,11 @@ def ends_with_its_commands(running, code, pids):
 
 
 @pytest.mark.parametrize("how", [[], ["--all"]], ids=["one", "all"])
-def test_term_ends_the_command_over_there_too(inside, how):
+def test_sigterm_ends_the_remote_command(inside, how):
     running = inside.start("inv", "container.run", "train", *how, "--", "sh", "-c", "echo $$; exec sleep 323")
     pids = [int(running.stdout.readline().rpartition(" ")[2]) for _ in range(2 if how else 1)]
     running.terminate()
-    ends_with_its_commands(running, 143, pids)
+    assert_ends_with_its_commands(running, 143, pids)
 
 
 @pytest.mark.parametrize("which", [["--index", "0"], []], ids=["one", "two"])
@@ -120,11 +120,11 @@ def test_ctrl_c_ends_the_command_in_all_containers(inside, which):
     running = inside.start("inv", "container.run", *words)
     pids = [int(running.stdout.readline().rpartition(" ")[2]) for _ in range(1 if which else 2)]
     running.send_signal(signal.SIGINT)
-    ends_with_its_commands(running, 130, pids)
+    assert_ends_with_its_commands(running, 130, pids)
 
 
 @pytest.mark.parametrize(("ignored", "left"), [("INT", False), ("INT TERM HUP", True)], ids=["int", "all"])
-def test_ctrl_c_insists_and_reports_a_command_that_keeps_running(inside, ignored, left):
+def test_ctrl_c_escalates_and_reports_a_command_that_keeps_running(inside, ignored, left):
     script = f"trap '' {ignored}; echo $$; while :; do sleep 0.1; done"
     running = inside.start("inv", "container.run", "train", script)
     pid = int(running.stdout.readline())
@@ -132,9 +132,9 @@ def test_ctrl_c_insists_and_reports_a_command_that_keeps_running(inside, ignored
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=SECONDS)
         assert running.returncode == 130
-        told = "the command may still be running in main-0 of job 'train': INT, TERM and HUP did not end it\n"
-        said = err.replace("Terminated\n", "")  # of the remote shell, if its `sleep` ends before it does
-        assert (said, runs(pid)) == (told if left else "", left)
+        note = "the command may still be running in main-0 of job 'train': INT, TERM and HUP did not end it\n"
+        output = err.replace("Terminated\n", "")  # from the remote shell, if its `sleep` ends first
+        assert (output, runs(pid)) == (note if left else "", left)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -147,14 +147,14 @@ def test_two_commands_at_once_are_refused(inside):
     assert inside.ok("container.run", "--", "train", "echo", "a  b").out == "a  b\n"
 
 
-def test_a_script_on_its_input_runs_in_the_shell(inside):
+def test_script_on_stdin_runs_in_the_shell(inside):
     ran = inside.inv("container.ssh", "train", input="echo $PAI_JOB_NAME | sed s/.*~//\nexit 4\n")
     assert (ran.code, ran.out) == (4, "train\n")
     assert inside.pai("ssh-container", "train", input="exit 5\n").code == 5
 
 
-def test_a_shell_has_the_terminal_its_size_and_ctrl_c(inside):
-    with typing(inside, "inv", "container.ssh", "train") as terminal:
+def test_shell_gets_the_terminal_size_and_ctrl_c(inside):
+    with open_terminal(inside, "inv", "container.ssh", "train") as terminal:
         terminal.until(b"`exit` leaves it")
         terminal.type(b"stty size; echo re''ady\r")
         assert b"33 101" in terminal.until(b"ready")
@@ -168,7 +168,7 @@ def test_a_shell_has_the_terminal_its_size_and_ctrl_c(inside):
         assert terminal.code() == 3
 
 
-def test_files_and_folders_go_there_and_back(inside, tmp_path):
+def test_files_and_folders_are_copied_both_ways(inside, tmp_path):
     project = inside.project
     (project / "tree" / "deep").mkdir(parents=True)
     (project / "tree" / "deep" / "data").write_bytes(os.urandom(3 << 20))
@@ -207,8 +207,8 @@ def test_a_port_is_forwarded_until_ctrl_c(inside):
             process.communicate(timeout=SECONDS)
 
 
-@pytest.mark.parametrize("inside", ["sshd"], indirect=True)  # asyncssh's connections end with all of it
-def test_a_forward_goes_on_when_the_cluster_was_away_for_a_while(inside):
+@pytest.mark.parametrize("inside", ["sshd"], indirect=True)  # drop() would kill all of asyncssh
+def test_forward_reconnects_after_an_outage_of_the_cluster(inside):
     there, here = free_port(), free_port()
     (inside.project / "page").write_text("hello")
     inside.ok("container.put", "train", "page")
@@ -233,7 +233,7 @@ def test_a_forward_goes_on_when_the_cluster_was_away_for_a_while(inside):
 
 
 def drop(port):
-    """Kill whoever has a connection that came to the port."""
+    """Kill the processes that have accepted a connection to the port."""
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     came = {f"socket:[{line[9]}]" for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"}
     for link in Path("/proc").glob("[0-9]*/fd/*"):
@@ -262,7 +262,7 @@ def test_top_shows_the_usage_of_containers_and_not_of_the_machine(inside):
         assert busy.stdout.readline() == "up\n"
         quiet, loud = inside.ok("container.top", "train", "-o", "json").json()
         assert [row["scope"] for row in (quiet, loud)] == ["container", "container"]
-        assert 2 * quiet["cpu"] < loud["cpu"]  # which is little where much else runs
+        assert 2 * quiet["cpu"] < loud["cpu"]  # which is little on a busy machine
         assert quiet["memory"] < 100 << 20 and 200 << 20 < loud["memory"] < 300 << 20
         assert "SCOPE" not in inside.ok("container.top", "train", "--once").out
     finally:
@@ -290,7 +290,7 @@ def test_ssh_scp_and_fab_know_the_job_by_its_name(inside, tmp_path):
     assert (ran.code, ran.out) == (0, "0\n1\n"), ran.err
 
 
-def test_scp_and_rsync_carry_folders_both_ways_by_the_names(inside, tmp_path):
+def test_scp_and_rsync_copy_folders_both_ways_by_host_name(inside, tmp_path):
     if shutil.which("rsync") is None:
         pytest.skip("rsync is not installed")
     inside.ok("container.ssh-config", "train", "--yes")
@@ -317,7 +317,7 @@ def test_fab_has_our_tasks(inside):
     assert ran.code == 6, ran
 
 
-def test_the_key_is_ours_and_private(inside):
+def test_key_of_the_job_is_in_our_home_and_private(inside):
     [row] = inside.ok("container.key", "train", "-o", "json").json()
     assert os.stat(row["key"]).st_mode & 0o777 == 0o600
     assert row["key"].startswith(str(inside.home))
@@ -326,7 +326,7 @@ def test_the_key_is_ours_and_private(inside):
 
 
 class Terminal:
-    """A person at a terminal of 33 lines and 101 columns."""
+    """A user at a terminal with 33 lines and 101 columns."""
 
     def __init__(self, shell, argv):
         self._fd, inner = os.openpty()
@@ -352,7 +352,7 @@ class Terminal:
         os.write(self._fd, keys)
 
     def until(self, words, seconds=SECONDS):
-        """What is shown up to the words."""
+        """Return the output up to the words."""
         limit = time.monotonic() + seconds
         while words not in self._text:
             left = limit - time.monotonic()
@@ -368,7 +368,7 @@ class Terminal:
             return self.until(words, 1.0)
 
     def rest(self):
-        """What is shown until nobody is left to show anything."""
+        """Return the rest of the output."""
         with contextlib.suppress(OSError):
             while select.select([self._fd], [], [], 1.0)[0] and (piece := os.read(self._fd, 1 << 16)):
                 self._text += piece
@@ -385,7 +385,7 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def typing(shell, *argv):
+def open_terminal(shell, *argv):
     terminal = Terminal(shell, argv)
     try:
         yield terminal

@@ -1,10 +1,10 @@
-"""Containers that are started again, or have only just been started, while somebody works in them."""
+"""Containers that are restarted while somebody works in them."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.e2e.test_container import SECONDS, typing, wait_for
+from tests.e2e.test_container import SECONDS, open_terminal, wait_for
 from tests.ports import free_port
 
 
@@ -27,31 +27,31 @@ def test_a_lost_command_reports_that_its_container_was_restarted(small, how):
     running = small.start("inv", "container.run", name, *how, "--", "sh", "-c", "echo up; sleep 600")
     assert "up" in running.stdout.readline()
     small.inv("container.run", name, "kill -9 $(cat pid)")
-    _, said = running.communicate(timeout=SECONDS)
-    assert running.returncode == 121, said
-    assert said.count("\n") == 1 and said.startswith("error: "), said
-    assert f"main-0 of job '{name}' is lost: " in said
-    assert any(way in said for way in ("has been restarted; run it again", "run it again when it runs"))
+    _, error = running.communicate(timeout=SECONDS)
+    assert running.returncode == 121, error
+    assert error.count("\n") == 1 and error.startswith("error: "), error
+    assert f"main-0 of job '{name}' is lost: " in error
+    assert any(way in error for way in ("has been restarted; run it again", "run it again when it runs"))
     small.ok("job.stop", name)
 
 
 PAIR = 'test "$PAI_TASK_INDEX" = 1 || until test -e over; do sleep 0.1; done; test -e over || exec sleep 600'
 
 
-def test_what_is_over_in_one_container_is_over_there_alone(small):
+def test_end_of_one_container_leaves_the_others_usable(small):
     """A forward stays with its container, and a command for all of them leaves out those that are over."""
     small.ok("job.sub", PAIR, "-j", "pair", "--ssh", "--instances", "2")
     wait_for(lambda: small.inv("container.run", "pair", "--all", "--", "true").code == 0)
     forward = small.start("inv", "container.forward", "pair", f"{free_port()}:0")
     try:
         assert "main-0 of job pair:" in forward.stderr.readline()
-        small.inv("container.run", "pair", "--index", "0", "--", "touch", "over")  # it may take us along
-        _, said = forward.communicate(timeout=SECONDS)
+        small.inv("container.run", "pair", "--index", "0", "--", "touch", "over")  # may end our connection
+        _, error = forward.communicate(timeout=SECONDS)
     finally:
         forward.kill()
         forward.wait()
-    assert said.endswith("main-0 of job pair is SUCCEEDED: forwarding has ended\n"), said
-    assert "reconnected" not in said and forward.returncode == 0
+    assert error.endswith("main-0 of job pair is SUCCEEDED: forwarding has ended\n"), error
+    assert "reconnected" not in error and forward.returncode == 0
     ran = small.inv("container.run", "pair", "--all", "--", "sh", "-c", "echo in")
     assert (ran.code, ran.out, ran.err) == (0, "main-1: in\n", "left out: main-0 is SUCCEEDED\n")
     ran = small.inv("container.run", "pair", "--all", "--index", "0", "--", "true")
@@ -60,7 +60,7 @@ def test_what_is_over_in_one_container_is_over_there_alone(small):
     small.ok("job.stop", "pair")
 
 
-def test_a_forward_finds_the_container_that_its_task_has_next(small):
+def test_forward_reconnects_to_the_next_container_of_its_task(small):
     submit(small, "again")
     there = free_port()
     forward = small.start("inv", "container.forward", "again", f"{there}:0")
@@ -75,13 +75,13 @@ def test_a_forward_finds_the_container_that_its_task_has_next(small):
     small.ok("job.stop", "again")
 
 
-def test_top_goes_on_with_the_container_that_a_task_has_next(small):
+def test_top_continues_with_the_next_container_of_a_task(small):
     submit(small, "watched")
     before = small.ok("container.run", "watched", "cat pid").out
-    with typing(small, "inv", "container.top", "watched", "--every", "0.1") as terminal:
+    with open_terminal(small, "inv", "container.top", "watched", "--every", "0.1") as terminal:
 
         def picture():
-            return terminal.until(b"CONTAINER")  # with which the next one begins
+            return terminal.until(b"CONTAINER")  # the start of the next picture
 
         def moved():
             picture()
@@ -91,7 +91,7 @@ def test_top_goes_on_with_the_container_that_a_task_has_next(small):
         assert b" of " in picture()
         small.inv("container.run", "watched", "kill -9 $(cat pid)")
         wait_for(moved)
-        for _ in range(5):  # those that were drawn before
+        for _ in range(5):  # pictures that were drawn before
             picture()
         wait_for(lambda: b"NOTE" not in (shown := picture()) and b" of " in shown)
         assert terminal.process.poll() is None

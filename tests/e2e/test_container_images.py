@@ -1,4 +1,4 @@
-"""Images built, listed, checked and pushed by real engines, and a container to work in made of one."""
+"""Images built, listed, checked and pushed by real engines, and an interactive container of one."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ only_docker = pytest.mark.parametrize("kit", ["docker"], indirect=True)
 
 
 @pytest.fixture
-def workshop(shell: Shell, kit: Kit) -> Shell:
-    """A project in which the engine is used."""
+def engine_shell(shell: Shell, kit: Kit) -> Shell:
+    """A shell whose project uses the engine."""
     shell.environment.update(kit.environment)
     shell.environment["INVOKE_OPENPAI_CONTAINER_ENGINE"] = kit.name
     shell.environment["DOCKER_BUILDKIT"] = "0"
@@ -39,7 +39,7 @@ def workshop(shell: Shell, kit: Kit) -> Shell:
 
 @pytest.fixture
 def registry(kit: Kit, tmp_path: Path) -> Iterator[str]:
-    """A registry that takes everything; its address."""
+    """Start a registry that accepts everything; yield its address."""
     if shutil.which("docker-registry") is None:
         pytest.skip("docker-registry is not installed")
     port = free_port()
@@ -64,31 +64,33 @@ def registry(kit: Kit, tmp_path: Path) -> Iterator[str]:
         process.wait(60)
 
 
-def test_an_image_is_built_listed_and_pushed(workshop: Shell, registry: str) -> None:
-    (workshop.project / "Dockerfile").write_text(f"FROM {IMAGE}\nARG WORD\nCOPY tasks.py /\nENV WORD=$WORD\n")
+def test_an_image_is_built_listed_and_pushed(engine_shell: Shell, registry: str) -> None:
+    (engine_shell.project / "Dockerfile").write_text(
+        f"FROM {IMAGE}\nARG WORD\nCOPY tasks.py /\nENV WORD=$WORD\n"
+    )
     name = f"{registry}/own/built"
-    built = workshop.inv("container.build", "--tag", f"{name}:1", "--build-arg", "WORD=two words")
+    built = engine_shell.inv("container.build", "--tag", f"{name}:1", "--build-arg", "WORD=two words")
     assert built.code == 0, built
-    (row,) = workshop.ok("container.images", name, "-o", "json").json()
+    (row,) = engine_shell.ok("container.images", name, "-o", "json").json()
     assert (row["repository"], row["tag"]) == (name, "1")
     assert row["id"] and row["space"]
     assert row["created"][:4].isdecimal()
-    pushed = workshop.inv("container.push", f"{name}:1")
+    pushed = engine_shell.inv("container.push", f"{name}:1")
     assert pushed.code == 0, pushed
-    refused = workshop.inv("container.push", f"{registry}/own/none:1")
+    refused = engine_shell.inv("container.push", f"{registry}/own/none:1")
     assert refused.code == 120
     assert f" login {registry}`" in refused.err
 
 
-def test_a_failed_build_is_reported_in_one_line(workshop: Shell) -> None:
-    (workshop.project / "Dockerfile").write_text(f"FROM {IMAGE}\nCOPY none /\n")
-    ran = workshop.inv("container.build", "--tag", "lab/none")
+def test_a_failed_build_is_reported_in_one_line(engine_shell: Shell) -> None:
+    (engine_shell.project / "Dockerfile").write_text(f"FROM {IMAGE}\nCOPY none /\n")
+    ran = engine_shell.inv("container.build", "--tag", "lab/none")
     assert ran.code == 120 and "Traceback" not in ran.err
     assert "cannot build lab/none (it exited with " in ran.err
 
 
-def test_an_image_is_checked_with_its_own_programs(workshop: Shell, kit: Kit) -> None:
-    ran = workshop.inv("container.check", IMAGE, "-o", "json")
+def test_an_image_is_checked_with_its_own_programs(engine_shell: Shell, kit: Kit) -> None:
+    ran = engine_shell.inv("container.check", IMAGE, "-o", "json")
     found = {row["program"]: row for row in ran.json()}
     assert {name for name, row in found.items() if row["there"]} == {"sh", "sha256sum", "tar"}
     assert found["tar"]["version"].startswith("1.")
@@ -97,51 +99,53 @@ def test_an_image_is_checked_with_its_own_programs(workshop: Shell, kit: Kit) ->
     kit.make_image(
         "pai/full:1", {name: Path(path or "") for name, path in programs.items()} | {str(SSHD): SSHD}
     )
-    ran = workshop.inv("container.check", "pai/full:1", "-o", "json")
+    ran = engine_shell.inv("container.check", "pai/full:1", "-o", "json")
     found = {row["program"]: row for row in ran.json()}
     assert ran.code == 0, ran
     assert found["bash"]["version"] and found["curl"]["version"] and found["sshd"]["there"]
     assert (found["python3"]["there"], found["python3"]["required"]) == (False, False)
 
 
-def test_a_missing_image_is_reported(workshop: Shell) -> None:
-    ran = workshop.inv("container.check", "127.0.0.1:1/none:1")
+def test_a_missing_image_is_reported(engine_shell: Shell) -> None:
+    ran = engine_shell.inv("container.check", "127.0.0.1:1/none:1")
     assert ran.code == 120
     assert ran.err.splitlines()[-1].startswith(
-        f"error: {workshop.environment['INVOKE_OPENPAI_CONTAINER_ENGINE']}"
+        f"error: {engine_shell.environment['INVOKE_OPENPAI_CONTAINER_ENGINE']}"
     )
 
 
 @only_docker
-def test_a_container_to_work_in_runs_in_its_image(workshop: Shell, kit: Kit) -> None:
+def test_interactive_container_runs_in_its_image(engine_shell: Shell, kit: Kit) -> None:
     if not (SSHD.exists() and SFTP.exists()):
         pytest.skip("openssh-server is not installed")
     accounts = {"/etc/passwd": ACCOUNTS, "/etc/shadow": b"root:!:1::::::\n", "/etc/group": b"root:x:0:\n"}
     smi = {"/bin/nvidia-smi": b"#!/bin/sh\necho 0\n"}
     kit.make_image("pai/sshd:1", {str(SSHD): SSHD, str(SFTP): SFTP, **accounts, **smi})
     small = {"CPU": "1", "MEMORYMB": "128", "LOCAL_ENGINE": "docker", "IMAGE": "pai/sshd:1"}
-    workshop.environment.update({f"INVOKE_OPENPAI_{name}": value for name, value in small.items()})
+    engine_shell.environment.update({f"INVOKE_OPENPAI_{name}": value for name, value in small.items()})
     flags = ("-j", "boxed", "--gpu", "1", "--idle-after", "1s", "--timeout", "10m")
-    ran = workshop.inv("container.start", *flags, input="cat /tmp/.pai-container/deadline; pwd; exit 5\n")
+    ran = engine_shell.inv("container.start", *flags, input="cat /tmp/.pai-container/deadline; pwd; exit 5\n")
     assert ran.code == 5, ran
     assert ran.out.splitlines()[0].isdecimal() and "/usr/local/pai/work" in ran.out
-    told = workshop.ok("container.extend", "boxed", "--timeout", "5h", "-o", "json").json()
-    assert told == [{"container": "main-0", "duration": 5 * 3600, "told_by": "ssh"}]
+    extended = engine_shell.ok("container.extend", "boxed", "--timeout", "5h", "-o", "json").json()
+    assert extended == [{"container": "main-0", "duration": 5 * 3600, "told_by": "ssh"}]
     limit = time.monotonic() + 60
-    while "warning: its GPUs did nothing" not in workshop.inv("container.ssh", "boxed", input="true\n").err:
+    while (
+        "warning: its GPUs did nothing" not in engine_shell.inv("container.ssh", "boxed", input="true\n").err
+    ):
         assert time.monotonic() < limit
-    workshop.ok("container.stop")
-    assert "error" not in workshop.inv("job.wait", "boxed").out
+    engine_shell.ok("container.stop")
+    assert "error" not in engine_shell.inv("job.wait", "boxed").out
 
 
 @only_docker
-def test_an_image_without_sshd_is_reported_at_once(workshop: Shell) -> None:
+def test_an_image_without_sshd_is_reported_at_once(engine_shell: Shell) -> None:
     small = {"CPU": "1", "MEMORYMB": "64", "LOCAL_ENGINE": "docker", "IMAGE": IMAGE}
-    workshop.environment.update({f"INVOKE_OPENPAI_{name}": value for name, value in small.items()})
-    ran = workshop.inv("container.start", "-j", "bare")
+    engine_shell.environment.update({f"INVOKE_OPENPAI_{name}": value for name, value in small.items()})
+    ran = engine_shell.inv("container.start", "-j", "bare")
     assert ran.code == 121, ran
     assert "the image has no sshd, add openssh-server to it; the job continues" in ran.err
-    told = workshop.ok("container.extend", "bare", "--timeout", "5h", "-o", "json").json()
-    assert told[0]["told_by"] == "storage"
-    workshop.ok("container.stop", "bare")
-    workshop.inv("job.wait", "bare")
+    extended = engine_shell.ok("container.extend", "bare", "--timeout", "5h", "-o", "json").json()
+    assert extended[0]["told_by"] == "storage"
+    engine_shell.ok("container.stop", "bare")
+    engine_shell.inv("job.wait", "bare")

@@ -1,4 +1,4 @@
-"""Containers to work in, started, entered, kept longer and stopped by real commands."""
+"""Interactive containers, started, entered, extended and stopped by real commands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def state(shell: Shell, name: str) -> str:
 
 
 SMALL = {"INVOKE_OPENPAI_CPU": "1", "INVOKE_OPENPAI_MEMORYMB": "64"}
-"""Two of that size have room side by side on any machine."""
+"""Two containers of that size fit on any machine."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def shell(shell):
 
 @pytest.fixture(scope="module")
 def kept(cluster):
-    """A container that several tests look at."""
+    """A container that several tests share."""
     (cluster.project / "train.py").write_text("print('trained')\n")
     ran = cluster.ok(
         *("container.start", "--no-shell", "-j", "kept", "--timeout", "10m", "--sources", "train.py"),
@@ -70,7 +70,7 @@ def test_a_container_starts_and_a_shell_opens_in_it(cluster):
 
 
 @needs_ssh
-def test_without_a_shell_the_command_that_opens_one_is_printed(cluster, kept):
+def test_no_shell_prints_the_command_that_opens_one(cluster, kept):
     login = kept.json()
     assert (login["job"], login["container"], login["host"]) == ("kept", "main-0", "127.0.0.1")
     assert Path(login["key"]).stat().st_mode & 0o777 == 0o600
@@ -79,7 +79,7 @@ def test_without_a_shell_the_command_that_opens_one_is_printed(cluster, kept):
     assert (ran.code, ran.out) == (0, "trained\n"), ran
 
 
-def test_a_container_is_kept_longer_and_never_shorter(cluster, kept):
+def test_extend_never_shortens_a_container(cluster, kept):
     longer = cluster.ok("container.extend", "kept", "--timeout", "3h", "-o", "json").json()
     assert longer == [{"container": "main-0", "duration": 3 * 3600, "told_by": "ssh"}]
     assert (
@@ -87,18 +87,18 @@ def test_a_container_is_kept_longer_and_never_shorter(cluster, kept):
     )
 
 
-def test_a_time_that_is_too_long_changes_nothing(cluster, kept):
+def test_too_long_timeout_changes_nothing(cluster, kept):
     ran = cluster.inv("container.extend", "kept", "--timeout", "9999999d")
     assert (ran.code, ran.out, ran.err) == (
         120,
         "",
         "error: --timeout must be at most 3650d, got '9999999d'\n",
     )
-    [told] = cluster.ok("container.extend", "kept", "--timeout", "4h", "-o", "json").json()
-    assert told["duration"] == 4 * 3600
+    [extended] = cluster.ok("container.extend", "kept", "--timeout", "4h", "-o", "json").json()
+    assert extended["duration"] == 4 * 3600
 
 
-def test_only_containers_of_container_start_are_stopped_by_it(shell):
+def test_container_stop_stops_only_containers_of_container_start(shell):
     shell.ok("container.start", "--no-shell", "-j", "tr-box")
     shell.ok("job.sub", "sleep 600", "-j", "tr-job", "--ssh")
     ran = shell.inv("container.stop", "tr-box", "tr-job")
@@ -112,14 +112,14 @@ def test_only_containers_of_container_start_are_stopped_by_it(shell):
     shell.ok("job.stop", "tr-job")
 
 
-def test_a_container_ends_by_itself(cluster):
+def test_container_ends_after_its_timeout(cluster):
     cluster.ok("container.start", "--no-shell", "-j", "short", "--timeout", "8s")
     assert cluster.ok("job.wait", "short", "-o", "json").json()[0]["state"] == "SUCCEEDED"
     ran = cluster.inv("container.ssh", "short")
     assert ran.code and "its containers are gone" in ran.err
 
 
-def test_the_only_one_that_was_started_here_is_stopped_without_its_name(shell):
+def test_stop_without_a_name_stops_the_only_container_of_this_folder(shell):
     assert "no container started from this folder runs" in shell.inv("container.stop").err
     shell.ok("container.start", "--no-shell", "-j", "one")
     shell.ok("container.start", "--no-shell", "-j", "two")
@@ -142,17 +142,17 @@ def test_idle_gpus_are_reported_at_login(shell, tmp_path):
     path = f"PATH={tmp_path}:{os.environ['PATH']}"
     shell.ok("container.start", "--no-shell", "-j", "lazy", "--gpu", "1", "--idle-after", "1s", "--env", path)
     until(lambda: "warning: the GPUs" in shell.ok("job.logs", "lazy").out)
-    told = "did nothing for"
-    assert f"warning: its GPUs {told}" in shell.inv("container.ssh", "lazy", input="true\n").err
-    assert f"warning: the GPUs of main-0 {told}" in shell.ok("container.top", "lazy", "--once").err
+    message = "did nothing for"
+    assert f"warning: its GPUs {message}" in shell.inv("container.ssh", "lazy", input="true\n").err
+    assert f"warning: the GPUs of main-0 {message}" in shell.ok("container.top", "lazy", "--once").err
     shell.ok("container.stop", "lazy")
 
 
 def test_all_containers_of_a_job_are_extended(shell):
     shell.ok("container.start", "--no-shell", "-j", "many", "--instances", "2")
     until(lambda: len(running(shell, "many")) == 2)
-    told = shell.ok("container.extend", "many", "--timeout", "2d", "-o", "json").json()
-    assert [(one["container"], one["duration"]) for one in told] == [
+    extended = shell.ok("container.extend", "many", "--timeout", "2d", "-o", "json").json()
+    assert [(one["container"], one["duration"]) for one in extended] == [
         ("main-0", 2 * 86400),
         ("main-1", 2 * 86400),
     ]
@@ -183,7 +183,7 @@ def test_ctrl_c_while_waiting_leaves_the_job_and_says_how_to_stop_it(shell):
     shell.ok("container.stop", "larg*")
 
 
-def test_a_key_that_opens_nothing_is_known_before_there_is_a_job(cluster, tmp_path):
+def test_key_with_a_passphrase_is_refused_before_submission(cluster, tmp_path):
     key = tmp_path / "locked"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(key)], check=True)
     ran = cluster.inv("container.start", "-j", "unopened", INVOKE_OPENPAI_SSH_KEY=str(key))
@@ -199,8 +199,8 @@ def test_a_shortage_and_the_jobs_behind_it_are_reported(shell):
     shell.ok("job.sub", "sleep 600", "-j", "hog", "--cpu", str(cpus))
     until(lambda: state(shell, "hog") == "RUNNING")
     ran = shell.inv("container.start", "-j", "waits", "--wait-limit", "2s")
-    told = f"it asks for 1 CPU, and 0 of {cpus} are free (running: hog)"
-    assert ran.code == 124 and f"waiting: {told}\n" in ran.err, ran
+    reason = f"it asks for 1 CPU, and 0 of {cpus} are free (running: hog)"
+    assert ran.code == 124 and f"waiting: {reason}\n" in ran.err, ran
     assert "the job continues, stop it with `inv container.stop waits`" in ran.err
 
 
@@ -215,15 +215,15 @@ def test_a_job_that_fails_at_start_is_reported_with_its_reason(cluster):
     )
 
 
-def test_it_lets_us_in_when_its_packages_are_there(cluster, tmp_path):
+def test_login_waits_until_packages_are_installed(cluster, tmp_path):
     program = tmp_path / "slow-python"
     program.write_text(f"#!/bin/sh\nuntil test -e '{tmp_path}/go'; do sleep 0.1; done\ntouch installed\n")
     program.chmod(0o755)
     flags = ("--pip-installs", "some-package", "--python", str(program))
     process = cluster.start("inv", "container.start", "-j", "brings", *flags, stdin=subprocess.PIPE)
-    told = "waiting: main-0 of job 'brings' is still preparing sources and packages"
+    progress = "waiting: main-0 of job 'brings' is still preparing sources and packages"
     lines = []
-    while not any(told in line for line in lines):
+    while not any(progress in line for line in lines):
         lines.append(process.stderr.readline())
         assert lines[-1], lines
     (tmp_path / "go").touch()
@@ -232,7 +232,7 @@ def test_it_lets_us_in_when_its_packages_are_there(cluster, tmp_path):
     cluster.ok("container.stop", "brings")
 
 
-def test_a_preview_sends_nothing_and_asks_for_no_shell(cluster):
+def test_preview_sends_nothing_and_opens_no_shell(cluster):
     ran = cluster.ok("container.start", "-j", "look", "--preview", "--gpu", "2", "--timeout", "1h30m")
     assert "nothing was sent" in ran.err
     assert (
@@ -257,7 +257,7 @@ def test_bad_flags_end_in_one_line(cluster, flags, said):
     assert said in ran.err and ran.err.count("\n") == 1
 
 
-def test_a_job_of_another_kind_has_no_time_to_extend(cluster):
+def test_job_that_is_not_a_container_cannot_be_extended(cluster):
     cluster.ok("job.sub", "sleep 600", "-j", "plain")
     until(lambda: state(cluster, "plain") == "RUNNING")
     ran = cluster.inv("container.extend", "plain")
@@ -266,7 +266,7 @@ def test_a_job_of_another_kind_has_no_time_to_extend(cluster):
     assert cluster.inv("container.extend", "nothing").code == 122
 
 
-def test_the_classic_name_does_the_same(cluster):
+def test_classic_command_name_works(cluster):
     ran = cluster.pai("start-container", "-j", "classic", "--no-shell")
     assert ran.code == 0 and ran.out.startswith("ssh -i "), ran
     cluster.ok("container.stop", "classic")
@@ -279,26 +279,26 @@ def test_a_container_without_ssh_is_reported_and_extended_by_its_storage(shell):
     assert (
         "the setting local.ssh is off; the job continues, stop it with `inv container.stop closed`" in ran.err
     )
-    told = shell.ok("container.extend", "closed", "--timeout", "9h", "-o", "json").json()
-    assert told == [{"container": "main-0", "duration": 9 * 3600, "told_by": "storage"}]
+    extended = shell.ok("container.extend", "closed", "--timeout", "9h", "-o", "json").json()
+    assert extended == [{"container": "main-0", "duration": 9 * 3600, "told_by": "storage"}]
     (file,) = shell.home.glob("local/jobs/*/0/main-0-0/work/.pai-container/deadline")
     until(lambda: int(file.read_text()) > time.time() + 8 * 3600)
     for shorter in ("1h", "2h"):
-        [told] = shell.ok("container.extend", "closed", "--timeout", shorter, "-o", "json").json()
-        assert 9 * 3600 - 60 < told["duration"] <= 9 * 3600
+        [extended] = shell.ok("container.extend", "closed", "--timeout", shorter, "-o", "json").json()
+        assert 9 * 3600 - 60 < extended["duration"] <= 9 * 3600
     shell.ok("container.stop", "closed")
 
 
-def test_by_storage_a_container_stays_no_shorter_than_it_was_to(shell):
+def test_extend_through_the_storage_never_shortens_a_container(shell):
     shell.environment["INVOKE_OPENPAI_LOCAL_SSH"] = "off"
     shell.inv("container.start", "-j", "closed")
-    [told] = shell.ok("container.extend", "closed", "--timeout", "1h", "-o", "json").json()
-    assert 86400 - 60 < told["duration"] <= 86400
+    [extended] = shell.ok("container.extend", "closed", "--timeout", "1h", "-o", "json").json()
+    assert 86400 - 60 < extended["duration"] <= 86400
     shell.ok("container.stop", "closed")
 
 
 @needs_ssh
-def test_on_openpai_0_14_the_key_of_the_job_opens_it(shell):
+def test_key_of_the_job_allows_the_login_on_openpai_0_14(shell):
     shell.environment["INVOKE_OPENPAI_LOCAL_PROFILE"] = "0.14"
     login = shell.ok("container.start", "--no-shell", "-j", "old", "-o", "json").json()
     assert Path(login["key"]).name.endswith("~old")

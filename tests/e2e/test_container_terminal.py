@@ -1,4 +1,4 @@
-"""What a person meets at a real terminal: questions answered by y, n and Ctrl-C, a view that refreshes."""
+"""Commands at a real terminal: questions answered by y, n and Ctrl-C, and a view that refreshes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from tests.conftest import make_shell
-from tests.e2e.test_container import typing
+from tests.e2e.test_container import open_terminal
 from tests.terminals import screen
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
@@ -18,7 +18,7 @@ SMALL = {"INVOKE_OPENPAI_CPU": "1", "INVOKE_OPENPAI_MEMORYMB": "64", "INVOKE_OPE
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory):
-    """A cluster of exact size, with a container in it that others look at."""
+    """A cluster with enforced limits, and a container that the tests share."""
     shell = make_shell(tmp_path_factory.mktemp("terminal"))
     shell.environment.update(SMALL)
     shell.ok("cluster.start")
@@ -29,7 +29,7 @@ def shell(tmp_path_factory):
 
 @pytest.fixture
 def user(shell, tmp_path):
-    """The home of somebody who has no files for ssh yet."""
+    """The home of a user who has no ssh files yet."""
     shell.environment["HOME"] = str(tmp_path)
     return tmp_path
 
@@ -44,9 +44,9 @@ def user(shell, tmp_path):
     ],
     ids=["yes", "no", "return", "ctrl-c"],
 )
-def test_ssh_config_asks_once_before_it_changes_a_file_of_the_users(shell, user, keys, code, said):
+def test_ssh_config_asks_once_before_it_changes_a_file_of_the_user(shell, user, keys, code, said):
     config = user / ".ssh" / "config"
-    with typing(shell, "inv", "container.ssh-config", "seen") as terminal:
+    with open_terminal(shell, "inv", "container.ssh-config", "seen") as terminal:
         assert b"now has seen, seen-main-0" in terminal.until(b"read it? [y/N] ")
         terminal.type(keys)
         terminal.until(said)
@@ -67,9 +67,9 @@ def test_ssh_config_asks_once_before_it_changes_a_file_of_the_users(shell, user,
     ],
     ids=["yes", "no", "ctrl-c"],
 )
-def test_ctrl_c_while_waiting_asks_whether_the_job_shall_stop(shell, request, keys, said, state):
+def test_ctrl_c_while_waiting_asks_whether_to_stop_the_job(shell, request, keys, said, state):
     name = f"large-{request.node.callspec.id}"
-    with typing(shell, "inv", "container.start", "-j", name, "--gpu", "99") as terminal:
+    with open_terminal(shell, "inv", "container.start", "-j", name, "--gpu", "99") as terminal:
         terminal.until(b"waiting: ")
         terminal.type(CTRL_C)
         terminal.until(b"stop job " + name.encode() + b" too? [y/N] ")
@@ -81,8 +81,8 @@ def test_ctrl_c_while_waiting_asks_whether_the_job_shall_stop(shell, request, ke
     shell.ok("job.stop", name)
 
 
-def test_top_draws_over_itself_until_ctrl_c(shell):
-    with typing(shell, "inv", "container.top", "seen", "--every", "0.1") as terminal:
+def test_top_redraws_in_place_until_ctrl_c(shell):
+    with open_terminal(shell, "inv", "container.top", "seen", "--every", "0.1") as terminal:
         shown = b"".join(terminal.until(b"\x1b[1A") for _ in range(3))
         terminal.type(CTRL_C)
         assert terminal.code() == 130

@@ -1,4 +1,4 @@
-"""What can go wrong with the containers of a job, and what is left of jobs that are over."""
+"""Errors with the containers of a job, and what is left of finished jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-cli
 
 @pytest.fixture(scope="module")
 def inside(tmp_path_factory):
-    """A shell with a job that can be logged in to, on a machine with room for one more."""
+    """A shell with a job that accepts ssh logins, on a machine with room for one more."""
     shell = make_shell(tmp_path_factory.mktemp("troubles"))
     shell.environment["HOME"] = str(tmp_path_factory.mktemp("user"))
     shell.ok("cluster.start")
@@ -26,7 +26,7 @@ def inside(tmp_path_factory):
     shell.ok("cluster.stop")
 
 
-def test_entries_of_jobs_that_are_over_go(inside):
+def test_ssh_config_entries_of_finished_jobs_are_removed(inside):
     inside.ok("job.sub", "sleep 600", "-j", "short", "--ssh", "--cpu", "1")
     config = inside.home / "ssh" / "config"
     wait_for(lambda: inside.inv("container.ssh-config", "short").code == 0)
@@ -37,7 +37,7 @@ def test_entries_of_jobs_that_are_over_go(inside):
     assert "Host short " not in config.read_text() and "Host train " in config.read_text()
 
 
-def test_a_job_that_is_over_loses_its_own_entry(inside):
+def test_finished_job_loses_its_own_ssh_config_entry(inside):
     inside.ok("job.sub", "sleep 600", "-j", "brief", "--ssh", "--cpu", "1")
     config = inside.home / "ssh" / "config"
     wait_for(lambda: inside.inv("container.ssh-config", "brief").code == 0)
@@ -49,13 +49,13 @@ def test_a_job_that_is_over_loses_its_own_entry(inside):
     assert again.code == 121 and "Host brief " not in config.read_text(), again
 
 
-def test_each_of_the_users_files_is_reported_and_keeps_its_hosts(inside):
+def test_each_changed_file_of_the_user_is_reported_and_keeps_its_hosts(inside):
     user = Path(inside.environment["HOME"])
     own = user / ".ssh" / "config"
     own.parent.mkdir(exist_ok=True)
     own.write_bytes(b"# caf\xe9\nHost train\n  HostName 192.0.2.1\n")
-    said = inside.ok("container.ssh-config", "train", "--yes").err
-    assert "already has a host 'train'" in said and (user / ".fabric.py").exists()
+    messages = inside.ok("container.ssh-config", "train", "--yes").err
+    assert "already has a host 'train'" in messages and (user / ".fabric.py").exists()
     assert own.read_bytes().startswith(b"Include ") and own.read_bytes().endswith(b"192.0.2.1\n")
     assert "\nHost train-main-0\n" in (inside.home / "ssh" / "config").read_text()
     (user / ".fabric.py").unlink()
@@ -65,7 +65,7 @@ def test_each_of_the_users_files_is_reported_and_keeps_its_hosts(inside):
     assert (user / ".fabric.py").exists() and own.read_bytes() == before
 
 
-def test_each_trouble_has_its_line_and_its_code(inside):
+def test_each_error_has_its_message_and_exit_code(inside):
     assert inside.inv("job.sub", "true", "-j", "over", "--follow", "--cpu", "1").code == 0
     inside.ok("job.sub", "sleep 600", "-j", "closed", "--cpu", "1")
     wait_for(lambda: "RUNNING" in inside.ok("job.status", "closed").out)
@@ -95,7 +95,7 @@ def test_an_invalid_interval_is_refused_in_one_line(inside, every):
     assert ran.err.startswith("error: --every must be 0.1 to 86400 seconds, got ")
 
 
-def test_a_job_that_ends_meanwhile_is_reported(inside):
+def test_job_that_ends_during_a_command_gives_no_traceback(inside):
     inside.ok("job.sub", "sleep 600", "-j", "ends", "--ssh", "--cpu", "1")
     wait_for(lambda: inside.inv("container.run", "ends", "--", "true").code == 0)
     running = inside.start("inv", "container.run", "ends", "echo on; sleep 99")

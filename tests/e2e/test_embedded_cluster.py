@@ -16,7 +16,7 @@ def facts(shell):
 
 
 def is_alive(pid):
-    """Whether it runs; a process that has ended and is not reaped yet does not."""
+    """Return whether the process is running, and not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -38,7 +38,7 @@ def test_ten_first_commands_at_once_start_one_server(shell):
     assert all(json.loads(out) == [] for out, _ in ends)
 
 
-def test_status_tells_before_during_and_after(shell):
+def test_status_is_right_before_during_and_after_a_run(shell):
     assert shell.ok("cluster.status", "-o", "json").json()["running"] is False
     shell.ok("cluster.start")
     running = shell.ok("cluster.status", "-o", "json").json()
@@ -49,7 +49,7 @@ def test_status_tells_before_during_and_after(shell):
     assert shell.ok("cluster.status", "-o", "json").json()["running"] is False
 
 
-def test_after_kill_9_running_jobs_still_run_and_finished_ones_keep_their_code(shell):
+def test_jobs_survive_a_killed_server_and_keep_their_exit_codes(shell):
     shell.ok("job.sub", "echo before; sleep 4; echo after; exit 7", "-j", "running")
     shell.ok("job.sub", "sleep 1; exit 3", "-j", "ends-meanwhile")
     shell.inv("job.sub", "exit 5", "-j", "ended", "--follow")
@@ -59,7 +59,7 @@ def test_after_kill_9_running_jobs_still_run_and_finished_ones_keep_their_code(s
     pid = facts(shell)["pid"]
     os.kill(pid, signal.SIGKILL)
     until(lambda: not is_alive(pid))
-    time.sleep(1.5)  # "ends-meanwhile" ends while nobody looks
+    time.sleep(1.5)  # "ends-meanwhile" ends while no server runs
     assert shell.inv("job.wait", "running").code == 7
     assert facts(shell)["pid"] != pid
     assert shell.ok("job.logs", "running").out == "before\nafter\n"
@@ -98,13 +98,13 @@ def test_two_hundred_jobs_queue_and_all_run(shell):
     until(lambda: shell.ok("cluster.status", "-o", "json").json()["jobs"]["SUCCEEDED"] == 200, 90)
 
 
-def test_everything_private_is_readable_by_its_owner_alone(shell):
+def test_private_files_are_readable_only_by_their_owner(shell):
     shell.ok("job.sub", "echo hi", "--follow")
     for path in [shell.home, *shell.home.rglob("*")]:
         if path.is_symlink():
             continue
         mode = stat.S_IMODE(path.stat().st_mode)
-        private = not {"work", "storage"} & set(path.parts)  # there, modes are the user's own
+        private = not {"work", "storage"} & set(path.parts)  # there, users choose the modes
         assert path.is_dir() or not private or mode & 0o077 == 0, f"{path} is {mode:o}"
     assert stat.S_IMODE(shell.home.stat().st_mode) == 0o700
 
@@ -119,7 +119,7 @@ def test_without_a_token_only_health_and_info_answer(shell):
         assert (answer.status_code, answer.json()["code"]) == (401, "UnauthorizedUserError")
 
 
-def test_a_page_in_a_browser_cannot_use_it(shell):
+def test_foreign_web_page_cannot_use_the_api(shell):
     shell.ok("cluster.start")
     uri = facts(shell)["uri"]
     login = shell.ok("cluster.credentials", "local", "-o", "json").json()
@@ -129,7 +129,7 @@ def test_a_page_in_a_browser_cannot_use_it(shell):
         assert answer.status_code == 403
 
 
-def test_a_port_of_its_own_choice_is_kept_over_a_restart(shell):
+def test_automatically_chosen_port_is_kept_over_a_restart(shell):
     shell.ok("cluster.start")
     port = facts(shell)["port"]
     shell.ok("cluster.stop")
@@ -138,7 +138,7 @@ def test_a_port_of_its_own_choice_is_kept_over_a_restart(shell):
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="lists open sockets through /proc")
-def test_it_listens_on_loopback_only(shell):
+def test_cluster_listens_on_loopback_only(shell):
     shell.ok("cluster.start")
     port = facts(shell)["port"]
     listening = [
@@ -162,7 +162,7 @@ def test_start_and_stop_work_on_one_line(shell):
     shell.ok("cluster.start", "cluster.stop")
 
 
-def test_a_relative_home_is_one_place_whoever_asks(shell):
+def test_relative_home_is_resolved_to_one_folder(shell):
     shell.ok("cluster.start", OPENPAI_HOME="rel")
     try:
         status = shell.ok("cluster.status", "-o", "json", OPENPAI_HOME="rel").json()
@@ -171,13 +171,13 @@ def test_a_relative_home_is_one_place_whoever_asks(shell):
         shell.ok("cluster.stop", OPENPAI_HOME="rel")
 
 
-def test_a_setting_that_needs_a_new_start_says_so(shell):
+def test_setting_that_needs_a_restart_is_reported(shell):
     shell.ok("cluster.start")
     ran = shell.ok("job.list", INVOKE_OPENPAI_LOCAL_ENFORCE="true")
     assert "local.enforce is still False" in ran.err
 
 
 @pytest.mark.parametrize("port", ["99999", "-1"])
-def test_a_port_that_is_none_is_one_line(shell, port):
+def test_invalid_port_is_reported_in_one_line(shell, port):
     ran = shell.inv("cluster.start", "--port", port)
     assert ran.code == 120 and len(ran.err.splitlines()) == 1 and "65535" in ran.err

@@ -1,4 +1,4 @@
-"""A server that does not answer is ended on request, it and no other; a spoilt cache costs nothing."""
+"""A server that does not answer is killed on request, and no other; a damaged token is replaced."""
 
 import contextlib
 import fcntl
@@ -15,7 +15,7 @@ from tests.e2e.test_embedded_cluster import facts, is_alive, until
 
 
 def running_job(shell, name="runs"):
-    """A job that says which process it is."""
+    """Start a job, and return its process ID."""
     note = shell.project / f"{name}.pid"
     shell.ok("job.sub", f"echo $$ > {note}.new; mv {note}.new {note}; sleep 600", "-j", name)
     until(note.exists)
@@ -38,7 +38,7 @@ def suspend(shell):
     return pid
 
 
-def test_a_suspended_server_is_ended_and_its_jobs_with_it(shell):
+def test_force_ends_a_suspended_server_and_its_jobs(shell):
     job = running_job(shell)
     pid = suspend(shell)
     ran = shell.ok("cluster.stop", "--force")
@@ -50,7 +50,7 @@ def test_a_suspended_server_is_ended_and_its_jobs_with_it(shell):
     assert shell.ok("job.status", "runs", "-o", "json").json()["state"] == "STOPPED"
 
 
-def test_its_jobs_run_on_if_that_is_wanted(shell):
+def test_force_with_keep_jobs_leaves_the_jobs_running(shell):
     job = running_job(shell)
     pid = suspend(shell)
     shell.ok("cluster.stop", "--force", "--keep-jobs")
@@ -71,7 +71,7 @@ while True:
 """
 
 
-def test_one_that_hangs_before_it_ever_answers_is_killed(shell):
+def test_force_kills_a_server_that_hangs_at_startup(shell):
     (shell.project / "openpai_tasks.server").write_text(HANGS)
     argv = [sys.executable, "openpai_tasks.server", "--home", str(shell.home / "local")]
     with shell.start(*argv) as hung:
@@ -80,7 +80,7 @@ def test_one_that_hangs_before_it_ever_answers_is_killed(shell):
         assert hung.wait(60) == -signal.SIGKILL
 
 
-def test_without_force_a_server_that_does_not_answer_is_left_alone_with_a_hint(shell):
+def test_unresponsive_server_is_left_alone_with_a_hint_without_force(shell):
     shell.ok("cluster.start")
     pid = suspend(shell)
     try:
@@ -92,7 +92,7 @@ def test_without_force_a_server_that_does_not_answer_is_left_alone_with_a_hint(s
         os.kill(pid, signal.SIGCONT)
 
 
-def test_force_is_no_more_than_a_stop_when_the_server_answers(shell):
+def test_force_is_a_normal_stop_if_the_server_answers(shell):
     job = running_job(shell)
     ran = shell.ok("cluster.stop", "--force")
     assert "does not answer" not in ran.err and "stopping 1 jobs" in ran.err
@@ -101,7 +101,7 @@ def test_force_is_no_more_than_a_stop_when_the_server_answers(shell):
 
 
 @pytest.mark.parametrize("force", [(), ("--force",)], ids=["stop", "force"])
-def test_a_process_that_only_has_the_number_is_never_hit(shell, force):
+def test_other_process_with_the_recorded_pid_is_never_killed(shell, force):
     shell.ok("cluster.start")
     pid = facts(shell)["pid"]
     with bystander() as other:
@@ -121,7 +121,7 @@ def test_a_process_that_only_has_the_number_is_never_hit(shell, force):
             until(lambda: not is_alive(pid))
 
 
-def test_the_server_of_another_home_is_never_hit(shell, tmp_path):
+def test_server_of_another_home_is_never_killed(shell, tmp_path):
     shell.ok("cluster.start", OPENPAI_HOME=str(tmp_path / "other"))
     other = json.loads((tmp_path / "other" / "local" / "server.json").read_text())
     try:
@@ -179,7 +179,7 @@ DAMAGES = {
 }
 
 
-def test_a_damaged_token_is_replaced_in_silence(shell):
+def test_damaged_token_is_replaced_silently(shell):
     shell.ok("job.list")
     path: Path = shell.home / "local" / "token"
     credentials = (shell.home / "local" / "credentials.json").read_text()
@@ -188,7 +188,7 @@ def test_a_damaged_token_is_replaced_in_silence(shell):
         ran = shell.ok("job.list", "-o", "json")
         assert (ran.out, ran.err) == ("[]\n", ""), name
         if name == "full-folder":
-            (path / "file").unlink()  # somebody's file is left alone, and nothing is kept
+            (path / "file").unlink()  # a foreign file is left alone, and no token is kept
             path.rmdir()
             path.touch()
         else:

@@ -1,4 +1,4 @@
-"""A job finds nothing of the environment of whoever started the cluster, wherever it looks."""
+"""A job finds no secrets from the environment of the user who started the cluster, wherever it looks."""
 
 import json
 import os
@@ -39,47 +39,47 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 
 def look(shell, name, *more, **environment):
-    """What a job finds in its ancestors and the server; the command that follows it is alive meanwhile."""
+    """Run and follow a job that searches its ancestors and the server for secrets."""
     (shell.project / "look.py").write_text(LOOK)
     server = 'sed -n "s/.*\\"pid\\": \\([0-9]*\\).*/\\1/p" ' + str(shell.home / "local" / "server.json")
     command = f"{sys.executable} look.py $({server})"
     return shell.pai("job.sub", command, "-j", name, "--sources", "look.py", "--follow", *more, **environment)
 
 
-def check(ran):
+def assert_nothing_found(ran):
     assert ran.code == 0, ran
     assert "nothing" in ran.out and "openpai_tasks.server" in ran.out
     assert "FOUND" not in ran.out and CANARY not in ran.out
 
 
-def test_of_the_command_that_started_the_cluster_and_follows_the_job(shell):
-    check(look(shell, "first", **PLANTED))
+def test_job_finds_no_secrets_of_the_command_that_started_the_cluster(shell):
+    assert_nothing_found(look(shell, "first", **PLANTED))
 
 
-def test_of_a_start_by_hand_and_of_a_start_after_a_crash(shell):
+def test_job_finds_no_secrets_after_a_manual_start_or_a_crash(shell):
     assert shell.pai("cluster.start", **PLANTED).code == 0
-    check(look(shell, "started"))
+    assert_nothing_found(look(shell, "started"))
     pid = facts(shell)["pid"]
     os.kill(pid, signal.SIGKILL)
     until(lambda: not is_alive(pid))
-    check(look(shell, "again", **PLANTED))
+    assert_nothing_found(look(shell, "again", **PLANTED))
     assert facts(shell)["pid"] != pid
 
 
-def test_of_the_servers_own_command(shell):
+def test_job_finds_no_secrets_of_the_server_command(shell):
     argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(shell.home / "local")]
     with subprocess.Popen(argv, env={**shell.environment, **PLANTED}) as server:
         try:
             until((shell.home / "local" / "server.json").exists)
-            check(look(shell, "by-hand"))
+            assert_nothing_found(look(shell, "by-hand"))
             assert facts(shell)["pid"] == server.pid
         finally:
             server.terminate()
 
 
-def test_nor_does_it_lie_in_any_file_of_the_cluster(shell):
+def test_no_file_of_the_cluster_contains_a_secret(shell):
     assert shell.pai("cluster.start", **PLANTED).code == 0
-    check(look(shell, "files", **PLANTED))
+    assert_nothing_found(look(shell, "files", **PLANTED))
     for path in (shell.home / "local").rglob("*"):
         if path.is_file() and not path.is_symlink():
             assert CANARY.encode() not in path.read_bytes(), path

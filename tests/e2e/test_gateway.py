@@ -1,4 +1,4 @@
-"""A gateway that loses its server in the middle of a submission: one job, whole, never two."""
+"""A gateway that loses its server during a submission: one complete job, never two."""
 
 import http.server
 import json
@@ -12,9 +12,9 @@ LOST = {502: (502, b"Bad Gateway"), 500: (500, DATABASE_DOWN)}
 
 
 class Losing(http.server.BaseHTTPRequestHandler):
-    """Passes everything on, but answers submissions by an error after the server took them.
+    """Forwards everything, but answers submissions with an error after the server accepted them.
 
-    Then as many reads of jobs fail as ``server.failing`` says.
+    Then the next ``server.failing`` reads of jobs fail.
     """
 
     protocol_version = "HTTP/1.1"
@@ -60,7 +60,7 @@ class Losing(http.server.BaseHTTPRequestHandler):
 
 
 def _as_share(path, content):
-    """A cluster elsewhere has no folder of this machine: its storage is a share, which is mounted here."""
+    """Describe the storage as a share, which is mounted here: a remote cluster has no local folder."""
     if not path.endswith("/storages/home"):
         return content
     return json.dumps(
@@ -95,7 +95,7 @@ def jobs_named(gateway, name):
 
 @pytest.mark.parametrize("failing", [0, 2])
 @pytest.mark.parametrize("status", [502, 500])
-def test_a_lost_answer_is_looked_up_and_the_sources_stay(gateway, status, failing):
+def test_job_with_a_lost_response_is_looked_up_and_keeps_its_sources(gateway, status, failing):
     gateway.server.lost, gateway.server.failing = LOST[status], failing
     name = f"lost-{status}-{failing}"
     ran = submit(gateway, name)

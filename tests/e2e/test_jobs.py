@@ -32,7 +32,7 @@ def test_wait_ends_with_the_jobs_own_exit_code(cluster):
     assert cluster.inv("job.wait", bad).code == 9
 
 
-def test_a_wait_that_runs_out_is_124_and_the_job_goes_on(cluster):
+def test_wait_that_times_out_exits_124_and_the_job_continues(cluster):
     name = submit(cluster, "sleep 60")
     ran = cluster.inv("job.wait", name, "--timeout", "0.3")
     assert ran.code == 124
@@ -55,7 +55,7 @@ def test_two_equal_submissions_on_one_line_are_two_jobs(cluster):
     assert len(cluster.ok("job.list", "-o", "json").json()) == before + 2
 
 
-def test_sources_reach_the_job_less_what_is_ignored(cluster):
+def test_sources_reach_the_job_without_ignored_files(cluster):
     project = cluster.project
     (project / "train.py").write_text("import lib.model; print(lib.model.NAME)\n")
     (project / "lib").mkdir()
@@ -68,7 +68,7 @@ def test_sources_reach_the_job_less_what_is_ignored(cluster):
     assert "sources: 3 files" in ran.err
 
 
-def test_a_job_changes_its_own_copy_of_the_sources_only(cluster):
+def test_job_changes_only_its_own_copy_of_the_sources(cluster):
     (cluster.project / "data.txt").write_text("before")
     cluster.ok("job.sub", "echo after > data.txt", "--sources", "data.txt", "--follow")
     assert (cluster.project / "data.txt").read_text() == "before"
@@ -84,14 +84,14 @@ def test_preview_shows_what_would_be_sent_and_sends_nothing(cluster):
     assert cluster.ok("job.list", "-o", "json").json() == before
 
 
-def test_what_preview_shows_can_be_submitted_as_a_file(cluster):
+def test_output_of_preview_can_be_submitted_as_a_file(cluster):
     text = cluster.ok("job.sub", "echo from a file", "-j", "from-file", "--preview").out
     (cluster.project / "job.yaml").write_text(text)
     assert cluster.ok("job.validate", "job.yaml").code == 0
     assert cluster.ok("job.submit", "job.yaml", "--follow").out == "from a file\n"
 
 
-def test_a_v1_file_is_converted_and_says_so(cluster):
+def test_v1_file_is_converted_and_reported(cluster):
     role = {"name": "main", "command": "echo v1 $PAI_TASK_INDEX", "taskNumber": 1}
     (cluster.project / "v1.json").write_text(
         json.dumps({"jobName": "old-style", "image": "python:3", "taskRoles": [role]})
@@ -142,7 +142,7 @@ taskRoles:
 """
 
 
-def test_a_progress_bar_of_returns_only_is_shown_while_it_grows(cluster):
+def test_progress_bar_of_carriage_returns_is_shown_while_it_grows(cluster):
     gate = cluster.project / "gate-of-bars"
     (cluster.project / "bars.yaml").write_text(BARS.replace("GATE", str(gate)))
     cluster.ok("job.submit", "bars.yaml")
@@ -167,14 +167,14 @@ def test_logs_choose_stream_and_lines(cluster):
     assert cluster.ok("job.logs", name, "--stdout", "-n", "1").out == "out 3\n"
 
 
-def test_long_output_arrives_whole_and_quickly(cluster):
+def test_long_output_arrives_complete_and_fast(cluster):
     began = time.monotonic()
     ran = cluster.ok("job.sub", "seq 1 1000000", "--follow", timeout=100)
     assert len(ran.out) == 6888896 and ran.out.endswith("\n1000000\n")
     assert time.monotonic() - began < 60  # a quadratic reader would take minutes
 
 
-def test_status_and_config_and_list_speak_three_formats(cluster):
+def test_status_config_and_list_support_three_formats(cluster):
     name = submit(cluster, "echo hi")
     cluster.inv("job.wait", name)
     assert cluster.ok("job.status", name, "-o", "json").json()["state"] == "SUCCEEDED"
@@ -226,7 +226,7 @@ def test_ctrl_c_while_following_leaves_the_job_running_and_says_so(cluster):
     cluster.ok("job.stop", "goes-on")
 
 
-def test_the_environment_is_that_of_openpai(cluster):
+def test_environment_of_a_job_matches_openpai(cluster):
     ran = cluster.ok(
         "job.sub",
         "echo $PAI_USER_NAME $PAI_JOB_NAME $PAI_CURRENT_TASK_ROLE_NAME $PAI_HOST_IP_main_0",
@@ -244,12 +244,12 @@ def test_a_generated_job_carries_no_credentials(cluster):
     assert secrets["password"] not in text and secrets["token"] not in text
 
 
-def test_the_output_of_every_quick_try_is_shown(cluster):
+def test_output_of_every_quick_attempt_is_shown(cluster):
     ran = cluster.inv("job.sub", "echo one try; exit 9", "--retries", "3", "--follow")
     assert (ran.code, ran.out) == (9, "one try\n" * 4)
 
 
-def test_a_job_that_is_tried_again_says_so_to_who_follows(cluster):
+def test_following_a_job_reports_its_retry(cluster):
     gate = cluster.project / "gate-again"
     waits = f"echo began; [ ! -e {gate} ] || exit 0; while [ ! -e {gate} ]; do sleep 0.1; done; exit 9"
     process = cluster.start("inv", "job.sub", waits, "-j", "again", "--retries", "1", "--follow")
@@ -270,16 +270,16 @@ def test_following_a_job_reports_what_it_waits_for(cluster):
     cluster.ok("job.stop", "greedy-one")
     out, rest = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "begun\n")
-    starting = "job queued-one is WAITING: it starts"  # seen or not between two looks
+    starting = "job queued-one is WAITING: it starts"  # may be missed between two polls
     assert {line for line in rest.splitlines() if "WAITING" in line} <= {starting}
 
 
-def test_what_the_first_user_of_the_server_had_in_the_environment_reaches_no_job(shell):
+def test_environment_of_cluster_start_reaches_no_job(shell):
     shell.ok("cluster.start", PRIVATE_WORD="do not tell")
     assert shell.ok("job.sub", "echo ${PRIVATE_WORD-nothing}", "--follow").out == "nothing\n"
 
 
-def test_names_of_version_1_are_made_to_fit_and_said(cluster):
+def test_v1_names_are_adapted_and_reported(cluster):
     role = {"name": "my.role", "command": "echo $PAI_OUTPUT_DIR", "taskNumber": 1}
     document = {"jobName": "a.b", "image": "python:3", "outputDir": "/out/$PAI_JOB_NAME", "taskRoles": [role]}
     (cluster.project / "dots.json").write_text(json.dumps(document))
@@ -288,13 +288,13 @@ def test_names_of_version_1_are_made_to_fit_and_said(cluster):
     assert "jobName 'a.b' becomes 'a_b'" in ran.err and "'my.role' becomes 'my_role'" in ran.err
 
 
-def test_tags_go_along_when_a_job_is_submitted_again(cluster):
+def test_resubmitted_job_keeps_its_tags(cluster):
     name = submit(cluster, "true", "--tag", "one", "--tag", "two")
     again = cluster.ok("job.resubmit", name, "-j", "tagged-again", "-o", "json").json()[0]
     assert sorted(again["tags"]) == ["one", "two"]
 
 
-def test_tags_are_refused_before_anything_is_sent_to_a_cluster_without_them(shell):
+def test_tags_are_refused_before_submission_to_a_cluster_without_tags(shell):
     ran = shell.inv("job.sub", "true", "-j", "untagged", "--tag", "x", INVOKE_OPENPAI_LOCAL_PROFILE="0.18")
     assert ran.code == 120 and "tags" in ran.err
     assert "untagged" not in shell.ok("job.list", INVOKE_OPENPAI_LOCAL_PROFILE="0.18").out

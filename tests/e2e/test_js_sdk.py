@@ -1,4 +1,4 @@
-"""Somebody else's client works: Microsoft's JavaScript SDK, from login to logs."""
+"""A third-party client works: Microsoft's JavaScript SDK, from login to logs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def sdk() -> None:
-    """The npm package, fetched the first time."""
+    """Install the npm package the first time."""
     wanted = json.loads((FOLDER / "package.json").read_text())["dependencies"]["@microsoft/openpai-js-sdk"]
     if not INSTALLED.exists() or json.loads(INSTALLED.read_text())["packages"][PACKAGE]["version"] != wanted:
         argv = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
@@ -37,7 +37,7 @@ def sdk() -> None:
 
 
 def run(shell: Shell, script: str) -> Any:
-    """What a script saw as the embedded cluster's first user."""
+    """Run a script as the first user of the embedded cluster, and return its output."""
     known = shell.ok("cluster.credentials", "local", "-o", "json").json()
     person = known[0] if isinstance(known, list) else known
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
@@ -51,22 +51,22 @@ def run(shell: Shell, script: str) -> Any:
 
 @pytest.fixture(scope="module")
 def seen(cluster: Shell, sdk: None) -> Any:
-    """What every call of the newer client brought."""
+    """The results of all calls of the newer client."""
     return run(cluster, "paiv2.js")
 
 
-def test_it_logs_in_and_out(seen: Any) -> None:
+def test_js_client_logs_in_and_out(seen: Any) -> None:
     assert (seen["wrong"]["code"], seen["login"]["admin"]) == ("IncorrectPasswordError", True)
     assert "message" in seen["logout"]
     assert seen["after"]["code"] == "UnauthorizedUserError"
 
 
-def test_its_application_token_works_until_it_is_revoked(seen: Any) -> None:
+def test_js_application_token_works_until_it_is_revoked(seen: Any) -> None:
     assert seen["applied"] and seen["tokens"]
     assert seen["revoked"]["code"] == "UnauthorizedUserError"
 
 
-def test_it_sees_what_the_cluster_has(seen: Any) -> None:
+def test_js_client_reads_the_resources_of_the_cluster(seen: Any) -> None:
     assert (seen["info"]["launcherType"], seen["info"]["authnMethod"]) == ("k8s", "basic")
     assert seen["virtualClusters"]["default"].keys() == seen["virtualCluster"].keys()
     assert seen["skuTypes"] == {}
@@ -74,7 +74,7 @@ def test_it_sees_what_the_cluster_has(seen: Any) -> None:
     assert (seen["nodes"]["kind"], seen["pods"]["kind"]) == ("NodeList", "PodList")
 
 
-def test_its_job_runs_and_its_log_is_read(seen: Any) -> None:
+def test_js_client_runs_a_job_and_reads_its_log(seen: Any) -> None:
     assert seen["created"]["status"] == 202
     assert seen["twice"]["code"] == "ConflictJobError"
     assert seen["job"]["jobStatus"]["state"] == "SUCCEEDED"
@@ -83,11 +83,11 @@ def test_its_job_runs_and_its_log_is_read(seen: Any) -> None:
     assert seen["output"] == "said hush\n"
 
 
-def test_it_gets_the_document_without_secrets(seen: Any) -> None:
+def test_js_client_gets_the_document_without_secrets(seen: Any) -> None:
     assert (seen["config"]["name"], seen["config"]["secrets"]) == ("from-js", "******")
 
 
-def test_it_lists_tags_and_looks_at_a_job_s_past(seen: Any) -> None:
+def test_js_client_lists_tags_events_and_attempts_of_a_job(seen: Any) -> None:
     assert (seen["listed"]["totalCount"], len(seen["listed"]["data"])) == (1, 1)
     assert (seen["tagged"], seen["untagged"]) == (["red"], [])
     assert seen["events"]["totalCount"] == len(seen["events"]["data"]) > 0
@@ -95,11 +95,11 @@ def test_it_lists_tags_and_looks_at_a_job_s_past(seen: Any) -> None:
     assert len(seen["attempts"]) == 1 and seen["first"]["jobName"] == "from-js"
 
 
-def test_it_stops_a_job(seen: Any) -> None:
+def test_js_client_stops_a_job(seen: Any) -> None:
     assert (seen["stop"]["status"], seen["stopped"]) == (202, "STOPPED")
 
 
-def test_it_keeps_users_and_groups(seen: Any) -> None:
+def test_js_client_manages_users_and_groups(seen: Any) -> None:
     assert seen["group"]["description"] == "after"
     assert [one["username"] for one in seen["members"]] == ["bob"]
     assert (seen["bob"]["email"], seen["bob"]["grouplist"]) == ("bob@example.com", ["default"])
@@ -107,7 +107,7 @@ def test_it_keeps_users_and_groups(seen: Any) -> None:
     assert "team" not in seen["groups"]
 
 
-def test_its_older_client_works_with_the_oldest_server(shell: Shell, sdk: None) -> None:
+def test_older_js_client_works_with_the_oldest_server(shell: Shell, sdk: None) -> None:
     shell.ok("cluster.start", INVOKE_OPENPAI_LOCAL_PROFILE="0.14")
     seen = run(shell, "paiv1.js")
     assert seen["submitted"] == {"message": "update job old-js successfully"}

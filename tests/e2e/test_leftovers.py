@@ -1,4 +1,4 @@
-"""Sources on the storage, what jobs leave there, and its removal, on a real embedded cluster."""
+"""Sources and files of jobs on the storage, and their removal, on a real embedded cluster."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 
 
 def storage(shell):
-    """The user's part of it, which is made for the first files."""
+    """Return the folder of the user on the storage, which is created for the first files."""
     home = shell.home / "local" / "storage" / "home"
     return next(home.iterdir(), home / "nobody-yet")
 
@@ -32,26 +32,26 @@ def wait(shell, *jobs):
 
 
 def left_by(root, name, like, **changes):
-    """A folder with output as a job would leave it, its reference like that of another one."""
+    """Create a folder with output as a job leaves it, its reference copied from another job."""
     [reference] = (root / "jobs" / like / "source").iterdir()
     folder = root / "jobs" / name
     for part in ("source", "output"):
         (folder / part).mkdir(parents=True)
-    told = {**json.loads(reference.read_text()), "job": name, **changes}
-    (folder / "source" / reference.name).write_text(json.dumps(told))
+    content = {**json.loads(reference.read_text()), "job": name, **changes}
+    (folder / "source" / reference.name).write_text(json.dumps(content))
     (folder / "output" / "y").write_text("y")
     age(folder, 90)
     return folder
 
 
 def age(folder, days):
-    """As if all of it had been written so long ago."""
+    """Set the times of all files in the folder back by these days."""
     then = time.time() - days * 86400
     for path in [folder, *folder.rglob("*")]:
         os.utime(path, (then, then))
 
 
-def test_unchanged_sources_are_not_sent_twice_and_the_record_tells_where_they_are(cluster):
+def test_unchanged_sources_are_sent_once_and_the_record_names_the_archive(cluster):
     assert submit(cluster, "same-1", "cat code.py", "-f").out == "# same\n"
     [archive] = (storage(cluster) / "sources").iterdir()
     before = archive.stat()
@@ -67,7 +67,7 @@ def test_unchanged_sources_are_not_sent_twice_and_the_record_tells_where_they_ar
         ]
 
 
-def test_a_damaged_archive_fails_the_job_and_is_sent_again_by_the_next(cluster):
+def test_damaged_archive_fails_the_job_and_the_next_job_sends_it_again(cluster):
     submit(cluster, "hurt-1", "cat code.py", "-f")
     reference = names(storage(cluster), "jobs/hurt-1/source/*.json")[0]
     archive = storage(cluster) / "sources" / (os.path.basename(reference).removesuffix(".json") + ".tar.gz")
@@ -81,7 +81,7 @@ def test_a_damaged_archive_fails_the_job_and_is_sent_again_by_the_next(cluster):
     assert archive.read_bytes() == whole
 
 
-def test_a_sweep_sends_one_archive_that_each_of_its_jobs_names(cluster):
+def test_sweep_sends_one_archive_for_all_its_jobs(cluster):
     (cluster.project / "code.py").write_text("# sweep\n")
     before = names(storage(cluster), "sources/*")
     cluster.ok(
@@ -93,7 +93,7 @@ def test_a_sweep_sends_one_archive_that_each_of_its_jobs_names(cluster):
     assert len(names(storage(cluster), f"jobs/swept-*/source/{sha256}.json")) == 3
 
 
-def test_a_sweep_that_is_refused_leaves_nothing(cluster):
+def test_refused_sweep_leaves_no_files(cluster):
     (cluster.project / "code.py").write_text("# refused\n")
     folder = cluster.home / "local" / "storage"
     before = names(folder, "**/*.*")
@@ -102,7 +102,7 @@ def test_a_sweep_that_is_refused_leaves_nothing(cluster):
     assert names(folder, "**/*.*") == before
 
 
-def test_usage_tells_what_each_job_left_behind(cluster):
+def test_usage_reports_what_each_job_left_behind(cluster):
     submit(cluster, "told-1", 'head -c 1000 /dev/zero > "$PAI_OUTPUT_DIR/z"', "-f")
     submit(cluster, "told-2", "exit 3", "-f")
     found = cluster.ok("storage.usage", "-o", "json").json()
@@ -123,7 +123,7 @@ def test_usage_tells_what_each_job_left_behind(cluster):
     assert "shared by several jobs" in table.splitlines()[-1]
 
 
-def test_clean_removes_what_is_old_and_over_and_nothing_else(cluster):
+def test_clean_removes_only_files_of_old_finished_jobs(cluster):
     submit(cluster, "old-1", "echo x > $PAI_OUTPUT_DIR/x", "-f", "--workspace", "cleaned")
     submit(cluster, "old-2", "sleep 600", "--workspace", "cleaned")
     submit(cluster, "young-1", "true", "-f", "--workspace", "cleaned")
@@ -145,7 +145,7 @@ def test_clean_removes_what_is_old_and_over_and_nothing_else(cluster):
     ).json()
     assert sorted(done["jobs"]) == ["old-1", "vanished", "young-1"] and done["kept"] == []
     assert names(root, "jobs/*") == ["jobs/broken-1", "jobs/coming", "jobs/old-2"]
-    assert len(done["archives"]) == 1  # young's; old-2 still runs with the one that it shared with old-1
+    assert len(done["archives"]) == 1  # that of young-1; old-2 still uses the one that it shares with old-1
     assert len(names(root, "sources/*")) == 2 and (root / "notes.txt").exists()
     cluster.ok("job.stop", "old-2")
     wait(cluster, "old-2")
@@ -155,7 +155,7 @@ def test_clean_removes_what_is_old_and_over_and_nothing_else(cluster):
     assert cluster.ok("storage.clean", "--older-than", "1s", *flags).out.startswith("0 jobs, 0 archives")
 
 
-def test_files_of_another_clusters_job_are_left_alone(cluster):
+def test_files_of_jobs_of_other_clusters_and_users_are_left_alone(cluster):
     submit(cluster, "shared-1", "true", "-f", "--workspace", "two")
     root = storage(cluster) / "two"
     left_by(root, "theirs", "shared-1", cluster="http://other")
@@ -175,7 +175,7 @@ def test_files_of_another_clusters_job_are_left_alone(cluster):
         assert ran.code == 122 and word in ran.err
 
 
-def test_a_persons_own_folder_is_no_jobs_however_old_it_is(cluster):
+def test_folder_of_the_user_is_never_cleaned_as_a_job(cluster):
     submit(cluster, "real-1", "true", "-f", "--workspace", "own")
     root = storage(cluster) / "own" / "jobs"
     (root / "mine").mkdir()
@@ -194,7 +194,7 @@ def test_a_persons_own_folder_is_no_jobs_however_old_it_is(cluster):
     ).exists()
 
 
-def test_what_a_person_put_into_a_jobs_folder_stays_when_the_job_goes(cluster):
+def test_files_of_the_user_in_a_job_folder_are_kept_by_clean(cluster):
     submit(cluster, "mixed-1", "echo x > $PAI_OUTPUT_DIR/x", "-f", "--workspace", "mixed")
     folder = storage(cluster) / "mixed" / "jobs" / "mixed-1"
     (folder / "notes.txt").write_text("a person's own")
@@ -207,7 +207,7 @@ def test_what_a_person_put_into_a_jobs_folder_stays_when_the_job_goes(cluster):
     assert cluster.ok("storage.usage", "--workspace", "mixed", "-o", "json").json()["jobs"] == []
 
 
-def test_a_job_without_sources_is_known_and_can_be_cleaned(cluster):
+def test_job_without_sources_is_listed_and_can_be_cleaned(cluster):
     flags = ("--workspace", "bare")
     cluster.ok("job.sub", "echo x > $PAI_OUTPUT_DIR/x", "-j", "bare-1", "--mem", "64m", "-f", *flags)
     [row] = cluster.ok("storage.usage", "-o", "json", *flags).json()["jobs"]
@@ -219,7 +219,7 @@ def test_a_job_without_sources_is_known_and_can_be_cleaned(cluster):
     assert names(storage(cluster), "bare/jobs/*") == []
 
 
-def test_a_selection_that_jobs_cannot_use_is_told_in_one_line(cluster):
+def test_selected_storage_that_jobs_cannot_use_is_reported_in_one_line(cluster):
     (cluster.project / "aside").mkdir()
     cluster.ok("storage.add", "aside", "--type", "local", "--path", str(cluster.project / "aside"))
     cluster.ok("storage.select", "aside")
@@ -269,6 +269,6 @@ def test_clean_asks_on_a_terminal(cluster, answer, is_there):
         (("--older-than", "1d", "--workspace", "../x"), "workspace"),
     ],
 )
-def test_bad_wishes_are_one_clear_line(cluster, flags, word):
+def test_bad_flags_of_clean_are_reported_in_one_line(cluster, flags, word):
     ran = cluster.inv("storage.clean", *flags)
     assert ran.code in (120, 123) and word in ran.err and len(ran.err.splitlines()) == 1

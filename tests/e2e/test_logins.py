@@ -1,4 +1,4 @@
-"""Logins at a cluster that stores its tokens late, by one command and by several at once."""
+"""Logins to a cluster that stores its tokens late, by one command and by several at once."""
 
 import fcntl
 
@@ -11,7 +11,7 @@ TOKENS = "/rest-server/api/v2/tokens"
 
 
 class Lab:
-    """The embedded cluster, added as one elsewhere under the alias ``lab``."""
+    """The embedded cluster, added like a remote one under the alias ``lab``."""
 
     def __init__(self, shell):
         self.shell = shell
@@ -34,7 +34,7 @@ class Lab:
         return set(self.call("GET", TOKENS)["tokens"])
 
     def revoke(self):
-        """End the login that is kept for the alias."""
+        """Revoke the token that is saved for the alias."""
         token = self.shell.ok("cluster.credentials", "lab", "-o", "json").json()["token"]
         self.call("DELETE", f"{TOKENS}/{token}")
         assert token not in self.tokens()
@@ -52,7 +52,7 @@ def lab(cluster):
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0.4, 0.8])
-def test_a_token_that_is_stored_late_is_waited_for(lab, seconds):
+def test_login_waits_for_a_token_that_is_stored_late(lab, seconds):
     lab.revoke()
     lab.switch(late_tokens=seconds)
     assert lab.shell.ok("job.list", "-a", "lab", "-o", "json").json() == []
@@ -60,12 +60,12 @@ def test_a_token_that_is_stored_late_is_waited_for(lab, seconds):
     lab.switch()
     before = lab.tokens()
     lab.shell.ok("job.list", "-a", "late")
-    assert lab.tokens() == before  # what cluster.add kept is good
+    assert lab.tokens() == before  # the token that cluster.add saved is valid
     lab.shell.ok("cluster.delete", "late")
 
 
 @pytest.mark.parametrize("faults", [{}, {"late_tokens": 0.2}])
-def test_commands_at_the_same_time_log_in_once(lab, faults):
+def test_simultaneous_commands_log_in_once(lab, faults):
     lab.revoke()
     before = lab.tokens()
     lab.switch(**faults)
@@ -81,9 +81,9 @@ def test_commands_at_the_same_time_log_in_once(lab, faults):
     assert lab.tokens() == before
 
 
-def test_a_command_says_that_it_waits_for_the_login_of_another(lab):
+def test_command_reports_that_it_waits_for_the_login_of_another(lab):
     lab.revoke()
-    [lock] = (lab.shell.home / "logins").iterdir()  # of the user at this server, whatever the alias
+    [lock] = (lab.shell.home / "logins").iterdir()  # one lock per user and server, whatever the alias
     with lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         process = lab.shell.start("pai", "job.list", "-a", "lab", "-o", "json")
@@ -92,7 +92,7 @@ def test_a_command_says_that_it_waits_for_the_login_of_another(lab):
     assert (process.returncode, out, err) == (0, "[]\n", "")
 
 
-def test_without_a_place_for_the_lock_a_command_logs_in_all_the_same(lab):
+def test_login_works_without_a_lock_file(lab):
     lab.revoke()
     folder = lab.shell.home / "logins"
     aside = folder.rename(folder.with_name("aside"))
@@ -104,7 +104,7 @@ def test_without_a_place_for_the_lock_a_command_logs_in_all_the_same(lab):
         aside.rename(folder)
 
 
-def test_a_refused_token_without_a_password_is_a_hint_that_names_the_alias(lab):
+def test_refused_token_without_a_password_gives_a_hint_with_the_alias(lab):
     token = lab.shell.ok("cluster.credentials", "lab", "-o", "json").json()["token"]
     where = ("--user", lab.own["user"])
     lab.shell.ok("cluster.add", "ci", lab.own["uri"], *where, OPENPAI_TOKEN=token)

@@ -22,7 +22,7 @@ def state(cluster, name):
     return cluster.ok("job.status", name, "-o", "json").json()["state"]
 
 
-def test_a_table_is_html_with_a_text_beside_it(cluster, kernel):
+def test_table_is_shown_as_html_and_as_text(cluster, kernel):
     cluster.ok("job.sub", "true", "--job-name", "tabled")
     cluster.ok("job.wait", "tabled")
     shown = kernel.ok("%pai job.list")
@@ -33,16 +33,16 @@ def test_a_table_is_html_with_a_text_beside_it(cluster, kernel):
     assert shown.out == ""
 
 
-def test_the_rows_of_a_table_are_a_value_and_are_shown_again_on_demand(kernel):
+def test_rows_of_a_table_can_be_assigned_and_shown_again(kernel):
     kernel.ok("rows = %pai config.show")
     assert kernel.ok("print(next(row['value'] for row in rows if row['name'] == 'gpu'))").out == "0\n"
     assert "<td" in kernel.ok("rows").html
     assert (
         kernel.ok("%pai config.show").html.count("<table>") == 1
-    )  # as the cell's value it is not drawn twice
+    )  # not shown twice as the value of the cell
 
 
-def test_a_table_of_nothing_says_so(kernel):
+def test_empty_table_shows_none(kernel):
     assert "<em>none</em>" in kernel.ok("%pai job.list --keyword nosuchjob").html
 
 
@@ -53,12 +53,12 @@ def test_the_status_of_a_job_shows_its_tasks(cluster, kernel):
     assert html.count("<table>") >= 2 and "FAILED</strong>" in html and "because: " in html
 
 
-def test_names_of_variables_go_into_the_line(kernel):
+def test_variables_are_substituted_into_the_line(kernel):
     kernel.ok("name = 'tabled'")
     assert "tabled" in kernel.ok("%pai job.status {name}").html
 
 
-def test_another_format_is_printed_as_it_is(kernel):
+def test_other_formats_are_printed_unchanged(kernel):
     shown = kernel.ok("%pai job.list --keyword tabled -o json")
     assert [job["name"] for job in json.loads(shown.out)] == ["tabled"]
     assert shown.pictures == []
@@ -78,7 +78,7 @@ def test_another_format_is_printed_as_it_is(kernel):
         ("%%pai_sub\nawait something()", "nothing was submitted"),
     ],
 )
-def test_an_error_is_one_line(kernel, line, said):
+def test_error_of_a_magic_is_one_line(kernel, line, said):
     shown = kernel.run(line)
     assert said in shown.error[0]
     assert shown.error[1] == f"error: {shown.error[0]}"
@@ -97,7 +97,7 @@ def test_a_job_that_fails_fails_the_cell_with_its_exit_code(cluster, kernel):
     assert shown.error[1] == f"error: {shown.error[0]}"
 
 
-def test_the_code_of_a_cell_travels_as_a_file(cluster, kernel):
+def test_code_of_a_cell_is_sent_as_a_file(cluster, kernel):
     code = "import sys, pathlib\nprint(sys.argv[1:])\nprint('ünï \"quoted\" $HOME')\nprint(__name__)"
     shown = kernel.ok(f"%%pai_sub --job-name travelling -- 'a b' c\n{code}")
     assert shown.out == "['a b', 'c']\nünï \"quoted\" $HOME\n__main__\n"
@@ -105,19 +105,19 @@ def test_the_code_of_a_cell_travels_as_a_file(cluster, kernel):
     assert "pai_cell.py" in document and "quoted" not in document
 
 
-def test_a_traceback_tells_the_line_of_the_cell(kernel):
+def test_traceback_names_the_line_of_the_cell(kernel):
     shown = kernel.run("%%pai_sub\nx = 1\nx / 0")
     assert shown.error[0].startswith("job 'cell-")
     assert 'File "' in shown.out and "pai_cell.py" in shown.out and "line 2" in shown.out
     assert "(exit code 1)" in shown.error[0]
 
 
-def test_a_cell_takes_sources_along(cluster, kernel):
+def test_cell_is_sent_with_its_sources(cluster, kernel):
     (cluster.project / "answers.py").write_text("ANSWER = 42\n")
     assert kernel.ok("%%pai_sub --sources answers.py\nimport answers\nprint(answers.ANSWER)").out == "42\n"
 
 
-def test_the_sources_that_are_set_go_along_too(cluster, kernel):
+def test_cell_is_sent_with_the_configured_sources(cluster, kernel):
     (cluster.project / "always.txt").write_text("always\n")
     cluster.ok("config.set", "sources=always.txt")
     try:
@@ -135,7 +135,7 @@ def test_an_interrupt_leaves_the_job_running_and_says_how_to_stop_it(cluster, ke
     assert cluster.inv("job.wait", "kept").code == 143
 
 
-def test_what_people_and_platforms_write_is_escaped(cluster, kernel):
+def test_untrusted_text_is_escaped_in_html(cluster, kernel):
     evil = "<script>alert(1)</script>"
     cluster.ok("job.sub", f"echo '{evil}'; exit 4", "--job-name", "evil", "--tag", "<b>tag</b>")
     assert cluster.inv("job.wait", "evil").code == 4
@@ -145,7 +145,7 @@ def test_what_people_and_platforms_write_is_escaped(cluster, kernel):
     assert "<script>" not in html and "&lt;script&gt;" in html
 
 
-def test_a_pipe_that_is_not_there_does_no_harm(cluster):
+def test_missing_display_pipe_is_ignored(cluster):
     ran = cluster.ok("config.show", OPENPAI_DISPLAY="99")
     assert ran.out.startswith("NAME ")
 
@@ -158,7 +158,7 @@ def test_jobs_of_the_python_binding_are_shown_as_tables(kernel):
     assert kernel.ok("[1, 2]").html == ""
 
 
-def test_it_can_be_loaded_twice_and_unloaded(cluster):
+def test_extension_can_be_loaded_twice_and_unloaded(cluster):
     with kernel_in(cluster) as kernel:
         kernel.ok("%load_ext openpai_tasks\n%reload_ext openpai_tasks\n%pai config.show -o json")
         kernel.ok("%unload_ext openpai_tasks")
@@ -182,15 +182,15 @@ def saved(folder, *sources, name="mine.ipynb", tagged=""):
 SUBMIT = "job = submit_this_notebook(parameters={'n': 20, 'm': float('inf'), 't': '\\x07'}, job_name='whole')"
 
 
-def test_a_notebook_submits_itself_without_the_cells_that_speak_to_the_cluster(cluster, tmp_path):
+def test_notebook_submits_itself_without_the_cells_that_use_the_cluster(cluster, tmp_path):
     path = saved(
         *(tmp_path, "%load_ext openpai_tasks", "n = 1", "print('twice', 2 * n, m, repr(t))", SUBMIT),
         tagged="n = 1",
     )
     with kernel_in(cluster, tmp_path, JPY_SESSION_NAME=str(path)) as kernel:
         kernel.ok("%load_ext openpai_tasks")
-        said = kernel.ok(SUBMIT).err
-        assert "2 cells that use the cluster are not run" in said and "notebook.fetch whole" in said
+        messages = kernel.ok(SUBMIT).err
+        assert "2 cells that use the cluster are not run" in messages and "notebook.fetch whole" in messages
         assert "<table>" in kernel.ok("job").html
         kernel.ok("%pai notebook.fetch whole --follow --no-browser")
     (made,) = tmp_path.glob("mine.whole.ipynb")
@@ -201,7 +201,7 @@ def test_a_notebook_submits_itself_without_the_cells_that_speak_to_the_cluster(c
 
 @contextlib.contextmanager
 def variable(kernel, name, value):
-    """A variable of the kernel's environment, until the end of the block."""
+    """Set an environment variable of the kernel until the end of the block."""
     kernel.ok(f"import os\nos.environ[{name!r}] = {value!r}")
     try:
         yield
@@ -209,7 +209,7 @@ def variable(kernel, name, value):
         kernel.ok(f"del os.environ[{name!r}]")
 
 
-def test_a_notebook_that_is_not_saved_is_not_submitted(kernel, tmp_path):
+def test_unsaved_notebook_is_not_submitted(kernel, tmp_path):
     path = saved(tmp_path, "print(1)")
     with variable(kernel, "JPY_SESSION_NAME", str(path)):
         shown = kernel.run("submit_this_notebook()")
@@ -219,14 +219,14 @@ def test_a_notebook_that_is_not_saved_is_not_submitted(kernel, tmp_path):
         assert "when its kernel started" in kernel.run("submit_this_notebook()").error[0]
 
 
-def test_a_notebook_whose_file_is_not_known_asks_for_it(kernel):
-    said = kernel.run("submit_this_notebook()").error[0]
-    assert said.startswith("cannot find out which file this notebook is in; name it")
+def test_notebook_with_an_unknown_file_asks_for_its_name(kernel):
+    error = kernel.run("submit_this_notebook()").error[0]
+    assert error.startswith("cannot find out which file this notebook is in; name it")
     shown = kernel.run("submit_this_notebook('nosuch.ipynb')")
     assert shown.error[0].startswith("cannot read notebook 'nosuch.ipynb'")
 
 
-def test_vs_code_tells_the_file_in_a_variable(cluster, kernel):
+def test_variable_of_vs_code_names_the_notebook_file(cluster, kernel):
     path = saved(cluster.project, "print('from vs code')", name="vs code.ipynb")
     code = "job = submit_this_notebook(job_name='vs')"
     kernel.ok(f"__vsc_ipynb_file__ = {str(path)!r}")
@@ -235,7 +235,7 @@ def test_vs_code_tells_the_file_in_a_variable(cluster, kernel):
     cluster.ok("job.stop", "vs")
 
 
-def test_a_notebook_that_a_job_runs_does_not_submit_itself_again(cluster, kernel, tmp_path):
+def test_notebook_that_runs_in_a_job_does_not_submit_itself_again(cluster, kernel, tmp_path):
     path = saved(tmp_path, "submit_this_notebook()")
     before = len(cluster.ok("job.list", "-o", "json").json())
     with variable(kernel, "PAI_JOB_NAME", "ann~mine"):
@@ -244,18 +244,18 @@ def test_a_notebook_that_a_job_runs_does_not_submit_itself_again(cluster, kernel
     assert len(cluster.ok("job.list", "-o", "json").json()) == before
 
 
-def test_parameters_that_cannot_travel_are_refused(cluster, kernel):
+def test_parameters_that_cannot_be_sent_are_refused(cluster, kernel):
     path = saved(cluster.project, "n = 1", name="sent.ipynb")
-    for given, said in (
+    for given, expected in (
         ("{'n': object()}", "the parameter 'n': cannot send a value of type object"),
         ("{'n': {1: 2}}", "the parameter 'n': keys of a mapping must be strings, got 1"),
         ("{'not a name': 1}", "'not a name' is not a valid name for a Python variable"),
     ):
         shown = kernel.run(f"submit_this_notebook({str(path)!r}, parameters={given}, unsaved=True)")
-        assert said in shown.error[0]
+        assert expected in shown.error[0]
 
 
-def test_arguments_are_those_of_the_command(cluster, kernel):
+def test_submit_this_notebook_takes_the_arguments_of_the_command(cluster, kernel):
     path = saved(cluster.project, "import os\nprint(os.environ['MINE'])", name="flags.ipynb")
     given = "secret='MINE', shm='64m', retries=2, tag=['t1', 't2'], after='tabled', memoryMB='256m', cpu=1"
     call = f"job = submit_this_notebook({str(path)!r}, unsaved=True, job_name='flags', {given})"
@@ -270,13 +270,13 @@ def test_arguments_are_those_of_the_command(cluster, kernel):
     cluster.ok("job.stop", "flags")
 
 
-def test_an_argument_that_there_is_not_is_one_line(kernel):
+def test_unknown_argument_is_reported_in_one_line(kernel):
     shown = kernel.run("submit_this_notebook(gpus=1)")
     assert shown.error[0] == "submit_this_notebook has no argument 'gpus', did you mean gpu?"
     assert shown.error[1] == f"error: {shown.error[0]}"
 
 
-def test_what_speaks_to_the_cluster_stays_here_by_command_too(cluster):
+def test_notebook_run_also_skips_cells_that_use_the_cluster(cluster):
     saved(
         cluster.project, "%load_ext openpai_tasks", "%pai job.list", "print('computed')", name="mixed.ipynb"
     )

@@ -1,4 +1,4 @@
-"""Notebooks in real containers: an image that has Python and nothing else, and one with Jupyter beside it."""
+"""Notebooks in real containers, with a plain Python and with one that has Jupyter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = ("--cpu", "1", "--memoryMB", "256", "--image", IMAGE, "--no-browser")
 
 
 def python():
-    """The interpreter and its standard library, as a new image has them."""
+    """Return the files of the interpreter and its standard library for an image."""
     library, name = Path(sysconfig.get_path("stdlib")), f"python3.{sys.version_info.minor}"
     found = {"/usr/local/bin/python3": Path(os.path.realpath(sys.executable))}
     for path in library.rglob("*"):
@@ -36,7 +36,7 @@ def python():
 
 
 def packages(*names):
-    """These distributions and all that they need, as they are installed here."""
+    """Return the installed files of these distributions and of all that they need."""
     found, left, seen = {}, list(names), set()
     while left:
         name = re.split(r"[^A-Za-z0-9._-]", left.pop())[0]
@@ -53,7 +53,7 @@ def packages(*names):
 
 
 def system():
-    """Libraries that programs within the packages need."""
+    """Return the libraries that programs within the packages need."""
     there = (path for name in SYSTEM for path in Path("/usr/lib").glob(f"*-linux-gnu/{name}"))
     return {str(path): path.read_bytes() for path in there}
 
@@ -72,7 +72,7 @@ def shell(tmp_path_factory):
         made.ok("cluster.stop")
 
 
-def test_a_notebook_runs_in_the_image_as_far_as_it_comes(shell):
+def test_notebook_runs_in_the_image_until_a_cell_fails(shell):
     ran = shell.inv(
         "notebook.run", "book.ipynb", "-j", "ran", *SMALL, "--python", "jupyter-python", "--to", "ipynb"
     )
@@ -99,7 +99,7 @@ def test_an_image_without_sshd_is_reported_without_waiting(shell):
 
 
 @pytest.mark.parametrize("words", [("run",), ("serve", "--direct")], ids=["run", "serve"])
-def test_an_image_with_nothing_but_python_is_one_clear_line(shell, words):
+def test_image_with_python_only_is_reported_in_one_line(shell, words):
     task, *flags = words
     ran = shell.inv(f"notebook.{task}", "book.ipynb", "-j", f"bare-{task}", *flags, *SMALL)
     reason = "cannot install jupyter, missing in this image: /usr/local/bin/python3 has neither pip nor venv"

@@ -1,4 +1,4 @@
-"""What a notebook becomes, looked at in a real browser: outputs, pictures, errors, and tables of jobs."""
+"""Results of notebooks in a real browser: outputs, pictures, errors, and tables of jobs."""
 
 import nbformat
 import pytest
@@ -15,7 +15,7 @@ EVIL = "<script>window.harmed = true; alert('harm')</script><img src=x onerror=\
 
 
 def job(**changes):
-    """A job whose every word wants to be a script."""
+    """Return a job with a script in each of its text fields."""
     task = TaskInfo(EVIL, 0, EVIL, 0, EVIL, {EVIL: EVIL}, 1, None, None, EVIL)
     event = EventInfo(EVIL, EVIL, EVIL, 1, "")
     fields = {
@@ -54,7 +54,7 @@ def chromium():
 
 @pytest.fixture
 def opened(chromium):
-    """Opens a file in a page of its own."""
+    """Open a file in a new page."""
     pages = []
 
     def open_(path):
@@ -70,7 +70,7 @@ def opened(chromium):
 
 @pytest.fixture(scope="module")
 def result(cluster):
-    """The page that `notebook.run` brings of a notebook whose last cell fails."""
+    """The page that `notebook.run` downloads for a notebook with a cell that fails."""
     table = f"from IPython.display import HTML\nHTML({render_html.status(job())!r})"
     cells = [
         new_markdown_cell("# Looked at"),
@@ -99,7 +99,7 @@ def test_outputs_are_shown_as_they_were_printed(opened, result):
     assert page.locator(".jp-OutputArea-output").get_by_text("never", exact=True).count() == 0
 
 
-def test_a_matplotlib_picture_is_in_the_page_itself(opened, result):
+def test_matplotlib_picture_is_embedded_in_the_page(opened, result):
     page = opened(result).page
     picture = page.locator(".jp-OutputArea img[src^='data:image/png']").first
     width, height = picture.evaluate("image => [image.naturalWidth, image.naturalHeight]")
@@ -127,7 +127,7 @@ def test_the_error_of_a_cell_is_shown_with_its_traceback(opened, result):
     assert "ValueError: <i>no</i> good" in text and "\x1b[" not in text
 
 
-def test_nothing_in_a_table_of_jobs_is_run(opened, result):
+def test_scripts_in_a_table_of_jobs_do_not_run(opened, result):
     page = opened(result)
     assert page.page.locator("strong", has_text="FAILED").is_visible()
     assert page.page.locator("td", has_text="window.harmed").count() >= 8
@@ -135,7 +135,7 @@ def test_nothing_in_a_table_of_jobs_is_run(opened, result):
     assert page.alerts == []
 
 
-def test_tables_of_jobs_are_drawn_as_people_read_them(opened, tmp_path):
+def test_tables_of_jobs_have_readable_headers_and_coloured_states(opened, tmp_path):
     states = ("WAITING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED")
     rows = [job(name=f"job-{state.lower()}", state=state, virtual_cluster="default") for state in states]
     columns = ("name", "state", "virtual_cluster", "submitted", "exit_code")
@@ -158,14 +158,14 @@ def test_tables_of_jobs_are_drawn_as_people_read_them(opened, tmp_path):
     assert len(shades) == 5
 
 
-def test_a_page_that_does_harm_is_noticed(opened, tmp_path):
+def test_harmful_page_is_detected(opened, tmp_path):
     path = tmp_path / "harmful.html"
     path.write_text(f"<body>{EVIL}</body>")
     page = opened(path)
     assert page.page.evaluate("window.harmed") is True and page.alerts == ["harm"]
 
 
-def test_a_long_table_is_cut(tmp_path):
+def test_long_table_is_truncated(tmp_path):
     rows = [{"name": f"n{number}"} for number in range(render_html.ROWS + 7)]
     html = render_html.table(rows, ("name",))
     assert html.count("<tr>") == render_html.ROWS + 2 and "and 7 more" in html

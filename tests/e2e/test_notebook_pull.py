@@ -1,4 +1,4 @@
-"""What comes back from a Jupyter server: from wherever it was sent, and each file on its own."""
+"""Downloading changed files from a Jupyter server: each returns to where it was sent from."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def jupyter(call):
 
 @pytest.fixture(scope="module")
 def changed(cluster, jupyter):
-    """All of them are changed there, and new notebooks made."""
+    """Change all files on the server, and create new notebooks."""
     jupyter.ask("/api/contents/b", {"type": "directory"}, "PUT")
     for name in (".flake8", "lib/l.py", "ext/e.py", "link.txt"):
         jupyter.save(name, "there")
@@ -54,7 +54,7 @@ def test_a_hidden_notebook_is_opened(jupyter):
     assert jupyter.ask("/api/contents/.work/hid.ipynb")["content"]["cells"][0]["source"] == "1"
 
 
-def test_each_file_goes_where_it_came_from_and_one_that_cannot_costs_no_other(cluster, changed, tmp_path):
+def test_each_file_returns_to_its_origin_and_one_failure_stops_no_other(cluster, changed, tmp_path):
     project = cluster.project
     (project / "b").write_text("a file")
     ran = cluster.run("env", "-C", str(tmp_path), "pai", "notebook.pull", "odd", "-a", "local", "-o", "json")
@@ -75,8 +75,8 @@ def test_each_file_goes_where_it_came_from_and_one_that_cannot_costs_no_other(cl
 def test_a_source_that_has_become_too_large_is_reported(cluster, jupyter, changed):
     kernel = jupyter.kernel(".work/hid.ipynb")
     jupyter.run(kernel, "import os; os.truncate('../data.bin', (100 << 20) + 1)")
-    told = "notebook: warning: data.bin is larger than 100 MiB: its changes are not saved"
-    until(lambda: told in cluster.ok("job.logs", "odd").out)
+    warning = "notebook: warning: data.bin is larger than 100 MiB: its changes are not saved"
+    until(lambda: warning in cluster.ok("job.logs", "odd").out)
     ran = cluster.inv("notebook.pull", "odd")
     assert "warning: data.bin was changed in the job, but not saved: it is larger than 100 MiB" in ran.err
     assert (cluster.project / "data.bin").read_text() == "sent"
@@ -99,10 +99,10 @@ def test_a_source_that_has_become_too_large_is_reported(cluster, jupyter, change
     ],
     ids=["flags", "notebook", "direct", "port", "token"],
 )
-def test_a_server_that_is_there_is_given_nothing_that_it_cannot_take(cluster, jupyter, flags, said):
+def test_reconnect_refuses_flags_that_need_a_new_server(cluster, jupyter, flags, said):
     ran = cluster.inv("notebook.serve", "--reconnect", "odd", "--no-browser", *flags)
     assert ran.code == 120 and ran.out == "" and said in ran.err.splitlines()[-1]
-    assert len(ran.err.splitlines()) == (2 if "--token" in flags else 1)  # with the warning of it
+    assert len(ran.err.splitlines()) == (2 if "--token" in flags else 1)  # with the warning about the token
 
 
 def test_a_taken_port_is_reported_with_its_flag(cluster, jupyter):
@@ -123,7 +123,7 @@ def test_at_the_end_changes_are_pulled_and_failures_reported(cluster, call, jupy
     assert sources_of(cluster.project / "b" / "x.ipynb") == ["there"]
 
 
-def test_where_nothing_is_known_of_the_job_the_current_folder_is_taken(cluster, call, changed):
+def test_pull_without_a_saved_session_uses_the_current_folder(cluster, call, changed):
     [kept] = (cluster.home / "notebooks" / "local").glob("*~odd.json")
     kept.unlink()
     folder = cluster.project.parent / "other"
@@ -131,5 +131,5 @@ def test_where_nothing_is_known_of_the_job_the_current_folder_is_taken(cluster, 
     ran = cluster.run("env", "-C", str(folder), "pai", "notebook.pull", "odd", "-a", "local")
     assert f"note: job odd was not served from this machine; its files go to {folder}" in ran.err
     assert ran.code == 123 and "failed .flake8: it is hidden and was not sent from here" in ran.err
-    assert sources_of(folder / ".work" / "hid.ipynb") == ["there"]  # which the job's document names
+    assert sources_of(folder / ".work" / "hid.ipynb") == ["there"]  # it is named in the job's document
     assert (folder / "lib" / "l.py").read_text() == "there" and not (folder / ".flake8").exists()

@@ -36,7 +36,7 @@ def jobs(shell):
 
 @pytest.fixture(scope="module")
 def sent(cluster):
-    """Several jobs at once, as each needs a kernel: they run while other tests are busy."""
+    """Submit several jobs at once, as each needs a kernel: they run while other tests are busy."""
     book(cluster.project, "sleeps.ipynb", "x = 1", SLEEPS, "print('never')")
     book(cluster.project, "dies.ipynb", DEAD)
     book(cluster.project, "foreign.ipynb", "1", metadata=KERNEL_OF_OTHERS)
@@ -94,7 +94,7 @@ def test_the_results_are_next_to_the_notebook(cluster, ran, sent):
 
 def test_progress_is_reported_cell_by_cell(ran):
     lines = ran.err.splitlines()
-    told = [line for line in lines if line.startswith("cell ")]
+    progress = [line for line in lines if line.startswith("cell ")]
     firsts = [
         "lr = 0.1",
         "# Parameters",
@@ -102,7 +102,7 @@ def test_progress_is_reported_cell_by_cell(ran):
         "from IPython.display import HTML, display",
         "import os",
     ]
-    assert told == [f"cell {number} of 5: {line}" for number, line in enumerate(firsts, 1)]
+    assert progress == [f"cell {number} of 5: {line}" for number, line in enumerate(firsts, 1)]
     assert "5 cells, kernel python3" in lines and "job good submitted to local" in lines
     assert lines[-1].startswith("done; see file:///") and "%20" in lines[-1]
     assert "3 more files are in its output: `pai job.outputs good` shows them" in lines
@@ -115,7 +115,7 @@ def test_the_results_are_in_the_output_of_the_job(cluster, ran):
     assert listed == {*(f"größe 1{suffix}" for suffix in SUFFIXES), *own}
 
 
-def test_the_job_needs_nothing_of_ours_but_the_runner(cluster, ran):
+def test_job_needs_only_the_runner_from_us(cluster, ran):
     script = cluster.ok("job.config", "good").out
     assert "openpai_tasks" not in script and "pip install" not in script
     assert "python3 .pai-notebook.py 'sub folder/größe 1.ipynb'" in script.replace("''", "'")
@@ -128,7 +128,7 @@ def test_results_can_be_downloaded_again_to_any_folder(cluster, ran, tmp_path):
 
 @pytest.fixture(scope="module")
 def failed(cluster):
-    """Run from a folder that it is not in, while a cluster is selected that is not there."""
+    """Run a notebook from another folder, while an unknown cluster is selected."""
     folder = cluster.project.parent / "elsewhere"
     book(folder, "broken.ipynb", "print('first')", "x = 0\n1 / x", "print('never')")
     words = ("notebook.local", "../elsewhere/broken.ipynb", "-j", "broken", *SMALL)
@@ -142,8 +142,8 @@ def test_a_failing_cell_fails_the_command_and_is_shown(cluster, failed):
     assert lines[at + 1 : at + 3] == ["    x = 0", "    1 / x"]
     assert failed.err.count("ZeroDivisionError: division by zero") == 2 and "\x1b" not in failed.err
     page = cluster.project.parent / "elsewhere" / "broken.broken.html"
-    said = "error: cell 2 of 3 of broken.ipynb failed: ZeroDivisionError: division by zero"
-    assert lines[-1] == f"{said}; see {page.as_uri()}"
+    message = "error: cell 2 of 3 of broken.ipynb failed: ZeroDivisionError: division by zero"
+    assert lines[-1] == f"{message}; see {page.as_uri()}"
     assert jobs(cluster)["broken"] == "FAILED"
 
 
@@ -155,7 +155,7 @@ def test_a_partial_result_is_downloaded(cluster, failed):
     assert again.code == 1 and str(folder / "broken.broken.html") in again.out
 
 
-def test_a_cell_that_never_ends_is_ended(sent):
+def test_cell_that_exceeds_its_time_limit_is_stopped(sent):
     ran = sent.inv("notebook.fetch", "late", "--follow")
     assert ran.code == 124
     assert "cell 2 of 3 of sleeps.ipynb failed: it took longer than 10 s (--timeout-per-cell)" in ran.err
@@ -169,7 +169,7 @@ def test_a_dead_kernel_is_reported_as_such(sent):
     assert not (sent.project / "dies.dead.html").exists()
 
 
-def test_a_kernel_that_is_not_there_is_one_line_with_those_that_are(sent):
+def test_unknown_kernel_is_reported_with_the_available_ones(sent):
     ran = sent.inv("notebook.fetch", "foreign", "--follow")
     assert ran.code == 2 and ran.out == ""
     assert re.search(r"error: .*no kernel named 'julia-1.9': this image has: .*python3.*--kernel", ran.err)
@@ -192,14 +192,14 @@ def test_large_outputs_stay_out_of_the_log(sent):
     assert len(sent.ok("job.logs", "large").out) < 1000
 
 
-def test_ctrl_c_leaves_the_job_and_what_it_did_can_be_fetched(sent):
+def test_ctrl_c_leaves_the_job_running_and_its_results_can_be_fetched(sent):
     process = sent.start("inv", "notebook.run", "sleeps.ipynb", "-j", "left", "--to", "ipynb", *SMALL)
     for line in process.stderr:
         if line.startswith("cell 2 of 3"):
             break
     process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=30)[1]
-    assert process.returncode == 130 and "job left continues; `inv notebook.fetch left` fetches" in said
+    messages = process.communicate(timeout=30)[1]
+    assert process.returncode == 130 and "job left continues; `inv notebook.fetch left` fetches" in messages
     ran = sent.ok("notebook.fetch", "left")
     assert "job left is RUNNING, and cell 2 of 3 is running" in ran.err
     assert outputs(sent.project / "sleeps.left.ipynb")[0] == ""
@@ -228,14 +228,14 @@ def test_files_of_the_user_are_never_replaced_by_results(cluster):
 
 
 def test_the_verdict_is_reported_even_if_a_download_fails(cluster, tmp_path):
-    path = book(too_deep(tmp_path), "n.ipynb", "1 / 0")  # no longer name has room beside it
+    path = book(too_deep(tmp_path), "n.ipynb", "1 / 0")  # no longer name fits beside it
     ran = cluster.inv("notebook.run", str(path), "-j", "too-deep", "--to", "ipynb", *SMALL)
     assert ran.code == 1 and "file name too long" in ran.err and "Traceback (most recent" in ran.err
     assert ran.err.splitlines()[-1].endswith("failed: ZeroDivisionError: division by zero")
 
 
 def test_a_failed_download_can_be_repeated_to_another_folder(cluster, tmp_path):
-    deep = too_deep(tmp_path, len("/n.some.ipynb"))  # where the page, or a part of either, has no room
+    deep = too_deep(tmp_path, len("/n.some.ipynb"))  # the page or a partial file does not fit there
     path = book(deep, "n.ipynb", "1")
     ran = cluster.inv("notebook.run", str(path), "-j", "some", *SMALL)
     assert ran.code == 123 and "done" not in ran.err and "did not arrive" in ran.err.splitlines()[-1]
@@ -279,7 +279,7 @@ def small_storage(shell):
     subprocess.run(["umount", str(storage)], check=True)
 
 
-def test_a_storage_that_is_full_fails_the_job_in_the_end_and_keeps_what_could_be_saved(small_storage):
+def test_full_storage_fails_the_job_and_keeps_what_was_saved(small_storage):
     fills = (
         "import contextlib, os\nwith contextlib.suppress(OSError):\n"
         "    open(os.environ['PAI_OUTPUT_DIR'] + '/big', 'wb').write(b'x' * (8 << 20))"
@@ -293,7 +293,7 @@ def test_a_storage_that_is_full_fails_the_job_in_the_end_and_keeps_what_could_be
     assert outputs(small_storage.project / "full.full.ipynb")[0] == "saved\n"
 
 
-def test_a_cluster_that_is_lost_while_one_watches_ends_the_watching_only(shell):
+def test_losing_the_cluster_ends_only_the_following(shell):
     book(shell.project, "sleeps.ipynb", SLEEPS)
     shell.ok("cluster.start")
     process = shell.start("inv", "notebook.run", "sleeps.ipynb", "-j", "alone", "--to", "ipynb", *SMALL)
@@ -301,18 +301,18 @@ def test_a_cluster_that_is_lost_while_one_watches_ends_the_watching_only(shell):
         if line.startswith("cell 1 of 1"):
             break
     os.kill(shell.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
-    said = process.communicate(timeout=60)[1].splitlines()
+    messages = process.communicate(timeout=60)[1].splitlines()
     way = "`inv notebook.fetch alone` fetches its results, `inv job.stop alone` stops it"
-    assert process.returncode == 121 and f"job alone continues; {way}" in said
-    assert said[-1].startswith("error: ")
+    assert process.returncode == 121 and f"job alone continues; {way}" in messages
+    assert messages[-1].startswith("error: ")
     ran = shell.ok("notebook.fetch", "alone")
     assert "job alone is RUNNING, and cell 1 of 1 is running" in ran.err
 
 
 def test_a_time_limit_is_reported_as_such(sent):
     ran = sent.inv("notebook.fetch", "limited", "--follow")
-    said = "cell 2 of 3 of sleeps.ipynb was running: the time limit of the job was reached (--max-time)"
-    assert ran.code == 124 and said in ran.err, ran
+    message = "cell 2 of 3 of sleeps.ipynb was running: the time limit of the job was reached (--max-time)"
+    assert ran.code == 124 and message in ran.err, ran
     assert "Traceback" not in sent.ok("job.logs", "limited").out
 
 
@@ -322,7 +322,7 @@ def document(shell, *words):
 
 
 def test_a_job_is_run_again_with_its_parameters_and_other_resources(cluster, ran):
-    job, said = document(
+    job, messages = document(
         *(cluster, "notebook.resubmit", "good", "--gpu", "4", "--memoryMB", "2g"),
         *("-p", "lr=7", "--image", "img:2", "--virtual-cluster", "vc1"),
     )
@@ -331,7 +331,7 @@ def test_a_job_is_run_again_with_its_parameters_and_other_resources(cluster, ran
     assert job["prerequisites"][0]["uri"] == "img:2" and job["defaults"]["virtualCluster"] == "vc1"
     assert json.loads(job["extras"]["openpaiNotebook"]["parameters"]) == {"lr": 7, "names": ["a", "ü"]}
     assert """'{"lr": 7, "names": ["a", "ü"]}'""" in job["taskRoles"]["main"]["commands"][0]
-    assert "helper.py" in said and "running again: job good of local, as it was sent" in said
+    assert "helper.py" in messages and "running again: job good of local, as it was sent" in messages
 
 
 def test_a_notebook_is_run_again_as_it_is_now(cluster, ran):
@@ -344,7 +344,7 @@ def test_a_notebook_is_run_again_as_it_is_now(cluster, ran):
     assert "with the settings of job good of local" in again.err
 
 
-def test_parameters_of_any_kind_are_kept_and_no_hole_in_them_is_filled(cluster):
+def test_unusual_parameters_are_kept_and_templates_in_them_are_not_filled(cluster):
     path = book(cluster.project, "odd.ipynb", "print(x, z, alpha, name)")
     odd = ("-p", "x=.inf", "-p", "z=12345678901234567890", "-p", "name=<% $parameters.x %>")
     words = ("-j", "odd", *odd, "--secret", "TOK", *SMALL, "--detach")
@@ -353,15 +353,15 @@ def test_parameters_of_any_kind_are_kept_and_no_hole_in_them_is_filled(cluster):
     ran = cluster.ok("notebook.resubmit", "odd", *words, TOK="opensesame")
     made = path.with_name("odd.odder.ipynb")
     assert outputs(made)[1] == "inf 12345678901234567890 8 <% $secrets.TOK %>\n"
-    brought = made.read_text() + path.with_name("odd.odder.html").read_text() + ran.err
-    assert "opensesame" not in brought + cluster.ok("job.logs", "odder").out
+    results = made.read_text() + path.with_name("odd.odder.html").read_text() + ran.err
+    assert "opensesame" not in results + cluster.ok("job.logs", "odder").out
     again = cluster.ok("notebook.resubmit", "odd.ipynb", "-p", "alpha=9", "--preview", TOK="opensesame")
     given = yaml.safe_load(again.out)["extras"]["openpaiNotebook"]["parameters"]
     assert '"x": Infinity, "z": 12345678901234567890' in given and '"alpha": 9' in given
     assert "<% $secrets.TOK %> " not in again.out.replace("'<% $secrets.TOK %>'", "")
 
 
-def test_what_programs_of_a_cell_print_is_neither_progress_nor_a_complaint(cluster):
+def test_program_output_is_not_mistaken_for_progress_or_errors(cluster):
     written = "import os\nos.write(1, b'notebook: cell 7 of 7: hoho\\nerror: sub\\n')"
     book(cluster.project, "loud.ipynb", f"{written}\nos.system('echo error: by sh')", "1")
     ran = cluster.ok("notebook.run", "loud.ipynb", "-j", "loud", "--to", "ipynb", *SMALL)
@@ -371,7 +371,7 @@ def test_what_programs_of_a_cell_print_is_neither_progress_nor_a_complaint(clust
     assert set(lines[at + 1 : at + 4]) == printed and lines[at + 4] == "cell 2 of 2: 1", ran
 
 
-def test_what_was_not_run_yet_is_run(cluster):
+def test_resubmit_runs_a_notebook_that_was_never_run(cluster):
     book(cluster.project, "fresh.ipynb", "1")
     job, _ = document(cluster, "notebook.resubmit", "fresh.ipynb", "--gpu", "2", "-p", "x=1")
     assert job["taskRoles"]["main"]["resourcePerInstance"]["gpu"] == 2
@@ -400,19 +400,22 @@ BAD = {
 }
 
 
-def test_bad_input_is_one_line_and_nothing_is_submitted(cluster):
+def test_bad_input_is_reported_in_one_line_and_nothing_is_submitted(cluster):
     book(cluster.project, "plain.ipynb", "1")
     book(cluster.project, "other.ipynb", "1", metadata=KERNEL_OF_OTHERS)
     cluster.ok("job.sub", "true", "-j", "plain-job")
     before = jobs(cluster).keys()
-    for words, (code, said) in BAD.items():
+    for words, (code, expected) in BAD.items():
         ran = cluster.inv(*words)
         assert (ran.code, ran.out) == (code, ""), (words, ran)
-        assert ran.err.startswith("error: ") and said in ran.err and ran.err.count("\n") == 1, (words, ran)
+        assert ran.err.startswith("error: ") and expected in ran.err and ran.err.count("\n") == 1, (
+            words,
+            ran,
+        )
     assert jobs(cluster).keys() == before
 
 
-def test_a_terminal_shows_one_line_that_changes_and_colours(cluster, tmp_path):
+def test_terminal_shows_a_changing_progress_line_and_colours(cluster, tmp_path):
     book(tmp_path, "t.ipynb", *(f"# {'long ' * 60}{number}" for number in range(3)), "1/0")
     ours, theirs = pty.openpty()
     words = ["inv", "notebook.run", str(tmp_path / "t.ipynb"), "-j", "on-terminal", *SMALL, "--no-browser"]
@@ -439,7 +442,7 @@ def _read(handle):
         return b""
 
 
-def test_the_commands_of_the_page_run(cluster):
+def test_page_commands_run(cluster):
     book(
         cluster.project,
         "analysis.ipynb",

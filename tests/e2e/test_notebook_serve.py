@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from tests.e2e.test_container import typing
+from tests.e2e.test_container import open_terminal
 
 pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
 websocket = pytest.importorskip("websocket", reason="websocket-client is not installed")
@@ -43,7 +43,7 @@ def sources_of(path):
 
 
 class Jupyter:
-    """What a browser does with the address that it was given."""
+    """The requests that a browser sends to the address it was given."""
 
     def __init__(self, address):
         parts = urlsplit(address)
@@ -67,7 +67,7 @@ class Jupyter:
         return websocket.create_connection(url, timeout=60)
 
     def run(self, kernel, code, wait=True):
-        """What the code prints."""
+        """Run the code, and return what it prints."""
         with contextlib.closing(self.channels(kernel)) as channel:
             header = {"msg_id": "m1", "msg_type": "execute_request", "session": "s1", "username": "me"}
             content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
@@ -75,13 +75,13 @@ class Jupyter:
             channel.send(json.dumps(message | {"parent_header": {}, "metadata": {}}))
             printed = ""
             while True:
-                told = json.loads(channel.recv())
-                if told["parent_header"].get("msg_id") != "m1":
+                reply = json.loads(channel.recv())
+                if reply["parent_header"].get("msg_id") != "m1":
                     continue
-                if told["msg_type"] in ("stream", "error"):
-                    printed += told["content"].get("text") or "\n".join(told["content"]["traceback"])
-                is_idle = told["content"].get("execution_state") == "idle"
-                if not wait or (told["msg_type"] == "status" and is_idle):
+                if reply["msg_type"] in ("stream", "error"):
+                    printed += reply["content"].get("text") or "\n".join(reply["content"]["traceback"])
+                is_idle = reply["content"].get("execution_state") == "idle"
+                if not wait or (reply["msg_type"] == "status" and is_idle):
                     return printed
 
     def kernel(self, name):
@@ -90,7 +90,7 @@ class Jupyter:
 
 
 class Call:
-    """A `notebook.serve` that runs."""
+    """A running `notebook.serve` command."""
 
     def __init__(self, shell, *flags, terminal=False, **environment):
         self.shell, self.err = shell, shell.project / f"{flags[0]}.err"
@@ -110,7 +110,7 @@ class Call:
         os.close(terminal)
 
     def json(self):
-        """The first value on stdout."""
+        """Return the first value on stdout."""
         text = ""
         for line in self.process.stdout:
             text += line
@@ -133,7 +133,7 @@ class Call:
 
 @pytest.fixture(scope="module")
 def calls(cluster):
-    """Two servers: one behind a tunnel, for most tests, and one that is open and stops itself soon."""
+    """Two servers: one behind a tunnel, for most tests, and a direct one that soon stops itself."""
     project = cluster.project
     (project / "deep").mkdir()
     (project / "deep" / "my book.ipynb").write_text(json.dumps(book("import helper", "1 + 1")))
@@ -179,8 +179,8 @@ def kernel(lab):
     return lab.kernel("deep/my book.ipynb")
 
 
-def of_job(name):
-    """The processes of a job, by what it has in their environment."""
+def processes_of_job(name):
+    """Yield the processes of a job, found by their environment."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if f"~{name}\0".encode() in (entry / "environ").read_bytes():
@@ -190,7 +190,7 @@ def of_job(name):
 
 
 def listening(processes):
-    """The addresses, as hex, and the ports at which they listen."""
+    """Yield the addresses, as hex, and the ports on which the processes listen."""
     sockets = set()
     for entry in processes:
         try:
@@ -215,7 +215,7 @@ def until(condition, seconds=60):
     raise AssertionError("it did not come to pass")
 
 
-def test_a_server_without_activity_ends_its_job_and_a_busy_kernel_is_activity(cluster, calls):
+def test_idle_server_ends_its_job_and_a_busy_kernel_counts_as_activity(cluster, calls):
     call, project = calls["idle"], cluster.project
     until(lambda: (project / "browser.sh.page").exists(), 60)
     page = (project / "browser.sh.page").read_text()
@@ -227,7 +227,7 @@ def test_a_server_without_activity_ends_its_job_and_a_busy_kernel_is_activity(cl
     open_tab = jupyter.channels(number)
     jupyter.run(number, "import time; time.sleep(15)", wait=False)
     began = time.monotonic()
-    addresses = dict(reversed(one) for one in listening(of_job("idle")))
+    addresses = dict(reversed(one) for one in listening(processes_of_job("idle")))
     assert addresses.pop(urlsplit(jupyter.base).port) == EVERYWHERE
     assert set(addresses.values()) <= LOOPBACK and addresses
     jupyter.save("idle.ipynb", book("2", THERE))
@@ -245,7 +245,7 @@ def test_a_server_without_activity_ends_its_job_and_a_busy_kernel_is_activity(cl
     assert jupyter.token not in kept.read_text() and "idle.ipynb" in kept.read_text()
 
 
-def test_what_a_job_has_kept_can_be_pulled_after_its_end(cluster):
+def test_saved_files_can_be_pulled_after_the_job_has_ended(cluster):
     rows = cluster.ok("notebook.pull", "idle", "--target", "deep", "-o", "json").json()
     assert [(row["name"], row["change"]) for row in rows] == [("idle.ipynb", "new")]
     assert sources_of(cluster.project / "deep" / "idle.ipynb") == ["2", THERE]
@@ -254,7 +254,7 @@ def test_what_a_job_has_kept_can_be_pulled_after_its_end(cluster):
     assert ran.code == 120 and "is SUCCEEDED" in ran.err and len(ran.err.splitlines()) == 1
 
 
-def test_a_notebook_that_was_served_is_run_with_all_that_its_server_was_given(cluster, calls):
+def test_resubmit_of_a_served_notebook_uses_the_settings_of_its_server(cluster, calls):
     path = cluster.project / "idle.ipynb"
     now = path.read_text()
     ran = cluster.ok("notebook.resubmit", "idle.ipynb", "--gpu", "4", "--preview", MINE="other")
@@ -272,7 +272,7 @@ def test_a_notebook_that_was_served_is_run_with_all_that_its_server_was_given(cl
     assert "note: job idle has a newer idle.ipynb: download it with `inv notebook.pull idle`" in ran.err
 
 
-def test_a_notebook_that_was_run_before_it_was_served_keeps_what_the_run_was_given(cluster, calls):
+def test_resubmit_of_a_notebook_served_after_a_run_keeps_the_run_settings(cluster, calls):
     """The record of a server is the latest one, and a server has no parameters."""
     (cluster.project / "both.ipynb").write_text(json.dumps(book("lr = 1")))
     flags = ("-p", "lr=0.5", "--to", "script", "--allow-errors", "--timeout-per-cell", "9s")
@@ -290,7 +290,7 @@ def test_a_notebook_that_was_run_before_it_was_served_keeps_what_the_run_was_giv
     assert '{"lr": 7}' in yaml.safe_load(changed)["taskRoles"]["main"]["commands"][0]
 
 
-def test_a_served_job_becomes_a_batch_job_with_what_it_has_kept(cluster, calls):
+def test_served_job_becomes_a_batch_job_with_its_saved_files(cluster, calls):
     before = (cluster.project / "idle.ipynb").read_text()
     (cluster.project / "idle.ipynb").write_text(json.dumps(book("'not this one'")))
     words = ("-j", "batch", "-p", "x=1", "--no-browser")
@@ -312,7 +312,7 @@ def test_a_cell_runs_through_the_tunnel(served, lab, kernel):
     assert lab.run(kernel, "print('JUPYTER_TOKEN' in os.environ)") == "False\n"
 
 
-def test_settings_and_traces_of_jupyter_stay_in_the_folder_of_the_job(lab, kernel):
+def test_files_of_jupyter_stay_in_the_folder_of_the_job(lab, kernel):
     code = "from jupyter_core import paths; import IPython; print(paths.jupyter_config_dir(), "
     code += (
         "paths.jupyter_data_dir(), paths.jupyter_runtime_dir(), IPython.paths.get_ipython_dir(), sep='\\n')"
@@ -324,14 +324,14 @@ def test_settings_and_traces_of_jupyter_stay_in_the_folder_of_the_job(lab, kerne
     assert config.stat().st_mode & 0o777 == 0o600 and Path(root, ".pai-jupyter").stat().st_mode & 0o077 == 0
 
 
-def test_kernels_and_terminals_without_a_path_begin_in_the_folder_of_the_job(lab, kernel):
+def test_kernels_and_terminals_start_in_the_folder_of_the_job(lab, kernel):
     root = lab.run(kernel, "import os; print(os.path.dirname(os.getcwd()))").strip()
     (own,) = [lab.ask("/api/kernels", {"name": "python3"}, "POST")["id"]]
     assert lab.run(own, "import os; print(os.getcwd())").strip() == root
     name = lab.ask("/api/terminals", {}, "POST")["name"]
-    until(lambda: {folder_of(entry) for entry in of_job("lab") if is_terminal(entry)} == {root})
+    until(lambda: {folder_of(entry) for entry in processes_of_job("lab") if is_terminal(entry)} == {root})
     for path in (f"/api/terminals/{name}", f"/api/kernels/{own}"):
-        with contextlib.suppress(ValueError):  # there is nothing to tell
+        with contextlib.suppress(ValueError):  # the response is empty
             lab.ask(path, method="DELETE")
 
 
@@ -362,9 +362,9 @@ def test_a_wrong_token_is_refused(lab, kernel, token):
     assert closed.value.status_code == 403
 
 
-def test_nothing_listens_for_others(cluster, lab, kernel):
+def test_jupyter_and_the_tunnel_listen_on_loopback_only(cluster, lab, kernel):
     port = int(cluster.ok("job.status", "lab", "-o", "json").json()["tasks"][0]["ports"]["jupyter"])
-    found = dict(reversed(one) for one in listening(of_job("lab")))
+    found = dict(reversed(one) for one in listening(processes_of_job("lab")))
     assert set(found.values()) <= LOOPBACK and port in found and len(found) > 5  # those of the kernel too
     tunnel = [Path(f"/proc/{pid}") for pid in [int(path.name) for path in Path("/proc").glob("[0-9]*")]]
     addresses = {one for one, number in listening(tunnel) if number == urlsplit(lab.base).port}
@@ -392,7 +392,7 @@ def test_the_token_is_in_no_command_line_document_or_log(cluster, lab, calls):
     assert kept.stat().st_mode & 0o777 == 0o600 and kept.parent.stat().st_mode & 0o077 == 0
 
 
-def test_pull_brings_what_changed_and_writes_over_nothing_that_changed_here(cluster, lab):
+def test_pull_downloads_changes_and_overwrites_no_local_changes(cluster, lab):
     project, mine = cluster.project, cluster.project / "deep" / "my book.ipynb"
     lab.save("deep/my%20book.ipynb", book("import helper", "1 + 2"))
     lab.save("neu.ipynb", book("new"))
@@ -413,7 +413,7 @@ def test_pull_brings_what_changed_and_writes_over_nothing_that_changed_here(clus
     assert sources_of(mine) == ["mine"] and sources_of(beside) == ["import helper", "1 + 3"]
     lab.save("deep/my%20book.ipynb", book("1 + 4"))
     cluster.ok("notebook.pull", "lab")
-    assert sources_of(beside) == ["1 + 4"]  # which had no changes of its own
+    assert sources_of(beside) == ["1 + 4"]  # it had no local changes
     beside.write_text("notes")
     lab.save("deep/my%20book.ipynb", book("1 + 5"))
     cluster.ok("notebook.pull", "lab")
@@ -421,14 +421,14 @@ def test_pull_brings_what_changed_and_writes_over_nothing_that_changed_here(clus
     assert sources_of(mine.with_name("my book.remote-2.ipynb")) == ["1 + 5"]
 
 
-def asked(shell, name, keys, said):
-    """Somebody at a terminal who leaves a server with Ctrl-C, and answers the question by these keys."""
-    with typing(shell, "inv", "notebook.serve", "--reconnect", name, "--no-browser") as terminal:
+def answer_question(shell, name, keys, expected):
+    """Leave a server with Ctrl-C at a terminal, answer the question by these keys; return the state."""
+    with open_terminal(shell, "inv", "notebook.serve", "--reconnect", name, "--no-browser") as terminal:
         terminal.until(b"Ctrl-C pulls your changes")
         terminal.type(CTRL_C)
         shown = terminal.until(f"stop job {name}? [y/N] ".encode())
         terminal.type(keys)
-        shown += terminal.until(f"job {name} {said}".encode())
+        shown += terminal.until(f"job {name} {expected}".encode())
         assert terminal.code() == 0
         shown += terminal.rest()
     assert b"Traceback" not in shown and shown.count(b"[y/N]") == 1
@@ -436,12 +436,14 @@ def asked(shell, name, keys, said):
 
 
 @pytest.mark.parametrize("keys", [b"n\r", b"\r", CTRL_C], ids=["no", "return", "ctrl-c"])
-def test_who_does_not_say_yes_at_a_terminal_leaves_the_job_running(cluster, lab, keys):
-    assert asked(cluster, "lab", keys, "continues; `inv notebook.serve --reconnect lab`") == "RUNNING"
+def test_not_answering_yes_leaves_the_job_running(cluster, lab, keys):
+    assert (
+        answer_question(cluster, "lab", keys, "continues; `inv notebook.serve --reconnect lab`") == "RUNNING"
+    )
 
 
 def holding(folder, token):
-    """The files below the folder that have the token in them."""
+    """Yield the files below the folder that contain the token."""
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
             if path.is_file() and token.encode() in path.read_bytes():
@@ -455,24 +457,24 @@ def test_ctrl_c_pulls_the_changes_and_leaves_the_job_running_unless_stopped(clus
     assert f"updated: {cluster.project / 'neu.ipynb'}" in err and "Traceback" not in err
     assert sources_of(cluster.project / "neu.ipynb") == ["newer"]
     assert cluster.ok("job.status", "lab", "-o", "json").json()["state"] == "RUNNING"
-    check_that_no_browser_is_in_the_way(cluster)
+    check_that_no_browser_blocks_the_command(cluster)
     again = Call(cluster, "again", "--reconnect", "lab", "--no-browser", "--stop", "-o", "json")
     jupyter = Jupyter(again.json()["url"])
     assert jupyter.token == lab.token and "my%20book.ipynb" in jupyter.address
     jupyter.save("neu.ipynb", book("newest"))
-    [own] = {Path(os.readlink(entry / "cwd")) for entry in of_job("lab") if (entry / "cwd").is_dir()} & {
-        *(path.parent for path in cluster.home.rglob(".pai-jupyter") if "lab" in str(path))
-    }
+    [own] = {
+        Path(os.readlink(entry / "cwd")) for entry in processes_of_job("lab") if (entry / "cwd").is_dir()
+    } & {*(path.parent for path in cluster.home.rglob(".pai-jupyter") if "lab" in str(path))}
     assert list(holding(own / ".pai-jupyter", lab.token))
     code, err = again.interrupt()
     assert code == 0 and "job lab stopped" in err
     assert sources_of(cluster.project / "neu.ipynb") == ["newest"]
     assert cluster.inv("job.wait", "lab").code == 143
-    assert not list(of_job("lab")) and own.is_dir() and not list(holding(own, lab.token))
+    assert not list(processes_of_job("lab")) and own.is_dir() and not list(holding(own, lab.token))
 
 
-def check_that_no_browser_is_in_the_way(cluster):
-    """Without a display none is started; one that blocks the terminal is left by Ctrl-C."""
+def check_that_no_browser_blocks_the_command(cluster):
+    """No browser is started without a display; Ctrl-C leaves one that blocks the terminal."""
     blocks = cluster.project / "blocks.sh"
     blocks.write_text('#!/bin/sh\necho $$ >"$0.pid"\nexec sleep 600 >/dev/null 2>&1\n')
     blocks.chmod(0o755)
@@ -504,7 +506,7 @@ def test_waiting_has_a_limit_and_a_failed_job_is_explained(cluster):
     assert "error: Jupyter in job 'late' did not answer within 1 s: " in err
 
 
-def test_any_command_that_sees_an_ended_job_forgets_its_token(cluster):
+def test_commands_that_see_an_ended_job_delete_its_token(cluster):
     assert cluster.inv("notebook.serve", "-j", "seen", "--wait", "1s", *SMALL).code == 124
     [kept] = (cluster.home / "notebooks" / "local").glob("*~seen.json")
     cluster.ok("job.status", "seen")
@@ -529,8 +531,8 @@ def test_losing_the_cluster_leaves_the_job_and_says_how_to_reconnect(shell):
     shell.ok("job.stop", "alone")
 
 
-def test_who_says_yes_at_a_terminal_stops_the_job(cluster):
-    assert asked(cluster, "late", b"y\r", "stopped") in ("STOPPING", "STOPPED")
+def test_answering_yes_stops_the_job(cluster):
+    assert answer_question(cluster, "late", b"y\r", "stopped") in ("STOPPING", "STOPPED")
     cluster.inv("job.wait", "late")
     [kept] = (cluster.home / "notebooks" / "local").glob("*~late.json")
     assert json.loads(kept.read_text())["token"] == ""
@@ -552,7 +554,7 @@ def test_who_says_yes_at_a_terminal_stops_the_job(cluster):
         (("notebook.pull", "idle", "--target", "no-such-folder"), 123, "no-such-folder"),
     ],
 )
-def test_bad_input_is_one_clear_line(cluster, calls, words, code, said):
+def test_bad_input_is_reported_in_one_line(cluster, calls, words, code, said):
     if "plain" in words:
         cluster.ok("job.sub", "true", "-j", "plain", *SMALL)
     ran = cluster.inv(*words)

@@ -1,4 +1,4 @@
-"""Packing from the command line, to the embedded cluster's storage and back; and what goes wrong."""
+"""Packing from the command line, to the embedded cluster's storage and back; and its errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_folder_is_packed_and_unpacked(files, format):
     assert os.access(files.project / "out/run.sh", os.X_OK)
 
 
-def test_what_is_there_is_skipped_or_only_replaced_when_asked_to(files):
+def test_existing_files_are_skipped_and_a_set_is_replaced_only_on_request(files):
     files.ok("storage.pack", "data", "set")
     files.ok("storage.unpack", "set", "out")
     assert files.ok("storage.unpack", "set", "out", "-o", "json").json()["skipped"] == 3
@@ -68,7 +68,7 @@ def test_bad_input_ends_in_one_line(files):
         '{"what": "openpai-tasks packed files", "version": 7}\n'
     )
     pack, unpack = "storage.pack", "storage.unpack"
-    for code, told, *words in (
+    for code, expected, *words in (
         (123, "is a file, not a folder", pack, "file", "out"),
         (120, "no format named 'zip' (known: tar, tfrecord", pack, "data", "out", "--format", "zip"),
         (120, "--shard-size needs bytes or a size", pack, "data", "out", "--shard-size", "huge"),
@@ -80,11 +80,11 @@ def test_bad_input_ends_in_one_line(files):
     ):
         ran = files.inv(*words)
         assert (ran.code, ran.out) == (code, ""), (words, ran)
-        assert ran.err.startswith("error: ") and told in ran.err and ran.err.count("\n") == 1
+        assert ran.err.startswith("error: ") and expected in ran.err and ran.err.count("\n") == 1
         assert not (files.project / "out").exists()
 
 
-def test_a_broken_set_is_told_and_writes_nothing(files):
+def test_broken_set_is_reported_and_damaged_files_are_not_written(files):
     files.ok("storage.pack", "data", f"{HOME}/set", "--format", "tfrecord")
     (shard,) = (storage(files) / "set").glob("*.tfrecord")
     content = shard.read_bytes()
@@ -102,7 +102,7 @@ def test_a_broken_set_is_told_and_writes_nothing(files):
     assert ran.code == 122 and "is missing" in ran.err
 
 
-def test_a_pack_that_is_killed_leaves_no_set_and_runs_again(files):
+def test_killed_pack_leaves_no_set_and_can_be_repeated(files):
     big = files.project / "big"
     big.mkdir()
     (big / "large.bin").touch()
@@ -122,7 +122,7 @@ def test_a_pack_that_is_killed_leaves_no_set_and_runs_again(files):
     assert (files.project / "out" / "large.bin").read_bytes() == bytes(5)
 
 
-def test_an_interrupted_pack_leaves_nothing(files):
+def test_interrupted_pack_leaves_no_files(files):
     big = files.project / "big"
     big.mkdir()
     (big / "large.bin").touch()
@@ -137,7 +137,7 @@ def test_an_interrupted_pack_leaves_nothing(files):
     assert os.listdir(files.project / "set") == []
 
 
-def test_the_page_about_packing_is_true(files, monkeypatch):
+def test_page_about_packing_is_correct(files, monkeypatch):
     for line in commands((ROOT / "docs" / "packing.md").read_text()):
         ran = files.run("sh", "-c", line)
         assert ran.code == 0 and "Traceback" not in ran.err, (line, ran)
@@ -154,7 +154,7 @@ def test_the_page_about_packing_is_true(files, monkeypatch):
     assert re.fullmatch(r"photos-[0-9a-f]{10}-000000\.tar", shard["name"])
 
 
-def test_a_file_of_the_users_own_is_told_and_stays(files):
+def test_file_of_the_user_in_the_target_is_reported_and_kept(files):
     (files.project / "set").mkdir()
     mine = files.project / "set" / "backup-20260101.tar"
     mine.write_bytes(b"years")
@@ -165,7 +165,7 @@ def test_a_file_of_the_users_own_is_told_and_stays(files):
         assert os.listdir(files.project / "set") == [mine.name] and mine.read_bytes() == b"years"
 
 
-def test_a_set_survives_a_replacement_that_finds_no_room_for_its_index(files):
+def test_set_survives_a_replacement_that_has_no_space_for_its_index(files):
     files.ok("storage.pack", "data", "set")
     before = {path.name: path.read_bytes() for path in (files.project / "set").iterdir()}
     for number in range(400):
@@ -181,7 +181,7 @@ def test_a_set_survives_a_replacement_that_finds_no_room_for_its_index(files):
 
 
 @measurable
-def test_memory_does_not_grow_with_a_file_or_their_number(files):
+def test_memory_does_not_grow_with_the_size_or_number_of_files(files):
     big = files.project / "big"
     big.mkdir()
     (big / "large.bin").touch()

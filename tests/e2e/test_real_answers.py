@@ -1,4 +1,4 @@
-"""Answers as real OpenPAI servers give them, and what the commands make of them."""
+"""Responses of real OpenPAI servers, and how the commands show them."""
 
 import json
 
@@ -80,7 +80,7 @@ def event(reason, message, last="2023-11-14T22:15:00.000Z", **more):
 
 
 @pytest.mark.parametrize("dump", ("block", "quoted"))
-def test_a_dump_is_short_in_status_and_wait_and_full_in_why(shell, lab, dump):
+def test_diagnostics_are_short_in_status_and_wait_and_full_in_why(shell, lab, dump):
     lab({f"GET {JOB}": failed(appExitDiagnostics=DUMPS[dump])})
     short = f"exit code 3 (PAIRuntimeUnknownFailed): {STDERR[-1]}"
     status = shell.ok("job.status", "train").out
@@ -96,14 +96,14 @@ def test_a_dump_is_short_in_status_and_wait_and_full_in_why(shell, lab, dump):
     assert "PAI_RUNTIME" not in why and "next retry" not in why
 
 
-def test_a_dump_is_data_in_json(shell, lab):
+def test_diagnostics_are_structured_in_json(shell, lab):
     lab({f"GET {JOB}": failed(appExitDiagnostics=DUMPS["block"])})
     found = shell.ok("job.status", "train", "-o", "json").json()
     assert found["diagnostics"]["user_log"] == STDERR and found["user_exit_code"] == 3
     assert found["diagnostics"]["solutions"] == SPEC["solution"]
 
 
-def test_what_the_log_has_is_not_shown_twice(shell, lab):
+def test_lines_of_the_log_are_not_shown_twice(shell, lab):
     logs = f"{JOB}/attempts/0/taskRoles/worker/taskIndex/0/attempts/0/logs"
     log = "\n".join(["before", *STDERR, ""])
     lab(
@@ -118,7 +118,7 @@ def test_what_the_log_has_is_not_shown_twice(shell, lab):
 
 
 @pytest.mark.parametrize("diagnostics", [DUMPS["block"][:220], "container died\nno idea why", "", None])
-def test_a_dump_that_is_cut_off_or_none_is_no_trouble(shell, lab, diagnostics):
+def test_truncated_or_missing_diagnostics_are_tolerated(shell, lab, diagnostics):
     lab({f"GET {JOB}": failed(appExitDiagnostics=diagnostics)})
     for name in ("job.status", "job.why"):
         ran = shell.ok(name, "train")
@@ -126,14 +126,14 @@ def test_a_dump_that_is_cut_off_or_none_is_no_trouble(shell, lab, diagnostics):
     assert shell.inv("job.wait", "train").err.count("\n") == 1
 
 
-def test_a_killed_job_without_retries_is_not_told_to_wait_for_one(shell, lab):
+def test_why_does_not_advise_to_wait_for_a_retry_if_none_is_left(shell, lab):
     lab({f"GET {JOB}": failed(137, KILLED, appExitDiagnostics="PodPattern matched:\nreason: x\n")})
     why = shell.ok("job.why", "train").out
     assert "SIGKILL" in why and "no retries are left" in why and "--memoryMB" in why
     assert "next retry" not in why and "- Contact Cluster Admin\n" in why
 
 
-def test_the_embedded_cluster_gives_no_such_advice_either(cluster):
+def test_why_does_not_advise_to_wait_on_the_embedded_cluster_either(cluster):
     cluster.inv("job.sub", "kill -KILL $$", "-j", "killed", "--follow")
     why = cluster.ok("job.why", "killed").out
     assert "SIGKILL" in why and "next retry" not in why and "no retries are left" in why
@@ -166,7 +166,7 @@ def test_a_job_between_attempts_is_retrying(shell, lab):
     assert "job.resubmit" not in why
 
 
-def test_stop_says_stopping_while_the_cluster_takes_its_time(shell, lab):
+def test_stop_shows_stopping_until_the_job_has_stopped(shell, lab):
     running = detail([task("RUNNING")], state="RUNNING", subState="AttemptRunning", completedTime=None)
     server = lab({f"GET {JOB}": running, f"PUT {JOB}/executionType": Said({"status": 202}, 202)})
     stopped = shell.ok("job.stop", "train", "-o", "json").json()
@@ -199,7 +199,7 @@ def test_events_have_times_and_counts(shell, lab):
     assert lines[at + 2].split() == ["-", "1", "Warning", "Odd", "no", "time"]
 
 
-def test_the_oldest_lists_have_durations(shell, lab):
+def test_job_lists_of_old_clusters_have_durations(shell, lab):
     row = {"username": "ann", "executionType": "START", "retries": 0, "createdTime": START}
     rows = [
         {**row, "name": "done", "state": "SUCCEEDED", "completedTime": START + 2 * MINUTE, "appExitCode": 0},

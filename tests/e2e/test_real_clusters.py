@@ -1,4 +1,4 @@
-"""What real OpenPAI clusters say of their resources, storages and outages, and what commands make of it."""
+"""Resources, storages and outages of real OpenPAI clusters, and how the commands show them."""
 
 import threading
 
@@ -58,7 +58,7 @@ UNSCHEDULED = event("FailedScheduling", "0/2 nodes are available: 2 Insufficient
 
 
 @pytest.mark.parametrize("notes", [(), (UNSCHEDULED,)], ids=["no event yet", "an event"])
-def test_a_job_that_can_never_fit_says_so_before_any_event(shell, lab, notes):
+def test_why_reports_a_job_that_can_never_fit_even_without_events(shell, lab, notes):
     lab(waiting(notes, **{f"GET {API}/virtual-clusters": virtual_clusters()}))
     why = shell.ok("job.why", "train").out
     reason = "it asks for 64 GPUs, and virtual cluster default has 16 in all: it can never start as it is"
@@ -68,7 +68,7 @@ def test_a_job_that_can_never_fit_says_so_before_any_event(shell, lab, notes):
 
 
 @pytest.mark.parametrize("kind, word", [("cpu", "CPUs"), ("memoryMB", "MB of memory")])
-def test_the_same_holds_for_processors_and_memory(shell, lab, kind, word):
+def test_why_also_reports_cpus_and_memory_that_can_never_fit(shell, lab, kind, word):
     clusters = virtual_clusters(total=64, guaranteed=64)
     for name in ("resourcesGuaranteed", "resourcesTotal"):
         clusters["default"][name] = side(64, cpus=16) if kind == "cpu" else side(64, memory=2048)
@@ -77,20 +77,20 @@ def test_the_same_holds_for_processors_and_memory(shell, lab, kind, word):
     assert word in why.splitlines()[0] and f"resourcePerInstance.{kind}=N" in why
 
 
-def test_a_job_that_waits_for_nodes_to_come_back_says_so(shell, lab):
+def test_why_reports_a_job_that_waits_for_unavailable_nodes(shell, lab):
     clusters = virtual_clusters(total=64, guaranteed=56)
     lab(waiting((UNSCHEDULED,), **{f"GET {API}/virtual-clusters": clusters}))
     first = shell.ok("job.why", "train").out.splitlines()[0]
     assert "64 GPUs" in first and "56 that can be used: 8 of 64 are unavailable" in first
 
 
-def test_a_job_that_fits_waits_for_what_others_have(shell, lab):
+def test_why_reports_that_a_job_waits_for_resources_in_use(shell, lab):
     clusters = virtual_clusters(total=80, guaranteed=72, used=70)
     lab(waiting(**{f"GET {API}/virtual-clusters": clusters}))
     assert "it asks for 64 GPUs, and 2 of 72 are free" in shell.ok("job.why", "train").out
 
 
-def test_without_gang_allocation_one_task_has_to_fit(shell, lab):
+def test_only_one_task_has_to_fit_without_gang_allocation(shell, lab):
     answers = waiting(**{f"GET {API}/virtual-clusters": virtual_clusters()})
     lab({**answers, f"GET {JOB}/config": {**DOCUMENT, "extras": {"gangAllocation": False}}})
     assert "never" not in shell.ok("job.why", "train").out
@@ -110,18 +110,18 @@ def storage_answers(count, **more):
     return {f"GET {API}/storages": {"storages": rows}, **details}
 
 
-def test_ten_storages_take_eleven_requests_side_by_side(shell, lab):
+def test_ten_storages_take_eleven_requests_with_details_in_parallel(shell, lab):
     answers = storage_answers(10, default=True)
     everyone = threading.Barrier(10)
 
-    def together(said):
-        def answer(asked):
-            everyone.wait(60)  # breaks, and so fails the test, unless all are asked at once
-            return said
+    def together(response):
+        def answer(request):
+            everyone.wait(60)  # fails the test unless all requests run in parallel
+            return response
 
         return answer
 
-    plain = {key: together(said) if key.count("/") > 4 else said for key, said in answers.items()}
+    plain = {key: together(response) if key.count("/") > 4 else response for key, response in answers.items()}
     server = lab(plain)
     rows = shell.ok("storage.list", "-o", "json").json()
     assert [(row["name"], row["server"]) for row in rows] == [
@@ -130,7 +130,7 @@ def test_ten_storages_take_eleven_requests_side_by_side(shell, lab):
     assert len(server.seen) == 11
 
 
-def test_one_storage_that_gives_no_answer_does_not_hide_the_others(shell, lab):
+def test_one_failing_storage_does_not_hide_the_others(shell, lab):
     answers = storage_answers(3, default=False)
     answers[f"GET {API}/storages/team1"] = Said({"code": "UnknownError", "message": "no such volume"}, 500)
     lab(answers)
@@ -143,12 +143,12 @@ def test_one_storage_that_gives_no_answer_does_not_hide_the_others(shell, lab):
     assert "warning: storage team1: " in ran.err and "no such volume" in ran.err
 
 
-def test_the_default_storage_is_known_where_the_list_does_not_say(shell, lab):
+def test_default_storage_is_found_if_the_list_does_not_name_it(shell, lab):
     answers = storage_answers(3)
     everything = answers[f"GET {API}/storages"]
 
-    def listed(asked):
-        return {"storages": everything["storages"][1:2]} if asked.query.get("default") else everything
+    def listed(request):
+        return {"storages": everything["storages"][1:2]} if request.query.get("default") else everything
 
     server = lab({**answers, f"GET {API}/storages": listed}, "0.18")
     rows = shell.ok("storage.list", "-o", "json").json()
@@ -163,16 +163,16 @@ def test_the_default_storage_is_known_where_the_list_does_not_say(shell, lab):
     "status, words", [(502, "HTTP 502 Bad Gateway"), (503, "HTTP 503 Service Unavailable")]
 )
 @pytest.mark.parametrize("alias", [("lab",), ()])
-def test_an_update_during_an_outage_says_so_and_changes_nothing(shell, lab, status, words, alias):
+def test_update_during_an_outage_is_reported_and_changes_nothing(shell, lab, status, words, alias):
     server = lab({})
-    server.say = lambda asked: Said("<html>nginx</html>", status)
+    server.say = lambda request: Said("<html>nginx</html>", status)
     before = (shell.home / "clusters.yaml").read_text()
     ran = shell.inv("cluster.update", *alias)
     assert ran.code == 121 and words in ran.out + ran.err and "try again later" in ran.out + ran.err
     assert (shell.home / "clusters.yaml").read_text() == before
 
 
-def test_an_outage_of_one_answer_does_not_make_it_an_older_generation(shell, lab):
+def test_failed_info_request_does_not_mean_an_older_generation(shell, lab):
     info = {"name": "PAI RESTful API", "version": "v1.8.1", "launcherType": "k8s", "authnMethod": "basic"}
     lab({f"GET {API}/info": Said("", 502), "GET /rest-server/api/v1": info})
     assert shell.inv("cluster.update", "lab").code == 121

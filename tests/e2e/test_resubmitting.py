@@ -1,4 +1,4 @@
-"""What is kept of a submission, and doing it again: whole commands on a real embedded cluster."""
+"""Records of submissions, and resubmitting: whole commands on a real embedded cluster."""
 
 import fcntl
 import json
@@ -19,7 +19,7 @@ def submit(shell, command, *flags, **environment):
 
 
 def run(shell, command, name, *flags):
-    """Submit and wait, in one command."""
+    """Submit a job and wait for it in one command."""
     shell.inv("job.sub", command, "-j", name, "--follow", *flags)
     return name
 
@@ -70,12 +70,12 @@ def test_a_submission_is_recorded_privately_and_stamped_with_its_origin(other):
     assert yaml.safe_load(kept["document"]) == document(shell, name)
     path = shell.project / ".openpai" / "jobs" / name / "record.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    told = document(shell, name)["extras"]["openpaiTasks"]
-    assert (told["commit"], told["sourceHash"]) == (commit, kept["source_hash"])
-    assert "dirty" not in told and str(shell.project) not in json.dumps(told)
+    origin = document(shell, name)["extras"]["openpaiTasks"]
+    assert (origin["commit"], origin["sourceHash"]) == (commit, kept["source_hash"])
+    assert "dirty" not in origin and str(shell.project) not in json.dumps(origin)
 
     again = submit(shell, "python3 train.py", "--sources", "train.py")
-    assert record(shell, again)["dirty"] is False  # our own records are no change
+    assert record(shell, again)["dirty"] is False  # our own records do not count as a change
     assert record(shell, again)["source_hash"] == kept["source_hash"]
     (shell.project / "train.py").write_text("print('two')\n")
     changed = submit(shell, "python3 train.py", "--sources", "train.py")
@@ -84,7 +84,7 @@ def test_a_submission_is_recorded_privately_and_stamped_with_its_origin(other):
     assert document(shell, changed)["extras"]["openpaiTasks"]["dirty"] is True
 
 
-def test_a_folder_that_cannot_hold_records_does_not_undo_the_submission(cluster):
+def test_unwritable_record_folder_does_not_undo_the_submission(cluster):
     blocked = cluster.project / "blocked"
     blocked.mkdir()
     (blocked / ".openpai").mkdir()
@@ -94,7 +94,7 @@ def test_a_folder_that_cannot_hold_records_does_not_undo_the_submission(cluster)
     assert cluster.ok("job.status", "unrecorded", "-o", "json").json()["name"] == "unrecorded"
 
 
-# Again
+# Resubmitting
 
 
 def test_a_clone_runs_the_same_files_under_a_new_name(cluster):
@@ -111,7 +111,7 @@ def test_a_clone_runs_the_same_files_under_a_new_name(cluster):
     assert third.startswith("original-")
 
 
-def test_a_clone_takes_changes(cluster):
+def test_clone_can_be_changed(cluster):
     first = submit(cluster, "echo $PAI_VIRTUAL_CLUSTER", "-j", "to-change", "--memoryMB", "64")
     update = "taskRoles.main.commands[0]=echo changed"
     ran = cluster.ok(
@@ -126,7 +126,7 @@ def test_a_clone_takes_changes(cluster):
     assert bad.code == 120 and "list" in bad.err
 
 
-def test_gpus_of_several_roles_need_one_that_has_some(cluster):
+def test_gpu_flag_is_refused_for_several_roles_without_gpus(cluster):
     submit(cluster, "true", "-j", "two-roles", "--role", "a:", "--role", "b:", "--memoryMB", "64")
     ran = cluster.inv("job.resubmit", "two-roles", "--gpu", "1", "--preview")
     assert ran.code == 120 and "taskRoles.a.resourcePerInstance.gpu=1" in ran.err
@@ -174,7 +174,7 @@ def test_secrets_are_not_in_the_record_and_are_asked_for_again(cluster, secret_j
         assert ran.out == "the word is swordfish\n"
 
 
-def test_a_job_of_a_file_has_no_output_folder_and_says_so(cluster, secret_job):
+def test_job_from_a_file_reports_that_it_has_no_output_folder(cluster, secret_job):
     ran = cluster.inv("job.outputs", secret_job)
     assert ran.code == 120 and "no output folder" in ran.err
 
@@ -189,7 +189,7 @@ def test_secrets_are_asked_for_on_the_terminal_without_echo(cluster, secret_job)
         stdout=subprocess.PIPE,
         stderr=terminal,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # getpass asks the controlling one
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # getpass asks on the controlling terminal
     )
     os.close(terminal)
     seen = b""
@@ -202,7 +202,7 @@ def test_secrets_are_asked_for_on_the_terminal_without_echo(cluster, secret_job)
     assert b"typed in" not in seen
 
 
-def test_a_generated_secret_may_change_its_kind_of_characters(cluster):
+def test_secret_may_have_special_characters_when_resubmitted(cluster):
     submit(cluster, 'printf "%s" "$KEY"', "--secret", "KEY", "-j", "generated", KEY="plain")
     odd = "a'b\"c&d <e>\\n%s"
     assert cluster.ok("job.resubmit", "generated", "--follow", KEY=odd).out == odd
@@ -219,7 +219,7 @@ def test_exact_repeats_the_recorded_files_from_the_storage(cluster):
     assert cluster.ok("job.resubmit", "exactly-2", "--exact", "--follow").out == "as it was\n"
 
 
-def test_exact_says_what_cannot_be_repeated(other):
+def test_exact_reports_what_cannot_be_repeated(other):
     shell = other
     git(shell, "init", "-q")
     code = shell.project / "code.py"
@@ -234,7 +234,7 @@ def test_exact_says_what_cannot_be_repeated(other):
     for name in (clean, dirty):  # the storage is cleaned up
         (storage(shell) / record(shell, name)["archive"]).unlink()
     assert shell.ok("job.resubmit", dirty, "--exact", "--follow").out == "2\n"  # the files here are the same
-    (storage(shell) / record(shell, dirty)["archive"]).unlink()  # it had been sent again
+    (storage(shell) / record(shell, dirty)["archive"]).unlink()  # it was sent again
     code.write_text("print(3)\n")
     ran = shell.inv("job.resubmit", clean, "--exact")
     assert ran.code == 120 and "code.py" in ran.err and f"git checkout {commit}" in ran.err

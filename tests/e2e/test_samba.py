@@ -1,4 +1,4 @@
-"""Files, from the command line to a Samba storage that an OpenPAI cluster tells of, and back."""
+"""Copying files from the command line to a Samba storage of an OpenPAI cluster, and back."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def lab(shell, samba, server):
     return shell, samba
 
 
-def test_a_folder_goes_to_a_samba_storage_and_comes_back(lab):
+def test_folder_is_copied_to_a_samba_storage_and_back(lab):
     shell, samba = lab
     sent = shell.ok("storage.copy", "data", f"{DOCS}/", "-o", "json").json()
     assert (sent["files"], sent["bytes"], sent["skipped"], sent["failed"]) == (2, 9, 0, [])
@@ -72,7 +72,7 @@ def test_a_folder_goes_to_a_samba_storage_and_comes_back(lab):
     assert list(samba.data.iterdir()) == []
 
 
-def test_what_goes_wrong_is_one_line_and_tells_no_password(lab):
+def test_errors_of_samba_do_not_show_the_password(lab):
     shell, samba = lab
     (shell.project / "data" / "aux.c").write_text("")
     ran = shell.inv("storage.copy", "data", f"{DOCS}/")

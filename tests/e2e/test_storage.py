@@ -1,4 +1,4 @@
-"""Files, from the command line to the embedded cluster's storage and back."""
+"""Copying files from the command line to the embedded cluster's storage, and back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def files(cluster):
 
 
 def on_a_terminal(shell, answer, *argv):
-    """Run `inv` with a terminal on all three; what it showed, and its exit code."""
+    """Run `inv` with a terminal as stdin, stdout and stderr; return its exit code and output."""
     master, slave = pty.openpty()
     command = ["inv", *argv]
     with subprocess.Popen(
@@ -60,7 +60,7 @@ def test_storages_are_listed(files):
     ]
 
 
-def test_a_folder_goes_there_and_comes_back(files):
+def test_folder_is_copied_to_the_storage_and_back(files):
     sent = files.ok("storage.copy", "data", f"{HOME}/", "-o", "json").json()
     assert (sent["files"], sent["bytes"], sent["skipped"], sent["failed"]) == (2, 9, 0, [])
     assert files.ok("storage.cp", "data", f"{HOME}/", "-o", "json").json()["skipped"] == 2
@@ -68,7 +68,7 @@ def test_a_folder_goes_there_and_comes_back(files):
     assert subprocess.run(["diff", "-r", "data", "out"], cwd=files.project).returncode == 0
 
 
-def test_a_job_finds_the_files_and_its_files_are_found(files):
+def test_job_reads_and_writes_files_on_the_storage(files):
     files.ok("storage.cp", "data/a.txt", f"{HOME}/in.txt")
     files.ok(
         "job.sub", 'cp "$PAI_MOUNT_ROOT/mnt/home/in.txt" "$PAI_MOUNT_ROOT/mnt/home/out.txt"', "--follow",
@@ -86,7 +86,7 @@ def test_the_classic_commands_work(files):
     assert files.pai("listdir", f"{HOME}/a/b").out == ""
 
 
-def test_files_are_looked_at(files):
+def test_files_can_be_inspected(files):
     files.ok("storage.cp", "data", f"{HOME}/")
     assert files.ok("storage.cat", f"{HOME}/data/a.txt", "data/a.txt").out == "1\n2\n3\n" * 2
     assert files.ok("storage.head", "-n", "2", f"{HOME}/data/a.txt").out == "1\n2\n"
@@ -113,7 +113,7 @@ def test_files_are_looked_at(files):
     assert [line.split()[-1] for line in lines] == ["a.txt", "sub/"] and lines[0].split()[0] == "6"
 
 
-def test_a_long_list_streams(files):
+def test_long_listing_is_complete(files):
     folder = files.project / "copy"
     folder.mkdir()
     for number in range(10_050):
@@ -121,15 +121,15 @@ def test_a_long_list_streams(files):
     assert len(files.ok("storage.ls", "copy").out.splitlines()) == 10_050
 
 
-def test_sync_brings_what_is_new_and_deletes_when_told(files):
+def test_sync_copies_new_files_and_deletes_on_request(files):
     files.ok("storage.sync", "data", f"{HOME}/copy")
     (files.project / "data" / "a.txt").unlink()
     (files.project / "data" / "b.txt").write_text("b")
-    told = files.ok("storage.sync", "data", f"{HOME}/copy", "--delete", "--preview")
+    preview = files.ok("storage.sync", "data", f"{HOME}/copy", "--delete", "--preview")
     assert (
-        "copied" in told.err
-        and "removed /copy/a.txt" in told.err
-        and told.out.startswith("preview: 1 copied")
+        "copied" in preview.err
+        and "removed /copy/a.txt" in preview.err
+        and preview.out.startswith("preview: 1 copied")
     )
     assert "b.txt" not in files.ok("storage.ls", f"{HOME}/copy").out
     done = files.ok("storage.sync", "data", f"{HOME}/copy", "--delete", "-o", "json").json()
@@ -146,7 +146,7 @@ def test_the_exit_code_is_0_only_if_everything_arrived(files):
     assert ran.json()["files"] == 2
 
 
-def test_the_exit_code_tells_what_was_wrong(files):
+def test_exit_code_depends_on_the_error(files):
     for target, code in (("pai://none/x", 120), (f"{HOME}/", 122)):
         assert files.inv("storage.cp", "nosuch", target).code == code
     assert files.inv("storage.cp", "data", "data/sub").code == 123
@@ -165,14 +165,14 @@ def test_memory_does_not_grow_with_the_names_in_a_folder(files):
         assert listing.returncode == 0 and held < 46 << 20, (verb, held)
 
 
-def test_what_is_still_being_written_is_listed_with_all(files):
+def test_partial_files_are_listed_only_with_all(files):
     part = ".pai-part-0123456789abcdef"
     (files.project / "data" / part).touch()
     assert part not in files.ok("storage.ls", "data").out
     assert part in files.ok("storage.ls", "--all", "data").out
 
 
-def test_what_must_not_be_removed_is_refused(files):
+def test_protected_paths_are_never_removed(files):
     files.ok("storage.cp", "-r", "data", f"{HOME}/")
     for target in ("/", f"{HOME}/", f"{HOME}", "", f"{HOME}//data", ".", "..", "pai://local/"):
         ran = files.inv("storage.rm", "-r", "-y", target)
@@ -189,7 +189,7 @@ def test_what_must_not_be_removed_is_refused(files):
     assert files.ok("storage.ls", f"{HOME}/").out == ""
 
 
-def test_a_full_folder_needs_recursive_and_is_asked_about_on_a_terminal(files):
+def test_removing_a_full_folder_needs_recursive_and_confirmation(files):
     files.ok("storage.cp", "data", f"{HOME}/")
     assert "--recursive removes it all" in files.inv("storage.rm", f"{HOME}/data").err
     code, shown = on_a_terminal(files, "n\n", "storage.rm", "--recursive", f"{HOME}/data")
@@ -201,7 +201,7 @@ def test_a_full_folder_needs_recursive_and_is_asked_about_on_a_terminal(files):
     assert on_a_terminal(files, "", "storage.rm", "--recursive", "--yes", f"{HOME}/data")[0] == 0
 
 
-def test_what_only_fits_a_bracket_is_asked_about(files):
+def test_removing_a_match_of_brackets_needs_confirmation(files):
     (files.project / "b1.txt").write_text("")
     assert "--yes removes it" in files.inv("storage.rm", "b[1].txt").err
     code, shown = on_a_terminal(files, "n\n", "storage.rm", "b[1].txt")
@@ -210,27 +210,27 @@ def test_what_only_fits_a_bracket_is_asked_about(files):
     assert not (files.project / "b1.txt").exists()
 
 
-def test_names_that_the_output_cannot_write_are_escaped(files):
+def test_names_that_the_output_cannot_encode_are_escaped(files):
     (files.project / "data" / "né").write_text("")
     for line in (("ls", "data"), ("tree", "data"), ("find", "data"), ("du", "data")):
         ran = files.ok(f"storage.{line[0]}", *line[1:], PYTHONIOENCODING="ascii")
         assert "n\\xe9" in ran.out
 
 
-def test_a_reason_stays_on_its_line(files):
+def test_reason_of_a_failure_stays_on_one_line(files):
     (files.project / "data" / "new\n\x1bline").symlink_to("none\n\x1b")
     ran = files.inv("storage.cp", "data", f"{HOME}/")
     assert ran.code == 123 and len(ran.out.splitlines()) == 2 and "\x1b" not in ran.out
 
 
-def test_a_terminal_shows_a_bar(files):
+def test_terminal_shows_a_progress_bar(files):
     with open(files.project / "big", "wb") as file:
         file.truncate(400 << 20)
     code, shown = on_a_terminal(files, "", "storage.cp", "big", f"{HOME}/")
     assert code == 0 and "━" in shown and "left" in shown and "1 copied (400.0 MiB)" in shown
 
 
-def test_a_copy_that_is_killed_leaves_nothing_and_the_next_one_completes(files):
+def test_killed_copy_leaves_no_file_and_the_next_one_completes(files):
     with open(files.project / "big", "wb") as file:
         file.truncate(600 << 20)
     copying = files.start("inv", "storage.cp", "big", "copy/")
@@ -259,14 +259,14 @@ def test_ctrl_c_and_sigterm_end_a_copy_at_once_and_cleanly(files, number, code):
     assert copying.returncode == code
     assert err.startswith("interrupted: 1 copied (6 B), 0 skipped, 0 failed, ")
     assert err.endswith("; run it again, and it continues\n") and len(err.splitlines()) == 1
-    told = json.loads(out)
-    assert (told["files"], told["bytes"], told["interrupted"]) == (1, 6, True)
+    summary = json.loads(out)
+    assert (summary["files"], summary["bytes"], summary["interrupted"]) == (1, 6, True)
     names = {path.name for path in folder.iterdir()} - {"a.txt"}
-    assert all(name.startswith(".pai-part-") for name in names)  # the next try goes on with it
+    assert all(name.startswith(".pai-part-") for name in names)  # the next run continues with it
     assert "pai-part" not in files.ok("storage.ls", "copy").out
 
 
-def test_a_pack_that_is_ended_leaves_nothing(files):
+def test_terminated_pack_leaves_no_files(files):
     with open(files.project / "data" / "big", "wb") as file:
         file.truncate(4 << 30)
     packing = files.start("inv", "storage.pack", "data", "copy", "--shard-size", "8G")
@@ -280,7 +280,7 @@ def test_a_pack_that_is_ended_leaves_nothing(files):
     assert list(folder.iterdir()) == []
 
 
-def test_a_path_is_told_with_its_storage(files):
+def test_error_names_the_path_with_its_storage(files):
     files.ok("storage.cp", "data/a.txt", "PAI://local/home/a.txt")
     for line in (("mkdir", f"{HOME}/a.txt/x"), ("cp", "data/a.txt", f"{HOME}/a.txt/x/")):
         ran = files.inv(f"storage.{line[0]}", *line[1:])
@@ -288,7 +288,7 @@ def test_a_path_is_told_with_its_storage(files):
     assert "folder for your work on the storage" in files.ok("--help", "storage.select").out
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(files):
+def test_full_disk_is_reported_and_leaves_no_files(files):
     with open(files.project / "big", "wb") as file:
         file.truncate(2 << 20)
     ran = files.run("sh", "-c", "ulimit -f 1000; inv storage.cp big copy/")
@@ -297,7 +297,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(files):
 
 
 @measurable
-def test_memory_does_not_grow_with_the_file(files):
+def test_memory_does_not_grow_with_the_size_of_a_file(files):
     with open(files.project / "big", "wb") as file:
         file.truncate(700 << 20)
     copying = files.start("inv", "storage.cp", "big", f"{HOME}/", stdout=subprocess.DEVNULL)
@@ -306,7 +306,7 @@ def test_memory_does_not_grow_with_the_file(files):
     assert copying.returncode == 0 and held < 200 << 20
 
 
-def test_a_mounted_share_is_found_by_the_setting(files):
+def test_setting_for_mounted_shares_is_checked_and_stored(files):
     wrong = files.inv("storage.ls", f"{HOME}/", INVOKE_OPENPAI_STORAGE_MOUNTS="nonsense")
     assert wrong.code == 120 and "storage.mounts: 'nonsense' must be WHAT=FOLDER" in wrong.err
     files.ok("config.set", "storage.mounts=lab/data=/mnt/data,nas:/x=/mnt/x")
@@ -333,7 +333,7 @@ def test_a_mounted_share_is_found_by_the_setting(files):
         (("storage.pack", "data", "out", "--workers", "3000"), "--workers must be at most 64"),
     ],
 )
-def test_mistakes_end_in_one_line(files, line, says):
+def test_mistakes_are_reported_in_one_line(files, line, says):
     ran = files.inv(*line)
     assert ran.code in (120, 122, 123) and says in ran.err and "Traceback" not in ran.err
     assert len(ran.err.splitlines()) == 1

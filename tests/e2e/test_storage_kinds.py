@@ -1,4 +1,4 @@
-"""A kind of storage that another package adds, from the command line."""
+"""A storage kind that another package adds, from the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def extended(cluster, tmp_path):
     del cluster.environment["PYTHONPATH"]
 
 
-def test_a_storage_of_that_kind_is_added_filled_and_read(extended, tmp_path):
+def test_third_party_storage_is_added_filled_and_read(extended, tmp_path):
     base = tmp_path / "box.db"
     row = extended.ok("storage.add", "box", "--type", "sqlite", "--path", str(base), "-o", "json").json()[0]
     assert (row["type"], row["server"], row["origin"]) == ("sqlite", str(base), "own")
@@ -28,18 +28,18 @@ def test_a_storage_of_that_kind_is_added_filled_and_read(extended, tmp_path):
     assert (tmp_path / "again.txt").read_text() == "a\n"
 
 
-def test_flags_that_make_no_sense_to_it_are_refused(extended):
+def test_invalid_flags_of_a_third_party_storage_are_refused(extended):
     ran = extended.pai("storage.add", "box", "--type", "sqlite", "--path", "box.db")
     assert ran.code == 120 and "--path must be an absolute path of a database, got 'box.db'" in ran.err
 
 
-def test_it_is_among_the_known_types(extended):
+def test_third_party_storage_is_among_the_known_types(extended):
     ran = extended.pai("storage.add", "box", "--type", "ftp")
     assert ran.code == 120 and "unknown storage type 'ftp' (known: hdfs, local," in ran.err
     assert "s3, sqlite)" in ran.err and "Traceback" not in ran.err
 
 
-def test_a_broken_package_is_one_line(extended, tmp_path):
+def test_broken_package_is_reported_in_one_line(extended, tmp_path):
     third_party.describe(tmp_path, "pai-broken", "broken = pai_broken:KIND")
     ran = extended.pai("storage.ls", "ftp://x/y")
     assert ran.code == 120 and len(ran.err.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Choosing storages and adding one's own, from the command line."""
+"""Selecting storages and adding storages of the user, from the command line."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def places(cluster):
     return cluster
 
 
-def asked(shell, prompt, answer, *argv):
-    """Run `inv` on a terminal and answer when it asks: what it shows, and its exit code."""
+def answer_prompt(shell, prompt, answer, *argv):
+    """Run `inv` at a terminal and answer its prompt; return its exit code and output."""
     master, slave = pty.openpty()
     streams = {"stdin": slave, "stdout": slave, "stderr": slave}
     with shell.start("inv", *argv, **streams, start_new_session=True) as process:
@@ -53,7 +53,7 @@ def rows(shell):
     return {row["name"]: row for row in shell.ok("storage.list", "-o", "json").json()}
 
 
-def test_a_storage_is_selected_and_0_leads_there(places):
+def test_selected_storage_can_be_addressed_as_0(places):
     assert not rows(places)["home"]["selected"]
     chosen = places.ok("storage.select", "home", "-w", "exp/one", "-o", "json").json()
     assert chosen["url"] == "pai://local/home/exp/one"
@@ -66,24 +66,24 @@ def test_a_storage_is_selected_and_0_leads_there(places):
     assert made.code == 0 and rows(places)["home"]["workspace"] == "/two"
 
 
-def test_without_a_name_the_choices_are_told(places):
+def test_select_without_a_name_lists_the_choices(places):
     ran = places.inv("storage.select")
     assert (ran.code, ran.out) == (120, "")
     assert ran.err == "error: name a storage of 'local': `inv storage.select STORAGE` (known: home)\n"
-    code, shown = asked(places, "storage: ", "home", "storage.select", "--workspace", "asked")
+    code, shown = answer_prompt(places, "storage: ", "home", "storage.select", "--workspace", "asked")
     assert code == 0 and "PERMISSION" in shown and "pai://local/home/asked" in shown
-    assert asked(places, "storage: ", "", "storage.select")[0] == 120
+    assert answer_prompt(places, "storage: ", "", "storage.select")[0] == 120
     assert rows(places)["home"]["workspace"] == "/asked"
 
 
 @pytest.mark.parametrize("line", [("none",), ("home", "-w", "../x"), ("home", "-w", "x", "-a", "nowhere")])
-def test_what_cannot_be_selected_changes_nothing(places, line):
+def test_invalid_selection_changes_nothing(places, line):
     ran = places.inv("storage.select", *line)
     assert ran.code in (120, 122, 123) and len(ran.err.splitlines()) == 1 and ran.err.startswith("error: ")
     assert not (places.home / "local" / "choices.yaml").exists()
 
 
-def test_a_storage_of_ones_own_is_added_used_and_forgotten(places):
+def test_storage_of_the_user_is_added_used_and_forgotten(places):
     folder = places.project / "mine"
     added = places.ok("storage.add", "mine", "--type", "local", "--path", str(folder), "-o", "json").json()
     assert [row["url"] for row in added] == ["pai://local/mine/"]
@@ -98,14 +98,14 @@ def test_a_storage_of_ones_own_is_added_used_and_forgotten(places):
     assert (folder / "a.txt").exists()
 
 
-def test_the_classic_command_adds_one_too(places):
+def test_classic_command_adds_a_storage(places):
     line = ("add-storage-cluster", "-a", "local", "--type", "nfs", "--address", "nas", "--path", "/exports")
     assert places.pai(*line, f"configs:mount={places.project}/mine").code == 0
     assert rows(places)["nfs"]["server"] == "nas:/exports"
     assert places.ok("storage.cat", "pai://local/nfs/a.txt").out == "a\n"
 
 
-def test_a_secret_comes_from_a_file_the_environment_or_the_terminal_and_is_shown_nowhere(places):
+def test_secret_comes_from_file_environment_or_terminal_and_is_never_shown(places):
     line = (
         "--type",
         "samba",
@@ -118,12 +118,12 @@ def test_a_secret_comes_from_a_file_the_environment_or_the_terminal_and_is_shown
     )
     ran = places.inv("storage.add", "a", *line)
     assert ran.code == 120 and "--password-file or OPENPAI_STORAGE_PASSWORD" in ran.err
-    told = places.ok("storage.add", "b", *line, "--password-file", "key")
-    told_too = places.ok("storage.add", "c", *line, OPENPAI_STORAGE_PASSWORD=KEY)
-    code, shown = asked(places, "password of bob: ", KEY, "storage.add", "d", *line)
+    from_file = places.ok("storage.add", "b", *line, "--password-file", "key")
+    from_environment = places.ok("storage.add", "c", *line, OPENPAI_STORAGE_PASSWORD=KEY)
+    code, shown = answer_prompt(places, "password of bob: ", KEY, "storage.add", "d", *line)
     assert code == 0 and "the secret is kept in" in shown
     listed = places.ok("storage.list", "-o", "json")
-    for text in (told.out, told.err, told_too.err, shown, listed.out):
+    for text in (from_file.out, from_file.err, from_environment.err, shown, listed.out):
         assert KEY not in text
     choices = (places.home / "local" / "choices.yaml").read_text()
     kept = places.home / "credentials.yaml"
@@ -161,14 +161,14 @@ def test_a_secret_comes_from_a_file_the_environment_or_the_terminal_and_is_shown
         (("x", "--type", "samba", "--address", "//nas/s", "--option", "port=99999"), "got '99999'"),
     ],
 )
-def test_what_cannot_be_added_ends_in_one_line_and_is_not_kept(places, line, says):
+def test_invalid_storage_is_reported_in_one_line_and_not_saved(places, line, says):
     ran = places.inv("storage.add", *line)
     assert ran.code in (120, 121, 122, 123) and says in ran.err, ran
     assert len(ran.err.splitlines()) == 1 and not (places.home / "local" / "choices.yaml").exists()
 
 
-def test_a_record_that_is_not_understood_is_named_and_the_others_are_used(places):
-    """As a person may write it by hand, and forget it again."""
+def test_invalid_record_is_named_and_the_others_are_used(places):
+    """A user may write one by hand, and remove it with `storage.forget`."""
     places.ok("storage.add", "mine", "--type", "local", "--path", str(places.project / "mine"))
     kept = places.home / "local" / "choices.yaml"
     broken = "- name: broken\n  type: ftp\n- name: 5\n  type: s3\n"
@@ -180,10 +180,10 @@ def test_a_record_that_is_not_understood_is_named_and_the_others_are_used(places
     ]
     listed = places.ok("storage.list", "-o", "json")
     assert [row["name"] for row in listed.json()] == ["home", "mine"]
-    said = listed.err.splitlines()
-    assert len(said) == 2 and said[0].startswith("warning: the record of storage 'broken' of 'local'")
+    warnings = listed.err.splitlines()
+    assert len(warnings) == 2 and warnings[0].startswith("warning: the record of storage 'broken' of 'local'")
     ran = places.inv("storage.ls", "pai://local/broken/")
-    assert ran.code == 120 and ran.err == said[0].replace("warning:", "error:") + "\n"
+    assert ran.code == 120 and ran.err == warnings[0].replace("warning:", "error:") + "\n"
     assert "type 'ftp'" in ran.err and str(kept) in ran.err and "`inv storage.forget broken`" in ran.err
     assert "forget broken` first" in places.inv("storage.add", "broken", "--type", "local", "--path", "/").err
     assert (
@@ -195,13 +195,13 @@ def test_a_record_that_is_not_understood_is_named_and_the_others_are_used(places
     assert "ftp" not in kept.read_text()
 
 
-def test_sources_that_are_there_already_are_not_sent_again_and_that_is_told(places):
+def test_sources_that_exist_already_are_not_sent_again_and_this_is_reported(places):
     first, again = (places.ok("job.sub", "true", "--sources", "mine", "--follow").err for _ in range(2))
     assert "sources: 1 files" in first and "already there" not in first
     assert "sources: 1 files" in again and "sources: already there, so they were not sent again\n" in again
 
 
-def test_the_commands_of_the_page_run(places):
+def test_page_commands_run(places):
     for line in commands((ROOT / "docs" / "storage.md").read_text()):
         ran = places.run("sh", "-c", line)
         assert ran.code == 0 and "Traceback" not in ran.err, (line, ran)

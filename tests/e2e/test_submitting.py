@@ -38,7 +38,7 @@ def file(cluster):
     return "job.yaml"
 
 
-def test_a_file_is_changed_before_it_is_sent(cluster, file):
+def test_updates_change_a_file_before_it_is_sent(cluster, file):
     job = preview(
         cluster,
         *("job.submit", file, "-u", "defaults:virtualCluster=test", "-u", "jobRetryCount=2"),
@@ -49,7 +49,7 @@ def test_a_file_is_changed_before_it_is_sent(cluster, file):
     assert job["taskRoles"]["main"]["instances"] == 3
 
 
-def test_a_generated_job_can_be_changed_too(cluster):
+def test_updates_change_a_generated_job(cluster):
     ran = cluster.ok("job.sub", "echo one", "-u", "taskRoles.main.commands[0]=echo two", "-f")
     assert ran.out == "two\n"
 
@@ -58,7 +58,7 @@ def test_a_generated_job_can_be_changed_too(cluster):
     ("update", "words"),
     [("name.x=1", "name is"), ("defautls.a=1", "did you mean 'defaults'"), ("x", "path=value")],
 )
-def test_a_change_that_cannot_be_is_one_line(cluster, file, update, words):
+def test_invalid_update_is_reported_in_one_line(cluster, file, update, words):
     ran = cluster.inv("job.submit", file, "-u", update)
     assert ran.code == 120 and words in ran.err and len(ran.err.splitlines()) == 1
 
@@ -96,7 +96,7 @@ def test_two_roles_exchange_data_without_a_file(cluster):
     assert sorted(ran.out.splitlines()) == ["[worker-0] 0 weights", "[worker-1] 1 weights"]
 
 
-def test_flags_are_the_default_of_every_role(cluster):
+def test_flags_are_the_defaults_of_every_role(cluster):
     job = preview(
         cluster,
         *("job.sub", "run it", "--instances", "2", "--cpu", "3", "--mem", "2g", "--shm", "1g"),
@@ -131,7 +131,7 @@ def test_flags_are_the_default_of_every_role(cluster):
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
-def test_a_flag_that_cannot_be_is_one_line(cluster, flags, words):
+def test_invalid_flag_is_reported_in_one_line(cluster, flags, words):
     ran = cluster.inv("job.sub", "true", *flags)
     assert ran.code == 120 and words in ran.err and len(ran.err.splitlines()) == 1, ran
 
@@ -167,7 +167,8 @@ def test_a_secret_is_asked_for_on_a_terminal(cluster):
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    assert process.stderr.read(len("secret KEY: ")) == b"secret KEY: "  # what is typed before is dropped
+    # Input typed before the prompt is dropped.
+    assert process.stderr.read(len("secret KEY: ")) == b"secret KEY: "
     os.write(leader, b"typed-secret\n")
     out, err = process.communicate(timeout=60)
     os.close(leader)
@@ -180,12 +181,12 @@ def test_a_time_limit_ends_the_job_with_124(cluster):
     assert ran.code == 124 and "begun" in ran.out and "time limit of 3 s" in ran.out
 
 
-def test_tags_are_put_on_the_job(cluster):
+def test_tags_are_added_to_the_job(cluster):
     [job] = cluster.ok("job.sub", "true", "--tag", "red", "--tag", "two words", "-o", "json").json()
     assert set(job["tags"]) == {"red", "two words"}
 
 
-def test_after_waits_for_success_and_says_so(cluster):
+def test_after_waits_for_success_and_reports_it(cluster):
     gate = cluster.project / "gate"
     cluster.ok("job.sub", f"until test -e '{gate}'; do sleep 0.05; done", "-j", "first-step")
     process = cluster.start("inv", "job.sub", "echo second", "--after", "first-step", "-f")
@@ -196,7 +197,7 @@ def test_after_waits_for_success_and_says_so(cluster):
     assert cluster.ok("job.status", "first-step", "-o", "json").json()["state"] == "SUCCEEDED"
 
 
-def test_after_a_failure_nothing_is_submitted(cluster):
+def test_after_submits_nothing_if_the_other_job_fails(cluster):
     cluster.ok("job.sub", "exit 7", "-j", "broken-step")
     ran = cluster.inv("job.sub", "echo second", "-j", "never", "--after", "broken-step")
     assert ran.code == 7 and "nothing is submitted" in ran.err and "broken-step" in ran.err
@@ -221,14 +222,14 @@ def test_a_template_takes_flags_sources_and_variables(cluster):
 
 
 @pytest.mark.parametrize("page", ["jobs.md", "sweeps.md"])
-def test_the_commands_of_the_pages_run_in_order(cluster, page):
+def test_page_commands_run_in_order(cluster, page):
     for line in commands((ROOT / "docs" / page).read_text()):
         ran = cluster.run("sh", "-c", line)
         assert ran.code == 0, (line, ran)
         assert "Traceback" not in ran.err
 
 
-def test_a_v1_file_goes_as_it_is_to_a_server_that_takes_it(shell):
+def test_v1_file_is_sent_unchanged_to_a_server_that_accepts_it(shell):
     role = {"name": "main", "command": "echo v1 $PAI_TASK_INDEX"}
     (shell.project / "v1.json").write_text(
         json.dumps({"jobName": "old-style", "image": "python:3", "taskRoles": [role]})
@@ -257,7 +258,7 @@ def test_a_v1_file_goes_as_it_is_to_a_server_that_takes_it(shell):
 
 
 class Forgetful:
-    """A proxy that passes everything on, and drops the answer to the first submission."""
+    """A proxy that forwards everything, and drops the response to the first submission."""
 
     def __init__(self, port):
         self.target, self.dropped = port, 0
@@ -293,7 +294,7 @@ class Forgetful:
                 client.sendall(answer)
 
 
-def test_an_answer_that_is_lost_does_not_make_a_second_job(cluster):
+def test_lost_response_does_not_create_a_second_job(cluster):
     credentials = cluster.ok("cluster.credentials", "local", "-o", "json").json()
     proxy = Forgetful(cluster.ok("cluster.status", "-o", "json").json()["port"])
     secret = {"OPENPAI_PASSWORD": credentials["password"]}
@@ -310,7 +311,7 @@ def test_an_answer_that_is_lost_does_not_make_a_second_job(cluster):
     assert len(cluster.ok("job.list", "-o", "json").json()) == before + 1
 
 
-def test_a_server_that_dies_is_one_clear_line(shell):
+def test_dead_server_is_reported_in_one_line(shell):
     shell.ok("cluster.start")
     pid = shell.ok("cluster.status", "-o", "json").json()["pid"]
     shell.ok("job.sub", "sleep 60", "-j", "first-step")

@@ -1,4 +1,4 @@
-"""Sweeps from the command line: one thing of many jobs, each submitted exactly once."""
+"""Sweeps from the command line: many jobs, each submitted exactly once."""
 
 import csv
 import io
@@ -25,7 +25,7 @@ def names(shell, keyword):
     return sorted(job["name"] for job in listed)
 
 
-def test_a_grid_runs_and_its_results_are_a_table(cluster):
+def test_grid_runs_and_its_results_form_a_table(cluster):
     command = """printf 'noise\\n{"loss": %s, "note": "a,b"}\\nmore noise\\n' "$(({lr} * bs))" """
     ran = cluster.ok("job.sub", command, "-j", "grid", "--sweep", "lr=2,3", "--sweep", "bs=10,20")
     assert [line.split()[:4] for line in ran.out.splitlines()[1:]] == [
@@ -70,7 +70,7 @@ def test_one_failure_fails_the_sweep_and_is_named(cluster):
     assert [(row["state"], row["exit"]) for row in ran.json()] == [("SUCCEEDED", 0), ("FAILED", 4)]
 
 
-def test_rows_of_a_file_are_jobs_and_sources_go_along_once(cluster):
+def test_rows_of_a_file_become_jobs_that_are_submitted_once(cluster):
     (cluster.project / "rows.csv").write_text("who,times\nann,1\nbob & co,2\n")
     (cluster.project / "greet.sh").write_text("echo hello $1 x $times\n")
     cluster.ok("job.sub", "sh greet.sh {who}", "-j", "rows", "--sweep-file", "rows.csv", "--src", "greet.sh")
@@ -87,7 +87,7 @@ def test_rows_of_a_file_are_jobs_and_sources_go_along_once(cluster):
     assert changed.code == 120 and "choose another --job-name" in changed.err
 
 
-def test_at_most_so_many_run_at_a_time(cluster):
+def test_max_parallel_limits_the_running_jobs(cluster):
     marks = cluster.project / "marks"
     marks.mkdir()
     command = f"touch {marks}/{{i}}; ls {marks} | wc -l; sleep 0.3; rm {marks}/{{i}}"
@@ -99,13 +99,13 @@ def test_at_most_so_many_run_at_a_time(cluster):
     assert seen == ["1"] * 5
 
 
-def test_a_preview_shows_the_first_and_sends_nothing(cluster):
+def test_preview_shows_the_first_job_and_sends_nothing(cluster):
     ran = cluster.ok("job.sub", "echo {a}", "-j", "looked-at", "--sweep", "a=1,2", "--preview")
     assert yaml.safe_load(ran.out)["taskRoles"]["main"]["commands"] == ["echo 1"]
     assert "2 jobs" in ran.err and names(cluster, "looked-at") == []
 
 
-def test_a_strangers_job_of_that_name_is_in_the_way(cluster):
+def test_unrelated_job_with_the_same_name_blocks_the_sweep(cluster):
     cluster.ok("job.sub", "true", "-j", "mine-a-1")
     ran = cluster.inv("job.sub", "true", "-j", "mine", "--sweep", "a=1,2")
     assert ran.code == 122 and "mine-a-1" in ran.err and names(cluster, "mine-a-2") == []
@@ -136,7 +136,7 @@ def test_a_sweep_that_was_interrupted_submits_only_what_is_missing(cluster):
 
 
 def until_submitted(shell, name):
-    """A few of the jobs are on the cluster, by the record of the sweep."""
+    """Wait until the record of the sweep lists a few submitted jobs."""
     record, deadline = shell.project / ".openpai/sweeps/local" / f"{name}.jsonl", time.monotonic() + 60
     while not (record.exists() and record.read_text().count("\n") > 5):
         assert time.monotonic() < deadline
@@ -145,7 +145,7 @@ def until_submitted(shell, name):
 
 @pytest.fixture
 def limited(shell, request):
-    """An embedded cluster that takes no more than 12 submissions in two seconds, or as many as given."""
+    """An embedded cluster that accepts 12 submissions in two seconds, or in as many as given."""
     seconds = getattr(request, "param", 2)
     server = subprocess.Popen(
         [
@@ -179,14 +179,14 @@ def test_a_long_pause_is_respected_and_reported(limited, monkeypatch):
     client._policies = retries.NEVER
     packed = submission.pack_files(client, JobRequest("true", image="python:3"), limited.project)
     sweep = plan.plan_sweep(*packed, grid.parse_points(["i=1..15"]))
-    said = []
-    run = running.SweepRun(client, sweep, limited.project, said.append)
+    messages = []
+    run = running.SweepRun(client, sweep, limited.project, messages.append)
     *_, last = run.until_over(detach=True)
     assert [job.state for job in last] == ["WAITING"] * 15
-    assert len(said) == 1 and re.match(r"the cluster asks for a pause of [1-6] s \(12 of 15", said[0])
+    assert len(messages) == 1 and re.match(r"the cluster asks for a pause of [1-6] s \(12 of 15", messages[0])
 
 
-def test_a_cluster_that_dies_meanwhile_is_one_line_and_the_rest_follows(shell):
+def test_dead_cluster_is_reported_in_one_line_and_a_rerun_submits_the_rest(shell):
     args = ("job.sub", "true", "-j", "hurt", "--sweep", "i=1..60", "--detach", "--cpu", "1", "--mem", "16")
     shell.ok("cluster.start")
     pid = shell.ok("cluster.status", "-o", "json").json()["pid"]

@@ -1,4 +1,4 @@
-"""Every template at work: run on the embedded cluster, with stand-ins where it needs more than Python."""
+"""Every template runs on the embedded cluster, with stand-ins where it needs more than Python."""
 
 import json
 import re
@@ -104,14 +104,14 @@ PY
 
 
 def make(shell, template, name, **parameters):
-    """A job file from the template, as a person would write it."""
+    """Create a job file from the template, as a user would."""
     words = [word for key, value in parameters.items() for word in ("-p", f"{key}={value}")]
     shell.ok("job.new", template, f"{name}.yaml", *words)
     return f"{name}.yaml"
 
 
 def run(shell, template, name, **parameters):
-    """The output of the job, which must succeed."""
+    """Run a job, which must succeed, and return its output."""
     return shell.ok("job.submit", make(shell, template, name, **parameters), "--follow").out
 
 
@@ -120,7 +120,7 @@ def status(shell, name):
 
 
 def output(shell, name, pattern):
-    """What the pattern finds in the job's output, as soon as it is there."""
+    """Wait for the pattern in the job's output, and return its first group."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         found = re.search(pattern, shell.ok("job.logs", name).out)
@@ -131,7 +131,7 @@ def output(shell, name, pattern):
 
 
 def fetch(url, body=None):
-    """Status and text of the answer, as soon as somebody listens there."""
+    """Return the status and text of the response, once a server listens there."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -149,7 +149,7 @@ def stop(shell, name):
     assert shell.inv("job.wait", name, "--timeout", "60").code == 143  # it is STOPPED
 
 
-def test_the_list_names_each_template_with_what_it_is_for_and_its_parameters(cluster):
+def test_list_shows_each_template_with_its_description_and_parameters(cluster):
     listed = {item["name"]: item for item in cluster.ok("job.templates", "-o", "json").json()}
     assert listed["hello"]["parameters"][-1] == {"name": "who", "default": "world", "about": "whom to greet"}
     shown = cluster.ok("job.templates").out
@@ -172,7 +172,7 @@ def test_a_projects_template_comes_first_and_a_broken_one_is_reported(shell):
     assert shell.inv("job.new", "bad").code == 120
 
 
-def test_new_does_not_write_over_a_file_unless_forced(shell):
+def test_new_does_not_overwrite_a_file_unless_forced(shell):
     assert shell.ok("job.new", "hello", "-o", "json").json()[0]["file"] == "hello.yaml"
     path = shell.project / "hello.yaml"
     path.write_text("precious")
@@ -192,14 +192,14 @@ def test_new_does_not_write_over_a_file_unless_forced(shell):
 
 def test_hello_says_hello(cluster):
     assert run(cluster, "hello", "one") == "hello world from task 0\n"
-    said = run(cluster, "hello", "two", tasks=2, who="you all")
-    assert len(re.findall(r"hello you all from task [01]$", said, re.M)) == 2
+    log = run(cluster, "hello", "two", tasks=2, who="you all")
+    assert len(re.findall(r"hello you all from task [01]$", log, re.M)) == 2
 
 
-def test_a_template_is_submitted_as_it_is_too(cluster):
+def test_template_can_be_submitted_unchanged(cluster):
     ours = ROOT / "job_templates" / "data-preparation.yaml"
-    said = cluster.ok("job.submit", str(ours), "--follow").out
-    rows = [json.loads(line[line.index("{") :])["rows"] for line in said.splitlines()]
+    log = cluster.ok("job.submit", str(ours), "--follow").out
+    rows = [json.loads(line[line.index("{") :])["rows"] for line in log.splitlines()]
     assert rows == [500, 500]
 
 
@@ -217,25 +217,25 @@ def test_gpu_training_runs_its_command_beside_the_example(cluster):
     assert run(cluster, "gpu-training", "train", command=check, gpus=0) == "trained\n"
 
 
-def test_the_tasks_of_pytorch_ddp_meet_at_the_first(cluster):
-    said = run(cluster, "pytorch-ddp", "ddp", nodes=3, gpus=0, command=RENDEZVOUS)
+def test_tasks_of_pytorch_ddp_connect_to_the_first_task(cluster):
+    log = run(cluster, "pytorch-ddp", "ddp", nodes=3, gpus=0, command=RENDEZVOUS)
     for rank in range(3):
-        assert f"rank {rank} of 3 with 1 sum 3" in said
+        assert f"rank {rank} of 3 with 1 sum 3" in log
 
 
 def test_parameter_servers_workers_and_chief_exchange_data_and_end_with_the_chief(cluster):
-    said = run(cluster, "tensorflow-ps", "ps", workers=3, servers=2, gpus=0, command=PARAMETER_SERVER)
-    assert "all servers hold 111" in said
+    log = run(cluster, "tensorflow-ps", "ps", workers=3, servers=2, gpus=0, command=PARAMETER_SERVER)
+    assert "all servers hold 111" in log
     states = {task["role"]: task["state"] for task in status(cluster, "ps")["tasks"]}
     assert states == {"chief": "SUCCEEDED", "worker": "STOPPED", "ps": "STOPPED"}
 
 
-def test_the_master_of_horovod_waits_for_the_workers_and_knows_all_hosts(cluster):
-    said = run(cluster, "horovod", "mpi", workers=2, gpus=4, command='echo "run $NP on $HOSTS"')
-    assert "run 12 on master-0:4,worker-0:4,worker-1:4" in said
+def test_horovod_master_waits_for_the_workers_and_knows_all_hosts(cluster):
+    log = run(cluster, "horovod", "mpi", workers=2, gpus=4, command='echo "run $NP on $HOSTS"')
+    assert "run 12 on master-0:4,worker-0:4,worker-1:4" in log
 
 
-def test_jupyter_has_a_token_and_a_port_of_its_own(cluster):
+def test_jupyter_has_its_own_token_and_port(cluster):
     cluster.ok("job.submit", make(cluster, "jupyter", "notebook", command=NOTEBOOK))
     link = output(cluster, "notebook", r"open (http\S+)")
     address, _, token = link.partition("?token=")
@@ -248,19 +248,19 @@ def test_jupyter_has_a_token_and_a_port_of_its_own(cluster):
     assert len(another) == len(token) and another != token
 
 
-def test_a_token_of_ones_own_is_in_no_log_and_no_config(cluster):
+def test_token_set_by_the_user_is_in_no_log_and_no_config(cluster):
     seen = '[ "$JUPYTER_TOKEN" = mine-"alone" ] && echo accepted'
     path = cluster.project / make(cluster, "jupyter", "notebook-mine", command=seen)
     path.write_text(path.read_text() + "secrets:\n  token: mine-alone\n")
-    said = cluster.ok("job.submit", path.name, "--follow").out
-    assert re.fullmatch(r"open http://127.0.0.1:\d+/lab with your token\naccepted\n", said)
+    log = cluster.ok("job.submit", path.name, "--follow").out
+    assert re.fullmatch(r"open http://127.0.0.1:\d+/lab with your token\naccepted\n", log)
     assert "mine-alone" not in cluster.ok("job.config", "notebook-mine").out
 
 
-def test_tensorboard_shows_what_the_training_writes_and_ends_with_it(cluster):
+def test_tensorboard_shows_the_training_data_and_ends_with_the_training(cluster):
     viewer = 'python3 -m http.server --bind "$HOST" --directory "$LOGDIR" "$PORT"'
-    said = run(cluster, "tensorboard", "board", viewer=viewer, command=FETCH, linger=0)
-    assert "TensorBoard is at http://127.0.0.1:" in said and "seen b'0.25\\n'" in said
+    log = run(cluster, "tensorboard", "board", viewer=viewer, command=FETCH, linger=0)
+    assert "TensorBoard is at http://127.0.0.1:" in log and "seen b'0.25\\n'" in log
 
 
 def test_a_served_model_answers_on_its_port_until_it_is_stopped(cluster):
@@ -275,14 +275,14 @@ def test_a_served_model_answers_on_its_port_until_it_is_stopped(cluster):
         urllib.request.urlopen(address, timeout=5)
 
 
-def test_the_commands_of_the_page_run_in_order(cluster):
+def test_page_commands_run_in_order(cluster):
     blocks = re.findall(r"<!-- run -->\n```sh\n(.*?)```", PAGE, re.S)
     ran = cluster.run("sh", "-ec", "".join(blocks))
     assert ran.code == 0, ran
     assert "hello everybody from task 1" in ran.out and '"rows": 333' in ran.out
 
 
-def test_the_template_of_the_page_is_one_and_its_table_is_complete(shell):
+def test_template_on_the_page_is_valid_and_its_table_is_complete(shell):
     folder = shell.project / "job_templates"
     folder.mkdir()
     (folder / "own.yaml").write_text(re.search(r"```yaml\n(.*?)```", PAGE, re.S)[1])

@@ -1,4 +1,4 @@
-"""A cluster that fails after it accepted a job, or takes no more calls: one job, never two."""
+"""A cluster that fails after it accepted a job, or limits its calls: one job, never two."""
 
 import re
 import time
@@ -11,7 +11,7 @@ from tests.server.conftest import own_server  # noqa: F401
 
 @pytest.fixture
 def lab(cluster):
-    """The embedded cluster, added as one elsewhere."""
+    """The embedded cluster, added like a remote one."""
     own = cluster.ok("cluster.credentials", "local", "-o", "json").json()
     login = ("--user", own["user"])
     cluster.ok("cluster.add", "lab", own["uri"], *login, OPENPAI_TOKEN=own["token"])
@@ -25,7 +25,7 @@ def named(shell, keyword):
 
 
 @pytest.mark.parametrize("status", [500, 502])
-def test_a_job_that_was_accepted_is_found(lab, status):
+def test_accepted_job_is_found_after_a_lost_response(lab, status):
     switch(lab.home / "local", lost_submit=status)
     ran = lab.inv("job.sub", "echo done", "-j", f"lost-{status}", "-a", "lab", "--follow")
     assert (ran.code, ran.out) == (0, "done\n"), ran
@@ -33,7 +33,7 @@ def test_a_job_that_was_accepted_is_found(lab, status):
 
 
 @pytest.mark.parametrize("status", [500, 502])
-def test_each_job_of_a_sweep_is_there_once(lab, status):
+def test_each_job_of_a_sweep_exists_once_after_lost_responses(lab, status):
     switch(lab.home / "local", lost_submit=status)
     name = f"grid-{status}"
     ran = lab.ok("job.sub", "true", "-j", name, "--sweep", "n=1..3", "-a", "lab", "-o", "json")
@@ -41,7 +41,7 @@ def test_each_job_of_a_sweep_is_there_once(lab, status):
     assert sorted(named(lab, name)) == [f"{name}-n-{number}" for number in (1, 2, 3)]
 
 
-def test_a_job_that_a_broken_database_did_not_take_is_not_submitted(lab):
+def test_job_that_a_broken_database_rejected_is_not_submitted(lab):
     switch(lab.home / "local", database=True)
     ran = lab.inv("job.sub", "true", "-j", "untaken", "-a", "lab")
     assert ran.code == 122 and "ECONNREFUSED" in ran.err and len(ran.err.splitlines()) == 1
@@ -49,8 +49,8 @@ def test_a_job_that_a_broken_database_did_not_take_is_not_submitted(lab):
     assert named(lab, "untaken") == []
 
 
-def test_the_end_of_a_window_counts_and_not_its_length(own_server, shell):  # noqa: F811
-    """A slow machine needs a longer window for a command that comes before its end."""
+def test_retry_waits_for_the_end_of_the_window_and_not_its_length(own_server, shell):  # noqa: F811
+    """On a slow machine, a command ends before the window only if the window is longer."""
     for window in (8, 32, 96):
         own_server.start("--rate-limit", f"list=1/{window}s")
         switch(own_server.folder, full_retry_after=True)

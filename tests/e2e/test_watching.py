@@ -1,4 +1,4 @@
-"""Who watches a job stays with it while the cluster or its logs fail, by real processes and real HTTP."""
+"""Commands that watch a job wait while the cluster or its logs fail; real processes and real HTTP."""
 
 import contextlib
 import signal
@@ -58,7 +58,7 @@ def submitted(shell, command, *flags):
 
 @contextlib.contextmanager
 def running(shell, *words):
-    """A command that runs, and ends with the test if it does not end before."""
+    """Run a command, and kill it if it still runs at the end of the block."""
     process = shell.start("inv", *words)
     try:
         yield process
@@ -69,7 +69,7 @@ def running(shell, *words):
 
 
 def until(stream, words):
-    """The lines of a stream up to the one that has these words in it."""
+    """Return the lines of a stream up to the line that contains these words."""
     lines = []
     while not lines or words not in lines[-1]:
         lines.append(stream.readline())
@@ -84,23 +84,23 @@ def end(process):
 
 @pytest.mark.parametrize("outage", OUTAGES)
 @pytest.mark.parametrize("words", [("job.wait",), ("job.connect",), ("job.logs", "--follow")])
-def test_who_watches_waits_until_the_cluster_is_back(calm, gate, outage, words):
+def test_watching_commands_wait_until_the_cluster_is_back(calm, gate, outage, words):
     name = submitted(calm, f"{gate.wait}; exit 7")
     fault, reason = OUTAGES[outage]
     faults(calm, **{outage: fault})
     with running(calm, *words, name) as process:
-        said = until(process.stderr, LOST)
+        lines = until(process.stderr, LOST)
         faults(calm)
-        said += until(process.stderr, BACK)
+        lines += until(process.stderr, BACK)
         gate.open()
         code, _, err = end(process)
-    told = "".join(said) + err
-    assert code == 7 and "Traceback" not in told
-    assert f"{LOST}{reason}; retrying for up to 900 s (setting watch-patience)\n" in told
-    assert (told.count(LOST), told.count(BACK)) == (1, 1)
+    output = "".join(lines) + err
+    assert code == 7 and "Traceback" not in output
+    assert f"{LOST}{reason}; retrying for up to 900 s (setting watch-patience)\n" in output
+    assert (output.count(LOST), output.count(BACK)) == (1, 1)
 
 
-def test_who_follows_goes_on_after_an_outage_in_the_middle(calm, gate):
+def test_following_continues_after_an_outage(calm, gate):
     with running(calm, "job.sub", f"echo one; {gate.wait}; echo two; exit 7", "-f", *SMALL) as process:
         assert process.stdout.readline() == "one\n"
         faults(calm, gateway=504)
@@ -113,7 +113,7 @@ def test_who_follows_goes_on_after_an_outage_in_the_middle(calm, gate):
 
 
 @pytest.mark.parametrize("outage, code", [("gateway", 121), ("database", 122)])
-def test_patience_has_an_end_and_the_job_goes_on(calm, gate, outage, code):
+def test_watching_gives_up_after_its_patience_and_the_job_continues(calm, gate, outage, code):
     name = submitted(calm, gate.wait)
     faults(calm, **{outage: OUTAGES[outage][0]})
     ran = calm.inv("job.wait", name, INVOKE_OPENPAI_WATCH_PATIENCE="2s")
@@ -122,27 +122,27 @@ def test_patience_has_an_end_and_the_job_goes_on(calm, gate, outage, code):
     assert ran.err.splitlines()[-1].startswith("error: ")
 
 
-def test_a_wait_that_runs_out_during_an_outage_is_124(calm, gate):
+def test_wait_that_times_out_during_an_outage_exits_124(calm, gate):
     name = submitted(calm, gate.wait)
     faults(calm, gateway=502)
     ran = calm.inv("job.wait", name, "--timeout", "1")
     assert ran.code == 124 and "timed out: " in ran.err.splitlines()[-1]
 
 
-def test_a_single_read_and_a_job_that_is_unknown_are_not_waited_for(calm):
+def test_single_reads_and_unknown_jobs_are_not_retried(calm):
     assert "no job named" in calm.inv("job.wait", "nobody").err
     faults(calm, database=True)
     ran = calm.inv("job.status", "nobody")
     assert ran.code == 122 and LOST not in ran.err
 
 
-def test_a_patience_that_is_no_time_is_named_with_its_place(calm):
+def test_invalid_patience_is_reported_with_its_source(calm):
     ran = calm.inv("job.list", INVOKE_OPENPAI_WATCH_PATIENCE="soon")
     assert ran.code == 120 and ran.err.count("\n") == 1
     assert ran.err.startswith("error: INVOKE_OPENPAI_WATCH_PATIENCE: watch-patience must be a duration")
 
 
-def test_a_sweep_stays_with_its_jobs_and_submits_each_once(calm, gate):
+def test_sweep_continues_after_an_outage_and_submits_each_job_once(calm, gate):
     sweep = ("job.sub", gate.wait, "-j", "wide", "--sweep", "i=1..3", "--max-parallel", "2", "-o", "json")
     with running(calm, *sweep, *SMALL) as process:
         until(process.stderr, "2 RUNNING")
@@ -187,21 +187,21 @@ def test_a_notebook_is_downloaded_after_an_outage(calm, gate):
 @pytest.mark.parametrize(
     "fault", [{"logs": 500}, {"log_files": 502}, {"log_files": 404}, {"logs": {"main/0": 500}}]
 )
-def test_logs_that_fail_are_a_warning_and_are_caught_up_with(calm, gate, fault):
+def test_failing_logs_give_a_warning_and_are_read_later(calm, gate, fault):
     faults(calm, **fault)
     with running(calm, "job.sub", f"echo one; {gate.wait}; echo two; exit 3", "-f", *SMALL) as process:
-        said = until(process.stderr, OUTPUT)
+        lines = until(process.stderr, OUTPUT)
         faults(calm)
         assert process.stdout.readline() == "one\n"
         gate.open()
         code, out, err = end(process)
-    told = "".join(said) + err
+    output = "".join(lines) + err
     assert (code, out) == (3, "two\n")
-    assert told.count("warning: ") == 1 and "still following the job" in told and "token=" not in told
+    assert output.count("warning: ") == 1 and "still following the job" in output and "token=" not in output
 
 
 @pytest.mark.parametrize("fault", [{"logs": 500}, {"log_files": 503}])
-def test_logs_that_never_come_back_leave_the_job_its_own_exit_code(calm, fault):
+def test_logs_that_never_recover_leave_the_job_its_own_exit_code(calm, fault):
     faults(calm, **fault)
     ran = calm.run(
         "inv", "-d", "job.sub", "echo one; exit 3", "-f", "-j", f"mute-{next(iter(fault))}", *SMALL
@@ -215,7 +215,7 @@ def test_logs_that_never_come_back_leave_the_job_its_own_exit_code(calm, fault):
 @pytest.mark.parametrize(
     "status, told", [(404, "the cluster has no logs of main-0"), (500, "cannot read the output of main-0")]
 )
-def test_the_logs_of_the_other_tasks_are_read(calm, status, told):
+def test_logs_of_the_other_tasks_are_still_read(calm, status, told):
     name, lines = f"parts-{status}", ["[main-1] from 1", "[main-2] from 2"]
     faults(calm, logs={"main/0": status})
     three = ("echo from $PAI_TASK_INDEX", "--instances", "3")
@@ -239,22 +239,22 @@ def test_an_earlier_attempt_can_be_read(calm, tmp_path):
     assert ran.code == 120 and "cannot be combined with --follow" in ran.err
 
 
-def test_a_submission_of_a_sweep_whose_answer_is_lost_is_not_repeated(calm):
+def test_sweep_submission_with_a_lost_response_is_not_repeated(calm):
     faults(calm, lost_submit=500, calls=1)
     calm.ok("job.sub", "true", "-j", "lost", "--sweep", "i=1..2", "--detach", *SMALL)
     assert len(calm.ok("job.list", "--keyword", "lost", "-o", "json").json()) == 2
 
 
-def test_a_submission_of_a_sweep_that_did_not_arrive_is_repeated_after_the_outage(calm, monkeypatch):
+def test_sweep_submission_that_did_not_arrive_is_repeated_after_the_outage(calm, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(calm.home))
-    said = []
-    client = known.connect(Settings.load(), "local", said.append)
+    messages = []
+    client = known.connect(Settings.load(), "local", messages.append)
     request = JobRequest("true", "unsent", image="python:3")
     packed = submission.pack_files(client, request, calm.project)
     sweep = plan.plan_sweep(*packed, grid.parse_points(["i=1..1"]), is_named=True)
-    run = sweep_run.SweepRun(client, sweep, calm.project, said.append)
+    run = sweep_run.SweepRun(client, sweep, calm.project, messages.append)
     [name] = sweep.points
-    faults(calm, database=True, calls=6)  # the submission, four looks for it, and the first patient one
+    faults(calm, database=True, calls=6)  # the submission, four look-ups, and the first retry
     run._submit_one(name)
-    assert [line.partition(": ")[0] for line in said] == ["cluster 'local' does not answer", BACK]
+    assert [line.partition(": ")[0] for line in messages] == ["cluster 'local' does not answer", BACK]
     assert calm.inv("job.wait", name).code == 0

@@ -1,4 +1,4 @@
-"""Whether an answer of the server is one that its own description has."""
+"""Check that a response of the server matches the server's own description."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from openpai_tasks.server.api.table import rows
 PROFILES: dict[str, str] = {}
 """The profile of each server that was started, by its address."""
 
-NO_ROUTE = {  # what is answered before a route is looked at, or without one
+NO_ROUTE = {  # responses before routing, or without a route
     403: {"ForbiddenUserError"},
     404: {"NoApiError"},
     408: {None},
@@ -26,9 +26,9 @@ NO_ROUTE = {  # what is answered before a route is looked at, or without one
 
 
 def check(profile: str, answer: requests.Response) -> None:
-    """Fail unless status, type and body are those that the description has for this call."""
+    """Fail unless the description lists this status, type and body for the call."""
     method, url = str(answer.request.method), urlsplit(str(answer.request.url))
-    if method == "OPTIONS":  # answered for browsers, before the routes
+    if method == "OPTIONS":  # answered for browsers before routing
         return
     path = router.local(url.path)
     match = _router(profile).match(method, path)

@@ -1,4 +1,4 @@
-"""A real server in a process of its own, and a caller that speaks HTTP to it."""
+"""A real server in a separate process, and a client that sends HTTP requests to it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ taskRoles:
 
 
 def wait_for(found: Callable[[], Any], seconds: float = 60) -> Any:
-    """The first true answer; a server that counts its requests is asked less and less often."""
+    """Poll until the result is true, and return it; the pauses grow, as servers may limit requests."""
     limit, pause = time.monotonic() + seconds, 0.02
     while time.monotonic() < limit:
         answer = found()
@@ -53,7 +53,7 @@ class Api:
 
     uri: str
     token: str = ""
-    checked: bool = True  # whether each answer is compared with the server's description of itself
+    checked: bool = True  # whether each response is checked against the server's description
 
     def call(self, method: str, path: str, **options: Any) -> requests.Response:
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
@@ -80,7 +80,7 @@ class Api:
         return self.call("POST", "/api/v2/jobs", data=text.encode(), headers={"Content-Type": type})
 
     def run(self, name: str, command: str = "echo hello") -> None:
-        """Submit a job of one command."""
+        """Submit a job with one command."""
         answer = self.submit(JOB.format(name=name, command=json.dumps(command)))
         assert answer.status_code == 202, answer.text
 
@@ -88,7 +88,7 @@ class Api:
         return self.get(f"/api/v2/jobs/{key}").json()
 
     def until(self, key: str, *states: str) -> Any:
-        """The job's detail once it is in one of the states."""
+        """Return the job's detail once it is in one of the states."""
 
         def arrived() -> Any:
             body = self.detail(key)
@@ -98,7 +98,7 @@ class Api:
 
 
 class ServerProcess:
-    """``python -m openpai_tasks.server`` over one folder, started and ended as often as needed."""
+    """``python -m openpai_tasks.server`` on one folder; it can be started and stopped repeatedly."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -148,7 +148,7 @@ class ServerProcess:
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A folder for a server of the test's own."""
+    """A server for one test, which starts it."""
     server = ServerProcess(tmp_path / "home")
     yield server
     if server.process and server.process.poll() is None:
@@ -189,5 +189,5 @@ def guest(admin: Api) -> Api:
 
 
 def code(answer: requests.Response) -> tuple[int, str | None]:
-    """Status and error code."""
+    """Return the status and the error code."""
     return answer.status_code, answer.json().get("code")

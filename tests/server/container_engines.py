@@ -1,4 +1,4 @@
-"""Real docker and podman for tests: each with a store of its own, and images made without a registry."""
+"""Real Docker and Podman for tests, each with its own store, and images made without a registry."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Docker(Kit):
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """As a crash would; a new one can start when its containerd, which goes with it, is gone."""
+        """Kill the daemon as a crash would, and wait for its containerd to end: then a new one can start."""
         containerd = int((self.folder / "exec/containerd/containerd.pid").read_text())
         self.end(signal.SIGKILL)
         limit = time.monotonic() + 60
@@ -121,12 +121,12 @@ class Podman(Kit):
             pytest.skip(f"podman does not run here: {err}")
 
     def end(self) -> None:
-        """Nothing runs but containers."""
+        """Podman has no daemon to stop."""
 
 
 @contextlib.contextmanager
 def engine_kit(name: str) -> Iterator[Kit]:
-    """An engine with one small image; nothing of it is left afterwards."""
+    """Run an engine with one small image, and remove everything afterwards."""
     missing = [program for program in NEEDED[name] if shutil.which(program) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
@@ -150,7 +150,7 @@ def engine_kit(name: str) -> Iterator[Kit]:
 
 
 def unmount(folder: Path) -> None:
-    """Engines mount their folders upon themselves; the last mounted goes first."""
+    """Unmount what the engine has mounted below the folder, the latest mount first."""
     for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
         place = line.split()[4]
         if place.startswith(f"{folder}/"):
@@ -158,7 +158,7 @@ def unmount(folder: Path) -> None:
 
 
 def image_tar(files: Mapping[str, bytes | Path]) -> bytes:
-    """A root of busybox, with these files beside it, and the libraries that they all need."""
+    """Return a tar of a busybox root file system with these files and the libraries they need."""
     busybox = Path(shutil.which("busybox") or "")
     programs = [content for content in files.values() if isinstance(content, Path)]
     needed = {str(path): path for program in (busybox, *programs) for path in libraries(program)}
@@ -186,6 +186,6 @@ def image_tar(files: Mapping[str, bytes | Path]) -> bytes:
 
 
 def libraries(program: Path) -> list[Path]:
-    """The shared libraries of a program, and what loads them; a static one has none."""
+    """Return the shared libraries and the loader of a program; a static program has none."""
     listed = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
     return [Path(word) for word in listed.split() if word.startswith("/")]

@@ -1,4 +1,4 @@
-"""What the tests of every profile share."""
+"""Helpers that the tests of all profiles share."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def serving(folder: Path, *flags: str) -> Iterator[ServerProcess]:
 
 
 def join(server: ServerProcess, users: str) -> Api:
-    """A new user, made at the path that this server has for it."""
+    """Create a user at this server's path for users, and log in."""
     answer = server.admin().post(users, {"username": "alice", "password": PASSWORD})
     assert answer.status_code == 201, answer.text
     return server.login("alice", PASSWORD)
 
 
 def until(api: Api, path: str, *states: str) -> Any:
-    """The job's detail at the path once it is in one of the states."""
+    """Return the job's detail at the path once it is in one of the states."""
 
     def arrived() -> Any:
         body = api.get(path).json()

@@ -1,4 +1,4 @@
-"""Jobs that can be logged in to, and the clients that do it: OpenSSH's own, and Fabric."""
+"""Jobs that accept ssh logins, and the clients that log in: OpenSSH and Fabric."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ def task_folder(server: ServerProcess, key: str, name: str = "main-0-0") -> Path
 
 
 def run_job(server: ServerProcess, api: Api, name: str, text: str) -> str:
-    """Submit it and wait until its command runs; its key."""
+    """Submit a job, wait until its command runs, and return its key."""
     answer = api.submit(text)
     assert answer.status_code == 202, answer.text
     key = f"{server.owner['user']}~{name}"
     api.until(key, "RUNNING")
-    wait_for(lambda: "up" in said(server, key))
+    wait_for(lambda: "up" in job_output(server, key))
     return key
 
 
-def said(server: ServerProcess, key: str) -> str:
+def job_output(server: ServerProcess, key: str) -> str:
     log = task_folder(server, key) / "logs" / "all"
     return log.read_text() if log.exists() else ""
 
@@ -89,8 +89,8 @@ def ports(api: Api, key: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Door:
-    """One task's ssh service, and a key to try it with."""
+class SshTarget:
+    """The ssh service of one task, and a key to log in with."""
 
     port: int
     key: Path
@@ -109,7 +109,7 @@ class Door:
         return self.key.with_name("known_hosts")
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return f"{self.user}@127.0.0.1"
 
     def argv(self, *words: str) -> list[str]:
@@ -117,10 +117,10 @@ class Door:
 
     def ssh(self, command: str, *flags: str, send: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            self.argv(*flags, self.place, command), input=send, capture_output=True, timeout=60
+            self.argv(*flags, self.address, command), input=send, capture_output=True, timeout=60
         )
 
-    def says(self, command: str) -> str:
+    def output_of(self, command: str) -> str:
         done = self.ssh(command)
         assert done.returncode == 0, done.stderr
         return done.stdout.decode()
@@ -135,8 +135,8 @@ class Door:
 
     @contextmanager
     def tunnel(self, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A client that only holds the connection."""
-        process = subprocess.Popen(self.argv("-N", *flags, self.place), stdin=subprocess.DEVNULL)
+        """Run a client that only keeps the connection open."""
+        process = subprocess.Popen(self.argv("-N", *flags, self.address), stdin=subprocess.DEVNULL)
         try:
             yield process
         finally:
@@ -151,7 +151,7 @@ def answers(port: int) -> bool:
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Every process that is in the folder, has it open, or was told of it."""
+    """Return each process in the folder, or whose command line or environment names it."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid() and _knows(entry, str(folder)):
@@ -169,12 +169,12 @@ def _knows(entry: Path, folder: str) -> bool:
 
 
 def alive() -> set[int]:
-    """Every process that runs; one that has ended and was not buried yet does not."""
+    """Return all running processes, without zombies."""
     return set(_parents())
 
 
 def descendants(pid: int) -> list[int]:
-    """The process's children, theirs, and so on."""
+    """Return the children of a process, their children, and so on."""
     parents = _parents()
     found = [child for child, parent in parents.items() if parent == pid]
     return found + [below for child in found for below in descendants(child)]

@@ -1,4 +1,4 @@
-"""The log when descriptors run out: one line a minute, whoever complains."""
+"""The log when file descriptors run out: one line a minute, whichever logger reports it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fail(log: logging.Logger, number: int, inner: bool = False) -> None:
         log.exception("socket.accept() out of system resource")
 
 
-def test_thousands_of_tracebacks_are_one_line_a_minute(
+def test_descriptor_errors_are_logged_as_one_line_a_minute(
     log: logging.Logger, lines: list[str], clock: list[float]
 ) -> None:
     for number in range(2042):
@@ -59,7 +59,7 @@ def test_thousands_of_tracebacks_are_one_line_a_minute(
     assert len(lines) == 2
 
 
-def test_any_other_failure_is_told_in_full(log: logging.Logger, lines: list[str]) -> None:
+def test_other_failures_are_logged_with_their_traceback(log: logging.Logger, lines: list[str]) -> None:
     log.name = "openpai_tasks.server"
     for _ in range(3):
         fail(log, errno.EACCES)
@@ -67,7 +67,7 @@ def test_any_other_failure_is_told_in_full(log: logging.Logger, lines: list[str]
     assert len(lines) == 3 and all("Traceback" in line for line in lines)
 
 
-def test_the_same_complaint_of_the_web_server_is_not_repeated(log: logging.Logger, lines: list[str]) -> None:
+def test_repeated_web_server_warning_is_logged_once(log: logging.Logger, lines: list[str]) -> None:
     for _ in range(100):
         log.warning("Invalid HTTP request received.")
     log.warning("another")

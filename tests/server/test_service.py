@@ -1,4 +1,4 @@
-"""The server as a process: one per folder, found through its file, gone without a trace."""
+"""The server process: one per folder, found through its server.json, and cleaned up at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(*flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=60)
 
 
-def test_its_file_says_where_it_answers(own_server: ServerProcess) -> None:
+def test_server_file_describes_the_running_server(own_server: ServerProcess) -> None:
     facts = own_server.start()
     assert set(facts) == {
         "pid",
@@ -48,7 +48,7 @@ def test_its_file_says_where_it_answers(own_server: ServerProcess) -> None:
     assert requests.get(facts["uri"] + "/healthz", timeout=60).status_code == 200
 
 
-def test_everything_it_keeps_is_private(own_server: ServerProcess) -> None:
+def test_server_files_are_private(own_server: ServerProcess) -> None:
     own_server.start()
     assert own_server.folder.stat().st_mode & 0o777 == 0o700
     for name in ("cluster.db", "credentials.json", "server.json", "server.lock", "port"):
@@ -58,18 +58,18 @@ def test_everything_it_keeps_is_private(own_server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_cleanly_and_quickly(own_server: ServerProcess, number: int) -> None:
+def test_server_ends_cleanly_and_quickly_on_a_signal(own_server: ServerProcess, number: int) -> None:
     own_server.start()
     session = requests.Session()  # keeps its connection open
     session.get(json.loads((own_server.folder / "server.json").read_text())["uri"] + "/healthz", timeout=60)
     begun = time.monotonic()
     assert own_server.end(number) == 0
-    assert time.monotonic() - begun < 40  # the client keeps its connection for good
+    assert time.monotonic() - begun < 40  # the client keeps its connection open
     assert not (own_server.folder / "server.json").exists()
     assert "Traceback" not in own_server.log
 
 
-def test_a_second_one_in_the_same_folder_is_refused(own_server: ServerProcess) -> None:
+def test_second_server_in_the_same_folder_is_refused(own_server: ServerProcess) -> None:
     own_server.start()
     second = run("--home", str(own_server.folder))
     assert second.returncode == 3
@@ -77,7 +77,7 @@ def test_a_second_one_in_the_same_folder_is_refused(own_server: ServerProcess) -
     assert (own_server.folder / "server.json").exists()
 
 
-def test_it_comes_back_on_the_port_it_had_if_that_is_free(own_server: ServerProcess) -> None:
+def test_restarted_server_reuses_its_port_if_it_is_free(own_server: ServerProcess) -> None:
     first = own_server.start()
     own_server.end(signal.SIGKILL)
     assert own_server.start()["port"] == first["port"]
@@ -88,7 +88,7 @@ def test_it_comes_back_on_the_port_it_had_if_that_is_free(own_server: ServerProc
         assert own_server.start()["port"] != first["port"]
 
 
-def test_a_port_that_was_asked_for_and_is_taken_is_one_line(tmp_path: Path) -> None:
+def test_requested_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -99,7 +99,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_one_line(tmp_path: Path) -> N
     assert refused.stderr.count("\n") == 1
 
 
-def test_a_folder_it_cannot_use_is_one_line(tmp_path: Path) -> None:
+def test_unusable_folder_is_reported_in_one_line(tmp_path: Path) -> None:
     folder = tmp_path / "home"
     folder.mkdir()
     (folder / "cluster.db").write_text("this is no database, and long enough to be seen as none" * 20)
@@ -108,26 +108,26 @@ def test_a_folder_it_cannot_use_is_one_line(tmp_path: Path) -> None:
     assert refused.stderr == f"error: cannot use the folder {folder}: file is not a database\n"
 
 
-def test_answers_are_sent_at_once(tmp_path: Path) -> None:
-    """Not when the client has acknowledged what came before, which may take it 0.04 s."""
+def test_responses_are_sent_without_tcp_delay(tmp_path: Path) -> None:
+    """Without TCP_NODELAY they may wait 0.04 s for the client's acknowledgement."""
     bound = service.bind(tmp_path, 0)
 
     async def is_without_delay() -> int:
-        told = asyncio.get_running_loop().create_future()
+        nodelay = asyncio.get_running_loop().create_future()
 
         def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             connection = writer.get_extra_info("socket")
-            told.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            nodelay.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
         async with await asyncio.start_server(note, sock=bound):
             with socket.create_connection(bound.getsockname()):
-                option: int = await told
+                option: int = await nodelay
                 return option
 
     assert asyncio.run(is_without_delay())
 
 
-def test_what_a_killed_one_has_told_is_gone_once_the_next_one_holds_the_folder(
+def test_server_file_of_a_killed_server_is_removed_by_the_next_lock_holder(
     own_server: ServerProcess,
 ) -> None:
     own_server.start()
@@ -138,13 +138,13 @@ def test_what_a_killed_one_has_told_is_gone_once_the_next_one_holds_the_folder(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is only one loopback address")
-def test_it_listens_on_one_address_only(own_server: ServerProcess) -> None:
+def test_server_listens_on_one_address_only(own_server: ServerProcess) -> None:
     port = own_server.start()["port"]
     with socket.socket() as other:
-        other.bind(("127.0.0.2", port))  # taken if it listened on all
+        other.bind(("127.0.0.2", port))  # fails if the server listens on all addresses
 
 
-def test_users_tokens_and_jobs_are_there_after_a_kill(own_server: ServerProcess) -> None:
+def test_users_tokens_and_jobs_survive_a_kill(own_server: ServerProcess) -> None:
     own_server.start()
     before = own_server.admin()
     name = own_server.owner["user"]
@@ -159,7 +159,7 @@ def test_users_tokens_and_jobs_are_there_after_a_kill(own_server: ServerProcess)
     assert status["attemptId"] == 0
 
 
-def test_no_process_is_left_of_it_but_the_runners_of_tasks(own_server: ServerProcess) -> None:
+def test_stopped_server_leaves_only_task_runners(own_server: ServerProcess) -> None:
     own_server.start()
     api, name = own_server.admin(), own_server.owner["user"]
     api.run("outlives", "sleep 30")
@@ -180,7 +180,7 @@ def _mentions(folder: str) -> list[str]:
     return [line for line in listing.splitlines() if folder in line]
 
 
-def test_virtual_clusters_are_parts_and_default_is_the_rest() -> None:
+def test_default_virtual_cluster_gets_the_remaining_resources() -> None:
     machine = ResourceAmount(8, 1000, 2)
     assert virtual_clusters(machine, {}) == {"default": machine}
     assert virtual_clusters(machine, {"a": ResourceAmount(9, 400, 1)}) == {
@@ -195,7 +195,7 @@ def test_virtual_clusters_are_parts_and_default_is_the_rest() -> None:
 @pytest.mark.parametrize(
     "text", ["lab", "lab=1,2", "lab=1,2,x", "la b=1,2,3", "=1,2,3", "lab=1,2,3,4", "lab=-1,2,3"]
 )
-def test_a_virtual_cluster_of_another_shape_is_refused(text: str) -> None:
+def test_malformed_virtual_cluster_is_refused(text: str) -> None:
     assert parse_virtual_cluster("lab=1,512,0") == ("lab", ResourceAmount(1, 512, 0))
     with pytest.raises(ConfigError, match="NAME=CPU,MEMORYMB,GPU"):
         parse_virtual_cluster(text)

@@ -1,4 +1,4 @@
-"""A cluster core for tests: real database, real scheduler, real processes, in a folder of the test's own."""
+"""A cluster core for tests: real database, real scheduler and real processes, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from openpai_tasks.server.state.state import SCHEMA, State
 
 T = TypeVar("T")
 BOOT = Machine.detect().boot
-GRACE = 30.0  # seconds that no task needs which listens, however busy the machine
+GRACE = 30.0  # seconds; enough for a task that handles SIGTERM, however busy the machine
 
 
 def until(look: Callable[[], T | None], seconds: float = 60) -> T:
-    """What ``look`` returns as soon as it is true."""
+    """Poll ``look``, and return its first true result."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = look()
@@ -38,7 +38,7 @@ def until(look: Callable[[], T | None], seconds: float = 60) -> T:
 
 
 def text(path: Path) -> str:
-    """What is in the file, or nothing while it is not there."""
+    """Return the content of the file, or nothing while it does not exist."""
     return path.read_text() if path.exists() else ""
 
 
@@ -70,7 +70,7 @@ def machine(cpus: int = 2, gpus: int = 0) -> Machine:
 
 
 class Workshop:
-    """The server without its web part; ``close`` and ``open`` are an end and a new start of it."""
+    """The server without its HTTP API; ``close`` and ``open`` stop and restart it."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Workshop:
         self.database.close()
 
     def clean(self) -> None:
-        """Leave no process behind."""
+        """Stop all jobs, so that no process is left, and close."""
         for key in self.state.active():
             self.state.set_execution(key, "STOP")
         until(lambda: not self.state.active())
@@ -117,7 +117,7 @@ class Workshop:
         return found
 
     def wait(self, key: str, *wanted: str) -> Job:
-        """The job once it is in one of these states, or, without any, over."""
+        """Return the job once it is in one of these states, or has ended if none is given."""
         until(lambda: self.job(key).state in (wanted or FINAL))
         return self.job(key)
 
@@ -132,13 +132,13 @@ class Workshop:
             return file.read().decode()
 
     def reasons(self, key: str) -> dict[str, str]:
-        """What was said to the job, by reason."""
+        """Return the messages of the job's events by reason."""
         return {event.reason: event.message for event in self.state.events(key)}
 
 
 @pytest.fixture
 def workshop(tmp_path: Path) -> Iterator[Callable[..., Workshop]]:
-    """Makes a workshop; all that are made end with the test."""
+    """Create workshops, which are cleaned up after the test."""
     made: list[Workshop] = []
 
     def make(

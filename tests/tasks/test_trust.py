@@ -16,7 +16,7 @@ from openpai_tasks.magics.commands import Failed, settings
 from openpai_tasks.settings.config import VARIABLES, Settings, change_defaults
 from openpai_tasks.settings.trust import Untrusted
 from openpai_tasks.storage.job_files.sources import collect
-from tests.e2e.test_container import typing
+from tests.e2e.test_container import open_terminal
 from tests.scripted import Scripted
 
 OWN = ".openpai/defaults.yaml"
@@ -491,7 +491,7 @@ def test_a_cell_takes_nothing_along_by_a_link_out_of_the_project(project, tmp_pa
 )
 def test_what_is_no_yes_at_a_terminal_is_a_no(shell, keys, code):
     (shell.project / "invoke.yaml").write_text('openpai: {python: "one\\e[2J", image: x}\n')
-    with typing(shell, "inv", "cluster.list") as terminal:
+    with open_terminal(shell, "inv", "cluster.list") as terminal:
         shown = terminal.until(b"trust this folder? [y/N] ")
         terminal.type(keys)
         assert terminal.code() == code
@@ -504,14 +504,14 @@ def test_what_is_no_yes_at_a_terminal_is_a_no(shell, keys, code):
 
 def test_a_yes_at_a_terminal_is_remembered_until_something_changes(shell):
     (shell.project / "invoke.yaml").write_text("openpai: {python: one, editor: vi}\n")
-    with typing(shell, "pai", "cluster.list") as terminal:
+    with open_terminal(shell, "pai", "cluster.list") as terminal:
         terminal.until(b"trust this folder? [y/N] ")
         terminal.type(b"y\r")
         assert terminal.code() == 0
         assert b"ALIAS" in terminal.rest()
     assert shell.ok("cluster.list").err == ""
     (shell.project / "invoke.yaml").write_text("openpai: {python: two, editor: vi}\n")
-    with typing(shell, "pai", "cluster.list") as terminal:
+    with open_terminal(shell, "pai", "cluster.list") as terminal:
         shown = terminal.until(b"trust this folder? [y/N] ")
         assert b"  python=two\r\n" in shown and b"editor" not in shown
 

@@ -1,4 +1,4 @@
-"""Users, groups, passwords and tokens, without the web."""
+"""Users, groups, passwords and tokens, without HTTP."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_password_is_stored_salted_and_only_it_matches() -> None:
     assert not passwords.matches("correct horsf", first)
 
 
-def test_a_new_user_is_in_the_default_group_and_has_what_it_grants(users: Accounts) -> None:
+def test_new_user_has_the_rights_of_the_default_group(users: Accounts) -> None:
     users.create("bob", "bob-secret", "", [], {})
     bob = users.user("bob")
     assert bob is not None
@@ -70,13 +70,13 @@ def test_names_that_differ_only_in_case_are_the_same_name(users: Accounts) -> No
     assert (refused.value.status, refused.value.code) == (409, "ConflictUserError")
 
 
-def test_an_unknown_group_leaves_no_half_made_user(users: Accounts) -> None:
+def test_unknown_group_creates_no_user(users: Accounts) -> None:
     with pytest.raises(ApiError, match="nobody"):
         users.create("bob", "bob-secret", "", ["nobody"], {})
     assert users.user("bob") is None
 
 
-def test_a_token_says_who_it_is_until_it_is_taken_back(tokens: Tokens) -> None:
+def test_token_identifies_its_user_until_it_is_revoked(tokens: Tokens) -> None:
     token = tokens.issue("alice")
     assert tokens.identify(f"Bearer {token}").user == "alice"
     tokens.revoke(token, "alice")
@@ -84,13 +84,13 @@ def test_a_token_says_who_it_is_until_it_is_taken_back(tokens: Tokens) -> None:
         tokens.identify(f"Bearer {token}")
 
 
-def test_two_tokens_of_the_same_second_are_different(tokens: Tokens) -> None:
+def test_tokens_issued_in_the_same_second_differ(tokens: Tokens) -> None:
     first, second = tokens.issue("alice"), tokens.issue("alice")
     tokens.revoke(first, "alice")
     assert tokens.of("alice") == [second]
 
 
-def test_a_password_change_ends_all_tokens_but_its_own_and_those_of_applications(
+def test_password_change_revokes_all_tokens_but_its_own_and_application_tokens(
     tokens: Tokens, users: Accounts
 ) -> None:
     tokens.issue("alice")
@@ -102,7 +102,7 @@ def test_a_password_change_ends_all_tokens_but_its_own_and_those_of_applications
     assert users.accepts("alice", "another-secret") and not users.accepts("alice", "alice-secret")
 
 
-def test_basic_authentication_takes_only_an_application_token_of_that_user(tokens: Tokens) -> None:
+def test_basic_authentication_accepts_only_an_application_token_of_that_user(tokens: Tokens) -> None:
     def basic(user: str, secret: str) -> str:
         return "Basic " + base64.b64encode(f"{user}:{secret}".encode()).decode()
 
@@ -118,7 +118,7 @@ def test_basic_authentication_takes_only_an_application_token_of_that_user(token
             tokens.identify(header)
 
 
-def test_a_log_ticket_is_no_token_and_a_token_is_no_log_ticket(tokens: Tokens) -> None:
+def test_log_tickets_and_tokens_are_not_interchangeable(tokens: Tokens) -> None:
     ticket = tokens.log_ticket({"uid": "1", "username": "alice", "jti": "x"})
     assert tokens.read_log_ticket(ticket)["uid"] == "1"
     with pytest.raises(Denied):
@@ -137,7 +137,7 @@ def _packed(data: object) -> str:
 
 
 def _forgeries(token: str, key: bytes) -> dict[str, str]:
-    """Tokens that are not ours, by what is wrong with them."""
+    """Return invalid tokens by what is wrong with them."""
     head, payload, signature = token.split(".")
     claims = jwt.decode(token, key, algorithms=["HS256"])
     return {
@@ -176,7 +176,7 @@ def test_a_forged_or_expired_token_is_refused(database: Database, tokens: Tokens
                 tokens.revoke(forged, "alice")
 
 
-def test_an_expired_token_can_be_revoked_and_a_token_of_the_future_is_accepted(
+def test_expired_token_can_be_revoked_and_future_token_is_accepted(
     database: Database, tokens: Tokens
 ) -> None:
     key = bytes(database.rows("SELECT value FROM account_keys WHERE name = 'tokens'")[0]["value"])
@@ -199,7 +199,7 @@ def test_the_owner_is_an_admin_whose_password_is_in_a_private_file(tmp_path: Pat
     assert user is not None and user.admin
 
 
-def test_a_lost_or_broken_credentials_file_is_made_again(tmp_path: Path, users: Accounts) -> None:
+def test_broken_credentials_file_is_recreated(tmp_path: Path, users: Accounts) -> None:
     name = Owner(tmp_path, users).name
     path = tmp_path / "credentials.json"
     before = json.loads(path.read_text())
@@ -213,7 +213,7 @@ def test_a_lost_or_broken_credentials_file_is_made_again(tmp_path: Path, users: 
     ("name", "kept"),
     [("Jo Doe", "JoDoe"), ("a\\b/c~d", "abcd"), ("..", "admin"), ("", "admin"), ("ü", "admin")],
 )
-def test_a_login_name_becomes_a_user_name(name: str, kept: str) -> None:
+def test_login_name_is_sanitised_to_a_user_name(name: str, kept: str) -> None:
     assert sanitised(name) == kept
 
 
@@ -227,7 +227,7 @@ def test_a_nested_form_becomes_lists_and_dictionaries() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"{", b"3", b"\xff", b"[" * 100_000, b'{"a": "\\ud800"}'])
-def test_a_body_that_is_no_json_is_refused_without_a_code(raw: bytes) -> None:
+def test_invalid_json_body_is_refused_without_a_code(raw: bytes) -> None:
     with pytest.raises(ApiError) as refused:
         bodies.parse("application/json", raw)
     assert (refused.value.status, refused.value.code) == (400, "")

@@ -1,4 +1,4 @@
-"""Callers who send slowly, often, or too much: they are cut short, and everybody else is answered."""
+"""Clients that send slowly, too often or too much are cut off, and all others are still served."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def connect(uri: str) -> socket.socket:
 
 
 def ending(connection: socket.socket) -> bytes:
-    """All that still comes, once the server has closed the connection."""
+    """Return what still arrives until the server closes the connection."""
     received = b""
     with contextlib.suppress(ConnectionResetError):
         while piece := connection.recv(65536):
@@ -48,11 +48,11 @@ def drip(connection: socket.socket, pieces: Iterator[bytes]) -> None:
             time.sleep(0.5)
 
 
-# Slowly
+# Slow requests
 
 
-def test_whoever_sends_a_request_slowly_is_cut_off(guest: Api) -> None:
-    """All at once, since each of them takes the ten seconds that there are."""
+def test_slow_requests_are_cut_off(guest: Api) -> None:
+    """All in parallel, since each connection takes the ten seconds of the limit."""
     silent, half, headers, body, nothing, again = (connect(guest.uri) for _ in range(6))
     half.sendall(b"GET /healthz HT")
     headers.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
@@ -79,14 +79,14 @@ def test_whoever_sends_a_request_slowly_is_cut_off(guest: Api) -> None:
     assert guest.get("/healthz").status_code == 200
 
 
-def test_a_head_without_end_is_refused(guest: Api) -> None:
+def test_endless_request_header_is_refused(guest: Api) -> None:
     with connect(guest.uri) as connection:
         with contextlib.suppress(OSError):
             connection.sendall(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 1_000_000)
         assert ending(connection).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 "))
 
 
-def test_a_caller_that_hangs_up_leaves_no_trace_in_the_log(server: ServerProcess, guest: Api) -> None:
+def test_client_that_disconnects_is_not_logged(server: ServerProcess, guest: Api) -> None:
     for _ in range(20):
         with connect(guest.uri) as connection:
             connection.sendall(LOGIN + b"Content-Length: 50\r\n\r\n{")
@@ -94,11 +94,11 @@ def test_a_caller_that_hangs_up_leaves_no_trace_in_the_log(server: ServerProcess
     assert "ClientDisconnect" not in server.log
 
 
-# Many
+# Many connections
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sets a limit as Linux has it")
-def test_no_number_of_connections_keeps_others_out_or_fills_the_log(own_server: ServerProcess) -> None:
+def test_many_connections_neither_block_others_nor_fill_the_log(own_server: ServerProcess) -> None:
     argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(own_server.folder)]
     with (own_server.folder.parent / "server.log").open("a") as log:
         own_server.process = subprocess.Popen(
@@ -126,7 +126,7 @@ def _answers(api: Api) -> bool:
 @pytest.mark.parametrize(
     "handler", [authn.login, jobs.submit, jobs.get_config, jobs_v1.remove], ids=lambda one: str(one.__name__)
 )
-def test_slow_calls_leave_threads_for_all_others(handler: object) -> None:
+def test_slow_calls_leave_threads_for_other_calls(handler: object) -> None:
     gate, begun = threading.Event(), threading.Semaphore(0)
 
     def slow() -> None:
@@ -152,7 +152,7 @@ def test_slow_calls_leave_threads_for_all_others(handler: object) -> None:
 # Passwords
 
 
-def test_wrong_passwords_of_one_name_are_answered_a_few_times(server: ServerProcess, admin: Api) -> None:
+def test_wrong_passwords_for_one_user_are_rate_limited(server: ServerProcess, admin: Api) -> None:
     for name in ("victim", "other"):
         assert admin.post("/api/v2/users", {"username": name, "password": "right-secret"}).status_code == 201
     guest = Api(admin.uri)
@@ -171,7 +171,7 @@ def test_wrong_passwords_of_one_name_are_answered_a_few_times(server: ServerProc
     assert [login("victim", "wrong-again") for _ in range(5)] == [400] * 5  # the success had reset the count
 
 
-def test_the_old_password_is_no_way_around(server: ServerProcess, admin: Api) -> None:
+def test_wrong_old_passwords_are_rate_limited(server: ServerProcess, admin: Api) -> None:
     assert admin.post("/api/v2/users", {"username": "changer", "password": "first-secret"}).status_code == 201
     changer = server.login("changer", "first-secret")
     path, body = "/api/v2/users/changer/password", {"oldPassword": "x", "newPassword": "second-secret"}
@@ -187,7 +187,7 @@ class Clock:
         return self.now
 
 
-def test_guesses_come_back_with_time_and_are_counted_by_caller() -> None:
+def test_password_guesses_recover_with_time_and_are_counted_per_caller() -> None:
     clock = Clock()
     guesses = Guesses(clock)
     for _ in range(10):
@@ -197,7 +197,7 @@ def test_guesses_come_back_with_time_and_are_counted_by_caller() -> None:
         guesses.check("uid 1", "alice")
     assert refused.value.headers["retry-after"] == "6"
     guesses.check("uid 1", "bob")
-    guesses.check("uid 2", "alice")  # another user of the machine is not kept out
+    guesses.check("uid 2", "alice")  # another user of the machine is not blocked
     clock.now += 6
     guesses.check("uid 1", "alice")
     guesses.note_wrong("uid 1", "alice")
@@ -207,7 +207,7 @@ def test_guesses_come_back_with_time_and_are_counted_by_caller() -> None:
     guesses.check("uid 1", "alice")
 
 
-def test_one_caller_cannot_try_one_password_with_every_name() -> None:
+def test_caller_cannot_try_one_password_for_every_user() -> None:
     guesses = Guesses(Clock())
     with pytest.raises(TooMany):
         for number in range(1000):
@@ -217,7 +217,7 @@ def test_one_caller_cannot_try_one_password_with_every_name() -> None:
     guesses.check("uid 2", "name1")
 
 
-def test_names_without_number_do_not_fill_the_memory() -> None:
+def test_guess_counters_use_bounded_memory() -> None:
     guesses = Guesses(Clock())
     for number in range(5000):
         guesses.note_wrong(f"uid {number}", "alice")
@@ -225,7 +225,7 @@ def test_names_without_number_do_not_fill_the_memory() -> None:
 
 
 @pytest.mark.skipif(not TCP_TABLES[0].exists(), reason="the system does not tell")
-def test_the_caller_is_whose_process_it_is() -> None:
+def test_caller_is_identified_by_the_owner_of_its_process() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         ours = listening.getsockname()[1]
         with socket.create_connection(("127.0.0.1", ours)) as connection:
@@ -233,10 +233,10 @@ def test_the_caller_is_whose_process_it_is() -> None:
             assert caller_process(connection.getsockname()[1], 1) == "anyone"
 
 
-# Large
+# Large requests
 
 
-def test_the_size_of_a_body_can_be_set(own_server: ServerProcess) -> None:
+def test_body_size_limit_is_configurable(own_server: ServerProcess) -> None:
     assert own_server.start("--body-limit", "300")["body_limit"] == 300
     admin = own_server.admin()
     assert code(admin.submit("#" * 300 * 1024)) == (400, "InvalidProtocolError")
@@ -244,7 +244,7 @@ def test_the_size_of_a_body_can_be_set(own_server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("profile", ["0.14", "0.18", "1.8"])
-def test_every_profile_takes_as_much_as_the_real_server(
+def test_every_profile_has_the_body_size_limit_of_the_real_server(
     tmp_path_factory: pytest.TempPathFactory, profile: str
 ) -> None:
     with serving(tmp_path_factory.mktemp("profile"), "--profile", profile) as server:
@@ -270,7 +270,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     ],
     ids=["aliases", "lists", "dashes", "mappings", "number", "hexadecimal", "sexagesimal", "keys"],
 )
-def test_no_document_of_the_size_allowed_is_more_than_refused(admin: Api, text: str) -> None:
+def test_malicious_document_within_the_size_limit_is_merely_refused(admin: Api, text: str) -> None:
     answer = admin.submit(text)
     assert answer.status_code in (400, 500) and set(answer.json()) <= {"code", "message"}
     assert "its log says more" not in answer.text

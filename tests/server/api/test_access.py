@@ -1,4 +1,4 @@
-"""Who is let in: routes, tokens, hosts and origins."""
+"""Access control: routes, tokens, hosts and origins."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def test_health_is_plain_text_under_both_prefixes(guest: Api) -> None:
         assert (answer.status_code, answer.text) == (200, "Pylon ready.")
 
 
-def test_info_answers_every_method_on_every_path_it_has(guest: Api) -> None:
+def test_info_answers_every_method_on_all_its_paths(guest: Api) -> None:
     expected = {"name": "PAI RESTful API", "launcherType": "k8s", "authnMethod": "basic", "version": "v1.8.1"}
     for path in ("/api/v2/info", "/rest-server/api/v2/info", "/api/v1", "/api/v1/"):
         assert guest.get(path).json() == expected
         assert guest.post(path, {}).json() == expected
 
 
-def test_the_way_to_log_in_is_told_to_anyone(guest: Api) -> None:
+def test_login_method_is_public(guest: Api) -> None:
     assert guest.get("/api/v2/authn/info").json() == {
         "authn_type": "basic",
         "loginURI": "/api/v1/authn/basic/login",
@@ -40,7 +40,7 @@ def test_the_way_to_log_in_is_told_to_anyone(guest: Api) -> None:
     }
 
 
-def test_without_a_token_no_other_route_answers(guest: Api) -> None:
+def test_all_other_routes_need_a_token(guest: Api) -> None:
     table = rows("union")
     filled = {name: "1" for row in table for name in split(row.path) if name.startswith("{")}
     assert (
@@ -49,21 +49,21 @@ def test_without_a_token_no_other_route_answers(guest: Api) -> None:
     for row in table:
         if (
             row.access is not RouteAccess.OPEN or row.path == routes.SSH_KEY
-        ):  # which a ticket in the link opens
+        ):  # open, but needs a ticket in the link
             path = row.path
             for hole, value in filled.items():
                 path = path.replace(hole, value)
             assert code(guest.call(row.method, path)) == GUEST, row.path
 
 
-def test_a_header_that_is_no_token_is_an_invalid_token(guest: Api) -> None:
+def test_malformed_authorization_header_is_an_invalid_token(guest: Api) -> None:
     for header in ("Bearer x", "Bearer a.b.c", "Basic x", "Basic " + base64.b64encode(b"a:b").decode()):
         answer = guest.get("/api/v2/users", headers={"Authorization": header})
         assert code(answer) == GUEST
         assert answer.json()["message"] == "Your token is invalid."
 
 
-def test_an_unknown_path_or_method_names_itself(admin: Api) -> None:
+def test_unknown_path_or_method_is_404_naming_the_path(admin: Api) -> None:
     answer = admin.get("/rest-server/api/v2/nothing?a=b")
     assert (answer.status_code, answer.json()) == (
         404,
@@ -73,11 +73,11 @@ def test_an_unknown_path_or_method_names_itself(admin: Api) -> None:
     assert code(admin.get("/")) == (404, "NoApiError")
 
 
-def test_case_and_a_trailing_slash_do_not_matter(admin: Api) -> None:
+def test_paths_ignore_case_and_a_trailing_slash(admin: Api) -> None:
     assert admin.get("/API/v2/Users/").status_code == 200
 
 
-def test_an_encoded_slash_stays_in_its_own_segment(admin: Api) -> None:
+def test_encoded_slash_stays_in_its_path_segment(admin: Api) -> None:
     answer = admin.get("/api/v2/users/..%2F..%2Finfo")
     assert code(answer) == (400, "NoUserError")
     assert "../../info" in answer.json()["message"]
@@ -95,20 +95,20 @@ def test_a_foreign_origin_is_refused(admin: Api, origin: str) -> None:
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_a_page_of_this_machine_may_call(admin: Api) -> None:
+def test_local_web_page_may_call_the_api(admin: Api) -> None:
     origin = {"Origin": "http://localhost:3000"}
     assert (
         admin.get("/api/v2/users", headers=origin).headers["access-control-allow-origin"] == origin["Origin"]
     )
-    asked = {
+    preflight = {
         **origin,
         "Access-Control-Request-Method": "PUT",
         "Access-Control-Request-Headers": "authorization",
     }
-    assert admin.call("OPTIONS", "/api/v2/users", headers=asked).status_code == 200
+    assert admin.call("OPTIONS", "/api/v2/users", headers=preflight).status_code == 200
 
 
-def test_the_host_may_be_called_localhost(guest: Api) -> None:
+def test_host_header_may_be_localhost(guest: Api) -> None:
     assert guest.get("/api/v2/info", headers={"Host": "LOCALHOST:1"}).status_code == 200
 
 
@@ -129,7 +129,7 @@ def test_malformed_json_is_400_without_a_code(admin: Api) -> None:
 @pytest.mark.parametrize(
     "value", ["NaN", "-Infinity", "[" * 500 + "]" * 500, '{"a":' * 300 + "1" + "}" * 300], ids=range(4)
 )
-def test_json_that_could_not_be_given_back_is_not_taken(admin: Api, owner: str, value: str) -> None:
+def test_json_that_could_not_be_returned_is_refused(admin: Api, owner: str, value: str) -> None:
     path, json = f"/api/v2/users/{owner}/extension", {"Content-Type": "application/json"}
     answer = admin.call("PUT", path, data=f'{{"extension": {{"odd": {value}}}}}', headers=json)
     assert (answer.status_code, set(answer.json())) == (400, {"message"})
@@ -142,7 +142,7 @@ def test_a_number_too_large_for_json_becomes_null(admin: Api, owner: str) -> Non
     assert admin.get(f"/api/v2/users/{owner}").json()["extension"]["n"] is None
 
 
-def test_a_request_that_is_no_http_does_not_hurt_the_server(guest: Api) -> None:
+def test_invalid_http_request_does_not_harm_the_server(guest: Api) -> None:
     connection = http.client.HTTPConnection(urlsplit(guest.uri).netloc, timeout=60)
     connection.request("GET", "/api/v2/info", headers={"Content-Length": "-1"})
     assert connection.getresponse().status == 400
@@ -150,7 +150,7 @@ def test_a_request_that_is_no_http_does_not_hurt_the_server(guest: Api) -> None:
     assert guest.get("/healthz").status_code == 200
 
 
-def test_login_takes_a_form_or_json_on_every_path(server: ServerProcess, guest: Api) -> None:
+def test_login_accepts_a_form_or_json_on_every_path(server: ServerProcess, guest: Api) -> None:
     owner = server.owner
     login = {"username": owner["user"], "password": owner["password"], "expiration": 4000}
     for path in ("/api/v1/token", "/api/v1/authn/basic/login", "/rest-server/api/v2/authn/basic/login"):
@@ -161,7 +161,7 @@ def test_login_takes_a_form_or_json_on_every_path(server: ServerProcess, guest: 
             assert (answer.json()["user"], answer.json()["admin"]) == (owner["user"], True)
 
 
-def test_a_wrong_login_is_400_with_its_reason(server: ServerProcess, guest: Api) -> None:
+def test_failed_login_is_400_with_the_reason(server: ServerProcess, guest: Api) -> None:
     def attempt(**login: object) -> tuple[int, str | None]:
         return code(guest.post("/api/v1/token", login))
 
@@ -179,7 +179,7 @@ def test_a_wrong_login_is_400_with_its_reason(server: ServerProcess, guest: Api)
         assert attempt(**wrong) == (400, "InvalidParametersError")
 
 
-def test_a_token_can_be_checked_listed_and_ended(server: ServerProcess) -> None:
+def test_token_can_be_checked_listed_and_revoked(server: ServerProcess) -> None:
     api = server.admin()
     checked = api.get("/api/v2/tokens/check").json()
     assert set(checked) == {
@@ -197,16 +197,14 @@ def test_a_token_can_be_checked_listed_and_ended(server: ServerProcess) -> None:
     assert code(api.get("/api/v2/tokens/check")) == GUEST
 
 
-def test_the_token_s_payload_is_that_of_openpai(admin: Api, owner: str) -> None:
+def test_token_payload_matches_openpai(admin: Api, owner: str) -> None:
     payload = admin.token.split(".")[1]
     claims = json.loads(base64.urlsafe_b64decode(payload + "=="))
     assert claims["username"] == owner
     assert (claims["application"], claims["jobSpecific"]) == (False, False)
 
 
-def test_an_application_token_works_but_not_for_what_only_people_do(
-    server: ServerProcess, owner: str
-) -> None:
+def test_application_token_is_refused_for_operations_of_users(server: ServerProcess, owner: str) -> None:
     person = server.admin()
     answer = person.post("/api/v2/tokens/application", {}).json()
     assert answer["application"] is True
@@ -226,12 +224,12 @@ def test_an_application_token_works_but_not_for_what_only_people_do(
     assert code(application.get("/api/v2/users")) == GUEST
 
 
-def test_only_one_s_own_tokens_can_be_revoked(admin: Api, alice: Api) -> None:
+def test_users_can_revoke_only_their_own_tokens(admin: Api, alice: Api) -> None:
     assert code(alice.delete(f"/api/v2/tokens/{admin.token}")) == FORBIDDEN
     assert code(alice.delete("/api/v2/tokens/garbage")) == (500, "UnknownError")
 
 
-def test_head_is_answered_as_get_without_a_body(guest: Api) -> None:
+def test_head_is_answered_like_get_without_a_body(guest: Api) -> None:
     answer = guest.call("HEAD", routes.INFO)
     assert (answer.status_code, answer.text) == (200, "")
 

@@ -10,7 +10,7 @@ from tests.server.conftest import Api, ServerProcess, code
 RESOURCES = {"cpu", "memory", "gpu", "vCores", "GPUs"}
 
 
-def test_virtual_clusters_are_named_and_default_has_the_rest(alice: Api) -> None:
+def test_virtual_clusters_are_listed_and_default_gets_the_rest(alice: Api) -> None:
     found = alice.get("/api/v2/virtual-clusters").json()
     assert list(found) == ["default", "lab"]
     total = found["lab"]["resourcesTotal"]
@@ -25,7 +25,7 @@ def test_virtual_clusters_are_named_and_default_has_the_rest(alice: Api) -> None
     assert alice.get("/api/v2/virtual-clusters/lab").json() == found["lab"]
 
 
-def test_a_virtual_cluster_that_is_not_there_is_404(admin: Api) -> None:
+def test_unknown_virtual_cluster_is_404(admin: Api) -> None:
     answer = admin.get("/api/v2/virtual-clusters/none")
     assert code(answer) == (404, "NoVirtualClusterError")
     assert answer.json()["message"] == "Vc none not found"
@@ -44,7 +44,7 @@ def test_virtual_clusters_cannot_be_changed(admin: Api) -> None:
     assert code(admin.delete("/api/v2/virtual-clusters/lab")) == (400, "NotImplementedError")
 
 
-def test_nodes_of_virtual_clusters_are_told_with_their_gpus(admin: Api) -> None:
+def test_nodes_of_virtual_clusters_are_listed_with_their_gpus(admin: Api) -> None:
     (gpus,) = admin.get("/api/v2/virtual-clusters?nodes").json().values()
     assert gpus["gpuUsed"] + gpus["gpuAvailable"] == gpus["gpuTotal"]
 
@@ -70,7 +70,7 @@ def test_a_storage_that_is_missing_or_not_granted_is_refused(server: ServerProce
     assert code(zoe.get("/api/v2/storages/home")) == (403, "ForbiddenUserError")
 
 
-def test_storages_have_their_older_views(alice: Api) -> None:
+def test_older_storage_routes_are_supported(alice: Api) -> None:
     (config,) = alice.get("/api/v2/storage/config").json()
     assert config["mountInfos"] == [
         {"mountPoint": "/mnt/home", "server": "home", "path": "${PAI_USER_NAME}", "permission": "rw"}

@@ -1,4 +1,4 @@
-"""The faults of real clusters that tests can switch on, each through real HTTP."""
+"""The faults of real clusters that tests can enable, each over real HTTP."""
 
 from __future__ import annotations
 
@@ -49,13 +49,11 @@ def sign_in(server: ServerProcess, api: Api) -> str:
     return str(answer.json()["token"])
 
 
-def is_good(api: Api, token: str) -> bool:
+def is_valid(api: Api, token: str) -> bool:
     return Api(api.uri, token, checked=False).get("/api/v2/users").status_code == 200
 
 
-def test_without_the_file_or_with_a_wrong_one_nothing_is_different(
-    calm: ServerProcess, user: Api, guest: Api
-) -> None:
+def test_missing_or_invalid_faults_file_changes_nothing(calm: ServerProcess, user: Api, guest: Api) -> None:
     for content in ("{", "[]", '{"surprise": 1}'):
         (calm.folder / "faults.json").write_text(content)
         assert user.get("/api/v2/jobs").status_code == 200
@@ -64,39 +62,37 @@ def test_without_the_file_or_with_a_wrong_one_nothing_is_different(
     assert user.get("/api/v2/jobs").status_code == 200
 
 
-def test_a_token_that_waits_to_be_stored_becomes_good(calm: ServerProcess, user: Api) -> None:
+def test_token_that_is_stored_late_becomes_valid(calm: ServerProcess, user: Api) -> None:
     old = calm.admin()
     switch(calm.folder, late_tokens=0.2)
     token = sign_in(calm, user)
     wait_for(lambda: token in old.get("/api/v2/tokens").json()["tokens"])
-    assert is_good(user, token)
+    assert is_valid(user, token)
 
 
-def test_a_token_that_is_used_too_early_stays_bad(calm: ServerProcess, user: Api) -> None:
+def test_token_used_too_early_stays_invalid(calm: ServerProcess, user: Api) -> None:
     old = calm.admin()
     for seconds in LATER:
         switch(calm.folder, late_tokens=seconds)
         early = sign_in(calm, user)
-        if not is_good(user, early):
+        if not is_valid(user, early):
             break
-    later = sign_in(calm, user)  # stored after the moment at which the first one would have been
+    later = sign_in(calm, user)  # stored after the time at which the first one was due
     wait_for(lambda: later in old.get("/api/v2/tokens").json()["tokens"])
     assert code(Api(user.uri, early).get("/api/v2/users")) == (401, "UnauthorizedUserError")
-    assert is_good(user, later)
+    assert is_valid(user, later)
 
 
-def test_a_token_that_is_used_when_it_is_due_is_good_even_if_the_timer_is_late(
-    calm: ServerProcess, user: Api
-) -> None:
+def test_token_used_when_it_is_due_is_valid_even_if_the_timer_is_late(calm: ServerProcess, user: Api) -> None:
     for seconds in (0, 0.001):
         switch(calm.folder, late_tokens=seconds)
         for _ in range(20):
             token = sign_in(calm, user)
             time.sleep(seconds)
-            assert is_good(user, token)
+            assert is_valid(user, token)
 
 
-def test_logins_at_the_same_time_overwrite_each_other(calm: ServerProcess, user: Api) -> None:
+def test_simultaneous_logins_overwrite_each_other(calm: ServerProcess, user: Api) -> None:
     old = calm.admin()
 
     def tokens() -> list[str]:
@@ -109,7 +105,7 @@ def test_logins_at_the_same_time_overwrite_each_other(calm: ServerProcess, user:
             break
     wait_for(lambda: second in tokens())
     wait_for(lambda: first not in tokens())
-    assert is_good(user, second)
+    assert is_valid(user, second)
 
 
 def test_logs_fail_for_all_tasks_or_for_one(calm: ServerProcess, user: Api) -> None:
@@ -129,7 +125,7 @@ def test_logs_fail_for_all_tasks_or_for_one(calm: ServerProcess, user: Api) -> N
     assert user.get(uri).text == "hello\n"
 
 
-def test_without_its_database_the_server_knows_no_jobs_for_as_many_calls(
+def test_job_calls_fail_for_the_given_number_of_calls_without_a_database(
     calm: ServerProcess, user: Api, guest: Api
 ) -> None:
     switch(calm.folder, database=True, calls=2)
@@ -141,7 +137,7 @@ def test_without_its_database_the_server_knows_no_jobs_for_as_many_calls(
     assert user.get("/api/v2/jobs").status_code == 200
 
 
-def test_the_gateway_answers_for_a_server_that_is_away(calm: ServerProcess, user: Api) -> None:
+def test_gateway_answers_while_the_server_is_down(calm: ServerProcess, user: Api) -> None:
     switch(calm.folder, gateway=502)
     answer = user.get("/rest-server/api/v2/info")
     assert (answer.status_code, answer.headers["content-type"]) == (502, "text/html")
@@ -152,7 +148,7 @@ def test_the_gateway_answers_for_a_server_that_is_away(calm: ServerProcess, user
 
 
 @pytest.mark.parametrize("status", [500, 502])
-def test_the_answer_to_a_submission_can_be_lost(calm: ServerProcess, user: Api, status: int) -> None:
+def test_response_to_a_submission_can_be_lost(calm: ServerProcess, user: Api, status: int) -> None:
     switch(calm.folder, lost_submit=status, calls=1)
     text = TWO_TASKS.format(name=f"fault-lost-{status}")
     assert user.submit(text).status_code == status
@@ -160,20 +156,20 @@ def test_the_answer_to_a_submission_can_be_lost(calm: ServerProcess, user: Api, 
     assert user.submit(text).status_code == 409
 
 
-def test_a_submission_that_is_refused_is_not_lost(calm: ServerProcess, user: Api) -> None:
+def test_response_to_a_refused_submission_is_not_lost(calm: ServerProcess, user: Api) -> None:
     switch(calm.folder, lost_submit=502)
     assert code(user.submit("{}")) == (400, "InvalidProtocolError")
 
 
-def test_diagnostics_are_as_long_as_a_clusters(calm: ServerProcess, user: Api) -> None:
+def test_diagnostics_can_be_as_long_as_on_a_real_cluster(calm: ServerProcess, user: Api) -> None:
     user.run("fault-long", "for i in $(seq 30); do echo line $i >&2; done; exit 3")
     short = user.until("alice~fault-long", "FAILED")["jobStatus"]["appExitDiagnostics"]
     switch(calm.folder, long_diagnostics=True)
     for path in ("", "/attempts/0", "/job-attempts/0"):
         body = user.get(f"/api/v2/jobs/alice~fault-long{path}").json()
-        told = body.get("jobStatus", body)["appExitDiagnostics"]
-        assert len(told.splitlines()) > 24 > len(short.splitlines())
-        head, _, rest = told.partition("\n")
+        diagnostics = body.get("jobStatus", body)["appExitDiagnostics"]
+        assert len(diagnostics.splitlines()) > 24 > len(short.splitlines())
+        head, _, rest = diagnostics.partition("\n")
         (container,) = yaml.safe_load(rest)["containers"]
         assert (head, container["code"]) == ("PodPattern matched:", 255)
         runtime = yaml.safe_load(container["message"].partition("]\n")[2].rpartition("[")[0])
@@ -187,9 +183,9 @@ def test_a_slow_stop_leaves_the_job_running_for_a_while(calm: ServerProcess, use
         user.run(f"fault-stop-{seconds}", "sleep 600")
         user.until(key, "RUNNING")
         switch(calm.folder, slow_stop=seconds)
-        asked = user.put(f"/api/v2/jobs/{key}/executionType", {"value": "STOP"})
+        response = user.put(f"/api/v2/jobs/{key}/executionType", {"value": "STOP"})
         status = user.detail(key)["jobStatus"]
-        assert (asked.status_code, status["executionType"]) == (202, "STOP")
+        assert (response.status_code, status["executionType"]) == (202, "STOP")
         assert user.until(key, "STOPPED")["jobStatus"]["appExitCode"] == -210
         if status["state"] == "RUNNING":
             return

@@ -40,7 +40,7 @@ containerExitSpec containerExitDiagnostics
 
 
 def document(name: str, **changes: Any) -> str:
-    """A document with some top-level keys changed; None takes one out."""
+    """Return a document with some top-level keys changed; None removes a key."""
     data = {**yaml.safe_load(JOB.format(name=name, command="'true'")), **changes}
     return yaml.safe_dump({key: value for key, value in data.items() if value is not None})
 
@@ -77,7 +77,7 @@ def test_a_submitted_job_runs_and_its_detail_has_every_field(alice: Api) -> None
     assert all(isinstance(port, str) and port.isdigit() for port in task["containerPorts"].values())
 
 
-def test_a_failing_job_tells_its_own_exit_code(alice: Api) -> None:
+def test_failed_job_reports_its_own_exit_code(alice: Api) -> None:
     alice.run("seven", "exit 7")
     status = alice.until("alice~seven", "FAILED")["jobStatus"]
     assert status["appExitCode"] == 255
@@ -88,7 +88,7 @@ def test_a_failing_job_tells_its_own_exit_code(alice: Api) -> None:
     assert status["appExitSpec"]["code"] == 255
 
 
-def test_text_that_is_no_yaml_is_500_without_a_code(alice: Api) -> None:
+def test_invalid_yaml_is_500_without_a_code(alice: Api) -> None:
     for text in ("a: [", "a: 1\na: 2", document("t", parameters={"x": 1}).replace("'true'", "echo <% open")):
         answer = alice.submit(text)
         assert answer.status_code == 500, text
@@ -101,14 +101,14 @@ def test_a_broken_template_is_500_without_a_code(alice: Api) -> None:
     assert set(answer.json()) == {"message"}
 
 
-def test_a_document_that_breaks_the_schema_is_told_every_rule_as_json(alice: Api) -> None:
+def test_schema_violations_are_reported_as_json(alice: Api) -> None:
     answer = alice.submit(document("x", type="work", taskRoles={}))
     assert code(answer) == (400, "InvalidProtocolError")
     paths = {problem["dataPath"] for problem in json.loads(answer.json()["message"])}
     assert ".type" in paths
 
 
-def test_a_reference_to_nothing_is_a_sentence(alice: Api) -> None:
+def test_dangling_reference_is_reported_as_plain_text(alice: Api) -> None:
     answer = alice.submit(document("x", defaults={"deployment": "none"}))
     assert code(answer) == (400, "InvalidProtocolError")
     with pytest.raises(ValueError):
@@ -116,18 +116,18 @@ def test_a_reference_to_nothing_is_a_sentence(alice: Api) -> None:
 
 
 @pytest.mark.parametrize("type", ["application/json", "application/x-yaml", ""])
-def test_another_content_type_is_no_document(alice: Api, type: str) -> None:
+def test_other_content_types_are_refused(alice: Api, type: str) -> None:
     body = json.dumps(yaml.safe_load(document("typed")))
     answer = alice.submit(body, type)
     assert code(answer) == (400, "InvalidProtocolError")
     assert json.loads(answer.json()["message"])[0]["message"] == "should be object"
 
 
-def test_json_text_called_plain_text_is_a_document(alice: Api) -> None:
+def test_json_sent_as_plain_text_is_accepted(alice: Api) -> None:
     assert alice.submit(json.dumps(yaml.safe_load(document("plain"))), "text/plain").status_code == 202
 
 
-def test_a_taken_name_is_a_conflict_before_anything_else_is_asked(alice: Api, done: str) -> None:
+def test_taken_name_is_reported_before_other_errors(alice: Api, done: str) -> None:
     again = document("done", defaults={"virtualCluster": "none"}, extras={"storages": [{"name": "none"}]})
     answer = alice.submit(again)
     assert (answer.status_code, answer.json()) == (
@@ -136,7 +136,7 @@ def test_a_taken_name_is_a_conflict_before_anything_else_is_asked(alice: Api, do
     )
 
 
-def test_a_virtual_cluster_or_storage_that_is_not_one_s_own_is_refused(alice: Api) -> None:
+def test_virtual_cluster_or_storage_without_access_is_refused(alice: Api) -> None:
     for name in ("lab", "none"):
         extras = {"storages": [{"name": "none"}]}
         answer = alice.submit(document("x", defaults={"virtualCluster": name}, extras=extras))
@@ -145,19 +145,19 @@ def test_a_virtual_cluster_or_storage_that_is_not_one_s_own_is_refused(alice: Ap
     assert code(answer) == (404, "NoStorageError")
 
 
-def test_two_users_may_give_the_same_name(admin: Api, alice: Api, owner: str, done: str) -> None:
+def test_two_users_may_use_the_same_job_name(admin: Api, alice: Api, owner: str, done: str) -> None:
     admin.run("done")
     assert admin.detail(f"{owner}~done")["debugId"] != alice.detail(done)["debugId"]
 
 
-def test_a_job_that_is_not_there_is_404(admin: Api) -> None:
+def test_unknown_job_is_404(admin: Api) -> None:
     for path in ("", "/config", "/events", "/attempts/0", "/job-attempts/0"):
         assert code(admin.get(f"/api/v2/jobs/alice~none{path}")) == (404, "NoJobError"), path
     for path in ("none", "..%2f..", "alice~done~x", "~"):
         assert code(admin.get(f"/api/v2/jobs/{path}")) == (404, "NoJobError"), path
 
 
-def test_attempts_that_are_not_there_are_404(admin: Api, done: str) -> None:
+def test_unknown_attempts_are_404(admin: Api, done: str) -> None:
     assert admin.get(f"/api/v2/jobs/{done}/attempts/0").json() == admin.detail(done)
     for number in ("1", "-1", "x", "9" * 30, "%C2%B2"):
         assert code(admin.get(f"/api/v2/jobs/{done}/attempts/{number}")) == (404, "NoJobError"), number
@@ -171,7 +171,7 @@ def test_ssh_is_not_offered(admin: Api, done: str) -> None:
     assert code(admin.get(f"/api/v2/jobs/{done}/ssh")) == (404, "NoJobSshInfoError")
 
 
-def test_the_config_is_json_called_yaml_with_its_secrets_masked(alice: Api) -> None:
+def test_config_is_json_labelled_as_yaml_with_masked_secrets(alice: Api) -> None:
     alice.submit(document("masked", secrets={"key": "very-secret"}))
     answer = alice.get("/api/v2/jobs/alice~masked/config")
     assert answer.headers["content-type"] == "text/yaml; charset=utf-8"
@@ -181,7 +181,7 @@ def test_the_config_is_json_called_yaml_with_its_secrets_masked(alice: Api) -> N
     assert json.loads(answer.text)["name"] == "masked"
 
 
-def test_no_answer_about_a_job_holds_its_secrets(alice: Api) -> None:
+def test_no_response_contains_the_secrets_of_a_job(alice: Api) -> None:
     text = document("quiet", secrets={"key": "very-secret"})
     alice.submit(text.replace("'true'", "'test <% $secrets.key %>'"))
     alice.until("alice~quiet", "SUCCEEDED")
@@ -197,7 +197,7 @@ def test_only_the_owner_and_admins_may_stop_start_or_tag(
     assert code(mallory.put(f"/api/v2/jobs/{done}/executionType", {"value": "STOP"})) == FORBIDDEN
     assert code(mallory.put(f"/api/v2/jobs/{done}/tag", {"value": "x"})) == FORBIDDEN
     assert code(mallory.delete(f"/api/v2/jobs/{done}/tag", json={"value": "x"})) == FORBIDDEN
-    assert mallory.get(f"/api/v2/jobs/{done}").status_code == 200  # reading is for everybody
+    assert mallory.get(f"/api/v2/jobs/{done}").status_code == 200  # everybody may read
     assert admin.put(f"/api/v2/jobs/{done}/tag", {"value": "x"}).status_code == 200
 
 
@@ -227,7 +227,7 @@ def test_a_job_is_stopped_and_started_again_as_a_new_attempt(alice: Api) -> None
     alice.until("alice~again", "STOPPED")
 
 
-def test_a_wrong_execution_type_or_tag_is_invalid_before_the_job_is_looked_for(admin: Api) -> None:
+def test_invalid_execution_type_or_tag_is_refused_before_the_job_lookup(admin: Api) -> None:
     wrong: tuple[Any, ...] = ({"value": "PAUSE"}, {}, {"value": 1}, {"value": "STOP", "more": 1}, [])
     for body in wrong:
         assert code(admin.put("/api/v2/jobs/alice~none/executionType", body)) == INVALID
@@ -237,7 +237,7 @@ def test_a_wrong_execution_type_or_tag_is_invalid_before_the_job_is_looked_for(a
     assert code(admin.put("/api/v2/jobs/alice~none/tag", {"value": "a"})) == (404, "NoJobError")
 
 
-def test_tags_are_added_once_and_taken_away_once(alice: Api, done: str) -> None:
+def test_tags_are_added_once_and_removed_once(alice: Api, done: str) -> None:
     path = f"/api/v2/jobs/{done}/tag"
     for _ in range(2):
         assert alice.put(path, {"value": "keep me"}).json()["status"] == 200
@@ -259,7 +259,7 @@ def test_events_are_counted_and_filtered_by_type(alice: Api) -> None:
     assert event["firstTimestamp"].endswith("Z") and event["count"] >= 1
 
 
-def test_a_task_s_tries_are_listed_newest_first(alice: Api) -> None:
+def test_task_attempts_are_listed_newest_first(alice: Api) -> None:
     text = document("retry", extras={"gangAllocation": False})
     data = yaml.safe_load(text)
     data["taskRoles"]["main"] |= {"taskRetryCount": 1, "commands": ["exit 3"]}
@@ -282,7 +282,7 @@ def test_role_names_are_sanitised_in_answers_and_paths(alice: Api) -> None:
     assert alice.get(body["taskRoles"]["ps1"]["taskStatuses"][0]["containerLog"]).status_code == 200
 
 
-def test_the_list_has_every_field_and_is_bare_unless_the_count_is_asked_for(alice: Api, done: str) -> None:
+def test_job_list_has_every_field_and_a_total_only_on_request(alice: Api, done: str) -> None:
     rows = alice.get("/api/v2/jobs?username=alice").json()
     assert rows and all(set(row) == set(SUMMARY.split()) for row in rows)
     assert [row["submissionTime"] for row in rows] == sorted(
@@ -293,7 +293,7 @@ def test_the_list_has_every_field_and_is_bare_unless_the_count_is_asked_for(alic
     assert isinstance(alice.get("/api/v2/jobs?withTotalCount=1").json(), list)
 
 
-def test_the_list_is_filtered_ordered_and_paged(admin: Api, alice: Api, owner: str) -> None:
+def test_job_list_is_filtered_ordered_and_paged(admin: Api, alice: Api, owner: str) -> None:
     priority = {"hivedScheduler": {"jobPriorityClass": "prod"}}
     admin.submit(document("list-b", extras=priority))
     admin.submit(document("list-a", defaults={"virtualCluster": "lab"}))
@@ -322,7 +322,7 @@ def test_the_list_is_filtered_ordered_and_paged(admin: Api, alice: Api, owner: s
     assert names("limit=1&offset=1") == ["list-b"]
 
 
-def test_a_page_larger_than_the_largest_is_invalid(admin: Api) -> None:
+def test_page_size_above_the_maximum_is_invalid(admin: Api) -> None:
     assert code(admin.get("/api/v2/jobs?limit=50001")) == INVALID
     assert code(admin.get(f"/api/v2/jobs?limit={'9' * 40}")) == INVALID
 
@@ -339,20 +339,20 @@ def test_a_repeated_filter_is_500_without_a_code(admin: Api, name: str) -> None:
     assert code(admin.get(f"/api/v2/jobs?{name}=a&{name}=b")) == (500, None)
 
 
-def test_numbers_of_a_page_are_read_as_javascript_does(admin: Api, done: str) -> None:
+def test_page_numbers_are_parsed_like_javascript(admin: Api, done: str) -> None:
     rows = admin.get("/api/v2/jobs").json()
     assert admin.get("/api/v2/jobs?limit=1e3").json() == rows[:1]
     assert admin.get("/api/v2/jobs?limit=%20+1abc&limit=7").json() == rows[:1]
     assert admin.get("/api/v2/jobs?limit=-0").json() == []
 
 
-def test_job_attempts_of_no_job_are_null(admin: Api) -> None:
+def test_job_attempts_of_an_unknown_job_are_null(admin: Api) -> None:
     answer = admin.get("/api/v2/jobs/alice~none/job-attempts")
     assert (answer.status_code, answer.json()) == (404, None)
     assert admin.get("/api/v2/jobs/alice~none/job-attempts/healthz").text == "ok"
 
 
-def test_a_burst_of_submissions_is_taken_and_run(admin: Api, owner: str) -> None:
+def test_burst_of_submissions_is_accepted_and_run(admin: Api, owner: str) -> None:
     for number in range(10):
         admin.run(f"burst-{number}", "true")
 

@@ -1,4 +1,4 @@
-"""Where logs are and what is in them, over HTTP."""
+"""Log locations and log contents over HTTP."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def locations(api: Api, place: str) -> dict[str, str]:
     return {one["name"]: one["uri"] for one in body["locations"]}
 
 
-def test_a_task_has_three_logs_whose_addresses_need_no_other_token(logs: dict[str, str], guest: Api) -> None:
+def test_task_has_three_logs_whose_urls_need_no_other_token(logs: dict[str, str], guest: Api) -> None:
     assert set(logs) == {"stdout", "stderr", "all"}
     assert guest.get(logs["stderr"]).text == "trouble\n"
     out = guest.get(logs["stdout"])
@@ -38,7 +38,7 @@ def test_a_task_has_three_logs_whose_addresses_need_no_other_token(logs: dict[st
     assert len(guest.get(logs["all"]).content) == len(out.content) + len("trouble\n")
 
 
-def test_an_address_has_the_shape_of_the_log_manager_s(logs: dict[str, str]) -> None:
+def test_log_url_has_the_format_of_the_log_manager(logs: dict[str, str]) -> None:
     parts = urlsplit(logs["stdout"])
     assert parts.path == "/log-manager/127.0.0.1:9103/api/v1/logs/stdout"
     assert set(parse_qs(parts.query)) == {"username", "framework-name", "pod-uid", "taskrole", "token"}
@@ -53,7 +53,7 @@ def test_tail_mode_gives_the_last_sixteen_kilobytes(logs: dict[str, str], alice:
     assert alice.get(locations(alice, f"{PLACE}?{flag}=true")["stderr"]).text == "trouble\n"
 
 
-def test_a_range_gives_that_part(logs: dict[str, str], guest: Api) -> None:
+def test_range_request_returns_that_part(logs: dict[str, str], guest: Api) -> None:
     size = LINES * 10
 
     def part(wanted: str) -> tuple[int, str, str]:
@@ -68,7 +68,7 @@ def test_a_range_gives_that_part(logs: dict[str, str], guest: Api) -> None:
     assert part("lines=1-2")[0] == 200
 
 
-def test_a_log_that_grows_is_read_on_from_where_it_ended(alice: Api) -> None:
+def test_growing_log_is_read_from_the_last_offset(alice: Api) -> None:
     alice.run("grow", "echo one; while [ ! -e go ]; do sleep 0.05; done; echo two")
     alice.until("alice~grow", "RUNNING")
     place = "/api/v2/jobs/alice~grow" + PLACE
@@ -85,9 +85,7 @@ def test_a_log_that_grows_is_read_on_from_where_it_ended(alice: Api) -> None:
     alice.until("alice~grow", "STOPPED")
 
 
-def test_a_try_that_is_not_there_is_404_and_a_job_or_task_that_is_not_there_500(
-    alice: Api, logs: dict[str, str]
-) -> None:
+def test_unknown_task_attempt_is_404_and_unknown_job_or_task_is_500(alice: Api, logs: dict[str, str]) -> None:
     place = PLACE.replace("attempts/0/logs", "attempts/1/logs")
     assert code(alice.get(f"/api/v2/jobs/alice~logs{place}")) == (404, "NoTaskLogError")
     assert code(alice.get(f"/api/v2/jobs/alice~none{PLACE}")) == (500, "UnknownError")
@@ -108,7 +106,7 @@ def test_a_path_cannot_leave_the_log_folder(guest: Api, logs: dict[str, str]) ->
         assert code(answer) == (404, "NoTaskLogError"), name
 
 
-def test_a_ticket_is_good_for_its_own_task_only(guest: Api, logs: dict[str, str]) -> None:
+def test_log_ticket_is_valid_for_its_task_only(guest: Api, logs: dict[str, str]) -> None:
     uri = logs["stdout"]
     token = parse_qs(urlsplit(uri).query)["token"][0]
     pod = parse_qs(urlsplit(uri).query)["pod-uid"][0]
@@ -117,7 +115,7 @@ def test_a_ticket_is_good_for_its_own_task_only(guest: Api, logs: dict[str, str]
     assert code(guest.get("/api/v2/jobs", headers={"Authorization": f"Bearer {token}"}))[0] == 401
 
 
-def test_a_ticket_expires(server: ServerProcess, guest: Api, logs: dict[str, str]) -> None:
+def test_log_ticket_expires(server: ServerProcess, guest: Api, logs: dict[str, str]) -> None:
     query = parse_qs(urlsplit(logs["stdout"]).query)
     database = Database(server.folder / "cluster.db", "")
     key = bytes(database.rows("SELECT value FROM account_keys WHERE name = 'logs'")[0]["value"])

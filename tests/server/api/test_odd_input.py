@@ -1,6 +1,6 @@
-"""Every route with odd input on a real server: only answers that the description has, nothing in the log.
+"""Odd input for every route of a real server: only documented responses, and no traceback in the log.
 
-The description has a 500 only where the real server gives one.
+The description lists a 500 only where the real server returns one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from openpai_tasks.server.api.openapi.build import describe
 from tests.server import conformity
 from tests.server.conftest import ServerProcess
 
-EXAMPLES = 6  # right ones and as many wrong ones for each handler; one for each further path of it
-KNOWN = {  # what is there, so that not every call ends at a name that is not
+EXAMPLES = 6  # valid ones and as many invalid ones for each handler; one for each further path
+KNOWN = {  # names that exist, so that not every call fails on an unknown name
     "job": ["alice~done", "done"],
     "user": ["alice"],
     "group": ["default", "lab"],
@@ -45,7 +45,7 @@ QUIET = settings(
 
 
 def described() -> dict[str, Any]:
-    """The description with names that exist beside any text where a path has a hole."""
+    """Return the description, where path parameters take existing names or any text."""
     document = copy.deepcopy(describe("union"))
     for operations in document["paths"].values():
         for operation in operations.values():
@@ -62,7 +62,7 @@ FIRST = {str(one.definition.raw["summary"]): label for label, one in reversed(OP
 
 
 class Target:
-    """A server of this module's own, and an admin's token that is good at each call."""
+    """A server for this module, and an admin token that is valid at each call."""
 
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
@@ -110,20 +110,20 @@ def test_odd_input_is_answered_as_described(target: Target, label: str) -> None:
         @given(case=operation.as_strategy(generation_mode=mode))
         def send(case: Any) -> None:
             answer = target.send(case)
-            if answer.status_code == 401:  # a call before this one may have ended the sign-in
+            if answer.status_code == 401:  # an earlier call may have revoked the token
                 target.sign_in()
             conformity.check("union", answer)
 
-        with contextlib.suppress(Unsatisfiable):  # a call without parameters cannot be given wrong ones
+        with contextlib.suppress(Unsatisfiable):  # a call without parameters has no invalid input
             send()
 
 
-def test_the_log_has_no_traceback_after_all_that(target: Target) -> None:
+def test_odd_input_leaves_no_traceback_in_the_log(target: Target) -> None:
     log = target.server.log
     assert "DELETE" in log and "Traceback" not in log
 
 
-def test_a_line_break_in_a_path_is_a_letter_like_others(target: Target) -> None:
+def test_line_break_in_a_path_is_treated_like_any_character(target: Target) -> None:
     for path in ("/api/v2/users/a%0Ab", "/api/v2/no%0Aroute"):
         answer = requests.get(target.uri + path, headers={"Host": "evil.example"}, timeout=60)
         assert answer.json()["code"] == "ForbiddenUserError"

@@ -1,4 +1,4 @@
-"""The server's description of itself: whole, valid, served, and not built before it is asked for."""
+"""The server's OpenAPI description: complete, valid, served, and built only on request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ paths:
 COMPARE = Path(__file__).parents[2] / "compare_openapi.py"
 
 
-def test_the_description_is_served_to_anyone_under_both_prefixes(guest: Api) -> None:
+def test_description_is_public_under_both_prefixes(guest: Api) -> None:
     for path in ("/api/openapi.json", "/rest-server/api/openapi.json"):
         assert guest.get(path).json() == describe("union")
 
@@ -50,7 +50,7 @@ def test_every_route_is_described(profile: str) -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_its_schemas_are_valid_and_its_references_lead_somewhere(profile: str) -> None:
+def test_schemas_are_valid_and_references_resolve(profile: str) -> None:
     document = describe(profile)
     schemas = document["components"]["schemas"]
     for schema in schemas.values():
@@ -66,7 +66,7 @@ def test_its_schemas_are_valid_and_its_references_lead_somewhere(profile: str) -
     assert len(calls) == len(set(calls))
 
 
-def test_refusals_of_slow_large_and_too_many_calls_are_described() -> None:
+def test_refusals_of_slow_large_and_excess_calls_are_described() -> None:
     paths = describe("union")["paths"]
     refusals = {"408", "413", "429", "503"}
     assert refusals & paths["/api/v1/token"]["post"]["responses"].keys() == refusals
@@ -82,13 +82,13 @@ def _references(value: Any) -> set[str]:
     return own | {one for below in value.values() for one in _references(below)}
 
 
-def test_a_server_starts_without_building_it() -> None:
+def test_server_starts_without_building_the_description() -> None:
     code = "import sys, openpai_tasks.server.api.app; print([m for m in sys.modules if '.openapi' in m])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
 
 
-def test_an_answer_with_another_field_status_or_code_is_noticed(guest: Api) -> None:
+def test_undescribed_field_status_or_code_is_detected(guest: Api) -> None:
     def changed(path: str, status: int = 0, **fields: object) -> requests.Response:
         answer = guest.get(path)
         answer.status_code = status or answer.status_code

@@ -1,4 +1,4 @@
-"""The server as OpenPAI 0.14: v1 paths and v1 configurations, reads for everyone, YARN's words."""
+"""The server as OpenPAI 0.14: v1 paths and v1 configurations, public reads, YARN's terms."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def alice(server: ServerProcess) -> Api:
 
 @pytest.fixture(scope="module")
 def pair(alice: Api) -> Any:
-    """A job of two roles, over."""
+    """A finished job with two roles."""
     assert alice.submit(TWO_ROLES.format(name="pair")).status_code == 202
     return until(alice, "/api/v1/user/alice/jobs/pair", "SUCCEEDED", "FAILED")
 
@@ -53,7 +53,7 @@ def config(name: str, **changes: Any) -> dict[str, Any]:
     return {"jobName": name, "image": "busybox", "taskRoles": [role], "jobEnvs": {"WHO": "me"}, **changes}
 
 
-def test_it_greets_as_a_page_and_has_nothing_newer(guest: Api, alice: Api) -> None:
+def test_root_is_an_html_page_and_newer_routes_are_missing(guest: Api, alice: Api) -> None:
     for path in ("/api/v1", "/rest-server/api/v1/", "/api/v2"):
         answer = guest.get(path)
         assert (answer.status_code, answer.text) == (200, "<pre>PAI RESTful API</pre>")
@@ -67,7 +67,7 @@ def test_it_greets_as_a_page_and_has_nothing_newer(guest: Api, alice: Api) -> No
         assert code(alice.get(f"/api/v1/{path}")) == NO_API, path
 
 
-def test_a_login_says_whether_there_is_a_github_token(server: ServerProcess, guest: Api, alice: Api) -> None:
+def test_login_reports_whether_a_github_token_is_set(server: ServerProcess, guest: Api, alice: Api) -> None:
     form = {"username": "alice", "password": PASSWORD}
     for path in ("/api/v1/token", "/api/v1/authn/basic/login"):
         body = guest.call("POST", path, data=form).json()
@@ -76,7 +76,7 @@ def test_a_login_says_whether_there_is_a_github_token(server: ServerProcess, gue
     assert "storageConfig" not in alice.get("/api/v1/user/alice").json()
 
 
-def test_a_bad_token_is_a_guest(guest: Api) -> None:
+def test_invalid_token_is_treated_as_a_guest(guest: Api) -> None:
     answer = guest.get("/api/v1/user/alice", headers={"Authorization": "Bearer no.such.token"})
     assert code(answer) == (401, "UnauthorizedUserError")
     assert answer.json()["message"] == "Guest is not allowed to do this operation."
@@ -86,7 +86,7 @@ def test_a_missing_group_is_an_unknown_error(alice: Api) -> None:
     assert code(alice.get("/api/v2/group/none")) == (500, "UnknownError")
 
 
-def test_virtual_clusters_are_queues_that_anyone_sees(guest: Api) -> None:
+def test_virtual_clusters_are_public_and_have_queue_fields(guest: Api) -> None:
     lab = guest.get("/api/v1/virtual-clusters").json()["lab"]
     assert {"numActiveJobs", "numJobs", "numPendingJobs", "status", "maxCapacity"} <= set(lab)
     assert lab["resourcesTotal"] == {"memory": 512, "vCores": 1, "GPUs": 0}
@@ -94,7 +94,7 @@ def test_virtual_clusters_are_queues_that_anyone_sees(guest: Api) -> None:
     assert code(guest.get("/api/v1/virtual-clusters/none")) == (404, "NoVirtualClusterError")
 
 
-def test_anyone_reads_jobs_in_the_old_shapes(guest: Api, pair: Any) -> None:
+def test_anyone_can_read_jobs_in_the_old_format(guest: Api, pair: Any) -> None:
     rows = guest.get("/api/v1/jobs").json()
     assert {row["name"] for row in rows} >= {"pair"}
     assert set(rows[0]) == set(SUMMARY.split())
@@ -117,7 +117,7 @@ def test_roles_keep_their_names_and_ports_are_strings(pair: Any) -> None:
     assert re.fullmatch(r"\d+,\d+", task["containerPorts"]["data"])
 
 
-def test_a_log_is_in_a_page(guest: Api, pair: Any) -> None:
+def test_log_is_shown_in_an_html_page(guest: Api, pair: Any) -> None:
     (task,) = pair["taskRoles"]["Ps_Server"]["taskStatuses"]
     url = task["containerLog"]
     assert url.startswith(f"{guest.uri}/yarn/127.0.0.1:8042/node/containerlogs/")
@@ -132,7 +132,7 @@ def test_a_log_is_in_a_page(guest: Api, pair: Any) -> None:
     assert code(guest.get(url.replace("/alice/", "/bob/"))) == (404, "NoTaskLogError")
 
 
-def test_a_page_shows_the_end_of_a_long_log_and_links_to_all_of_it(guest: Api, alice: Api) -> None:
+def test_page_shows_the_end_of_a_long_log_and_links_to_the_full_log(guest: Api, alice: Api) -> None:
     alice.run("long", "seq -f 'line%05.0f' 1 1000")
     body = until(alice, "/api/v1/user/alice/jobs/long", "SUCCEEDED")
     url = body["taskRoles"]["main"]["taskStatuses"][0]["containerLog"] + "user.pai.stdout"
@@ -145,7 +145,7 @@ def test_a_page_shows_the_end_of_a_long_log_and_links_to_all_of_it(guest: Api, a
     assert "<pre>line00002\n</pre>" in guest.get(url + "?start=10&end=20").text
 
 
-def test_a_page_of_a_large_log_is_whole_although_it_is_read_in_pieces(guest: Api, alice: Api) -> None:
+def test_page_of_a_large_log_that_is_read_in_chunks_is_complete(guest: Api, alice: Api) -> None:
     alice.run("large", "printf '<'; head -c 300000 /dev/zero | sed 's/\\x00/\u00e9/g'; printf '>\\377'")
     body = until(alice, "/api/v1/user/alice/jobs/large", "SUCCEEDED")
     url = body["taskRoles"]["main"]["taskStatuses"][0]["containerLog"] + "user.pai.stdout"
@@ -155,7 +155,7 @@ def test_a_page_of_a_large_log_is_whole_although_it_is_read_in_pieces(guest: Api
 
 
 @pytest.mark.parametrize("base", ["/api/v1/jobs", "/api/v1/user/alice/jobs", "/api/v2/user/alice/jobs"])
-def test_a_v1_configuration_runs_and_is_given_back(guest: Api, alice: Api, base: str) -> None:
+def test_v1_configuration_runs_and_can_be_read_back(guest: Api, alice: Api, base: str) -> None:
     name = "v1" + base.replace("/", "-")
     answer = alice.post(base, config(name))
     assert (answer.status_code, answer.json()) == (202, {"message": f"update job {name} successfully"})
@@ -170,7 +170,7 @@ def test_a_v1_configuration_runs_and_is_given_back(guest: Api, alice: Api, base:
     assert guest.get(f"/api/v2/jobs/alice~{name}/config").json()["protocolVersion"] == 2
 
 
-def test_a_nested_form_is_a_configuration_too(guest: Api, alice: Api) -> None:
+def test_nested_form_is_accepted_as_a_configuration(guest: Api, alice: Api) -> None:
     form = {
         "jobName": "form",
         "image": "busybox",
@@ -195,7 +195,7 @@ def test_put_takes_the_name_from_the_path_and_never_overwrites(alice: Api) -> No
     assert code(alice.put(path, config("put"))) == (409, "ConflictJobError")
 
 
-def test_what_is_refused(alice: Api, guest: Api, server: ServerProcess) -> None:
+def test_invalid_and_unauthorised_requests_are_refused(alice: Api, guest: Api, server: ServerProcess) -> None:
     base = "/api/v1/user/alice/jobs"
     invalid = (400, "InvalidParametersError")
     assert code(alice.post(base, config("x", image=""))) == invalid
@@ -211,13 +211,13 @@ def test_what_is_refused(alice: Api, guest: Api, server: ServerProcess) -> None:
     assert code(guest.get(f"{base}/none/ssh")) == (404, "NoJobError")
 
 
-def test_the_secrets_of_a_document_are_stars(guest: Api, pair: Any) -> None:
+def test_secrets_of_a_document_are_masked(guest: Api, pair: Any) -> None:
     for path in ("/api/v1/jobs/alice~pair/config", "/api/v2/jobs/alice~pair/config"):
         assert guest.get(path).json()["secrets"] == "******"
     assert code(guest.get("/api/v1/jobs/alice~pair/ssh")) == (404, "NoJobSshInfoError")
 
 
-def test_a_stopped_job_has_yarn_s_code(guest: Api, alice: Api) -> None:
+def test_stopped_job_has_the_exit_code_of_yarn(guest: Api, alice: Api) -> None:
     path = "/api/v1/user/alice/jobs/sleeper"
     alice.run("sleeper", "sleep 60")
     assert until(guest, path, "RUNNING")["jobStatus"]["subState"] == "APPLICATION_RUNNING"
@@ -230,7 +230,7 @@ def test_a_stopped_job_has_yarn_s_code(guest: Api, alice: Api) -> None:
     assert body["taskRoles"]["main"]["taskStatuses"][0]["containerExitCode"] == -7400
 
 
-def test_a_failed_command_keeps_its_own_code_beside_the_platform_s(guest: Api, alice: Api) -> None:
+def test_failed_job_has_the_exit_codes_of_command_and_platform(guest: Api, alice: Api) -> None:
     alice.run("seven", "exit 7")
     status = until(guest, "/api/v1/user/alice/jobs/seven", "FAILED")["jobStatus"]
     assert (status["appExitCode"], status["appExitSpec"]["phrase"]) == (
@@ -240,7 +240,7 @@ def test_a_failed_command_keeps_its_own_code_beside_the_platform_s(guest: Api, a
     assert status["appExitMessages"]["runtime"]["originalUserExitCode"] == 7
 
 
-def test_a_deleted_job_is_gone_and_its_name_free(guest: Api, alice: Api) -> None:
+def test_deleted_job_is_gone_and_its_name_is_free(guest: Api, alice: Api) -> None:
     path = "/api/v1/user/alice/jobs/again"
     for word in ("one", "two"):
         alice.run("again", f"echo {word}; sleep 60")
@@ -256,14 +256,14 @@ def test_a_deleted_job_is_gone_and_its_name_free(guest: Api, alice: Api) -> None
     assert code(alice.delete(path)) == (404, "NoJobError")
 
 
-def test_commands_are_joined_by_and(guest: Api, alice: Api) -> None:
+def test_commands_are_joined_with_a_logical_and(guest: Api, alice: Api) -> None:
     text = TWO_ROLES.format(name="joined").replace("sleep 0.2", 'echo kept # the rest is a comment", "false')
     assert alice.submit(text).status_code == 202
     body = until(guest, "/api/v1/user/alice/jobs/joined", "SUCCEEDED", "FAILED")
     assert body["jobStatus"]["state"] == "SUCCEEDED"
 
 
-def test_a_name_with_a_dot_is_a_name_here(alice: Api) -> None:
+def test_job_name_may_contain_a_dot(alice: Api) -> None:
     assert alice.post("/api/v1/user/alice/jobs", json=config("tf-cifar.1")).status_code == 202
     job = until(alice, "/api/v1/user/alice/jobs/tf-cifar.1", "SUCCEEDED", "FAILED")
     assert (job["name"], job["jobStatus"]["state"]) == ("tf-cifar.1", "SUCCEEDED")

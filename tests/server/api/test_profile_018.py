@@ -1,4 +1,4 @@
-"""The server as OpenPAI 0.18, which is 1.0 too: tokens for reads, v1 paths rewritten, a log manager."""
+"""The server as OpenPAI 0.18 or 1.0: reads need a token, v1 paths are rewritten, logs have a manager."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def alice(server: ServerProcess) -> Api:
 
 @pytest.fixture(scope="module")
 def pair(alice: Api) -> Any:
-    """A job of two roles, over."""
+    """A finished job with two roles."""
     assert alice.submit(TWO_ROLES.format(name="pair")).status_code == 202
     return until(alice, "/api/v2/jobs/alice~pair", "SUCCEEDED", "FAILED")
 
 
-def test_it_describes_itself_at_both_paths(guest: Api) -> None:
+def test_info_is_served_at_both_paths(guest: Api) -> None:
     for path in ("/api/v1", "/api/v2/info"):
         body = guest.get(path).json()
         assert (body["version"], body["launcherType"], body["authnMethod"]) == ("v1.0.0", "k8s", "basic")
 
 
-def test_it_has_nothing_newer(alice: Api, pair: Any) -> None:
+def test_newer_routes_are_missing(alice: Api, pair: Any) -> None:
     for path in ("events", "attempts/0", "attempts/0/taskRoles/worker/taskIndex/0/attempts"):
         assert code(alice.get(f"/api/v2/jobs/alice~pair/{path}")) == NO_API, path
     assert code(alice.put("/api/v2/jobs/alice~pair/tag", {"value": "x"})) == NO_API
@@ -63,22 +63,22 @@ def test_it_has_nothing_newer(alice: Api, pair: Any) -> None:
     assert code(alice.put("/api/v1/user/alice/jobs/new", {})) == NO_API
 
 
-def test_reads_need_a_token_but_for_virtual_clusters_by_the_old_path(guest: Api) -> None:
+def test_reads_need_a_token_except_virtual_clusters_at_the_v1_path(guest: Api) -> None:
     for path in ("/api/v2/jobs", "/api/v1/jobs", "/api/v1/user/alice/jobs", "/api/v1/jobs/alice~pair/config"):
         assert code(guest.get(path)) == GUEST
     assert "default" in guest.get("/api/v1/virtual-clusters").json()
     assert code(guest.get("/api/v2/virtual-clusters")) == GUEST
 
 
-def test_a_list_knows_one_filter_and_no_pages(alice: Api, pair: Any) -> None:
+def test_job_list_supports_one_filter_and_no_paging(alice: Api, pair: Any) -> None:
     rows = alice.get("/api/v2/jobs?limit=0&state=WAITING&keyword=none&withTotalCount=true").json()
     assert "pair" in [row["name"] for row in rows]
     assert set(rows[0]) == set(SUMMARY.split())
     assert alice.get("/api/v2/jobs?username=nobody").json() == []
-    assert len(alice.get("/api/v1/user/nobody/jobs").json()) == len(rows)  # the rewriting loses the user
+    assert len(alice.get("/api/v1/user/nobody/jobs").json()) == len(rows)  # rewriting the path loses the user
 
 
-def test_v1_paths_lead_to_the_v2_jobs(alice: Api, pair: Any) -> None:
+def test_v1_paths_serve_the_v2_jobs(alice: Api, pair: Any) -> None:
     for path in ("/api/v1/jobs/alice~pair", "/api/v1/user/alice/jobs/pair"):
         assert alice.get(path).json() == pair
         answer = alice.get(f"{path}/config")
@@ -94,7 +94,7 @@ def test_v1_paths_lead_to_the_v2_jobs(alice: Api, pair: Any) -> None:
     assert len(alice.get(f"{path}/job-attempts").json()) == 1
 
 
-def test_details_have_the_keys_of_their_time(pair: Any) -> None:
+def test_job_details_have_the_fields_of_0_18(pair: Any) -> None:
     assert set(pair) == {"debugId", "name", "jobStatus", "taskRoles"}
     assert set(pair["jobStatus"]) == set(STATUS.split())
     assert list(pair["taskRoles"]) == ["psserver", "worker"]
@@ -104,13 +104,13 @@ def test_details_have_the_keys_of_their_time(pair: Any) -> None:
     assert set(task["containerPorts"]) == {"ssh", "http", "data"}
 
 
-def test_storages_are_told_less_of_and_any_default_filters(alice: Api) -> None:
+def test_storages_have_fewer_fields_and_any_default_value_filters(alice: Api) -> None:
     found = alice.get("/api/v2/storages?default=false").json()["storages"]
     assert [set(one) for one in found] == [{"name", "share", "volumeName"}]
     assert "readOnly" not in alice.get("/api/v2/storages/home").json()
 
 
-def test_the_log_manager_has_tails_and_whole_files(alice: Api, guest: Api) -> None:
+def test_log_manager_serves_tails_and_whole_files(alice: Api, guest: Api) -> None:
     alice.run("logs", f"echo trouble >&2; seq -f 'line%05.0f' 1 {LINES}")
     body = until(alice, "/api/v2/jobs/alice~logs", "SUCCEEDED")
     url = body["taskRoles"]["main"]["taskStatuses"][0]["containerLog"]

@@ -1,4 +1,4 @@
-"""The server as OpenPAI 1.8 and no more, and the union that has the older paths as well."""
+"""The server as OpenPAI 1.8 only, and the union profile, which has the older paths as well."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def newest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         yield join(server, "/api/v2/users")
 
 
-def test_no_old_path_is_left_but_a_few(newest: Api) -> None:
+def test_only_a_few_old_paths_remain(newest: Api) -> None:
     for path in ("jobs", "jobs/alice~x", "user/alice/jobs", "user/alice/jobs/x/config", "virtual-clusters"):
         assert code(newest.get(f"/api/v1/{path}")) == NO_API, path
     assert code(newest.post("/api/v1/user/alice/jobs", {})) == NO_API
@@ -31,7 +31,7 @@ def test_no_old_path_is_left_but_a_few(newest: Api) -> None:
     assert newest.get("/api/v1/token/check").json()["username"] == "alice"
 
 
-def test_a_job_runs_and_its_logs_are_told_by_a_call(newest: Api) -> None:
+def test_job_runs_and_a_call_returns_its_log_locations(newest: Api) -> None:
     newest.run("plain", "echo hello")
     body = until(newest, "/api/v2/jobs/alice~plain", "SUCCEEDED")
     task = body["taskRoles"]["main"]["taskStatuses"][0]
@@ -42,14 +42,14 @@ def test_a_job_runs_and_its_logs_are_told_by_a_call(newest: Api) -> None:
     assert newest.get(located["stdout"]).text == "hello\n"
 
 
-def test_its_limits_are_those_it_shipped_with(newest: Api) -> None:
+def test_rate_limits_are_those_of_openpai_1_8(newest: Api) -> None:
     listed = newest.get("/api/v2/jobs").headers
     assert listed["X-RateLimit-Limit"] == "120"
     assert newest.get("/api/v2/users/alice").headers["X-RateLimit-Limit"] == "600"
     assert newest.submit("a: b").headers["X-RateLimit-Limit"] == "3600"
 
 
-def test_the_union_has_old_paths_behind_a_token(server: ServerProcess, alice: Api, guest: Api) -> None:
+def test_union_serves_old_paths_with_a_token(server: ServerProcess, alice: Api, guest: Api) -> None:
     role = {"name": "main", "command": "echo hello"}
     config = {"jobName": "old", "image": "busybox", "taskRoles": [role]}
     assert code(guest.get("/api/v1/jobs")) == code(guest.get("/api/v1/user/alice/jobs/old")) == GUEST
@@ -68,11 +68,11 @@ def test_the_union_has_old_paths_behind_a_token(server: ServerProcess, alice: Ap
     assert code(alice.get("/api/v2/jobs/alice~old")) == (404, "NoJobError")
 
 
-def test_the_union_counts_no_calls(alice: Api) -> None:
+def test_union_has_no_rate_limits(alice: Api) -> None:
     assert not [name for name in alice.get("/api/v2/jobs").headers if name.lower().startswith("x-ratelimit")]
 
 
-def test_every_profile_has_its_routes_and_shows_only_the_oldest_jobs_to_anyone() -> None:
+def test_only_profile_0_14_has_public_job_routes() -> None:
     sizes = {name: len(rows(name)) for name in PROFILES}
     assert sizes["union"] > sizes["1.8"] > sizes["0.14"] > 30
     for name in PROFILES:

@@ -1,4 +1,4 @@
-"""Too many calls: how they are counted, and what the refusal looks like."""
+"""Rate limits: how calls are counted, and what a refusal looks like."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.server.conftest import JOB, Api, ServerProcess, code, wait_for
 WORDS = "Too many requests, please try again later."
 
 
-def test_a_rate_is_a_count_in_a_time() -> None:
+def test_rate_is_parsed_as_a_count_per_period() -> None:
     assert parse_rate("list=60/min") == ("list", Rate(60, 60))
     assert parse_rate("submit=3600/h") == ("submit", Rate(3600, 3600))
     assert parse_rate("api=5/2s") == ("api", Rate(5, 2))
@@ -21,12 +21,12 @@ def test_a_rate_is_a_count_in_a_time() -> None:
             parse_rate(text)
 
 
-def test_rates_can_be_changed_and_taken_away() -> None:
+def test_rates_can_be_changed_and_removed() -> None:
     rates = {"api": Rate(1, 1), "list": Rate(2, 2)}
     assert merged(rates, {"api": None, "submit": Rate(3, 3)}) == {"list": Rate(2, 2), "submit": Rate(3, 3)}
 
 
-def test_each_caller_has_a_window_that_passes() -> None:
+def test_each_caller_has_a_window_that_expires() -> None:
     limiter = Limiter({"list": Rate(2, 1.0)})
     assert limiter.take("list", "alice")["x-ratelimit-remaining"] == "1"
     assert limiter.take("list", "alice")["x-ratelimit-remaining"] == "0"
@@ -45,7 +45,7 @@ def _taken(limiter: Limiter) -> dict[str, str] | None:
         return None
 
 
-def test_the_refusal_is_a_page_that_says_when_to_come_back(own_server: ServerProcess) -> None:
+def test_refusal_is_a_page_with_a_retry_after_header(own_server: ServerProcess) -> None:
     own_server.start("--rate-limit", "list=2/6s", "--rate-limit", "submit=2/h")
     admin = own_server.admin()
     first = [admin.get("/api/v2/jobs").status_code for _ in range(2)]
@@ -69,7 +69,7 @@ def test_refused_submissions_count_and_guests_do_not(own_server: ServerProcess) 
     assert [admin.submit(job).status_code for _ in range(2)] == [202, 429]
 
 
-def test_everyone_together_is_limited_but_for_what_is_beside_the_api(own_server: ServerProcess) -> None:
+def test_api_limit_counts_all_callers_and_exempts_healthz(own_server: ServerProcess) -> None:
     own_server.start("--rate-limit", "api=3/h")
     admin = own_server.admin()
     assert [admin.get("/rest-server/api/v2/info").status_code for _ in range(3)] == [200, 200, 429]

@@ -1,4 +1,4 @@
-"""How jobs behave, as a client sees it: real HTTP, real processes."""
+"""How jobs behave as seen by a client, with real HTTP and real processes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def jobs(alice: Api) -> Jobs:
     return Jobs(alice, "alice")
 
 
-def test_a_failed_job_tells_its_code_and_the_one_of_the_command(jobs: Jobs) -> None:
+def test_failed_job_reports_its_exit_code_and_that_of_the_command(jobs: Jobs) -> None:
     roles = {"good": role("sleep 600", cpu=0), "bad_One": role("echo why; exit 42", cpu=0)}
     status = jobs.run("failed", roles)["jobStatus"]
     assert (status["state"], status["subState"], status["attemptState"]) == ("FAILED", "Completed", "FAILED")
@@ -60,14 +60,14 @@ def test_a_failed_job_tells_its_code_and_the_one_of_the_command(jobs: Jobs) -> N
     assert tasks["good"]["taskStatuses"][0]["taskState"] == "STOPPED"
 
 
-def test_a_missing_command_is_found_in_the_log(jobs: Jobs) -> None:
+def test_missing_command_is_recognised_in_the_log(jobs: Jobs) -> None:
     status = jobs.run("missing", "no-such-program", jobRetryCount=2)["jobStatus"]
     assert (status["appExitCode"], status["retries"]) == (220, 0)
     runtime = status["appExitMessages"]["runtime"]
     assert (runtime["originUserExitCode"], runtime["matchedUserLogString"]) == (127, "command not found")
 
 
-def test_every_attempt_of_a_job_stays_to_be_seen(jobs: Jobs) -> None:
+def test_all_attempts_of_a_job_stay_readable(jobs: Jobs) -> None:
     command = "echo try $FC_FRAMEWORK_ATTEMPT_ID; exit $((3 + FC_FRAMEWORK_ATTEMPT_ID))"
     status = jobs.run("tries", command, jobRetryCount=2)["jobStatus"]
     assert (status["state"], status["attemptId"], status["retries"]) == ("FAILED", 2, 2)
@@ -84,7 +84,7 @@ def test_every_attempt_of_a_job_stays_to_be_seen(jobs: Jobs) -> None:
     assert [one["exitCode"] for one in older] == [255, 255, 255]
 
 
-def test_every_try_of_a_task_stays_to_be_seen(jobs: Jobs) -> None:
+def test_all_attempts_of_a_task_stay_readable(jobs: Jobs) -> None:
     flaky = role("echo $FC_TASK_ATTEMPT_ID; test $FC_TASK_ATTEMPT_ID = 2", cpu=0, taskRetryCount=5)
     body = jobs.run("flaky", {"Flaky_role": flaky}, extras={"gangAllocation": False})
     task = body["taskRoles"]["flakyrole"]["taskStatuses"][0]
@@ -100,7 +100,7 @@ def test_every_try_of_a_task_stays_to_be_seen(jobs: Jobs) -> None:
     assert jobs.log("alice~flaky", "flakyrole/taskIndex/0/attempts/1") == "1\n"
 
 
-def test_stop_and_start_go_through_the_states_of_a_cluster(jobs: Jobs) -> None:
+def test_stop_and_start_pass_through_the_states_of_a_real_cluster(jobs: Jobs) -> None:
     command = "test $FC_FRAMEWORK_ATTEMPT_ID = 1 || { trap 'sleep 0.3; exit 1' TERM; sleep 600; }"
     key = jobs.submit("restart", command)
     running = jobs.api.until(key, "RUNNING")["jobStatus"]
@@ -121,7 +121,7 @@ def test_stop_and_start_go_through_the_states_of_a_cluster(jobs: Jobs) -> None:
     assert jobs.get(key, "/attempts/0")["jobStatus"]["attemptState"] == "STOPPED"
 
 
-def test_a_waiting_job_shows_as_such_and_why(jobs: Jobs) -> None:
+def test_waiting_job_shows_its_state_and_the_reason(jobs: Jobs) -> None:
     first = jobs.submit("holder", {"main": role("sleep 600", cpu=1)})
     second = jobs.submit("waiter", {"main": role("true", cpu=1)})
     jobs.api.until(first, "RUNNING")
@@ -137,7 +137,7 @@ def test_a_waiting_job_shows_as_such_and_why(jobs: Jobs) -> None:
     assert jobs.api.until(second, *OVER)["jobStatus"]["state"] == "SUCCEEDED"
 
 
-def test_the_events_tell_the_story_of_a_job(jobs: Jobs) -> None:
+def test_events_record_the_course_of_a_job(jobs: Jobs) -> None:
     jobs.run("story", "exit 1", jobRetryCount=1)
     data = jobs.get("alice~story", "/events")["data"]
     reasons = {one["reason"]: one for one in data}
@@ -147,7 +147,7 @@ def test_the_events_tell_the_story_of_a_job(jobs: Jobs) -> None:
     assert {one["type"] for one in jobs.get("alice~story", "/events?type=Normal")["data"]} == {"Normal"}
 
 
-def test_tags_are_kept_found_and_taken_away(jobs: Jobs) -> None:
+def test_tags_are_stored_found_and_removed(jobs: Jobs) -> None:
     key = jobs.submit("tagged", "true")
     path = f"/api/v2/jobs/{key}/tag"
     assert [jobs.api.put(path, {"value": tag}).status_code for tag in ("one", "two", "one")] == [200] * 3
@@ -174,7 +174,7 @@ def test_a_virtual_cluster_must_exist_and_be_granted(jobs: Jobs, admin: Api) -> 
     assert jobs.log("alice~lab1") == "lab\n"
 
 
-def test_ports_are_as_many_as_asked_for_and_everyones_own(jobs: Jobs) -> None:
+def test_each_task_gets_the_requested_ports_and_shares_none(jobs: Jobs) -> None:
     command = (
         "echo $PAI_CONTAINER_HOST_web_PORT_LIST $PAI_CONTAINER_HOST_http_PORT_LIST $PAI_CONTAINER_SSH_PORT"
     )
@@ -185,13 +185,13 @@ def test_ports_are_as_many_as_asked_for_and_everyones_own(jobs: Jobs) -> None:
         ports = status["containerPorts"]
         counts = {label: len(value.split(",")) for label, value in ports.items()}
         assert counts == {"ssh": 1, "http": 2, "web": 3}
-        said = jobs.log("alice~ports", f"main/taskIndex/{status['taskIndex']}/attempts/0")
-        assert said.split() == [ports["web"], ports["http"], ports["ssh"]]
+        output = jobs.log("alice~ports", f"main/taskIndex/{status['taskIndex']}/attempts/0")
+        assert output.split() == [ports["web"], ports["http"], ports["ssh"]]
         numbers += ",".join(ports.values()).split(",")
     assert len(set(numbers)) == 12
 
 
-def test_commands_are_rendered_with_what_the_role_names(jobs: Jobs) -> None:
+def test_commands_are_rendered_with_the_prerequisites_of_the_role(jobs: Jobs) -> None:
     given = [
         {"type": "dockerimage", "name": "image", "uri": "some/image"},
         {"type": "script", "name": "code", "uri": "https://example.org/code"},
@@ -220,7 +220,7 @@ def test_commands_are_rendered_with_what_the_role_names(jobs: Jobs) -> None:
     ]
 
 
-def test_the_completion_policy_ends_a_job_when_it_says_so(jobs: Jobs) -> None:
+def test_completion_policy_decides_when_a_job_ends(jobs: Jobs) -> None:
     two = {"minFailedInstances": 2}
     roles = {"main": role("exit $PAI_TASK_INDEX", instances=3, cpu=0, completion=two)}
     assert jobs.run("two-fail", roles)["jobStatus"]["state"] == "FAILED"
@@ -231,7 +231,7 @@ def test_the_completion_policy_ends_a_job_when_it_says_so(jobs: Jobs) -> None:
     assert (body["jobStatus"]["state"], states) == ("SUCCEEDED", ["SUCCEEDED", "STOPPED", "STOPPED"])
 
 
-def test_secrets_are_stars_in_every_answer_and_in_the_servers_log(server: ServerProcess, jobs: Jobs) -> None:
+def test_secrets_are_masked_in_responses_and_absent_from_the_log(server: ServerProcess, jobs: Jobs) -> None:
     secret = "Hush-Hush-1234"
     command = "test $(printf %s '<% $secrets.word %>' | wc -c) = 14 && exit 3"
     jobs.submit("hush", command, secrets={"word": secret})

@@ -14,7 +14,7 @@ INVALID = (400, "InvalidParametersError")
 
 
 def make(api: Api, name: str, **more: Any) -> Any:
-    """A new user, as the server shows it."""
+    """Create a user, and return it as the server shows it."""
     answer = api.post("/api/v2/users", {"username": name, "password": f"{name}-secret", **more})
     assert answer.status_code == 201, answer.text
     return api.get(f"/api/v2/users/{name}").json()
@@ -35,13 +35,13 @@ def test_a_user_has_every_field_under_both_spellings(admin: Api, alice: Api) -> 
     assert expected in alice.get("/api/v2/users").json()
 
 
-def test_a_user_that_is_not_there_is_400_when_read_and_404_when_changed(admin: Api) -> None:
+def test_unknown_user_is_400_when_read_and_404_when_changed(admin: Api) -> None:
     assert code(admin.get("/api/v2/users/nobody")) == (400, "NoUserError")
     assert code(admin.delete("/api/v2/users/nobody")) == (404, "NoUserError")
     assert code(admin.put("/api/v2/users/nobody/admin", {"admin": True})) == (404, "NoUserError")
 
 
-def test_a_user_is_made_with_virtual_clusters_and_rights(admin: Api) -> None:
+def test_user_is_created_with_virtual_clusters_and_rights(admin: Api) -> None:
     user = make(admin, "carol", email="c@x.org", virtualCluster=["lab"], admin=True, extension={"a": 1})
     assert user["grouplist"] == ["default", "lab", "admingroup"]
     assert (user["admin"], user["virtualCluster"]) == (True, ["default", "lab"])
@@ -49,7 +49,7 @@ def test_a_user_is_made_with_virtual_clusters_and_rights(admin: Api) -> None:
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "a~b", "", "x" * 101, "a b", 7])
-def test_a_name_that_could_not_be_a_folder_is_refused(admin: Api, name: object) -> None:
+def test_user_name_that_cannot_be_a_folder_is_refused(admin: Api, name: object) -> None:
     assert code(admin.post("/api/v2/users", {"username": name, "password": "long-enough"})) == INVALID
 
 
@@ -121,7 +121,7 @@ def test_a_password_change_needs_the_old_one_and_ends_other_sessions(
     assert server.login("gina", "gina-secret-3")
 
 
-def test_a_new_password_of_the_owner_is_kept_for_the_command_line(own_server: ServerProcess) -> None:
+def test_new_password_of_the_owner_is_saved_for_the_command_line(own_server: ServerProcess) -> None:
     own_server.start()
     name = own_server.owner["user"]
     answer = own_server.admin().put(f"/api/v2/users/{name}/password", {"newPassword": "a-new-secret"})
@@ -130,7 +130,7 @@ def test_a_new_password_of_the_owner_is_kept_for_the_command_line(own_server: Se
     assert own_server.admin()
 
 
-def test_groups_of_a_user_are_set_added_and_dropped(admin: Api) -> None:
+def test_groups_of_a_user_are_set_added_and_removed(admin: Api) -> None:
     make(admin, "hana")
     path = "/api/v2/users/hana"
     assert admin.put(f"{path}/group", {"groupname": "lab"}).status_code == 201
@@ -145,7 +145,7 @@ def test_groups_of_a_user_are_set_added_and_dropped(admin: Api) -> None:
     assert code(admin.put(f"{path}/grouplist", {"grouplist": "lab"})) == INVALID
 
 
-def test_an_admin_cannot_be_removed_but_a_user_can_and_the_token_with_it(
+def test_only_users_without_admin_rights_can_be_removed_with_their_tokens(
     server: ServerProcess, admin: Api, owner: str
 ) -> None:
     assert code(admin.delete(f"/api/v2/users/{owner}")) == (403, "RemoveAdminError")
@@ -155,7 +155,7 @@ def test_an_admin_cannot_be_removed_but_a_user_can_and_the_token_with_it(
     assert code(ivan.get("/api/v2/users")) == (401, "UnauthorizedUserError")
 
 
-def test_rights_follow_the_groups_at_once(server: ServerProcess, admin: Api) -> None:
+def test_rights_change_at_once_with_the_groups(server: ServerProcess, admin: Api) -> None:
     make(admin, "judy")
     judy = server.login("judy", "judy-secret")
     assert code(judy.get("/api/v2/kubernetes/nodes")) == FORBIDDEN
@@ -165,7 +165,7 @@ def test_rights_follow_the_groups_at_once(server: ServerProcess, admin: Api) -> 
     assert code(judy.get("/api/v2/kubernetes/nodes")) == FORBIDDEN
 
 
-def test_a_group_is_made_read_changed_and_removed(admin: Api, alice: Api) -> None:
+def test_group_is_created_read_changed_and_removed(admin: Api, alice: Api) -> None:
     team = {
         "groupname": "team",
         "description": "d",
@@ -206,7 +206,7 @@ def test_single_fields_of_a_group_can_be_set(admin: Api) -> None:
     assert code(admin.put(f"{path}/description", {"description": 1})) == INVALID
 
 
-def test_the_cluster_s_own_groups_stay_and_others_may_not_touch_groups(admin: Api, alice: Api) -> None:
+def test_built_in_groups_are_protected_and_only_admins_manage_groups(admin: Api, alice: Api) -> None:
     for name in ("default", "admingroup"):
         assert code(admin.delete(f"/api/v2/groups/{name}")) == FORBIDDEN
     assert "default" in json.dumps(admin.get("/api/v2/users/alice").json()["grouplist"])

@@ -1,4 +1,4 @@
-"""What the tests of engines share: tasks to try an engine with, and a small engine that queues by itself."""
+"""Helpers for engine tests: tasks to run on an engine, and a small engine with its own queue."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.server.workshop import until
 WHY = "Priority"
 
 
-def own(uid: str) -> str:
-    """A uid that no other process of a test run has: everything with the uid of a lost task is killed."""
+def unique_uid(uid: str) -> str:
+    """Return a uid that no other test process has: everything with the uid of a lost task is killed."""
     return f"{uid}-{os.getpid()}"
 
 
@@ -32,12 +32,12 @@ def task(folder: Path, uid: str = "uid") -> Task:
     ends = {"exit_code": None, "user_exit_code": None, "diagnostics": ""}
     states = {"state": "RUNNING", "sub_state": "AttemptRunning"}
     places = {"job": "alice~job", "job_attempt": 0, "role": "main", "index": 0, "attempt": 0}
-    where = {"uid": own(uid), "ip": "", "ports": {}, "gpus": (), "folder": folder / uid}
+    where = {"uid": unique_uid(uid), "ip": "", "ports": {}, "gpus": (), "folder": folder / uid}
     return Task(**where, **times, **ends, **states, **places)  # type: ignore[arg-type]
 
 
 class EngineBench:
-    """An engine over a folder, and tasks in it by short names."""
+    """An engine on a folder, and its tasks by short names."""
 
     image = "some/image"
 
@@ -51,11 +51,11 @@ class EngineBench:
 
     def launch(self, uid: str, command: str, **more: Any) -> Launch:
         container = ContainerSpec(**{"memory_mb": 64, "cpu": 1, **more.pop("container", {})})
-        variables = {"FC_POD_UID": own(uid), "PAI_MOUNT_ROOT": "/nowhere"}
+        variables = {"FC_POD_UID": unique_uid(uid), "PAI_MOUNT_ROOT": "/nowhere"}
         variables |= more.pop("environment", {"PATH": os.environ["PATH"]} if not self.uses_images else {})
         values = {"user": "alice", "image": self.image, "storages": None, **more}
         return Launch(
-            uid=own(uid),
+            uid=unique_uid(uid),
             folder=self.folder / uid,
             scripts={"command": command},
             environment=variables,
@@ -84,7 +84,7 @@ class EngineBench:
         return found if isinstance(found, TaskExit) else None
 
     def log(self, uid: str, name: str = "stdout") -> str:
-        """What the task has written, or nothing while it has no log."""
+        """Return what the task has written, or nothing while it has no log."""
         try:
             with self.engine.open_log(task(self.folder, uid), name) as file:
                 return file.read().decode()
@@ -92,19 +92,19 @@ class EngineBench:
             return ""
 
     def begun(self, uid: str, word: str = "ready") -> None:
-        until(lambda: self.end(uid) or word in self.log(uid))  # an engine that queues starts it in a poll
+        until(lambda: self.end(uid) or word in self.log(uid))  # a queueing engine starts tasks in a poll
         assert word in self.log(uid)
 
     def notes(self, uid: str) -> dict[str, str]:
         return {note.reason: note.message for note in self.engine.notes(task(self.folder, uid))}
 
     def work(self, uid: str, name: str) -> Path:
-        """A file in the folder where the command runs."""
+        """Return the path of a file in the folder where the command runs."""
         return self.folder / uid / "work" / name
 
 
 class QueueingEngine:
-    """Processes behind a queue of its own: so many tasks at a time, in order."""
+    """A process engine with its own queue: it runs ``slots`` tasks at a time, in order."""
 
     name, uses_images, queues = "queueing", False, True
 
@@ -112,7 +112,7 @@ class QueueingEngine:
         self._inner, self._slots = inner, slots
         self._waiting: dict[str, Launch] = {}
         self._running: set[str] = set()
-        self.polled: list[int] = []  # how many tasks each poll was about
+        self.polled: list[int] = []  # the number of tasks in each poll
         for name in ("capacity", "hold", "assign_ports", "assign_gpus", "notes", "logs", "open_log", "close"):
             setattr(self, name, getattr(inner, name))
 

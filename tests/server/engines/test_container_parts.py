@@ -1,4 +1,4 @@
-"""What containers are made from, without an engine; where one is needed, a script says its lines."""
+"""The parts of containers, without an engine; where one is needed, a script stands in for it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.server.workshop import role
         ("example.com/a/b@sha256:00", "example.com/a/b@sha256:00"),
     ],
 )
-def test_images_are_named_in_full_as_docker_would(image: str, full: str) -> None:
+def test_image_names_are_completed_like_in_docker(image: str, full: str) -> None:
     assert registries.full_name(image) == full
 
 
@@ -46,7 +46,7 @@ def test_images_are_named_in_full_as_docker_would(image: str, full: str) -> None
         ("own.azurecr.io", "own.azurecr.io"),
     ],
 )
-def test_credentials_are_kept_under_the_registrys_name(registry: str, key: str) -> None:
+def test_credentials_are_stored_under_the_name_of_the_registry(registry: str, key: str) -> None:
     made = json.loads(registries.config(RegistryLogin("me", "pass:word", registry)))
     assert {key: base64.b64decode(one["auth"]).decode() for key, one in made["auths"].items()} == {
         key: "me:pass:word"
@@ -67,13 +67,13 @@ def options(dialect: ProgramDialect, **container: object) -> list[str]:
     return creation.options(dialect, launch, 4, [creation.BindMount("/t", Path('/a,"b:c'))], {})
 
 
-def test_gpus_are_named_as_each_program_wants_them() -> None:
+def test_gpu_options_match_each_container_program() -> None:
     assert '--gpus "device=0,2"' in " ".join(options(DOCKER, gpus=(0, 2)))
     assert "--device nvidia.com/gpu=0 --device nvidia.com/gpu=2" in " ".join(options(PODMAN, gpus=(0, 2)))
     assert "NVIDIA_VISIBLE_DEVICES=void" in options(DOCKER)
 
 
-def test_limits_are_no_more_than_the_machine_and_no_less_than_the_engine_takes() -> None:
+def test_limits_stay_between_the_minimum_of_the_engine_and_the_machine() -> None:
     words = options(DOCKER, cpu=64, memory_mb=1)
     assert words[words.index("--cpus") + 1] == "4"
     assert words[words.index("--memory") + 1] == words[words.index("--memory-swap") + 1] == "6m"
@@ -89,7 +89,7 @@ def test_storages_are_mounted_where_the_document_says(path: str, target: str) ->
 
 
 @pytest.mark.parametrize("path", ["/", "/..", "//", "/proc", "/usr/local/pai/runtime", "/a\nb"])
-def test_storages_are_not_mounted_over_the_containers_own(path: str) -> None:
+def test_storages_are_not_mounted_over_system_folders(path: str) -> None:
     with pytest.raises(ConfigError, match="cannot mount"):
         creation.storage_target(path)
 
@@ -124,7 +124,7 @@ def pretend(folder: Path, name: str, script: str) -> None:
         ("odd\ntrouble", "docker cannot be used: trouble, or set local.engine to process"),
     ],
 )
-def test_an_engine_that_cannot_be_used_says_why_in_one_line(
+def test_unusable_engine_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, told: str
 ) -> None:
     pretend(tmp_path, "docker", f"echo '{said}' >&2; exit 1")
@@ -216,7 +216,7 @@ NEVER_STARTED = {
         ),
     ],
 )
-def test_a_supervisor_never_waits_for_good(tmp_path: Path, script: str, platform: int, reason: str) -> None:
+def test_supervisor_never_waits_forever(tmp_path: Path, script: str, platform: int, reason: str) -> None:
     code, outcome = supervise(tmp_path, script)
     assert (code, outcome["code"], outcome["platform"]) == (125, None, platform)
     assert str(outcome["reason"]).startswith(reason)

@@ -1,4 +1,4 @@
-"""Tasks in real containers, of a docker and of a podman that the tests start themselves."""
+"""Tasks in real containers, of a Docker and a Podman that the tests start."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def bench(kit: Kit, tmp_path: Path) -> Iterator[Bench]:
     assert kit.containers() == []
 
 
-def test_a_task_finds_its_image_its_folders_and_its_limits(bench: Bench) -> None:
+def test_task_runs_with_its_image_folders_and_limits(bench: Bench) -> None:
     command = """
         pwd; readlink /proc/self/ns/net; df -m /dev/shm | awk 'END { print $2 }'; cd /sys/fs/cgroup
         head -n 1 memory/memory.limit_in_bytes 2>/dev/null || head -n 1 memory.max
@@ -89,13 +89,13 @@ def test_a_task_finds_its_image_its_folders_and_its_limits(bench: Bench) -> None
     assert text(bench.folder / "storage/alice/file") == "kept\n"
 
 
-def test_a_task_that_takes_too_much_memory_is_told_so(bench: Bench) -> None:
+def test_task_that_uses_too_much_memory_is_killed_with_a_reason(bench: Bench) -> None:
     end = bench.run("uid", "x=a; while :; do x=$x$x; done", container={"memory_mb": 16})
     assert (end.user_code, end.platform_code) == (137, -1200)
     assert end.reason == "it took more than the 16 MB of memory that it asked for"
 
 
-def test_an_image_that_cannot_be_had_fails_the_task_in_one_line(bench: Bench) -> None:
+def test_image_that_cannot_be_pulled_fails_the_task_with_one_line(bench: Bench) -> None:
     end = bench.run("uid", "true", image="127.0.0.1:1/no/such:image")
     assert (end.user_code, end.platform_code) == (None, 254)
     assert end.reason.startswith("its image 127.0.0.1:1/no/such:image could not be pulled: ")
@@ -103,12 +103,12 @@ def test_an_image_that_cannot_be_had_fails_the_task_in_one_line(bench: Bench) ->
     assert "Pulling" in bench.notes("uid") and "Pulled" not in bench.notes("uid")
 
 
-def test_a_name_that_is_no_image_is_never_given_to_the_program(bench: Bench) -> None:
+def test_invalid_image_name_is_never_passed_to_the_program(bench: Bench) -> None:
     end = bench.run("uid", "true", image="--privileged")
     assert end.reason == "could not be started: invalid image name '--privileged'"
 
 
-def test_an_image_without_a_shell_is_told_so(bench: Bench) -> None:
+def test_image_without_a_shell_is_reported(bench: Bench) -> None:
     bench.kit.run("import", "-", "pai/empty:1", input=_empty_tar())
     end = bench.run("uid", "true", image="pai/empty:1")
     assert (end.user_code, end.platform_code) == (None, -1203)
@@ -142,7 +142,7 @@ def test_a_container_whose_supervisor_was_killed_is_removed(bench: Bench) -> Non
     assert end.reason == "lost its supervisor, which was killed; its container was removed"
 
 
-def test_a_new_engine_removes_what_is_left_of_its_own_home_only(bench: Bench, tmp_path: Path) -> None:
+def test_new_engine_removes_leftover_containers_of_its_own_home_only(bench: Bench, tmp_path: Path) -> None:
     def leave(name: str, home: Path) -> None:
         labels = [f"--label={HOME}={home}", f"--label={FOLDER}={home / 'gone'}"]
         bench.kit.run("run", "--detach", "--name", name, "--network=host", *labels, IMAGE, "sleep", "100")
@@ -163,7 +163,7 @@ def command_line(process: Path) -> str:
         return ""
 
 
-def test_no_secret_is_seen_from_outside_or_kept(bench: Bench) -> None:
+def test_secrets_are_neither_visible_from_outside_nor_kept(bench: Bench) -> None:
     login = RegistryLogin("alice", SECRET, "example.com")
     command = f"echo ready; test {SECRET} = {SECRET}; sleep 0.3; until [ -e gate ]; do sleep 0.05; done"
     one = bench.start("uid", command, environment={"TOKEN": SECRET}, container={"login": login})
@@ -178,7 +178,7 @@ def test_no_secret_is_seen_from_outside_or_kept(bench: Bench) -> None:
     assert SECRET not in repr(login) + repr(bench.launch("x", SECRET, container={"login": login}))
 
 
-def test_files_made_by_root_are_given_back_to_the_folders_owner(bench: Bench) -> None:
+def test_files_created_by_root_get_the_owner_of_the_folder(bench: Bench) -> None:
     work = bench.folder / "uid/work"
     work.mkdir(parents=True)
     os.chown(work, 1234, 1234)
@@ -201,7 +201,7 @@ def test_a_container_outlives_its_daemon(bench: Bench, kit: Docker) -> None:
 
 @pytest.fixture
 def registry(kit: Kit, tmp_path: Path) -> Iterator[str]:
-    """A registry that gives images to alice only, with one image; its address."""
+    """Start a registry with one image that only alice may pull; yield its address."""
     missing = [name for name in ("docker-registry", "htpasswd") if shutil.which(name) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
@@ -269,7 +269,7 @@ def submit(cluster: Workshop, name: str, command: str, image: str = IMAGE, **mor
     return cluster.submit(name, {"main": role(command)}, prerequisites=[prerequisite], **more)
 
 
-def test_plugins_and_secrets_work_inside(cluster: Workshop) -> None:
+def test_plugins_and_secrets_work_in_containers(cluster: Workshop) -> None:
     plugin = {
         "plugin": "cmd",
         "parameters": {"preCommands": ["echo before <% $secrets.word %>"], "postCommands": ["echo after"]},
@@ -280,7 +280,7 @@ def test_plugins_and_secrets_work_inside(cluster: Workshop) -> None:
     assert cluster.output(key) == f"before {SECRET}\nalice~job\nafter\n"
 
 
-def test_a_job_without_sshd_in_its_image_is_told_so(cluster: Workshop) -> None:
+def test_missing_sshd_in_the_image_is_reported(cluster: Workshop) -> None:
     key_line = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ4wUq8gBqdWdlzWkq4yZmXQnO8r5vXKnSpF3hV1Yx2b"
     plugin = {"plugin": "ssh", "parameters": {"userssh": {"type": "custom", "value": key_line}}}
     extras = {"com.microsoft.pai.runtimeplugin": [plugin]}
@@ -293,9 +293,7 @@ def test_a_job_without_sshd_in_its_image_is_told_so(cluster: Workshop) -> None:
 ACCOUNTS = b"root:x:0:0::/root:/bin/sh\nsshd:x:100:65534::/run/sshd:/bin/false\n"
 
 
-def test_a_task_can_be_logged_in_to_where_its_image_has_an_sshd(
-    cluster: Workshop, kit: Kit, tmp_path: Path
-) -> None:
+def test_ssh_login_works_if_the_image_has_sshd(cluster: Workshop, kit: Kit, tmp_path: Path) -> None:
     sshd, sftp = Path("/usr/sbin/sshd"), Path("/usr/lib/openssh/sftp-server")
     if not (sshd.exists() and sftp.exists() and shutil.which("ssh")):
         pytest.skip("not installed: openssh-server or openssh-client")
@@ -321,7 +319,7 @@ def test_a_task_can_be_logged_in_to_where_its_image_has_an_sshd(
 
 
 @only_docker
-def test_the_events_of_a_job_tell_of_its_image(cluster: Workshop) -> None:
+def test_events_of_a_job_report_the_image_pull(cluster: Workshop) -> None:
     job = cluster.wait(submit(cluster, "job", "true", image="127.0.0.1:1/none"))
     assert (job.state, job.exit_code) == ("FAILED", 254)
     assert cluster.reasons(job.key)["Pulling"].startswith("pulls the image 127.0.0.1:1/none")
@@ -348,7 +346,7 @@ def test_commands_run_jobs_in_the_image_they_name(shell: Any) -> None:
 
 
 @only_docker
-def test_commands_say_why_a_container_failed(shell: Any) -> None:
+def test_commands_report_why_a_container_failed(shell: Any) -> None:
     small = ("--image", IMAGE, "--memoryMB", "16", "--follow", "--job-name", "greedy")
     greedy = shell.inv("job.sub", "x=a; while :; do x=$x$x; done", *small)
     assert greedy.code == 137

@@ -1,4 +1,4 @@
-"""What every engine promises to the scheduler; a new engine is added to the fixture ``bench``."""
+"""The contract of every engine with the scheduler; add a new engine to the fixture ``factory``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from openpai_tasks.server.engines.ports import bindable
 from openpai_tasks.server.engines.process import ProcessEngine
 from openpai_tasks.settings.engines import ENGINES
 from tests.server.container_engines import IMAGE, engine_kit
-from tests.server.engines.contract import WHY, EngineBench, QueueingEngine, own, task
+from tests.server.engines.contract import WHY, EngineBench, QueueingEngine, task, unique_uid
 from tests.server.workshop import Workshop, machine, role, until
 
 GRACE = 1.0
@@ -32,7 +32,7 @@ def process(folder: Path) -> ProcessEngine:
 
 @pytest.fixture(scope="module", params=["process", "queueing", *CONTAINERS])
 def factory(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], Any]]:
-    """Makes engines of one kind; those of containers are skipped where they cannot be started."""
+    """Create engines of one kind; container engines are skipped where they cannot be started."""
     if request.param == "process":
         yield process
     elif request.param == "queueing":
@@ -57,7 +57,7 @@ def wait_for_gate(then: str = "") -> str:
     return f"echo ready; until [ -e gate ]; do sleep 0.05; done; {then}"
 
 
-def test_a_task_starts_once_however_often_it_is_started(bench: EngineBench) -> None:
+def test_task_runs_once_even_if_it_is_started_repeatedly(bench: EngineBench) -> None:
     for _ in range(3):
         bench.start("uid", "echo ran >> count; exit 3")
     end = until(lambda: bench.end("uid"))
@@ -76,7 +76,7 @@ def test_a_task_starts_once_however_often_it_is_started(bench: EngineBench) -> N
         ("true", 0, "", ""),
     ],
 )
-def test_exit_codes_and_outputs_are_the_commands_own(
+def test_exit_code_and_output_are_those_of_the_command(
     bench: EngineBench, command: str, code: int, out: str, err: str
 ) -> None:
     end = bench.run("uid", command)
@@ -85,7 +85,7 @@ def test_exit_codes_and_outputs_are_the_commands_own(
     assert bench.log("uid", "all") == out + err
 
 
-def test_logs_are_read_while_a_task_runs_and_after(bench: EngineBench) -> None:
+def test_logs_can_be_read_during_and_after_a_task(bench: EngineBench) -> None:
     one = bench.start("uid", wait_for_gate("echo more"))
     bench.begun("uid")
     assert bench.status("uid") == TaskRunning()
@@ -98,7 +98,7 @@ def test_logs_are_read_while_a_task_runs_and_after(bench: EngineBench) -> None:
         assert file.read() == b"more\n"
 
 
-def test_a_log_that_does_not_exist_is_not_opened(bench: EngineBench) -> None:
+def test_missing_log_cannot_be_opened(bench: EngineBench) -> None:
     assert bench.engine.logs(task(bench.folder, "never")) == {}
     assert bench.run("uid", "ln -s /etc/passwd link; true").user_code == 0
     for uid, name in [("never", "stdout"), ("uid", "../work/link"), ("uid", "other")]:
@@ -106,7 +106,7 @@ def test_a_log_that_does_not_exist_is_not_opened(bench: EngineBench) -> None:
             bench.engine.open_log(task(bench.folder, uid), name)
 
 
-def test_a_stop_asks_first_and_kills_after_the_grace(bench: EngineBench) -> None:
+def test_stop_sends_sigterm_and_kills_after_the_grace_period(bench: EngineBench) -> None:
     listens = bench.start("listens", "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.1; done")
     ignores = bench.start("ignores", "trap '' TERM; echo ready; while :; do sleep 0.1 || :; done")
     for one in (listens, ignores):
@@ -131,7 +131,7 @@ def test_stopping_a_task_that_has_ended_changes_nothing(bench: EngineBench) -> N
     assert bench.status("uid") == end
 
 
-def test_one_poll_tells_about_many_tasks(bench: EngineBench) -> None:
+def test_one_poll_reports_many_tasks(bench: EngineBench) -> None:
     tasks = [bench.start(f"uid{code}", f"exit {code}") for code in range(5)]
     tasks.append(bench.start("last", wait_for_gate()))
 
@@ -140,13 +140,13 @@ def test_one_poll_tells_about_many_tasks(bench: EngineBench) -> None:
         codes = {uid: status.user_code for uid, status in found.items() if isinstance(status, TaskExit)}
         return codes if len(codes) == 5 else None
 
-    assert until(ended) == {own(f"uid{code}"): code for code in range(5)}
+    assert until(ended) == {unique_uid(f"uid{code}"): code for code in range(5)}
     bench.work("last", "gate").touch()
     until(lambda: bench.end("last"))
     assert bench.engine.poll([]) == {}
 
 
-def test_a_new_engine_continues_what_the_last_one_began(bench: EngineBench) -> None:
+def test_new_engine_takes_over_running_tasks(bench: EngineBench) -> None:
     bench.start("uid", wait_for_gate("echo more; exit 4"))
     bench.begun("uid")
     bench.engine.close()
@@ -158,7 +158,7 @@ def test_a_new_engine_continues_what_the_last_one_began(bench: EngineBench) -> N
     assert bench.log("uid") == "ready\nmore\n"
 
 
-def test_a_task_that_cannot_be_started_fails_alone_with_a_reason(bench: EngineBench) -> None:
+def test_task_that_cannot_start_fails_alone_with_a_reason(bench: EngineBench) -> None:
     (bench.folder / "broken").write_text("in the way")
     bench.engine.start(bench.launch("broken", "true"), bench.launch("sound", "exit 5"))
     end = until(lambda: bench.end("broken"))
@@ -180,7 +180,7 @@ def test_ports_are_free_distinct_and_held(bench: EngineBench) -> None:
     }
 
 
-def test_gpus_are_handed_to_one_task_at_a_time(bench: EngineBench) -> None:
+def test_each_gpu_is_assigned_to_one_task_at_a_time(bench: EngineBench) -> None:
     bench.engine.hold([replace(task(bench.folder), gpus=(1,))])
     assert bench.engine.assign_gpus({"a": 2, "b": 1, "c": 0}) == {"a": (0, 2), "b": (3,), "c": ()}
 
@@ -192,7 +192,7 @@ def test_capacity_is_the_sum_of_named_nodes(bench: EngineBench) -> None:
     assert capacity.node_name(capacity.nodes[0].address) == capacity.nodes[0].name
 
 
-def test_only_an_engine_that_queues_says_that_a_task_is_queued(bench: EngineBench) -> None:
+def test_only_a_queueing_engine_reports_queued_tasks(bench: EngineBench) -> None:
     for uid in ("first", "second", "third"):
         bench.start(uid, wait_for_gate())
     expected = TaskQueued(WHY) if bench.engine.queues else TaskRunning()
@@ -249,7 +249,7 @@ def gate_command(cluster: Workshop) -> str:
     return f"until test -e {cluster.folder / 'gate'}; do sleep 0.01; done"
 
 
-def test_an_engine_that_queues_gets_every_job_at_once(queueing: QueueingCluster) -> None:
+def test_queueing_engine_gets_every_job_at_once(queueing: QueueingCluster) -> None:
     keys = [
         queueing.submit(f"job{number}", {"main": role(gate_command(queueing), cpu=50)}) for number in range(6)
     ]
@@ -258,7 +258,7 @@ def test_an_engine_that_queues_gets_every_job_at_once(queueing: QueueingCluster)
     assert (last.sub_state, last.launched) == ("AttemptPreparing", None)
     until(lambda: queueing.reasons(keys[-1]).get("FailedScheduling") == WHY)
     assert "Started" not in queueing.reasons(keys[-1])
-    assert queueing.state.usage()["default"].cpu == 100  # only of what runs
+    assert queueing.state.usage()["default"].cpu == 100  # counts only running jobs
     until(lambda: max(queueing.engine.polled) == 6)  # type: ignore[attr-defined]
     (queueing.folder / "gate").touch()
     jobs = [queueing.wait(key) for key in keys]
@@ -277,7 +277,7 @@ def test_a_queued_job_can_be_stopped(queueing: QueueingCluster) -> None:
     assert [queueing.wait(key).state for key in keys[:2]] == ["SUCCEEDED"] * 2
 
 
-def test_a_new_server_finds_queued_jobs_again(queueing: QueueingCluster) -> None:
+def test_restarted_server_finds_queued_jobs_again(queueing: QueueingCluster) -> None:
     keys = [queueing.submit(f"job{number}", f"echo ran; {gate_command(queueing)}") for number in range(4)]
     until(lambda: "FailedScheduling" in queueing.reasons(keys[3]))
     queueing.close()
@@ -287,14 +287,14 @@ def test_a_new_server_finds_queued_jobs_again(queueing: QueueingCluster) -> None
     assert [queueing.output(key) for key in keys] == ["ran\n"] * 4
 
 
-def test_a_failed_job_of_an_engine_that_queues_is_retried(queueing: QueueingCluster) -> None:
+def test_failed_job_of_a_queueing_engine_is_retried(queueing: QueueingCluster) -> None:
     job = queueing.run("again", "echo why; exit 1", jobRetryCount=1)
     assert (job.state, job.attempt, job.user_retries) == ("FAILED", 1, 1)
     attempt = queueing.state.attempts(job.key)[1]
     assert (attempt.exit_code, attempt.user_exit_code, attempt.log_end) == (255, 1, "why")
 
 
-def test_tasks_without_gang_allocation_are_handed_over_too(queueing: QueueingCluster) -> None:
+def test_queueing_engine_also_gets_tasks_without_gang_allocation(queueing: QueueingCluster) -> None:
     roles = {"main": role("true", instances=5)}
     job = queueing.run("loose", roles, extras={"gangAllocation": False})
     assert job.state == "SUCCEEDED"

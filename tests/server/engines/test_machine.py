@@ -10,13 +10,13 @@ from openpai_tasks.server.engines.machine import InstalledGpu, Machine, parse_gp
 LISTING = "0, GPU-aa, NVIDIA H200, 143771\n1, GPU-bb, NVIDIA H200, [N/A]\n"
 
 
-def test_this_machine_has_something() -> None:
+def test_detected_machine_has_cpus_and_memory() -> None:
     here = Machine.detect()
     assert here.cpus >= 1 and here.memory_mb > 100 and here.resources.gpu == len(here.gpus)
     assert here.boot == Machine.detect().boot
 
 
-def test_the_listing_of_gpus_is_read() -> None:
+def test_gpu_listing_is_parsed() -> None:
     assert parse_gpus(LISTING) == (
         InstalledGpu(0, "GPU-aa", "NVIDIA H200", 143771),
         InstalledGpu(1, "GPU-bb", "NVIDIA H200", 0),
@@ -38,5 +38,5 @@ def test_gpus_are_those_that_nvidia_smi_reports(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("wanted", "left"), [(None, [0, 1]), ("1", [1]), ("GPU-aa", [0]), ("", []), ("-1", [])]
 )
-def test_the_server_hands_on_only_gpus_it_may_use_itself(wanted: str | None, left: list[int]) -> None:
+def test_server_offers_only_gpus_that_it_may_use_itself(wanted: str | None, left: list[int]) -> None:
     assert [gpu.index for gpu in visible(parse_gpus(LISTING), wanted)] == left

@@ -26,7 +26,7 @@ def choose(wanted: dict[str, int], held: set[int], free: Callable[[int], bool] =
     return pool.take({UID: wanted})[UID]
 
 
-def test_every_task_has_ssh_and_http_and_what_it_asked_for() -> None:
+def test_every_task_gets_ssh_http_and_its_requested_ports() -> None:
     found = choose({"web": 2, "none": -1}, set())
     assert {label: len(numbers) for label, numbers in found.items()} == {
         "ssh": 1,
@@ -38,11 +38,11 @@ def test_every_task_has_ssh_and_http_and_what_it_asked_for() -> None:
     assert count({"web": 2, "none": -1}) == 4
 
 
-def test_a_port_that_is_somebodys_is_passed_over() -> None:
+def test_ports_in_use_are_skipped() -> None:
     assert choose({}, {39725}, free=lambda port: port != 39726)["ssh"] == (39727,)
 
 
-def test_the_search_goes_on_at_the_start_of_the_range() -> None:
+def test_port_search_wraps_around_to_the_start_of_the_range() -> None:
     assert choose({}, set(range(39000, END)))["ssh"] == (FIRST,)
 
 
@@ -55,7 +55,7 @@ def test_a_port_in_use_is_not_bindable() -> None:
     assert bindable(port)
 
 
-def test_more_ports_than_there_are_is_an_error_that_takes_none() -> None:
+def test_request_for_more_ports_than_exist_fails_and_takes_none() -> None:
     pool = PortPool(lambda port: True)
     for wanted in (END - FIRST - 1, 10**15):
         with pytest.raises(ConfigError, match=r"asks for \d+ ports .* 25000 on this machine: ask for fewer"):
@@ -63,7 +63,7 @@ def test_more_ports_than_there_are_is_an_error_that_takes_none() -> None:
     assert len(pool.take({UID: {"many": END - FIRST - 2}})[UID]["many"]) == END - FIRST - 2
 
 
-def test_more_ports_than_are_free_is_a_matter_of_time_and_takes_none() -> None:
+def test_request_for_more_ports_than_are_free_must_wait_and_takes_none() -> None:
     pool = PortPool(lambda port: True)
     pool.take({"first": {"a": 20000}})
     with pytest.raises(PortShortage, match="needs 10004 ports; free on this machine are 4998 of 25000"):
@@ -73,7 +73,7 @@ def test_more_ports_than_are_free_is_a_matter_of_time_and_takes_none() -> None:
     assert pool.take({"third": {"a": 20000}})
 
 
-def test_ports_of_other_programs_are_not_looked_at_again_and_again() -> None:
+def test_ports_of_other_programs_are_checked_only_once() -> None:
     looks: list[int] = []
     pool = PortPool(lambda port: bool(looks.append(port)))
     for _ in range(3):

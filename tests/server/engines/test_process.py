@@ -1,4 +1,4 @@
-"""What only the engine of processes has: runners, links to storages, private files."""
+"""Features of the process engine only: runners, storage links, private files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bench(tmp_path: Path) -> Iterator[EngineBench]:
     made.engine.close()
 
 
-def test_a_stop_while_the_runner_writes_its_number_hits_nobody_else(
+def test_stop_while_a_runner_starts_kills_no_other_process(
     bench: EngineBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hit: list[int] = []
@@ -42,7 +42,7 @@ def test_a_stop_while_the_runner_writes_its_number_hits_nobody_else(
     assert hit == []
 
 
-def test_when_the_process_that_forks_runners_is_killed_another_takes_its_place(bench: EngineBench) -> None:
+def test_killed_forker_is_replaced(bench: EngineBench) -> None:
     bench.start("first", "sleep 0.3; exit 1")
     until(lambda: (bench.folder / "first/started").exists())
     assert bench.engine._forker
@@ -52,18 +52,16 @@ def test_when_the_process_that_forks_runners_is_killed_another_takes_its_place(b
     assert until(lambda: bench.end("first")).user_code == 1
 
 
-def test_a_runner_that_does_not_begin_is_asked_for_again(
+def test_runner_that_does_not_start_is_requested_again(
     bench: EngineBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench.engine, "_send", lambda request: 0)  # asked of a process that is not there
+    monkeypatch.setattr(bench.engine, "_send", lambda request: 0)  # as if sent to a process that is gone
     bench.start("uid", "exit 2")
     monkeypatch.undo()
     assert until(lambda: bench.end("uid")).user_code == 2
 
 
-def test_a_runner_that_never_begins_is_a_failure_in_the_end(
-    bench: EngineBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runner_that_never_starts_fails_the_task(bench: EngineBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openpai_tasks.server.engines.process.PATIENCE", 0.01)
     monkeypatch.setattr(bench.engine, "_send", lambda request: 0)
     bench.start("uid", "true")
@@ -71,7 +69,7 @@ def test_a_runner_that_never_begins_is_a_failure_in_the_end(
     assert end == TaskExit(None, "could not be started: its runner did not begin", 256)
 
 
-def test_a_runner_that_fails_itself_says_why(bench: EngineBench) -> None:
+def test_failed_runner_reports_the_reason(bench: EngineBench) -> None:
     started = bench.launch("uid", "true")
     bench.engine._prepare(started)
     (started.folder / "logs").rmdir()
@@ -80,7 +78,7 @@ def test_a_runner_that_fails_itself_says_why(bench: EngineBench) -> None:
     assert end.platform_code == 256 and "logs/all" in end.reason
 
 
-def test_storages_are_links_to_the_users_own_part(bench: EngineBench) -> None:
+def test_storages_are_links_to_the_folder_of_the_user(bench: EngineBench) -> None:
     mounts = (
         StorageMount("home", "/mnt/home"),
         StorageMount("home", "/data/../x"),
@@ -104,7 +102,7 @@ def test_a_mount_path_cannot_leave_the_tasks_folder(path: str) -> None:
     assert mount_point(Path("/task"), path) == Path("/task/mounts/x")
 
 
-def test_what_may_hold_secrets_is_private_and_not_in_the_repr(bench: EngineBench) -> None:
+def test_task_files_are_private_and_the_script_is_not_in_the_repr(bench: EngineBench) -> None:
     started = bench.launch("uid", "echo secret")
     bench.engine.start(started)
     until(lambda: bench.end("uid"))

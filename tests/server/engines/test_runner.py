@@ -53,7 +53,7 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def test_outputs_are_kept_apart_and_together_and_private(tmp_path: Path) -> None:
+def test_outputs_are_logged_separately_and_combined_in_private_files(tmp_path: Path) -> None:
     seen = "until grep -q {} ../logs/all; do sleep 0.01; done"
     command = f"echo one; {seen.format('one')}; echo two >&2; {seen.format('two')}; echo three"
     assert run(prepare(tmp_path, command))["code"] == "0"
@@ -64,7 +64,7 @@ def test_outputs_are_kept_apart_and_together_and_private(tmp_path: Path) -> None
     assert modes == {0o600}
 
 
-def test_the_command_finds_its_variables_and_its_folder(tmp_path: Path) -> None:
+def test_command_gets_its_variables_and_working_folder(tmp_path: Path) -> None:
     prepare(
         tmp_path, 'printf "%s|" "$TEXT" "$EMPTY" "$PWD"; test -z "${HOME+x}"', TEXT="a\nb = 'c'", EMPTY=""
     )
@@ -85,17 +85,17 @@ def test_the_command_finds_its_variables_and_its_folder(tmp_path: Path) -> None:
         ("yes | head -n 1 > /dev/null || exit ${PIPESTATUS[0]}", 141),
     ],
 )
-def test_it_ends_as_the_command_does(tmp_path: Path, command: str, code: int) -> None:
+def test_runner_reports_the_exit_code_of_the_command(tmp_path: Path, command: str, code: int) -> None:
     assert run(prepare(tmp_path, command))["code"] == str(code)
     assert "no\n" not in log(tmp_path)
 
 
-def test_a_plain_sh_will_do(tmp_path: Path) -> None:
+def test_runner_works_with_plain_sh(tmp_path: Path) -> None:
     assert run(prepare(tmp_path, "echo hi; false; echo no"), shell="/bin/sh")["code"] == "1"
     assert log(tmp_path) == "hi\n"
 
 
-def test_a_shell_that_cannot_be_run_is_a_failure_of_the_task(tmp_path: Path) -> None:
+def test_missing_shell_fails_the_task(tmp_path: Path) -> None:
     assert run(prepare(tmp_path, "true"), shell="/no/shell")["code"] == "126"
     assert "/no/shell" in log(tmp_path, "stderr")
 
@@ -108,8 +108,8 @@ def test_many_runners_for_one_task_run_it_once(tmp_path: Path) -> None:
     assert (tmp_path / "count").read_text() == "ran\n"
 
 
-def test_term_lets_the_task_end_by_itself(tmp_path: Path) -> None:
-    # bash dies of TERM at once; the program it waits for gets the time it was promised.
+def test_sigterm_lets_the_task_end_by_itself(tmp_path: Path) -> None:
+    # bash dies of SIGTERM at once; the program it waits for still gets the grace period.
     program = (
         "import signal, time\nsignal.signal(15, lambda *_: (time.sleep(0.3), print('saved'), exit(0)))\n"
     )
@@ -123,7 +123,7 @@ def test_term_lets_the_task_end_by_itself(tmp_path: Path) -> None:
     assert log(tmp_path) == "up\nsaved\n"
 
 
-def test_what_ignores_term_is_killed_after_the_grace(tmp_path: Path) -> None:
+def test_task_that_ignores_sigterm_is_killed_after_the_grace_period(tmp_path: Path) -> None:
     prepare(tmp_path, "trap '' TERM; echo up; while :; do sleep 0.01; done")
     process = start(tmp_path, grace=0.3)
     until(lambda: log(tmp_path) == "up\n")
@@ -132,7 +132,7 @@ def test_what_ignores_term_is_killed_after_the_grace(tmp_path: Path) -> None:
     assert (result(tmp_path)["code"], result(tmp_path)["stopped"]) == ("-9", "1")
 
 
-def test_what_the_task_leaves_running_is_ended_with_it(tmp_path: Path) -> None:
+def test_background_processes_end_with_the_task(tmp_path: Path) -> None:
     prepare(tmp_path, "sleep 600 & echo $! > ../pid; exit 4")
     began = time.monotonic()
     assert run(tmp_path)["code"] == "4"
@@ -141,7 +141,7 @@ def test_what_the_task_leaves_running_is_ended_with_it(tmp_path: Path) -> None:
 
 
 @linux
-def test_what_has_left_the_group_is_ended_too(tmp_path: Path) -> None:
+def test_processes_that_left_the_group_are_ended_too(tmp_path: Path) -> None:
     escape = "setsid bash -c 'setsid sleep 600 & echo $! > ../pid; exec sleep 600' & "
     prepare(tmp_path, escape + "until test -s ../pid; do sleep 0.01; done; exit 3")
     assert run(tmp_path)["code"] == "3"
@@ -149,7 +149,7 @@ def test_what_has_left_the_group_is_ended_too(tmp_path: Path) -> None:
 
 
 @linux
-def test_the_command_dies_with_a_runner_that_is_killed(tmp_path: Path) -> None:
+def test_command_dies_with_a_killed_runner(tmp_path: Path) -> None:
     process = start(prepare(tmp_path, "echo $$ > ../pid; exec sleep 600"))
     pid = int(until(lambda: text(tmp_path / "pid")))
     os.kill(process.pid, signal.SIGKILL)
@@ -159,7 +159,7 @@ def test_the_command_dies_with_a_runner_that_is_killed(tmp_path: Path) -> None:
 
 
 @measurable
-def test_a_great_deal_of_output_is_copied_fast_and_in_little_memory(tmp_path: Path) -> None:
+def test_large_output_is_copied_fast_with_little_memory(tmp_path: Path) -> None:
     size = 300 * 2**20
     prepare(tmp_path, f"head -c {size} /dev/zero | tee /dev/stderr; exit 2")
     began = time.monotonic()
@@ -172,7 +172,7 @@ def test_a_great_deal_of_output_is_copied_fast_and_in_little_memory(tmp_path: Pa
     assert held < 100 * 2**20
 
 
-def test_it_starts_without_what_it_does_not_need() -> None:
+def test_runner_does_not_import_unneeded_modules() -> None:
     code = f"import runpy, sys; runpy.run_path({runner.SCRIPT!r}); print(len(sys.modules), *sys.modules)"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True

@@ -11,7 +11,7 @@ from openpai_tasks.server.scheduling.task_end import describe
     [
         (255, 0, 1, True),
         (255, 1, 1, False),
-        (137, 0, 0, False),  # transient, but nobody asked for another try
+        (137, 0, 0, False),  # transient, but no retry is allowed
         (137, 0, 1, True),
         (220, 0, 9, False),  # permanent
         (220, 9, -1, True),  # without limit
@@ -21,23 +21,21 @@ from openpai_tasks.server.scheduling.task_end import describe
         (-220, 0, 9, False),
     ],
 )
-def test_failures_are_tried_again_as_the_user_allows(
-    code: int, tries: int, allowed: int, again: bool
-) -> None:
+def test_failures_are_retried_as_the_user_allows(code: int, tries: int, allowed: int, again: bool) -> None:
     assert may_retry(code, tries, allowed) is again
 
 
-def test_the_first_tries_follow_at_once_and_later_ones_ever_more_slowly() -> None:
+def test_first_retries_are_immediate_and_later_ones_back_off() -> None:
     assert [retry_delay(tries) for tries in (0, 2, 3, 4, 99)] == [0, 0, 1000, 2000, 60_000]
 
 
-def test_signals_are_called_by_their_names() -> None:
+def test_signals_are_described_by_name() -> None:
     assert describe(0) == "succeeded"
     assert describe(3) == "exited with code 3"
     assert describe(139) == "was ended by SIGSEGV (exit code 139)"
     assert describe(255) == "exited with code 255"
 
 
-def test_only_platform_failures_are_the_platforms() -> None:
+def test_only_platform_failures_are_blamed_on_the_platform() -> None:
     assert blames_platform(137) and blames_platform(-1001)
     assert not blames_platform(255) and not blames_platform(220)

@@ -1,4 +1,4 @@
-"""Jobs of very many tasks: quick, complete, and as safe as small ones."""
+"""Jobs with very many tasks: fast, complete, and as safe as small ones."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from openpai_tasks.server.engines.bell import Bell
 from openpai_tasks.server.engines.runner.files import ring
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.state import SCHEMA, State
-from tests.server.scheduling.test_survival import remember, server, state_of, wait_until_up
+from tests.server.scheduling.test_survival import open_state, server, state_of, wait_until_up
 from tests.server.workshop import Workshop, document, role, text, until, workshop
 
 __all__ = ["workshop"]  # the fixture
 Make = Callable[..., Workshop]
 
 
-def test_a_server_killed_while_it_starts_a_crowd_runs_each_task_once(tmp_path: Path) -> None:
-    state, count = remember(tmp_path), tmp_path / "count"
+def test_server_killed_while_starting_many_tasks_runs_each_task_once(tmp_path: Path) -> None:
+    state, count = open_state(tmp_path), tmp_path / "count"
     source = document("crowd", {"main": role(f"echo $PAI_TASK_INDEX >> {count}", instances=120, cpu=0)})
     key = state.submit("alice", validate(source), source).key
     for least in (10, 60):
@@ -37,7 +37,7 @@ def test_a_server_killed_while_it_starts_a_crowd_runs_each_task_once(tmp_path: P
     assert Counter(text(count).split()) == {str(index): 1 for index in range(120)}
 
 
-def test_each_of_many_tasks_sees_all_the_others_and_its_own_locale(
+def test_each_of_many_tasks_gets_all_addresses_and_the_locale(
     workshop: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LC_ALL", raising=False)
@@ -54,7 +54,7 @@ def test_each_of_many_tasks_sees_all_the_others_and_its_own_locale(
         assert found[f"PAI_HOST_IP_main_{task.index}"] == "127.0.0.1"
 
 
-def test_the_bell_says_which_tasks_are_over(tmp_path: Path) -> None:
+def test_bell_reports_which_tasks_have_ended(tmp_path: Path) -> None:
     bell = Bell(tmp_path / "bell")
     ring(str(tmp_path / "bell"), "/jobs/one")
     bell.ring()
@@ -64,7 +64,7 @@ def test_the_bell_says_which_tasks_are_over(tmp_path: Path) -> None:
     bell.close()
 
 
-def test_a_task_whose_runner_could_not_ring_is_found_all_the_same(workshop: Make) -> None:
+def test_end_of_a_task_is_noticed_without_the_bell(workshop: Make) -> None:
     here = workshop()
     bell = here.folder / "jobs" / ".bell"
     key = here.submit("silent", f"rm -f {bell}; sleep 0.2")
@@ -72,7 +72,7 @@ def test_a_task_whose_runner_could_not_ring_is_found_all_the_same(workshop: Make
     os.mkfifo(bell, 0o600)
 
 
-def test_a_database_of_an_earlier_release_is_completed(tmp_path: Path) -> None:
+def test_database_of_an_earlier_release_is_upgraded(tmp_path: Path) -> None:
     old = SCHEMA.replace("matched TEXT NOT NULL DEFAULT '', log_end TEXT NOT NULL DEFAULT '',", "")
     assert old != SCHEMA
     with sqlite3.connect(tmp_path / "cluster.db") as connection:

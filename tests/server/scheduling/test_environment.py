@@ -8,7 +8,7 @@ from tests.server.workshop import Workshop, role, workshop
 __all__ = ["workshop"]  # the fixture
 
 
-def test_a_task_finds_the_variables_of_a_real_cluster(workshop: Callable[..., Workshop]) -> None:
+def test_task_has_the_variables_of_a_real_cluster(workshop: Callable[..., Workshop]) -> None:
     here = workshop(cpus=4)
     roles = {"ps_Server": role("env -0", ports={"web": 2}), "worker": role("true", instances=2, cpu=1)}
     both = {"minSucceededInstances": -1}
@@ -58,7 +58,7 @@ def test_a_task_finds_the_variables_of_a_real_cluster(workshop: Callable[..., Wo
     assert len(ports) == len(set(ports)) == 8
 
 
-def test_of_the_servers_own_variables_a_job_gets_only_what_programs_need() -> None:
+def test_job_inherits_only_the_server_variables_that_programs_need() -> None:
     held_back = [
         "GITHUB_TOKEN",
         "OPENPAI_PASSWORD",

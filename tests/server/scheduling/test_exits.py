@@ -1,4 +1,4 @@
-"""What a task's end becomes: every exit code, every signal, and what the log says."""
+"""How the end of a task is reported: every exit code, every signal, and patterns in the log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIGNALS = {2: 130, 3: 131, 4: 132, 6: 134, 7: 135, 8: 136, 9: 137, 10: 255, 11: 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="signals have other numbers elsewhere")
-def test_a_signal_is_told_by_its_code(workshop: Make) -> None:
+def test_signal_is_reported_by_its_exit_code(workshop: Make) -> None:
     here = workshop()
     code = (
         "import os, signal, sys; number = int(sys.argv[1]);"
@@ -44,7 +44,7 @@ def test_a_signal_is_told_by_its_code(workshop: Make) -> None:
     assert "SIGSEGV" in tasks[list(SIGNALS).index(11)].diagnostics
 
 
-def test_what_the_log_says_makes_a_failure_permanent(workshop: Make) -> None:
+def test_pattern_in_the_log_makes_a_failure_permanent(workshop: Make) -> None:
     here = workshop()
     job = here.run("import", "echo one; echo 'ImportError: no torch' >&2; exit 1", jobRetryCount=3)
     attempt = here.state.attempts(job.key)[0]
@@ -53,7 +53,7 @@ def test_what_the_log_says_makes_a_failure_permanent(workshop: Make) -> None:
     assert attempt.log_end == "one\nImportError: no torch"
 
 
-def test_a_log_that_says_nothing_leaves_the_plain_code(workshop: Make) -> None:
+def test_log_without_a_known_pattern_keeps_the_plain_exit_code(workshop: Make) -> None:
     here = workshop()
     job = here.run("plain", "for i in $(seq 40); do echo line $i; done; exit 127")
     attempt = here.state.attempts(job.key)[0]

@@ -14,7 +14,7 @@ Make = Callable[..., Workshop]
 LONG = "exec sleep 600"
 
 
-def test_a_failing_job_is_tried_again_as_often_as_it_allows(workshop: Make) -> None:
+def test_failed_job_is_retried_as_often_as_it_allows(workshop: Make) -> None:
     here = workshop()
     job = here.run("again", "echo $FC_FRAMEWORK_ATTEMPT_ID; exit 3", jobRetryCount=2)
     attempts = here.state.attempts(job.key)
@@ -33,19 +33,19 @@ def test_a_retry_that_succeeds_ends_the_retries(workshop: Make) -> None:
     assert (job.state, job.exit_code, job.attempt) == ("SUCCEEDED", 0, 1)
 
 
-def test_a_permanent_failure_is_not_tried_again(workshop: Make) -> None:
+def test_permanent_failure_is_not_retried(workshop: Make) -> None:
     here = workshop()
     job = here.run("missing", "no-such-command", jobRetryCount=3)
     assert (job.state, job.attempt, job.exit_code) == ("FAILED", 0, 220)
 
 
-def test_a_transient_failure_counts_as_the_platforms_and_ends_at_the_limit(workshop: Make) -> None:
+def test_transient_failure_counts_as_a_platform_retry_up_to_the_limit(workshop: Make) -> None:
     here = workshop()
     job = here.run("killed", "kill -9 $$", jobRetryCount=1)
     assert (job.attempt, job.user_retries, job.platform_retries) == (1, 0, 1)
 
 
-def test_a_task_alone_is_tried_again_without_gang_allocation(workshop: Make) -> None:
+def test_single_task_is_retried_without_gang_allocation(workshop: Make) -> None:
     here = workshop()
     mark = here.folder / "mark"
     flaky = role(f"test -e {mark} || {{ touch {mark}; exit 4; }}", taskRetryCount=2)
@@ -59,7 +59,7 @@ def test_a_task_alone_is_tried_again_without_gang_allocation(workshop: Make) -> 
     assert len(here.tasks(job.key)) == 1
 
 
-def test_with_gang_allocation_a_task_alone_is_not_tried_again(workshop: Make) -> None:
+def test_single_task_is_not_retried_with_gang_allocation(workshop: Make) -> None:
     here = workshop()
     job = here.run("gang", {"main": role("exit 4", taskRetryCount=2)})
     assert (job.state, here.tasks(job.key)[0].attempt) == ("FAILED", 0)
@@ -80,7 +80,7 @@ def test_the_first_failed_task_fails_the_job_and_the_others_are_stopped(workshop
     assert tasks["good0"].user_exit_code == 128 + signal.SIGTERM
 
 
-def test_as_many_failures_as_the_role_allows_do_not_end_the_job(workshop: Make) -> None:
+def test_failures_that_the_role_allows_do_not_end_the_job(workshop: Make) -> None:
     here = workshop(cpus=4)
     some = role("exit $PAI_TASK_INDEX", instances=3, completion={"minFailedInstances": 3})
     job = here.run("some", {"main": some})
@@ -117,7 +117,7 @@ def test_a_running_job_is_stopped_with_all_its_processes(workshop: Make) -> None
     assert here.output(key) == "up\nbye\n"
 
 
-def test_a_stopped_job_is_not_tried_again(workshop: Make) -> None:
+def test_stopped_job_is_not_retried(workshop: Make) -> None:
     here = workshop()
     key = here.submit("stop", LONG, jobRetryCount=5)
     here.wait(key, "RUNNING")
@@ -125,7 +125,7 @@ def test_a_stopped_job_is_not_tried_again(workshop: Make) -> None:
     assert (here.wait(key).state, here.job(key).attempt) == ("STOPPED", 0)
 
 
-def test_a_task_that_ignores_term_is_killed_after_the_grace(workshop: Make) -> None:
+def test_task_that_ignores_sigterm_is_killed_after_the_grace_period(workshop: Make) -> None:
     here = workshop(grace=0.5)
     key = here.submit("deaf", "trap '' TERM; echo up; while :; do sleep 0.01; done")
     until(lambda: here.tasks(key) and "stdout" in here.engine.logs(here.tasks(key)[0]))
@@ -179,7 +179,7 @@ def test_start_of_a_running_job_changes_nothing(workshop: Make) -> None:
     assert (here.wait(key).state, here.job(key).attempt) == ("SUCCEEDED", 0)
 
 
-def test_stopping_what_is_over_leaves_its_end_as_it_was(workshop: Make) -> None:
+def test_stopping_a_finished_job_keeps_its_result(workshop: Make) -> None:
     here = workshop()
     job = here.run("done", "true")
     here.state.set_execution(job.key, "STOP")
@@ -208,7 +208,7 @@ def test_an_unknown_job_cannot_be_stopped(workshop: Make) -> None:
         workshop().state.set_execution("alice~none", "STOP")
 
 
-def test_a_job_with_more_tasks_than_a_machine_can_hold_fails_and_says_why(workshop: Make) -> None:
+def test_job_with_too_many_tasks_for_the_machine_fails_with_a_reason(workshop: Make) -> None:
     here = workshop()
     job = here.run("crowd", {"main": role("true", instances=1_000_000)})
     assert (job.state, job.exit_code) == ("FAILED", -200)

@@ -34,13 +34,13 @@ from openpai_tasks.server.scheduling.log_patterns import recognise
         (0, "ImportError: but it went on", (0, "")),
     ],
 )
-def test_a_log_tells_what_kind_of_failure_it_was(code: int, log: str, found: tuple[int, str]) -> None:
+def test_pattern_in_the_log_determines_the_exit_code(code: int, log: str, found: tuple[int, str]) -> None:
     assert recognise(code, f"before\n{log}\nafter\n".encode()) == found
 
 
-def test_of_several_causes_the_one_first_in_the_table_counts() -> None:
+def test_first_matching_pattern_of_the_table_wins() -> None:
     assert recognise(1, b"Segmentation fault\nImportError: x\n")[0] == 232
 
 
-def test_bytes_that_are_no_text_do_not_matter() -> None:
+def test_invalid_utf_8_in_the_log_is_tolerated() -> None:
     assert recognise(1, b"\xff\xfe\xc4\xb0 ImportError: \xff") == (232, "ImportError: \ufffd")

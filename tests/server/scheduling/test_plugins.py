@@ -27,7 +27,7 @@ def cmd(**parameters: Any) -> dict[str, Any]:
     return {"plugin": "cmd", "parameters": parameters}
 
 
-def test_commands_of_plugins_run_around_those_of_the_job(workshop: Make) -> None:
+def test_plugin_commands_run_before_and_after_those_of_the_job(workshop: Make) -> None:
     here = workshop()
     plugin = extras(
         cmd(preCommands=["echo a1", "echo a2"], postCommands=["echo a3"]),
@@ -38,7 +38,7 @@ def test_commands_of_plugins_run_around_those_of_the_job(workshop: Make) -> None
     assert here.output(job.key).split() == ["a1", "a2", "b1", "main", "b2", "a3"]
 
 
-def test_callbacks_name_the_event_they_follow(workshop: Make) -> None:
+def test_callbacks_run_at_the_event_they_name(workshop: Make) -> None:
     here = workshop()
     callbacks = [
         {"event": "taskSucceeds", "commands": ["echo after"]},
@@ -48,14 +48,14 @@ def test_callbacks_name_the_event_they_follow(workshop: Make) -> None:
     assert here.output(job.key).split() == ["before", "main", "after"]
 
 
-def test_after_a_failure_nothing_more_is_run(workshop: Make) -> None:
+def test_nothing_more_runs_after_a_failure(workshop: Make) -> None:
     here = workshop()
     job = here.run("failing", "echo main; exit 7", extras=extras(cmd(postCommands=["echo after"])))
     assert (job.state, here.tasks(job.key)[0].user_exit_code) == ("FAILED", 7)
     assert here.output(job.key) == "main\n"
 
 
-def test_a_plugin_that_fails_ends_the_task_unless_it_may(workshop: Make) -> None:
+def test_failed_plugin_ends_the_task_unless_its_failure_is_ignored(workshop: Make) -> None:
     here = workshop()
     failing = cmd(preCommands=["exit 9"])
     job = here.run("must", "echo main", extras=extras(failing))
@@ -64,7 +64,7 @@ def test_a_plugin_that_fails_ends_the_task_unless_it_may(workshop: Make) -> None
     assert (job.state, here.output(job.key)) == ("SUCCEEDED", "main\n")
 
 
-def test_a_plugin_is_only_for_the_roles_it_names(workshop: Make) -> None:
+def test_plugin_applies_only_to_the_roles_it_names(workshop: Make) -> None:
     here = workshop(cpus=4)
     plugin = {**cmd(preCommands=["echo plugin"]), "taskroles": ["b"]}
     completion = {"minSucceededInstances": -1}
@@ -76,14 +76,14 @@ def test_a_plugin_is_only_for_the_roles_it_names(workshop: Make) -> None:
     ]
 
 
-def test_parameters_of_plugins_know_parameters_and_secrets(workshop: Make) -> None:
+def test_plugin_parameters_can_use_parameters_and_secrets(workshop: Make) -> None:
     here = workshop()
     plugin = extras(cmd(preCommands=["echo <% $parameters.word %> <% $secrets.key %>"]))
     job = here.run("names", "true", extras=plugin, parameters={"word": "open"}, secrets={"key": "sesame"})
     assert here.output(job.key) == "open sesame\n"
 
 
-def test_a_stop_reaches_the_commands_behind_plugins(workshop: Make) -> None:
+def test_stop_reaches_commands_wrapped_by_plugins(workshop: Make) -> None:
     here = workshop()
     command = "trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.01; done"
     key = here.submit("stop", command, extras=extras(cmd(preCommands=["true"], postCommands=["echo after"])))
@@ -119,7 +119,7 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_repository_is_cloned_where_the_plugin_puts_it(workshop: Make, repository: Path) -> None:
+def test_repository_is_cloned_into_the_folder_of_the_plugin(workshop: Make, repository: Path) -> None:
     here = workshop()
     plain = {"plugin": "git", "parameters": {"repo_uri": str(repository)}}
     job = here.run("root", 'cat "${PAI_MOUNT_ROOT-}/usr/local/pai/code/greeting"', extras=extras(plain))
@@ -129,7 +129,7 @@ def test_a_repository_is_cloned_where_the_plugin_puts_it(workshop: Make, reposit
     assert here.output(job.key) == "hello from git\n"
 
 
-def test_a_repository_that_is_not_there_fails_the_task(workshop: Make, repository: Path) -> None:
+def test_missing_repository_fails_the_task(workshop: Make, repository: Path) -> None:
     here = workshop()
     plugin = {"plugin": "git", "parameters": {"repo_uri": f"{repository}-none"}}
     job = here.run("none", "echo main", extras=extras(plugin))
@@ -150,7 +150,7 @@ def test_a_prerequisite_can_be_a_plugin(workshop: Make) -> None:
     assert here.output(job.key).split() == ["before", "main"]
 
 
-def test_what_makes_no_sense_here_is_left_out_and_said(workshop: Make) -> None:
+def test_unsupported_plugins_are_skipped_and_reported(workshop: Make) -> None:
     here = workshop()
     board = {"plugin": "tensorboard", "parameters": {"port": 6006}}
     odd = {"plugin": "odd", "failurePolicy": "ignore"}
@@ -169,7 +169,7 @@ def test_what_makes_no_sense_here_is_left_out_and_said(workshop: Make) -> None:
         (cmd(callbacks=[], preCommands=["x"]), "not both"),
     ],
 )
-def test_a_plugin_that_cannot_be_run_fails_the_job_at_once(
+def test_plugin_that_cannot_run_fails_the_job_at_once(
     workshop: Make, plugin: dict[str, Any], words: str
 ) -> None:
     here = workshop()
@@ -178,6 +178,6 @@ def test_a_plugin_that_cannot_be_run_fails_the_job_at_once(
     assert words in here.reasons(job.key)["CannotRun"]
 
 
-def test_without_plugins_the_commands_are_run_as_they_are() -> None:
+def test_commands_are_unchanged_without_plugins() -> None:
     found = validate(document("plain", {"main": role("echo main")}))
     assert plugins.plan(found, "main").scripts("echo main") == {"command": "echo main"}

@@ -20,7 +20,7 @@ def test_a_job_runs_and_its_output_and_exit_code_are_kept(workshop: Make) -> Non
     assert job.launched and job.completed and job.submitted <= job.launched <= job.completed
 
 
-def test_the_users_own_exit_code_is_kept_beside_the_platforms(workshop: Make) -> None:
+def test_exit_codes_of_command_and_platform_are_both_kept(workshop: Make) -> None:
     here = workshop()
     job = here.run("seven", "exit 7")
     attempt = here.state.attempts(job.key)[0]
@@ -32,7 +32,7 @@ def test_the_users_own_exit_code_is_kept_beside_the_platforms(workshop: Make) ->
     assert attempt.diagnostics == "task main-0 exited with code 7"
 
 
-def test_a_signal_and_a_missing_command_have_codes_of_their_own(workshop: Make) -> None:
+def test_signals_and_missing_commands_have_their_own_exit_codes(workshop: Make) -> None:
     here = workshop()
     killed = here.run("killed", "kill -9 $$")
     missing = here.run("missing", "no-such-command")
@@ -50,7 +50,7 @@ def test_jobs_of_a_virtual_cluster_run_first_in_first_out(workshop: Make) -> Non
     assert log.read_text().split() == [str(number) for number in range(12)]
 
 
-def test_a_small_job_does_not_pass_a_larger_one_that_waits(workshop: Make) -> None:
+def test_small_job_does_not_overtake_a_larger_waiting_job(workshop: Make) -> None:
     here = workshop(cpus=2)
     gate = here.folder / "gate"
     first = here.submit("first", _wait_for(gate))
@@ -100,7 +100,7 @@ def test_without_gang_allocation_tasks_start_one_by_one(workshop: Make) -> None:
     assert all(a.completed <= b.launched for a, b in pairwise(tasks))  # type: ignore[operator]
 
 
-def test_a_job_larger_than_the_machine_runs_alone_and_says_so(workshop: Make) -> None:
+def test_job_larger_than_the_machine_runs_alone_and_reports_it(workshop: Make) -> None:
     here = workshop(cpus=2)
     gate = here.folder / "gate"
     first = here.submit("first", _wait_for(gate))
@@ -115,7 +115,7 @@ def test_a_job_larger_than_the_machine_runs_alone_and_says_so(workshop: Make) ->
     assert "100 CPU" in here.reasons(giant)["LargerThanCluster"]
 
 
-def test_a_job_that_wants_gpus_where_there_are_none_runs_alone(workshop: Make) -> None:
+def test_gpu_job_runs_alone_on_a_machine_without_gpus(workshop: Make) -> None:
     here = workshop(gpus=0)
     job = here.run("gpus", {"main": role("echo ${CUDA_VISIBLE_DEVICES-unset}", gpu=4)})
     assert job.state == "SUCCEEDED"
@@ -123,7 +123,7 @@ def test_a_job_that_wants_gpus_where_there_are_none_runs_alone(workshop: Make) -
     assert "4 GPU" in here.reasons(job.key)["LargerThanCluster"]
 
 
-def test_enforced_a_job_larger_than_the_machine_waits_and_others_pass_it(workshop: Make) -> None:
+def test_oversized_job_waits_and_is_overtaken_if_limits_are_enforced(workshop: Make) -> None:
     here = workshop(cpus=2, enforce=True)
     giant = here.submit("giant", {"main": role("true", cpu=50)})
     assert here.run("small", "true").state == "SUCCEEDED"
@@ -131,7 +131,7 @@ def test_enforced_a_job_larger_than_the_machine_waits_and_others_pass_it(worksho
     assert "cannot start" in here.reasons(giant)["FailedScheduling"]
 
 
-def test_every_gpu_is_given_to_one_task_at_a_time(workshop: Make) -> None:
+def test_every_gpu_is_assigned_to_one_task_at_a_time(workshop: Make) -> None:
     here = workshop(cpus=8, gpus=4)
     gate = here.folder / "gate"
     show = 'echo "$CUDA_VISIBLE_DEVICES/$NVIDIA_VISIBLE_DEVICES/$CUDA_DEVICE_ORDER"; ' + _wait_for(gate)
@@ -149,12 +149,12 @@ def test_every_gpu_is_given_to_one_task_at_a_time(workshop: Make) -> None:
     gate.touch()
 
 
-def test_the_image_is_said_once_to_be_unused(workshop: Make) -> None:
+def test_unused_image_is_reported_once(workshop: Make) -> None:
     here = workshop()
     job = here.run("image", "exit 1", jobRetryCount=1)
-    said = [event for event in here.state.events(job.key) if event.reason == "ImageNotUsed"]
-    assert len(said) == 1 and said[0].count == 1
-    assert "some/image:1" in said[0].message
+    notices = [event for event in here.state.events(job.key) if event.reason == "ImageNotUsed"]
+    assert len(notices) == 1 and notices[0].count == 1
+    assert "some/image:1" in notices[0].message
 
 
 def test_two_hundred_jobs_all_finish(workshop: Make) -> None:

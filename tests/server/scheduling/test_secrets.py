@@ -1,4 +1,4 @@
-"""Secrets are in a task's script while it runs, and in no other place that shows."""
+"""Secrets are in the script of a task while it runs, and in no other visible place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DIGEST = 'printf %s "$word" | cksum'
 
 
 def holders(folder: Path) -> list[Path]:
-    """Files below the folder, but for the database, that hold the secret."""
+    """Return the files below the folder, except the database, that contain the secret."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("cluster.db")]
     return [path for path in files if SECRET.encode() in path.read_bytes()]
 
@@ -25,7 +25,7 @@ def command() -> str:
     return "word=$(cat <<'END'\n<% $secrets.word %>\nEND\n); " + DIGEST
 
 
-def test_a_secret_reaches_the_task_as_it_is_and_leaves_nothing_behind(workshop: Make) -> None:
+def test_secret_reaches_the_task_unchanged_and_leaves_no_trace(workshop: Make) -> None:
     here = workshop()
     gate = here.folder / "gate"
     waits = f"; until test -e {gate}; do sleep 0.01; done"
@@ -59,7 +59,7 @@ def test_a_job_with_secrets_can_be_started_again(workshop: Make) -> None:
     assert holders(here.folder) == []
 
 
-def test_a_secret_in_a_failed_tasks_log_is_not_repeated_in_its_record(workshop: Make) -> None:
+def test_secret_in_the_log_of_a_failed_task_is_masked_in_its_record(workshop: Make) -> None:
     here = workshop()
     failing = "echo 'ImportError: <% $secrets.word %>'; exit 1"
     job = here.run("leak", failing, secrets={"word": "open-sesame"})
@@ -77,6 +77,6 @@ def test_a_stopped_task_that_never_ran_leaves_no_secret(workshop: Make) -> None:
     here.state.set_execution(first, "STOP")
 
 
-def test_secrets_of_every_kind_are_hidden_in_texts() -> None:
+def test_secrets_of_every_type_are_masked_in_texts() -> None:
     secrets = json.loads('{"a": "word", "b": {"c": ["longer word", 12345]}, "d": "x", "e": null}')
     assert hidden("a longer word, a word, 12345, x", secrets) == "a ******, a ******, ******, x"

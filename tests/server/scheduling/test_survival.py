@@ -28,7 +28,7 @@ Make = Callable[..., Workshop]
 
 @contextmanager
 def server(folder: Path, cpus: int = 4) -> Iterator[subprocess.Popen[str]]:
-    """A core in a process of its own, killed without warning at the end."""
+    """Run a cluster core in a separate process, and kill it without warning at the end."""
     command = [sys.executable, "-m", "tests.server.core_process", str(folder), str(cpus)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -42,7 +42,7 @@ def wait_until_up(process: subprocess.Popen[str]) -> None:
     assert process.stdout and process.stdout.readline() == "up\n"
 
 
-def remember(folder: Path) -> State:
+def open_state(folder: Path) -> State:
     return State(Database(folder / "cluster.db", SCHEMA), folder / "jobs")
 
 
@@ -57,8 +57,8 @@ def state_of(state: State, key: str) -> str:
     return job.state
 
 
-def test_jobs_go_on_while_the_server_is_dead_and_have_their_true_end_after(tmp_path: Path) -> None:
-    state = remember(tmp_path)
+def test_jobs_continue_without_the_server_and_keep_their_exit_codes(tmp_path: Path) -> None:
+    state = open_state(tmp_path)
     gate = tmp_path / "gate"
     waiting = f"until test -e {gate}; do sleep 0.01; done; "
     short = submit(state, "short", waiting + "echo done; exit 6")
@@ -69,7 +69,7 @@ def test_jobs_go_on_while_the_server_is_dead_and_have_their_true_end_after(tmp_p
         folder = state.tasks(short, 0)[0].folder
         until(lambda: (folder / "started").exists())
     gate.touch()
-    until(lambda: (folder / "exit").exists())  # it has ended with no server to see it
+    until(lambda: (folder / "exit").exists())  # it has ended while no server runs
     assert state_of(state, short) == "RUNNING"
     with server(tmp_path) as process:
         until(lambda: state_of(state, short) == "FAILED")
@@ -80,9 +80,9 @@ def test_jobs_go_on_while_the_server_is_dead_and_have_their_true_end_after(tmp_p
     assert (state.tasks(long, 0)[0].folder / "logs/stdout").read_text().count("\n") == 1
 
 
-@pytest.mark.timeout(300)  # each of the servers loads all that it needs
-def test_a_server_killed_over_and_over_runs_every_job_exactly_once(tmp_path: Path) -> None:
-    state = remember(tmp_path)
+@pytest.mark.timeout(300)  # each of the servers loads all its modules
+def test_server_killed_repeatedly_runs_every_job_exactly_once(tmp_path: Path) -> None:
+    state = open_state(tmp_path)
     ran = tmp_path / "ran"
     chance = random.Random(7)
     count = 40
@@ -94,7 +94,7 @@ def test_a_server_killed_over_and_over_runs_every_job_exactly_once(tmp_path: Pat
         rounds += 1
         with server(tmp_path) as process:
             wait_until_up(process)
-            time.sleep(chance.random() / 5 * max(1, rounds / 3))  # a busy machine gets on, too
+            time.sleep(chance.random() / 5 * max(1, rounds / 3))  # so that a busy machine makes progress, too
     assert rounds > 2
     assert Counter(ran.read_text().split()) == {str(number): 1 for number in range(count)}
     for number in range(count):
@@ -102,8 +102,8 @@ def test_a_server_killed_over_and_over_runs_every_job_exactly_once(tmp_path: Pat
         assert (task.state in FINAL, task.user_exit_code) == (True, number % 5)
 
 
-def test_a_stop_is_carried_through_by_the_next_server(tmp_path: Path) -> None:
-    state = remember(tmp_path)
+def test_stop_is_completed_by_the_next_server(tmp_path: Path) -> None:
+    state = open_state(tmp_path)
     key = submit(state, "stop", "echo $$ > pid; exec sleep 600")
     with server(tmp_path) as process:
         wait_until_up(process)
@@ -116,10 +116,10 @@ def test_a_stop_is_carried_through_by_the_next_server(tmp_path: Path) -> None:
     until(lambda: not _is_running(pid))
 
 
-def test_tasks_written_down_but_never_started_are_started_by_the_next_server(
+def test_recorded_tasks_that_never_started_are_started_by_the_next_server(
     tmp_path: Path, workshop: Make
 ) -> None:
-    state = remember(tmp_path)
+    state = open_state(tmp_path)
     key = submit(state, "first", "echo ran")
     progress, job = Progress(state), state.job(key)
     assert job
@@ -131,7 +131,7 @@ def test_tasks_written_down_but_never_started_are_started_by_the_next_server(
     assert here.output(key) == "ran\n"
 
 
-def test_a_killed_runner_is_a_failure_with_a_reason_and_leaves_nothing(workshop: Make) -> None:
+def test_killed_runner_fails_the_task_with_a_reason_and_leaves_no_process(workshop: Make) -> None:
     here = workshop()
     key = here.submit("orphan", "setsid sleep 601 & echo $! > pid; wait")
     folder = until(lambda: here.tasks(key))[0].folder
@@ -143,7 +143,7 @@ def test_a_killed_runner_is_a_failure_with_a_reason_and_leaves_nothing(workshop:
     until(lambda: not _is_running(pid))
 
 
-def test_after_a_reboot_what_was_running_has_failed_with_the_reason(workshop: Make) -> None:
+def test_jobs_that_ran_before_a_reboot_fail_with_the_reason(workshop: Make) -> None:
     here = workshop()
     key = here.submit("before", "exec sleep 600")
     folder = until(lambda: here.tasks(key))[0].folder

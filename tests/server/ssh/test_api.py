@@ -1,4 +1,4 @@
-"""What the API tells about ssh: addresses and the job's own key in 0.14, ports in later ones."""
+"""What the API returns about ssh: addresses and a job key in 0.14, ports in later versions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import requests
 
 from tests.server.conftest import JOB, Api, ServerProcess, code, wait_for
 from tests.server.profiles import join, until
-from tests.server.ssh_clients import Door, document, events, make_key, needs_clients, plugin
+from tests.server.ssh_clients import SshTarget, document, events, make_key, needs_clients, plugin
 
 BASE = "/api/v1/user/alice/jobs"
 
@@ -32,20 +32,20 @@ def alice(old: ServerProcess) -> Api:
 
 @pytest.fixture(scope="module")
 def info(old: ServerProcess, alice: Api) -> Iterator[dict[str, Any]]:
-    """What alice is told of a job of hers that knows nothing of ssh."""
+    """The ssh information that alice gets about her job, which does not ask for ssh."""
     assert alice.submit(JOB.format(name="plain", command="sleep 600")).status_code == 202
-    yield wait_for(lambda: _told(alice))
+    yield wait_for(lambda: _ssh_info(alice))
     alice.put(f"{BASE}/plain/executionType", {"value": "STOP"})
     until(alice, f"{BASE}/plain", "STOPPED")
 
 
-def _told(caller: Api) -> Any:
+def _ssh_info(caller: Api) -> Any:
     answer = caller.get(f"{BASE}/plain/ssh")
     assert answer.status_code == 200 or code(answer) == (404, "NoJobSshInfoError")
     return answer.json() if answer.status_code == 200 else None
 
 
-def test_the_oldest_api_tells_containers_and_a_key_pair(alice: Api, info: dict[str, Any]) -> None:
+def test_oldest_api_returns_containers_and_a_key_pair(alice: Api, info: dict[str, Any]) -> None:
     (task,) = alice.get(f"{BASE}/plain").json()["taskRoles"]["main"]["taskStatuses"]
     place = {"sshIp": "127.0.0.1", "sshPort": task["containerPorts"]["ssh"]}
     assert info["containers"] == [{"id": task["containerId"], **place}]
@@ -57,13 +57,13 @@ def test_the_oldest_api_tells_containers_and_a_key_pair(alice: Api, info: dict[s
 
 
 @needs_clients
-def test_the_downloaded_key_opens_the_door(alice: Api, info: dict[str, Any], tmp_path: Path) -> None:
-    """As a client of that time does it: without a token, by the link alone."""
+def test_downloaded_key_allows_the_login(alice: Api, info: dict[str, Any], tmp_path: Path) -> None:
+    """As an old client does it: with the link alone, without a token."""
     key = tmp_path / "key"
     key.touch(mode=0o600)
     key.write_text(requests.get(info["keyPair"]["privateKeyDirectDownloadLink"], timeout=60).text)
     port = int(info["containers"][0]["sshPort"])
-    assert Door(port, key).says("echo $PAI_JOB_NAME") == "alice~plain\n"
+    assert SshTarget(port, key).output_of("echo $PAI_JOB_NAME") == "alice~plain\n"
 
 
 def test_only_the_owner_gets_the_private_key(old: ServerProcess, alice: Api, info: dict[str, Any]) -> None:
@@ -71,9 +71,9 @@ def test_only_the_owner_gets_the_private_key(old: ServerProcess, alice: Api, inf
     assert admin.post("/api/v2/user", {"username": "bob", "password": "bob-secret"}).status_code == 201
     bob = old.login("bob", "bob-secret")
     for other in (guest, bob):
-        link = _told(other)["keyPair"]["privateKeyDirectDownloadLink"]
+        link = _ssh_info(other)["keyPair"]["privateKeyDirectDownloadLink"]
         assert "ticket" not in link and other.get(link).status_code in (401, 403)
-    link = _told(guest)["keyPair"]["privateKeyDirectDownloadLink"]
+    link = _ssh_info(guest)["keyPair"]["privateKeyDirectDownloadLink"]
     assert "PRIVATE KEY" in alice.get(link).text
     assert "PRIVATE KEY" in admin.get(link).text
     assert code(guest.get(f"{link}&ticket=a.b.c"))[0] == 401
@@ -85,16 +85,14 @@ def test_only_the_owner_gets_the_private_key(old: ServerProcess, alice: Api, inf
     )
 
 
-def test_the_keys_are_kept_where_only_the_owner_of_the_machine_reads(
-    old: ServerProcess, info: dict[str, Any]
-) -> None:
+def test_key_files_are_readable_only_by_their_owner(old: ServerProcess, info: dict[str, Any]) -> None:
     files = [path for path in old.folder.rglob("ssh/*") if path.is_file() and path.stat().st_size]
     assert files and not [path for path in files if stat.S_IMODE(path.stat().st_mode) & 0o077]
     link = info["keyPair"]["privateKeyDirectDownloadLink"]
     assert link.partition("ticket=")[2] not in old.log and "PRIVATE KEY" not in old.log
 
 
-def test_a_job_that_is_over_has_no_ssh(alice: Api) -> None:
+def test_finished_job_has_no_ssh(alice: Api) -> None:
     assert alice.submit(JOB.format(name="short", command="echo over")).status_code == 202
     until(alice, f"{BASE}/short", "SUCCEEDED")
     assert code(alice.get(f"{BASE}/short/ssh")) == (404, "NoJobSshInfoError")
@@ -102,7 +100,7 @@ def test_a_job_that_is_over_has_no_ssh(alice: Api) -> None:
 
 
 @pytest.mark.parametrize("profile", ["0.18", "1.8"])
-def test_later_ones_tell_it_by_the_ports_alone(tmp_path: Path, profile: str) -> None:
+def test_later_versions_return_only_the_ssh_ports(tmp_path: Path, profile: str) -> None:
     server = ServerProcess(tmp_path / "home")
     server.start("--profile", profile)
     api, owner = server.admin(), server.owner["user"]
@@ -119,7 +117,7 @@ def test_later_ones_tell_it_by_the_ports_alone(tmp_path: Path, profile: str) -> 
 
 
 @needs_clients
-def test_keys_of_the_profile_open_every_job_with_the_plugin(
+def test_keys_of_the_user_profile_allow_logins_to_jobs_with_the_plugin(
     own_server: ServerProcess, tmp_path: Path
 ) -> None:
     own_server.start()
@@ -130,19 +128,19 @@ def test_keys_of_the_profile_open_every_job_with_the_plugin(
     assert admin.put("/api/v2/users/me", body).status_code in (200, 201)
     assert admin.submit(document("mine", "sleep 600", plugin())).status_code == 202
     (task,) = admin.until(f"{owner}~mine", "RUNNING")["taskRoles"]["main"]["taskStatuses"]
-    door = Door(int(task["containerPorts"]["ssh"]), key)
-    wait_for(lambda: door.ssh("true").returncode == 0)
-    body = wait_for(lambda: _only_when(admin.get(f"/api/v1/user/{owner}/jobs/mine/ssh")))
-    assert body["keyPair"] is None  # there is none for the job itself
+    target = SshTarget(int(task["containerPorts"]["ssh"]), key)
+    wait_for(lambda: target.ssh("true").returncode == 0)
+    body = wait_for(lambda: _json_if_ok(admin.get(f"/api/v1/user/{owner}/jobs/mine/ssh")))
+    assert body["keyPair"] is None  # the job itself has no key
     admin.put(f"/api/v2/jobs/{owner}~mine/executionType", {"value": "STOP"})
     admin.until(f"{owner}~mine", "STOPPED")
 
 
-def _only_when(answer: requests.Response) -> Any:
+def _json_if_ok(answer: requests.Response) -> Any:
     return answer.json() if answer.status_code == 200 else None
 
 
-def test_without_a_service_or_a_key_the_job_runs_and_is_told(own_server: ServerProcess) -> None:
+def test_missing_ssh_service_or_key_is_reported_in_the_events(own_server: ServerProcess) -> None:
     own_server.start("--ssh", "off")
     admin, owner = own_server.admin(), own_server.owner["user"]
     for name, policy, state in (("may", {}, "SUCCEEDED"), ("must", {"policy": "fail"}, "FAILED")):

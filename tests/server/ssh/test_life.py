@@ -1,4 +1,4 @@
-"""The ssh service lives as long as its task: no shorter, no longer, whatever happens around it."""
+"""The ssh service runs exactly as long as its task, whatever happens around it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from openpai_tasks.server.scheduling import plugins
 from openpai_tasks.server.ssh import SshLogin, services
 from openpai_tasks.settings.key_pairs import new_pair
 from tests.server.conftest import Api, ServerProcess, wait_for
-from tests.server.engines.contract import own, task
+from tests.server.engines.contract import task, unique_uid
 from tests.server.ssh_clients import (
     SERVICES,
-    Door,
+    SshTarget,
     alive,
     answers,
     descendants,
     document,
+    job_output,
     kill_runner,
     make_key,
     needs_clients,
@@ -35,7 +36,6 @@ from tests.server.ssh_clients import (
     processes_of,
     run_job,
     runner_of,
-    said,
     skip_without,
     stop,
     task_folder,
@@ -47,7 +47,7 @@ WAITS = "echo up; sleep 600"
 
 
 @pytest.fixture(scope="module", params=SERVICES)
-def place(
+def ssh_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
     skip_without(request.param)
@@ -61,127 +61,137 @@ def place(
 
 
 @pytest.fixture(scope="module")
-def key(place: ServerProcess) -> Path:
-    return make_key(place.folder.parent)
+def key(ssh_server: ServerProcess) -> Path:
+    return make_key(ssh_server.folder.parent)
 
 
 @pytest.fixture
-def api(place: ServerProcess) -> Api:
-    return place.admin()
+def api(ssh_server: ServerProcess) -> Api:
+    return ssh_server.admin()
 
 
-def test_it_ends_with_the_task_and_takes_its_sessions_along(
-    place: ServerProcess, api: Api, key: Path
+def test_ssh_service_ends_with_the_task_and_closes_its_sessions(
+    ssh_server: ServerProcess, api: Api, key: Path
 ) -> None:
     job = run_job(
-        place, api, "ends", document("ends", "echo up; until [ -e over ]; do sleep 0.05; done", plugin(key))
+        ssh_server,
+        api,
+        "ends",
+        document("ends", "echo up; until [ -e over ]; do sleep 0.05; done", plugin(key)),
     )
-    door, folder = Door(ports(api, job)[0], key), task_folder(place, job)
-    session = subprocess.Popen(door.argv(door.place, "(setsid sleep 600 &) ; sleep 600"))
-    with door.tunnel() as tunnel:
+    target, folder = SshTarget(ports(api, job)[0], key), task_folder(ssh_server, job)
+    session = subprocess.Popen(target.argv(target.address, "(setsid sleep 600 &) ; sleep 600"))
+    with target.tunnel() as tunnel:
         wait_for(lambda: len([pid for pid in processes_of(folder) if _name(pid) == "sleep"]) >= 2)
         family = descendants(runner_of(folder))
-        assert door.ssh("touch over").returncode in (0, 255)
+        assert target.ssh("touch over").returncode in (0, 255)
         api.until(job, "SUCCEEDED")
         assert session.wait(60) == 255
         assert tunnel.wait(60) == 255
-    assert not answers(door.port)
+    assert not answers(target.port)
     wait_for(lambda: not processes_of(folder) and not set(family) & alive())
 
 
-def test_a_stop_of_the_job_ends_it(place: ServerProcess, api: Api, key: Path) -> None:
-    job = run_job(place, api, "stopped", document("stopped", WAITS, plugin(key)))
-    door = Door(ports(api, job)[0], key)
-    session = subprocess.Popen(door.argv("-tt", door.place), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    wait_for(lambda: any(_name(pid) in ("bash", "sh") and _tty(pid) for pid in processes_of(place.folder)))
+def test_stopping_the_job_ends_the_ssh_service(ssh_server: ServerProcess, api: Api, key: Path) -> None:
+    job = run_job(ssh_server, api, "stopped", document("stopped", WAITS, plugin(key)))
+    target = SshTarget(ports(api, job)[0], key)
+    session = subprocess.Popen(
+        target.argv("-tt", target.address), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    wait_for(
+        lambda: any(_name(pid) in ("bash", "sh") and _tty(pid) for pid in processes_of(ssh_server.folder))
+    )
     stop(api, job)
     session.communicate(timeout=60)
-    assert not answers(door.port)
-    wait_for(lambda: not processes_of(task_folder(place, job)))
+    assert not answers(target.port)
+    wait_for(lambda: not processes_of(task_folder(ssh_server, job)))
 
 
-def test_it_goes_on_without_the_server_and_keeps_its_host_key(
-    place: ServerProcess, api: Api, key: Path
+def test_ssh_service_survives_a_server_restart_with_its_host_key(
+    ssh_server: ServerProcess, api: Api, key: Path
 ) -> None:
-    job = run_job(place, api, "restart", document("restart", WAITS, plugin(key)))
-    door = Door(ports(api, job)[0], key)
-    with door.tunnel() as tunnel:
-        door.says("true")
-        seen = door.known_hosts.read_text()
-        assert place.end(signal.SIGKILL) == -signal.SIGKILL
-        assert door.says("echo still here") == "still here\n"
-        place.start("--ssh", place.service)  # type: ignore[attr-defined]
-        again = place.admin()
-        assert ports(again, job) == [door.port]
-        assert door.says("echo and after") == "and after\n"
-        assert door.known_hosts.read_text() == seen
+    job = run_job(ssh_server, api, "restart", document("restart", WAITS, plugin(key)))
+    target = SshTarget(ports(api, job)[0], key)
+    with target.tunnel() as tunnel:
+        target.output_of("true")
+        seen = target.known_hosts.read_text()
+        assert ssh_server.end(signal.SIGKILL) == -signal.SIGKILL
+        assert target.output_of("echo still here") == "still here\n"
+        ssh_server.start("--ssh", ssh_server.service)  # type: ignore[attr-defined]
+        again = ssh_server.admin()
+        assert ports(again, job) == [target.port]
+        assert target.output_of("echo and after") == "and after\n"
+        assert target.known_hosts.read_text() == seen
         assert tunnel.poll() is None
     stop(again, job)
-    assert not answers(door.port)
+    assert not answers(target.port)
 
 
-def test_a_runner_that_is_killed_leaves_nothing(place: ServerProcess, api: Api, key: Path) -> None:
-    job = run_job(place, api, "lost", document("lost", WAITS, plugin(key)))
-    door, folder = Door(ports(api, job)[0], key), task_folder(place, job)
-    session = subprocess.Popen(door.argv(door.place, "echo $$ >there; trap '' HUP; sleep 600 & wait"))
-    with door.tunnel():
+def test_killed_runner_leaves_no_ssh_process(ssh_server: ServerProcess, api: Api, key: Path) -> None:
+    job = run_job(ssh_server, api, "lost", document("lost", WAITS, plugin(key)))
+    target, folder = SshTarget(ports(api, job)[0], key), task_folder(ssh_server, job)
+    session = subprocess.Popen(target.argv(target.address, "echo $$ >there; trap '' HUP; sleep 600 & wait"))
+    with target.tunnel():
         wait_for(lambda: (folder / "work" / "there").exists())
         family = descendants(runner_of(folder))
         assert len(family) >= 4  # the command, the service, two connections
         kill_runner(folder)
         api.until(job, "FAILED")
         assert session.wait(60) == 255
-    assert not answers(door.port)
+    assert not answers(target.port)
     wait_for(lambda: not (set(family) & alive()) and not processes_of(folder))
 
 
-def test_a_service_that_is_killed_comes_back(place: ServerProcess, api: Api, key: Path) -> None:
-    job = run_job(place, api, "back", document("back", WAITS, plugin(key)))
-    door, folder = Door(ports(api, job)[0], key), task_folder(place, job)
-    keepers = wait_for(lambda: [pid for pid in processes_of(folder) if b"serve_" in _words(pid)])
-    os.kill(keepers[0], signal.SIGKILL)
-    wait_for(lambda: door.ssh("true").returncode == 0)
+def test_killed_ssh_service_is_restarted(ssh_server: ServerProcess, api: Api, key: Path) -> None:
+    job = run_job(ssh_server, api, "back", document("back", WAITS, plugin(key)))
+    target, folder = SshTarget(ports(api, job)[0], key), task_folder(ssh_server, job)
+    service_pids = wait_for(lambda: [pid for pid in processes_of(folder) if b"serve_" in _words(pid)])
+    os.kill(service_pids[0], signal.SIGKILL)
+    wait_for(lambda: target.ssh("true").returncode == 0)
     assert api.detail(job)["jobStatus"]["state"] == "RUNNING"
     stop(api, job)
     wait_for(lambda: not processes_of(folder))
 
 
-def test_each_task_has_its_own_and_reaches_the_others_by_name(
-    place: ServerProcess, api: Api, key: Path
+def test_each_task_has_an_ssh_service_and_reaches_the_others_by_name(
+    ssh_server: ServerProcess, api: Api, key: Path
 ) -> None:
-    """With a job key and a barrier, all answer before the first command runs."""
+    """With a job key and a barrier, all services answer before the first command runs."""
     command = (
         "for index in 0 1; do "
         'ssh main-$index "echo from $PAI_TASK_INDEX >>heard; printenv PAI_TASK_INDEX"; done; '
         "echo hello >note; scp -q note main-1:note-$PAI_TASK_INDEX; echo up; sleep 600"
     )
     ssh = plugin(key, jobssh=True, sshbarrier=True, sshbarrierTimeout=1)
-    job = run_job(place, api, "many", document("many", command, ssh, instances=2))
+    job = run_job(ssh_server, api, "many", document("many", command, ssh, instances=2))
     first, second = ports(api, job)
     assert first != second
-    work = [task_folder(place, job, f"main-{index}-0") / "work" for index in (0, 1)]
+    work = [task_folder(ssh_server, job, f"main-{index}-0") / "work" for index in (0, 1)]
     wait_for(lambda: (work[1] / "note-0").exists() and (work[1] / "note-1").exists())
-    assert said(place, job).split() == ["0", "1", "up"]
+    assert job_output(ssh_server, job).split() == ["0", "1", "up"]
     assert [sorted((folder / "heard").read_text().split()) for folder in work] == [
         ["0", "1", "from", "from"]
     ] * 2
-    assert [Door(port, key).says("echo $PAI_TASK_INDEX") for port in (first, second)] == ["0\n", "1\n"]
+    assert [SshTarget(port, key).output_of("echo $PAI_TASK_INDEX") for port in (first, second)] == [
+        "0\n",
+        "1\n",
+    ]
     stop(api, job)
 
 
 @pytest.mark.parametrize(("policy", "code"), [({}, 0), ({"policy": "fail"}, 1)])
-def test_a_port_that_is_taken_is_a_note_and_no_failure_unless_asked_for(
-    place: ServerProcess, key: Path, tmp_path: Path, policy: dict[str, str], code: int
+def test_taken_ssh_port_is_reported_and_fails_the_task_only_on_request(
+    ssh_server: ServerProcess, key: Path, tmp_path: Path, policy: dict[str, str], code: int
 ) -> None:
     text = document("taken", "echo main", plugin(key, **policy))
     scripts = plugins.plan(validate(text), "main").scripts("echo main")
     with closing(socket.create_server(("127.0.0.1", 0))) as thief:
-        service = services.choose(place.service)  # type: ignore[attr-defined]
-        door = SshLogin(
+        service = services.choose(ssh_server.service)  # type: ignore[attr-defined]
+        login = SshLogin(
             service, thief.getsockname()[1], new_pair("host"), (key.with_suffix(".pub").read_text(),)
         )
-        uid, folder = own("uid"), tmp_path / "uid"
-        launch = Launch(uid, "alice", folder, scripts, {"FC_POD_UID": uid}, "image", None, ssh=door)
+        uid, folder = unique_uid("uid"), tmp_path / "uid"
+        launch = Launch(uid, "alice", folder, scripts, {"FC_POD_UID": uid}, "image", None, ssh=login)
         engine = ProcessEngine(tmp_path, machine=machine())
         engine.start(launch)
         one = task(tmp_path)

@@ -1,4 +1,4 @@
-"""What a plugin's parameters ask for, which texts are public keys, and what serves."""
+"""Parameters of the ssh plugin, valid public keys, and the choice of the ssh service."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BARE = " ".join(PUBLIC.split()[:2])
         ("", []),
         ("ssh-ed25519", []),
         ("ssh-ed25519 AAAA", []),
-        (PUBLIC.replace("ssh-ed25519", "ssh-rsa", 1), []),  # not what the key itself says
+        (PUBLIC.replace("ssh-ed25519", "ssh-rsa", 1), []),  # not the type in the key itself
         (f'command="rm -rf /" {PUBLIC}', []),
         (f"{PUBLIC[:40]}!{PUBLIC[40:]}", []),
     ],
@@ -41,11 +41,11 @@ BARE = " ".join(PUBLIC.split()[:2])
         "damaged",
     ],
 )
-def test_only_whole_public_keys_are_taken(text: str, found: list[str]) -> None:
+def test_only_complete_public_keys_are_accepted(text: str, found: list[str]) -> None:
     assert list(keys.public_keys(text)) == found
 
 
-def test_keys_of_a_profile_may_be_anything() -> None:
+def test_invalid_keys_of_a_profile_are_ignored() -> None:
     items = [{"title": "a", "value": PUBLIC}, {"value": 3}, "x", {"title": "b"}, None]
     assert list(keys.listed_keys(items)) == [BARE]
     assert list(keys.listed_keys({"value": PUBLIC})) == list(keys.listed_keys(None)) == []
@@ -65,17 +65,19 @@ def test_keys_of_a_profile_may_be_anything() -> None:
         ({"sshbarrier": True}, "", SshRequest()),
     ],
 )
-def test_parameters_of_the_plugin(parameters: dict[str, object], policy: str, expected: SshRequest) -> None:
+def test_plugin_parameters_are_parsed(
+    parameters: dict[str, object], policy: str, expected: SshRequest
+) -> None:
     assert plugin.read(parameters, gang=True, policy=policy) == expected
 
 
-def test_without_gang_allocation_there_is_no_key_of_the_job() -> None:
+def test_job_has_no_key_without_gang_allocation() -> None:
     assert plugin.read({"jobssh": True, "sshbarrier": True}, gang=False, policy="") == SshRequest()
 
 
 @needs_clients
-def test_openssh_reads_what_is_written(tmp_path: Path) -> None:
-    """Also below a folder with spaces, quotes and percent signs."""
+def test_openssh_accepts_the_files_that_are_written(tmp_path: Path) -> None:
+    """The folder's name has spaces, quotes and percent signs."""
     folder = tmp_path / 'a "b" %h c'
     service = services.Service(services.SSHD, "root", ("serve",), "/bin/true")
     host, own = new_pair("host"), new_pair("job")
@@ -92,16 +94,16 @@ def test_openssh_reads_what_is_written(tmp_path: Path) -> None:
     )
     assert made.stdout.split()[:2] == own.public.split()[:2]
     if HAS_SSHD and os.geteuid() == 0:
-        assert isinstance(services.choose("sshd"), services.Service)  # makes the folder that sshd wants
+        assert isinstance(services.choose("sshd"), services.Service)  # creates the folder that sshd needs
         argv = ["/usr/sbin/sshd", "-T", "-f", str(folder / "ssh/sshd_config")]
-        told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+        settings = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
         assert {"passwordauthentication no", "kbdinteractiveauthentication no", "allowusers root"} <= set(
-            told
+            settings
         )
-        assert f"hostkey {folder / 'ssh/host_key'}" in told
+        assert f"hostkey {folder / 'ssh/host_key'}" in settings
 
 
-def test_what_serves_is_chosen_by_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ssh_service_is_chosen_by_availability(monkeypatch: pytest.MonkeyPatch) -> None:
     assert services.choose("asyncssh").user == "root"
     with pytest.raises(ConfigError, match=r"local\.ssh is off"):
         services.choose("off")
@@ -115,7 +117,7 @@ def test_what_serves_is_chosen_by_what_can(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_user_other_than_root_is_served_by_asyncssh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its sshd could not log in root, whom clients ask for."""
+    """The sshd of such a user could not log in root, which clients ask for."""
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     monkeypatch.setattr(services, "_own_account", lambda: ("someone", "/bin/bash"))
     assert services.choose("auto").name == "asyncssh"

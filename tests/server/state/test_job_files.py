@@ -1,4 +1,4 @@
-"""A job that puts something else in the place of its own files harms nobody but itself."""
+"""A job that replaces its own files by something else harms only itself."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Make = Callable[..., Workshop]
 
 
 @pytest.mark.parametrize("name", ["logs/all", "exit", "exit.new"])
-def test_a_job_that_replaces_its_file_by_a_pipe_does_not_hold_up_others(workshop: Make, name: str) -> None:
+def test_job_that_replaces_its_file_by_a_pipe_does_not_block_others(workshop: Make, name: str) -> None:
     here = workshop()
     find = f"find {here.folder} -name started -execdir sh -c 'rm -f {name}; mkfifo {name}' \\;"
     here.submit("hostile", f"{find}; touch {here.folder}/replaced; exit 1")
-    until((here.folder / "replaced").exists)  # else it may find the files of the other job, too
+    until((here.folder / "replaced").exists)  # otherwise it may also find the files of the other job
     assert here.run("other", "echo fine").state == "SUCCEEDED"
 
 
@@ -38,6 +38,6 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["code", "code x\n", "code 1\n", "a b c\n", "\0"])
-def test_a_damaged_exit_file_says_nothing(tmp_path: Path, text: str) -> None:
+def test_damaged_exit_file_is_ignored(tmp_path: Path, text: str) -> None:
     (tmp_path / "exit").write_text(text)
     assert traces.read_exit(tmp_path) is None

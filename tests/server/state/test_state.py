@@ -50,7 +50,7 @@ def test_a_new_job_waits_with_one_attempt_and_no_tasks(state: State) -> None:
     assert state.counts() == {"WAITING": 1}
 
 
-def test_secrets_are_kept_to_run_and_never_shown(state: State) -> None:
+def test_secrets_are_stored_for_running_and_never_shown(state: State) -> None:
     key = submit(state, "secret", roles={"main": role("echo <% $secrets.word %>")}, secrets={"word": "hush"})
     job = state.job(key)
     assert job and "hush" not in job.config and "******" in job.config
@@ -58,7 +58,7 @@ def test_secrets_are_kept_to_run_and_never_shown(state: State) -> None:
     assert state.document(key).commands("main") == "echo hush"
 
 
-def test_what_is_not_there_is_none(state: State) -> None:
+def test_unknown_job_has_no_record_attempts_or_events(state: State) -> None:
     assert state.job("alice~none") is None
     assert state.attempt("alice~none", 0) is None
     assert state.attempts("alice~none") == []
@@ -73,7 +73,7 @@ def test_lists_are_newest_first_unless_ordered(several: State) -> None:
     assert names(several, order="nonsense", descending=False) == ["plum", "pear", "apple"]
 
 
-def test_values_that_are_missing_come_last_going_up_and_first_going_down(several: State) -> None:
+def test_missing_values_sort_last_ascending_and_first_descending(several: State) -> None:
     assert names(several, order="jobPriority", descending=False)[0] == "plum"
     assert names(several, order="jobPriority")[-1] == "plum"
 
@@ -98,11 +98,11 @@ def test_values_that_are_missing_come_last_going_up_and_first_going_down(several
         ({"users": ("alice",), "virtual_clusters": ("other",)}, set()),
     ],
 )
-def test_filters_hold_together(several: State, query: dict[str, object], found: set[str]) -> None:
+def test_filters_select_the_matching_jobs(several: State, query: dict[str, object], found: set[str]) -> None:
     assert set(names(several, **query)) == found
 
 
-def test_a_page_knows_how_many_there_are_in_all(several: State) -> None:
+def test_page_includes_the_total_count(several: State) -> None:
     total, jobs = several.jobs(JobQuery(limit=1, offset=1))
     assert (total, [job.name for job in jobs]) == (3, ["pear"])
 
@@ -115,7 +115,7 @@ def test_tags_are_added_and_removed_once(several: State) -> None:
     assert job and job.tags == ("round",)
 
 
-def test_an_event_that_comes_again_is_counted(several: State) -> None:
+def test_repeated_event_is_counted(several: State) -> None:
     for message in ("first", "second"):
         several.add_event("alice~apple", "Warning", "Trouble", message)
     several.add_event("alice~apple", "Normal", "Other", "x", once=True)
@@ -126,7 +126,7 @@ def test_an_event_that_comes_again_is_counted(several: State) -> None:
     assert [(event.message, event.count) for event in other] == [("x", 1)]
 
 
-def test_two_submissions_of_one_name_at_once_make_one_job(state: State) -> None:
+def test_simultaneous_submissions_of_one_name_create_one_job(state: State) -> None:
     text = document("same", {"main": role("true")})
     parsed = validate(text)
     made: list[str] = []
@@ -145,7 +145,7 @@ def test_two_submissions_of_one_name_at_once_make_one_job(state: State) -> None:
     assert sorted(made) == ["Conflict"] * 7 + ["alice~same"]
 
 
-def test_names_of_users_become_folders_that_cannot_escape_or_clash() -> None:
+def test_folder_names_can_neither_escape_nor_clash() -> None:
     assert folder_name("alice~job-1") == "alice~job-1"
     assert folder_name("alice~Job-1").lower() != folder_name("alice~job-1").lower()
     for name in ("..", "../x", ".hidden", "a/b", "x" * 300, "ä~b", ""):
