@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -240,6 +241,28 @@ def test_a_command_that_is_stopped_ends_at_once_and_its_output_is_sent(shell, jo
     send(process.pid, signal.SIGTERM)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 143 and "error: cannot send x to" in said and "Terminated" not in said
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes cannot be bound to one CPU here")
+@pytest.mark.parametrize("seconds", [None, 600], ids=["unlimited", "limited"])
+def test_command_that_ends_before_its_shell_sees_the_signal_is_not_waited_for_again(work, seconds):
+    """On one CPU, with the shell at a low priority, its command is often reaped just before the trap runs."""
+    request = JobRequest("echo ready; exec tail -f /dev/null", "n", "i", home=NOWHERE, max_seconds=seconds)
+    text, cpus = script(request, "\n"), os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cpus)})
+    try:
+        for _ in range(12):
+            process = begun(SHELLS["bash"], text, work)
+            os.setpriority(os.PRIO_PROCESS, process.pid, 19)
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.communicate(timeout=20)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            assert process.returncode == 143
+    finally:
+        os.sched_setaffinity(0, cpus)
 
 
 def test_a_shell_that_is_bash_leaves_its_command_the_signals_of_a_terminal(work):
