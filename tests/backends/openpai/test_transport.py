@@ -12,7 +12,7 @@ from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Said, Scripted
 from tests.sdk.clusters.test_known import certificate  # noqa: F401
-from tests.sdk.sshd_server import saying
+from tests.sdk.sshd_server import port_sending
 
 USER = "/rest-server/api/v1/user/alice"
 JOBS = "/rest-server/api/v2/jobs"
@@ -173,7 +173,7 @@ def test_certificates_are_verified_even_if_the_record_says_not_to(certificate): 
 
 
 def test_silent_server_times_out_once_and_the_error_names_the_setting():
-    with saying(None) as port:
+    with port_sending(None) as port:
         cluster = Cluster("lab", f"http://127.0.0.1:{port}", user="alice", generation="1.8")
         client = Client(cluster, Credentials(token="t0ken"), timeout=2.0)
         begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""Why a job waits, by the very words that the embedded cluster has for it."""
+"""Why a job waits, from the exact messages of the embedded cluster."""
 
 from __future__ import annotations
 
