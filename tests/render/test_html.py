@@ -14,7 +14,7 @@ def test_a_row_has_a_cell_for_each_column():
     assert ">2.0 KiB<" in html and ">-<" in html
 
 
-def test_everything_is_escaped():
+def test_names_and_values_are_escaped():
     html = render_html.table([{"a<b": "<script>x</script>", "state": '"><b>'}], ("a<b", "state"))
     assert "<script>" not in html and "<b>" not in html
     assert "&lt;script&gt;x&lt;/script&gt;" in html and "a&lt;b" in html

@@ -130,7 +130,7 @@ def shared_ways(request, shared, tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_copy_follows_the_rules(shared_ways, case):
+def test_copy_follows_the_documented_rules(shared_ways, case):
     source, targets = shared_ways
     target = at(targets, str(CASES.index(case)))
     plant(target, TARGET)
@@ -261,7 +261,7 @@ def test_a_store_reads_any_part_of_a_file(there, offset, length):
     assert b"".join(there.store.read(at(there, "f").path, offset, length)) == b"0123456789"[offset:end]
 
 
-def test_a_store_reads_nothing_of_an_empty_file(there):
+def test_reading_an_empty_file_gives_no_data(there):
     plant(there, {"f": b""})
     path = at(there, "f").path
     for offset, length in ((0, None), (0, 0), (0, 1), (0, 100), (3, 1)):

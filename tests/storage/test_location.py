@@ -51,13 +51,13 @@ def book(tmp_path):
         ("pai://lab/home/${PAI_USER_NAME}/x", "/ann/x", False, False),
     ],
 )
-def test_a_url_is_a_path_on_a_storage(book, text, path, is_folder, is_content):
+def test_url_is_resolved_to_a_path_on_a_storage(book, text, path, is_folder, is_content):
     place = locate(text, book)
     assert (place.path, place.is_folder, place.is_content) == (path, is_folder, is_content)
     assert place.url == f"pai://lab/home{path}"
 
 
-def test_a_cluster_alone_lists_its_storages(book):
+def test_url_of_a_cluster_without_a_storage_lists_its_storages(book):
     for text in ("pai://lab", "pai://lab/"):
         place = locate(text, book)
         assert [entry.name for entry in place.store.list(place.path)] == ["home", "data"]

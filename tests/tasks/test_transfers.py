@@ -54,7 +54,7 @@ def test_names_are_printed_above_the_bar(monkeypatch, columns):
     assert shown == [f"copied {number} [red]{'x' * 60}" for number in range(50)]
 
 
-def test_a_dumb_terminal_gets_lines(monkeypatch):
+def test_dumb_terminal_gets_progress_lines_instead_of_a_bar(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     watch = meter(stream := Terminal(), monkeypatch)
     watch.found(10)

@@ -60,7 +60,7 @@ def test_with_openpai_uri_credentials_apply_to_that_address_only(monkeypatch, ad
         assert not applies(LAB, dataclasses.replace(OWN, uri=uri))
 
 
-def test_the_reason_says_what_to_set():
+def test_reason_for_unused_credentials_says_what_to_set():
     where = environment.for_cluster(Settings(), dataclasses.replace(OWN, uri="https://gw/pai"))
     assert where.why_not.endswith("select (local); set OPENPAI_URI=https://gw/pai to use it here")
 

@@ -54,7 +54,7 @@ def test_only_missing_resources_are_described_with_the_jobs_that_hold_them(clien
     assert "would fit" not in shortage.describe_shortage(client, why(need, used), is_alone=False)
 
 
-def test_other_notes_are_not_shortages(client):
+def test_other_events_are_not_shortages(client):
     assert (
         shortage.describe_shortage(
             client, "FailedScheduling: 0/3 nodes are available: 3 Insufficient gpu.", True

@@ -115,7 +115,7 @@ def test_reading_an_item_reads_only_its_range(folder, reads):
     assert reads == [109]  # an empty item causes no read
 
 
-def test_neighbours_are_read_together(tmp_path, reads):
+def test_adjacent_items_are_read_together(tmp_path, reads):
     plant(here(tmp_path / "tree"), TREE)
     packed(here(tmp_path / "tree"), here(tmp_path / "set"), shard_size="1G")
     dataset = PackedDataset(tmp_path / "set")

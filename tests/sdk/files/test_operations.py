@@ -30,12 +30,12 @@ def place(tmp_path):
 
 
 @pytest.mark.parametrize("count", [0, 1, 100_000, 300_000, 400_000])
-def test_head_gives_as_many_lines_as_there_are(place, count):
+def test_head_returns_at_most_the_requested_lines(place, count):
     lines = LINES.splitlines(keepends=True)[:count]
     assert b"".join(operations.head(place.join("long"), count)) == b"".join(lines)
 
 
-def test_head_keeps_a_last_line_that_has_no_end(place):
+def test_head_keeps_a_last_line_without_a_newline(place):
     assert b"".join(operations.head(place.join("no newline"), 2)) == b"a\nb"
     assert b"".join(operations.head(place.join("no newline"), 1)) == b"a\n"
 

@@ -193,7 +193,7 @@ def scripted_client(server):
     return Client(cluster, Credentials(token="t0ken"), timeout=30)
 
 
-def test_a_job_from_before_jobs_had_owners_is_found_by_its_bare_name():
+def test_job_without_an_owner_is_found_by_its_bare_name():
     server = Scripted(
         {"GET /rest-server/api/v1/jobs/old": JOB, "GET /rest-server/api/v1/jobs/old/config": {"a": 1}}
     )

@@ -81,7 +81,7 @@ chunks = strategies.lists(
 
 
 @given(chunks, strategies.integers(1, 8))
-def test_every_byte_is_shown_in_order_behind_its_own_label(written, longest):
+def test_every_byte_is_shown_in_order_after_its_own_label(written, longest):
     before, labels.LONGEST_PART = labels.LONGEST_PART, longest
     try:
         data = shown(*written)

@@ -47,7 +47,7 @@ def test_a_command_keeps_its_exit_code_and_both_outputs(remote):
     assert run_remotely(remote, "echo out; echo err >&2; exit 7") == (7, b"out\n", b"err\n")
 
 
-def test_bytes_go_through_unchanged_both_ways_at_once(remote):
+def test_bytes_pass_unchanged_in_both_directions_at_once(remote):
     data, (read, write) = os.urandom(3 << 20), os.pipe()
 
     def feed():

@@ -55,7 +55,7 @@ def test_truncated_key_is_ignored_wherever_it_was_cut(tmp_path, kind):
     assert len(known_keys(file, "name")) == 1
 
 
-def test_a_key_is_found_among_damaged_lines_also_by_a_hashed_name(sshd, tmp_path):
+def test_key_is_found_among_damaged_lines_even_by_a_hashed_name(sshd, tmp_path):
     file = tmp_path / "known"
     file.write_text(f"[127.0.0.1]:{sshd.port} {public(sshd)}\n")
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)

@@ -213,7 +213,7 @@ def test_parameter_that_is_a_yaml_alias_can_get_its_own_value(project):
     assert (parameters["count"], parameters["rate"]) == (2, 7)
 
 
-def test_values_inside_of_brackets_can_be_replaced():
+def test_values_inside_braces_can_be_replaced():
     assert rewriting.replace_values("a: {b: x, c: y}\n", {("a", "b"): "p, q"}) == 'a: {b: "p, q", c: y}\n'
 
 

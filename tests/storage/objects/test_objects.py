@@ -197,7 +197,7 @@ def test_failed_upload_leaves_no_multipart_upload_behind(service):
 TREE = {"empty": b"", "none/": None, "d/small": b"1", "d/e/f": b"22", "d/large": b"x" * (3 << 20)}
 
 
-def test_a_small_tree_goes_to_a_fresh_rclone_and_back(here, tmp_path):
+def test_small_tree_is_copied_to_a_new_rclone_server_and_back(here, tmp_path):
     """rclone keeps no folders: empty ones do not arrive, and only the first folder causes a request."""
     if reason := object_servers.missing("rclone"):
         pytest.skip(f"no rclone: {reason}")

@@ -135,7 +135,7 @@ def test_file_written_by_the_tfrecord_package_is_read(here):
     assert set(example.features(found["theirs-00000000"])) == {"image", "label"}
 
 
-def test_an_example_is_read_as_it_was_written():
+def test_example_is_read_back_unchanged():
     for size in (0, 1, 127, 128, 20_000):
         facts = {"name": b"x" * size, "mode": 0o644, "mtime_ms": -1, "big": (1 << 63) - 1}
         record = example.head(facts, "content", size) + b"c" * size
